@@ -1,0 +1,61 @@
+"""Every error that a user can cause, each saying what, where, the numbers and the remedy.
+
+The command line turns any :class:`OocMdpError` into a short message and exit status 2; anything else that
+escapes is a defect of ours. Nothing here imports the rest of the package.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+__all__ = ["InputError", "MemoryBudgetError", "MissingExtraError", "OocMdpError", "OptionsError", "StoreError"]
+
+
+class OocMdpError(Exception):
+    """Base of the errors that the user can mend."""
+
+
+class OptionsError(OocMdpError):
+    """An option is out of its range or contradicts another."""
+
+
+class InputError(OocMdpError):
+    """A model file is not what its format promises.
+
+    Parameters
+    ----------
+    path : the file (or other source) at fault.
+    message : what is wrong and how to mend it, without file and line.
+    line : 1-based line, counting comments and blank lines; None where the format has no lines.
+    """
+
+    def __init__(self, path: str | PathLike[str], message: str, line: int | None = None) -> None:
+        self.path = str(path)
+        self.message = message
+        self.line = line
+        super().__init__(path, message, line)
+
+    def __str__(self) -> str:
+        where = self.path if self.line is None else f"{self.path}, line {self.line}"
+        return f"{where}: {self.message}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.message, self.line)
+
+
+class StoreError(OocMdpError):
+    """A store or a result is missing, half-written, damaged or of another format version."""
+
+
+class MemoryBudgetError(OocMdpError):
+    """A budget cannot hold what must be in memory at once."""
+
+
+class MissingExtraError(OocMdpError):
+    """An optional package is not installed; the message names the extra that brings it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package}, which is not installed: pip install 'ooc-mdp[{extra}]'"
+        )

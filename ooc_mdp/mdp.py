@@ -1,0 +1,77 @@
+"""The rows of an MDP as plain arrays: what readers and problems produce and the store's writer takes.
+
+    V(s) = opt_a { r(s,a) + gamma**tau(s,a) * sum_s' p(s'|s,a) V(s') },      V(s) = terminal_rewards[s] where s
+    has no action.
+
+Every reward convention of the input is folded into r(s,a) before it gets here:
+r(s,a) = r(s) + r_sa(s,a) + sum_s' p(s'|s,a) r(s,a,s'). This module knows no file and no partition.
+
+    state      0         1   2 (no action)
+    action_ptr 0         2   3   3
+    row        0    1    2
+    successor_ptr 0 2  3    5
+    successors    . .  .    . .
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Block", "FloatArray", "IntArray", "Rows"]
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The (state, action) rows of n states: m rows with nnz transitions, in CSR form twice over."""
+
+    action_ptr: IntArray
+    """int64 [n+1]; rows of the i-th state are action_ptr[i]:action_ptr[i+1], none for a terminal state."""
+    successor_ptr: IntArray
+    """int64 [m+1]; transitions of row j are successor_ptr[j]:successor_ptr[j+1], at least one."""
+    successors: IntArray
+    """int64 [nnz]; successor states in the source's numbering, strictly increasing inside a row."""
+    probabilities: FloatArray
+    """float64 [nnz]; positive."""
+    rewards: FloatArray
+    """float64 [m]; expected reward r(s,a) of one step, in the source's sign."""
+    terminal_rewards: FloatArray | None = None
+    """float64 [n]; the value of a state without action (0 elsewhere); None if all are 0."""
+    durations: FloatArray | None = None
+    """float64 [m]; tau(s,a) > 0 of a semi-Markov model; None means 1 everywhere."""
+    initial_values: FloatArray | None = None
+    """float64 [n]; starting values that the source brings; None means 0."""
+    action_labels: IntArray | None = None
+    """int64 [m]; the source's action numbers where they differ from 0, 1, ... in each state; else None."""
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return self.action_ptr.size - 1
+
+    @property
+    def n_rows(self) -> int:
+        """Number of (state, action) pairs."""
+        return self.successor_ptr.size - 1
+
+    @property
+    def n_transitions(self) -> int:
+        """Number of stored transitions."""
+        return self.successors.size
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows of the consecutive states first_state, first_state + 1, ... as a reader yields them."""
+
+    first_state: int
+    rows: Rows
+    max_successor: int = -1
+    """Largest successor in the block (-1 if none), for sources that learn their number of states at the end."""
+    max_successor_line: int | None = None
+    """Line of that successor, counted from the start of the file."""
