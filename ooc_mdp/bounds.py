@@ -1,0 +1,197 @@
+"""Bounds on every partition's Bellman residual, kept in RAM, from which the final error is proved.
+
+Values are those of a maximisation here (a minimisation is solved with its signs turned). With
+Q_a(s) = r(s,a) + g(s,a) sum p V and g = gamma**tau, the normalised residual of a state is
+
+    N(s) = max_a (Q_a(s) - V(s)) / (1 - g(s,a) rho),     rho = largest row sum of the stored probabilities,
+
+and V* - V lies in [min_s N(s), max_s N(s)]: the policy of the maximising actions attains the lower end, the
+contraction gives the upper (MacQueen 1966 for rho = 1 and one discount; terminal states have N = 0).
+For each partition p two numbers bound N from above (`rise`) and from below (`fall`, as a positive number), and
+two more bound the plain residual max_a Q_a - V alike. They stay valid without reading p:
+
+- a sweep of p that changed its values by at most d+ upwards and d- downwards leaves
+  g w[p,p] d+ and g w[p,p] d- as its plain bounds, whatever the order of its backups, since each new value was a
+  backup of values that differ from the present ones by no more than that;
+- a visit to q that changed its boundary values by at most d+ and d- adds g w[p,q] d+ and g w[p,q] d- to p's.
+
+Division by 1 - g rho, with the largest g and rho of p, normalises both. The design's R[p] is max(rise, fall).
+Float64 rounding of a backup is bounded apart (:meth:`ResidualBounds.rounding`) and added to what is reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.partition import Coupling
+
+__all__ = ["Contraction", "Measured", "ResidualBounds"]
+
+_UNIT_ROUNDOFF = 2.0**-53
+_UP = 1.0 + 1e-12
+"""Sums of a few float64 bounds are rounded up by this factor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a pass over a partition without updates measured: the ranges of both residuals."""
+
+    rise: float
+    """max over its states of N(s), at least 0."""
+    fall: float
+    """-min over its states of N(s), at least 0."""
+    plain_rise: float
+    """max of max_a Q_a - V, at least 0."""
+    plain_fall: float
+    """-min of max_a Q_a - V, at least 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """Per partition, what discount and row sums make of a change of one unit of value."""
+
+    discount: FloatArray
+    """float64 [P]; largest g(s,a) = gamma**tau of the partition."""
+    row_sum: FloatArray
+    """float64 [P]; largest row sum, rounded up."""
+    inverse: FloatArray
+    """float64 [P]; 1 / (1 - discount * row_sum)."""
+
+    @classmethod
+    def of(
+        cls, gamma: float, shortest_durations: FloatArray, row_sums: FloatArray, max_successors: IntArray
+    ) -> Contraction:
+        """From the discount and the store's small arrays (each [P]).
+
+        Raises
+        ------
+        OptionsError : a row sums to so much above 1 that gamma times it is no contraction.
+        """
+        with np.errstate(divide="ignore"):
+            discount = np.power(gamma, shortest_durations) * (1 + 4 * _UNIT_ROUNDOFF)
+        row_sum = row_sums * (1 + (max_successors + 2) * _UNIT_ROUNDOFF)
+        margin = 1 - discount * row_sum
+        if margin.size and margin.min() <= 0:
+            p = int(np.argmin(margin))
+            raise OptionsError(
+                f"partition {p} has a row that sums to {row_sum[p]:.9g} and a discount of {discount[p]:.9g} a "
+                f"step: their product is not below 1, so no error can be proved; lower the discount, or convert "
+                f"again with --renormalise (and --dtype float64)"
+            )
+        return cls(discount, row_sum, 1 / margin)
+
+
+class ResidualBounds:
+    """Upper bounds on the residuals of P partitions, updated after each visit.
+
+    Parameters
+    ----------
+    coupling : w[p,q].
+    contraction : discounts and row sums of the partitions.
+    reward_range : float64 [P, 2], of the maximisation.
+    max_successors : int64 [P].
+    """
+
+    def __init__(
+        self, coupling: Coupling, contraction: Contraction, reward_range: FloatArray, max_successors: IntArray
+    ) -> None:
+        n = contraction.inverse.size
+        self.contraction = contraction
+        self._reward_size = np.abs(reward_range).max(axis=1, initial=0.0)
+        self._max_successors = max_successors
+        rows = np.repeat(np.arange(n), np.diff(coupling.ptr))
+        diagonal = rows == coupling.partitions
+        self.own_mass = np.zeros(n)
+        self.own_mass[rows[diagonal]] = coupling.mass[diagonal]
+        # The matrix by columns: the dependents of q are those that a visit to q disturbs.
+        off = ~diagonal
+        order = np.argsort(coupling.partitions[off], kind="stable")
+        self._dependents = rows[off][order]
+        self._mass = coupling.mass[off][order]
+        self._ptr = np.searchsorted(coupling.partitions[off][order], np.arange(n + 1))
+        self.rise, self.fall = np.empty(n), np.empty(n)
+        self.plain_rise, self.plain_fall = np.empty(n), np.empty(n)
+        self.unknown()
+
+    def unknown(self) -> None:
+        """Forget everything: values came from outside."""
+        for bound in (self.rise, self.fall, self.plain_rise, self.plain_fall):
+            bound.fill(np.inf)
+
+    def from_zero_values(self, reward_range: FloatArray) -> None:
+        """Bounds at V = 0, where each Q is a reward (terminal rewards lie in the range too)."""
+        self.plain_rise[:] = np.maximum(reward_range[:, 1], 0)
+        self.plain_fall[:] = np.maximum(-reward_range[:, 0], 0)
+        self.rise[:] = self.plain_rise * self.contraction.inverse
+        self.fall[:] = self.plain_fall * self.contraction.inverse
+
+    def dependents(self, q: int) -> IntArray:
+        """Partitions that read boundary values of q, without q."""
+        return self._dependents[self._ptr[q] : self._ptr[q + 1]]
+
+    def swept(self, p: int, up: float, down: float) -> None:
+        """A last sweep changed the values of p by at most `up` upwards and `down` downwards."""
+        factor = self.contraction.discount[p] * self.own_mass[p] * _UP
+        self.plain_rise[p], self.plain_fall[p] = factor * up, factor * down
+        self.rise[p] = self.plain_rise[p] * self.contraction.inverse[p]
+        self.fall[p] = self.plain_fall[p] * self.contraction.inverse[p]
+
+    def measured(self, p: int, m: Measured) -> None:
+        """A pass without updates measured p; keep the tighter of it and what is known."""
+        self.rise[p] = min(self.rise[p], m.rise)
+        self.fall[p] = min(self.fall[p], m.fall)
+        self.plain_rise[p] = min(self.plain_rise[p], m.plain_rise)
+        self.plain_fall[p] = min(self.plain_fall[p], m.plain_fall)
+
+    def replaced(self, p: int, m: Measured) -> None:
+        """A pass without updates measured p at the present values: the bounds are what it saw."""
+        self.rise[p], self.fall[p] = m.rise, m.fall
+        self.plain_rise[p], self.plain_fall[p] = m.plain_rise, m.plain_fall
+
+    def disturb(self, q: int, up: float, down: float) -> FloatArray:
+        """A visit to q changed its boundary values by at most `up` and `down`.
+
+        Returns
+        -------
+        float64 [dependents of q] : by how much each dependent's max(rise, fall) may have grown.
+        """
+        where = slice(self._ptr[q], self._ptr[q + 1])
+        p = self._dependents[where]
+        plain = self.contraction.discount[p] * self._mass[where] * _UP
+        self.plain_rise[p] += plain * up
+        self.plain_fall[p] += plain * down
+        normalised = plain * self.contraction.inverse[p]
+        self.rise[p] += normalised * up
+        self.fall[p] += normalised * down
+        return normalised * max(up, down)
+
+    def normalised(self) -> FloatArray:
+        """float64 [P]: R[p], the bound on |N| over each partition."""
+        return np.maximum(self.rise, self.fall)
+
+    def plain(self) -> FloatArray:
+        """float64 [P]: the bound on |max_a Q_a - V| over each partition."""
+        return np.maximum(self.plain_rise, self.plain_fall)
+
+    def rounding(self, value_size: float) -> float:
+        """Bound on what float64 rounding of one backup adds to any N, where |V| <= value_size."""
+        if not self._reward_size.size:
+            return 0.0
+        c = self.contraction
+        terms = self._max_successors + 8.0
+        size = self._reward_size + c.discount * c.row_sum * value_size
+        return float(np.max(terms * _UNIT_ROUNDOFF * size * c.inverse))
+
+    def error(self, value_size: float) -> float:
+        """The proved bound on ||V - V*||, rounding included."""
+        largest = float(self.normalised().max(initial=0.0))
+        return largest + self.rounding(value_size)
+
+    def span(self, value_size: float) -> tuple[float, float]:
+        """(lower, upper): V* - V lies between them in every state, rounding included."""
+        slack = self.rounding(value_size)
+        return -(float(self.fall.max(initial=0.0)) + slack), float(self.rise.max(initial=0.0)) + slack

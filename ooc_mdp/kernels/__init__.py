@@ -1,0 +1,1 @@
+"""Sweep kernels: one protocol, a Numba backend for the CPU and a CuPy backend for CUDA devices."""

@@ -1,0 +1,124 @@
+"""What a backend is: it holds the value vector and resident partitions, and sweeps them.
+
+To add a backend, define a class that satisfies :class:`Backend` and name it in ``kernels/select.py``. A backend
+always maximises: the sense is a sign on the rewards. Every sweep backs up each state of the partition exactly once
+from values that are at most one sweep old inside the partition, so that the last sweep's changes bound the
+residual (see `ooc_mdp.bounds`); in which order is the backend's choice. Ties go to the lowest action.
+Backends know neither stores nor caches nor priorities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.bounds import Measured
+from ooc_mdp.mdp import FloatArray
+from ooc_mdp.partition import PartitionTable
+
+__all__ = ["Backend", "ModelConstants", "Resident", "SweepLimits", "VisitReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConstants:
+    """What all partitions of a store share."""
+
+    n_states: int
+    largest_partition: int
+    """Most states of a partition."""
+    largest_halo: int
+    """Most halo states of a partition."""
+    discount: float
+    sign: float
+    """1.0 to maximise, -1.0 to minimise: it multiplies every reward."""
+    row_sums: FloatArray
+    """float64 [P]; the rounded-up largest row sum of each partition, for normalised residuals."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepLimits:
+    """When a visit's sweeps end."""
+
+    change: float
+    """Stop once a sweep changed no value by more than this."""
+    most: int
+    """Stop after this many sweeps in any case (at least 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class VisitReport:
+    """What the sweeps of one access did."""
+
+    sweeps: int
+    up: float
+    """Largest rise of a value in the last sweep, at least 0."""
+    down: float
+    """Largest fall of a value in the last sweep, at least 0."""
+    boundary_up: float
+    """Largest rise of a boundary value over the whole access, at least 0."""
+    boundary_down: float
+    """Largest fall of a boundary value over the whole access, at least 0."""
+    boundary_value: float
+    """Largest boundary value that changed (-inf if none did)."""
+    largest_value: float
+    """Largest value of the partition."""
+    smallest_value: float
+    """Smallest value of the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A partition as the backend keeps it while it is in the cache."""
+
+    index: int
+    n_states: int
+    has_durations: bool
+    arrays: Sequence[Any]
+    """The backend's own arrays, in its own order."""
+
+
+class Backend(Protocol):
+    """Holds values and policy, admits partitions, sweeps and measures them."""
+
+    name: str
+    """"cpu" or "cuda:N"."""
+
+    def start(self, model: ModelConstants, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """Take over the value vector (float64 [n], store order, of the maximisation) and the policy (int32 [n])."""
+        ...
+
+    def plan(self, model: ModelConstants) -> dict[str, int]:
+        """Bytes that the backend allocates beside the cache, by name."""
+        ...
+
+    def admit(self, table: PartitionTable) -> Resident:
+        """Decode a table to the layout that sweeps read; takes PartitionTable.nbytes of the cache."""
+        ...
+
+    def release(self, resident: Resident) -> None:
+        """Free it."""
+        ...
+
+    def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
+        """Sweep the partition until a limit is reached; values and greedy policy are updated."""
+        ...
+
+    def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
+        """Residuals at the present values, nothing updated; and the largest B + V where |B| > significant."""
+        ...
+
+    def values(self) -> FloatArray:
+        """float64 [n]: the values now, on the host."""
+        ...
+
+    def policy(self) -> npt.NDArray[np.int32]:
+        """int32 [n]: the greedy action of each state at its last backup (-1: none), on the host."""
+        ...
+
+    def close(self) -> None:
+        """Free everything."""
+        ...

@@ -1,0 +1,129 @@
+"""What the user may choose for a solve, checked once, as frozen dataclasses; sizes in bytes inside.
+
+Text such as "256MiB" or "22%" exists at the edge only: :func:`parse_bytes` and :class:`CacheSize` read it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from ooc_mdp.errors import OptionsError
+
+__all__ = ["CacheSize", "SolveOptions", "format_bytes", "parse_bytes"]
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+    "tib": 1 << 40,
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.ASCII | re.IGNORECASE)
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes in "64MiB", "1.5GB", "4096".
+
+    Raises
+    ------
+    OptionsError : the text is no size, or not positive.
+    """
+    if isinstance(text, int):
+        size = text
+    else:
+        match = _SIZE.fullmatch(text)
+        unit = _UNITS.get(match[2].lower()) if match else None
+        if match is None or unit is None:
+            raise OptionsError(f"{text!r} is no size; write for example 67108864, 64MiB or 1.5GB")
+        size = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+    if size <= 0:
+        raise OptionsError(f"a size of {size} bytes cannot hold anything; give a positive one")
+    return size
+
+
+def format_bytes(size: int | float) -> str:
+    """Bytes for people: "64.0 MiB"."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.2f} TiB"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    """Budget of the partition cache: an absolute size, or a share of the decoded table."""
+
+    size: int | None = None
+    """Bytes."""
+    share: float | None = None
+    """Fraction of the table in (0, 1]."""
+
+    @classmethod
+    def parse(cls, text: str | int) -> CacheSize:
+        """Read "256MiB" or "22%"; raises OptionsError."""
+        if isinstance(text, str) and text.strip().endswith("%"):
+            try:
+                share = float(text.strip()[:-1]) / 100
+            except ValueError:
+                raise OptionsError(f"{text!r} is no percentage; write for example 22%") from None
+            if not 0 < share <= 1:
+                raise OptionsError(f"a cache of {text} of the table: give a percentage above 0 and up to 100")
+            return cls(share=share)
+        return cls(size=parse_bytes(text))
+
+    def resolve(self, table_bytes: int) -> int:
+        """Bytes of the budget for a table of the given decoded size."""
+        if self.size is not None:
+            return self.size
+        return math.ceil((self.share or 1.0) * table_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class SolveOptions:
+    """Everything that steers a solve."""
+
+    discount: float
+    """gamma in [0, 1); a pair of duration tau is discounted by gamma**tau."""
+    epsilon: float | None = None
+    """Target for ||V - V*|| in the sup norm; None means 1e-4 of the value range."""
+    residual: float | None = None
+    """Stop at this plain Bellman residual instead (the papers' rule); the bound it proves is reported."""
+    method: Literal["vi", "p-eva"] = "p-eva"
+    """Streamed full sweeps, or partitions by priority."""
+    priority: Literal["h1", "h2"] = "h2"
+    """Wingate's metric by which p-eva chooses the next partition."""
+    exact_priorities: bool = False
+    """Recompute the priorities of dependents from their tables after each visit, as the thesis does."""
+    cache: CacheSize = CacheSize(size=256 << 20)
+    """Budget of the partition cache."""
+    device: str = "auto"
+    """"cpu", "cuda:N", or "auto": the first CUDA device where CuPy finds one, else the CPU."""
+    time_limit: float | None = None
+    """Seconds after which the solve stops with a checkpoint."""
+    checkpoint_interval: float = 60.0
+    """Seconds between checkpoints, where an output is named."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.discount < 1:
+            raise OptionsError(
+                f"the discount must be at least 0 and below 1, not {self.discount}: without discounting the "
+                f"error bound of this release does not exist"
+            )
+        for name in ("epsilon", "residual", "time_limit"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise OptionsError(f"{name.replace('_', ' ')} must be a positive number, not {value}")
+        if self.epsilon is not None and self.residual is not None:
+            raise OptionsError("give epsilon (a proved error) or residual (the papers' stopping rule), not both")
+        if self.method not in ("vi", "p-eva"):
+            raise OptionsError(f"unknown method {self.method!r}; there are vi and p-eva")
+        if self.priority not in ("h1", "h2"):
+            raise OptionsError(f"unknown priority {self.priority!r}; there are h1 and h2")
+        if self.exact_priorities and self.method != "p-eva":
+            raise OptionsError("exact priorities belong to the method p-eva; value iteration ranks nothing")
+        if not self.checkpoint_interval >= 0:
+            raise OptionsError(f"the checkpoint interval must not be negative, not {self.checkpoint_interval}")

@@ -1,0 +1,119 @@
+"""The stager: reads and decodes partitions on threads, into room that the cache has set aside.
+
+It keeps a small number of partitions under way (`depth`), so that the host memory for tables in flight is known
+beforehand. The solve's own thread asks, waits and puts the decoded table into the backend's layout; reading threads
+touch nothing but the store. What to load, and when, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Protocol, Self
+
+from ooc_mdp.cache import PartitionCache
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.kernels.base import Backend, Resident
+from ooc_mdp.mdp import IntArray
+from ooc_mdp.options import format_bytes
+from ooc_mdp.partition import PartitionTable
+
+__all__ = ["Stager", "TableSource"]
+
+
+class TableSource(Protocol):
+    """Whatever holds partitions: a store, later also a problem that computes them."""
+
+    partition_bytes: IntArray
+
+    def read(self, partition: int) -> tuple[PartitionTable, int]:
+        """The decoded table and the bytes read for it; thread-safe."""
+        ...
+
+
+class Stager:
+    """Brings partitions into the cache.
+
+    Parameters
+    ----------
+    source : where tables come from.
+    cache : where they go; the stager reserves, fills and accesses.
+    backend : decodes a table to the device's layout.
+    depth : most partitions under way at a time, 1 or more.
+    """
+
+    def __init__(
+        self, source: TableSource, cache: PartitionCache[Resident], backend: Backend, depth: int = 2
+    ) -> None:
+        self._source = source
+        self._cache = cache
+        self._backend = backend
+        self._depth = depth
+        self._pool = ThreadPoolExecutor(depth, thread_name_prefix="stager")
+        self._pending: dict[int, Future[tuple[PartitionTable, int]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def under_way(self) -> list[int]:
+        """Partitions asked for and not yet taken over."""
+        return list(self._pending)
+
+    def prefetch(self, partition: int, spare: Callable[[int], bool] | None = None) -> bool:
+        """Start to load a partition if a thread is free and room can be made without the spared ones."""
+        if partition in self._cache or len(self._pending) >= self._depth:
+            return False
+        if not self._cache.reserve(partition, int(self._source.partition_bytes[partition]), spare):
+            return False
+        self._pending[partition] = self._pool.submit(self._source.read, partition)
+        return True
+
+    def take_over(self) -> None:
+        """Move what has arrived into the backend's layout."""
+        for partition in [p for p, f in self._pending.items() if f.done()]:
+            self._admit(partition)
+
+    def obtain(self, partition: int, auxiliary: bool = False) -> tuple[Resident, bool]:
+        """The resident partition, loaded now if it must be, and whether this access was a hit."""
+        if partition in self._pending:
+            self._admit(partition)
+        elif partition not in self._cache:
+            size = int(self._source.partition_bytes[partition])
+            while not self._cache.reserve(partition, size):
+                self._make_way(partition, size)
+            self._pending[partition] = self._pool.submit(self._source.read, partition)
+            self._admit(partition)
+        return self._cache.access(partition, auxiliary)
+
+    def _make_way(self, partition: int, size: int) -> None:
+        """Room is taken by a prefetch or a pinned partition: finish the prefetch so that it can be evicted."""
+        if not self._pending:
+            raise MemoryBudgetError(
+                f"partition {partition} needs {format_bytes(size)} beside the partition in use, the cache holds "
+                f"{format_bytes(self._cache.budget)}; raise --cache to at least {self._cache.used + size}"
+            )
+        self._admit(next(iter(self._pending)))
+
+    def _admit(self, partition: int) -> None:
+        future = self._pending.pop(partition)
+        try:
+            table, bytes_read = future.result()
+        except BaseException:
+            self._cache.forget(partition)
+            raise
+        self._cache.fill(partition, self._backend.admit(table), bytes_read)
+
+    def close(self) -> None:
+        """Wait for the threads and drop what they bring."""
+        for future in self._pending.values():
+            future.cancel()
+        self._pool.shutdown(wait=True)
+        for partition in self._pending:
+            self._cache.forget(partition)
+        self._pending.clear()
