@@ -1,0 +1,95 @@
+"""The generated problems by name.
+
+To add one: a module with a frozen dataclass of options and a class that satisfies
+:class:`~ooc_mdp.problems.base.Problem`, then an entry in `PROBLEMS`. Makers import their module when called,
+so that listing the problems compiles nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.problems.base import Problem
+from ooc_mdp.problems.configuration import Parameter, configure
+
+__all__ = ["PROBLEMS", "Problem", "ProblemEntry", "make_problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemEntry:
+    """One problem of the registry."""
+
+    summary: str
+    """One line for listings."""
+    make: Callable[[Mapping[str, Parameter]], Problem]
+    """Problem from its parameters (texts are turned into the options' types); raises OptionsError."""
+
+
+def make_problem(name: str, parameters: Mapping[str, Parameter] | None = None) -> Problem:
+    """The problem `name` with `parameters`.
+
+    Short names stand for a problem and its sizes: GW-512x4 and GW-512x512x4 (side or height and width, then
+    successors, as in Jóhannsson's table 6.1), QK-100 and QK-100x200.
+
+    Raises
+    ------
+    OptionsError : no such problem, or parameters that are unknown, out of range or said twice.
+    """
+    given = dict(parameters or {})
+    problem, sizes = _parsed(name)
+    twice = sorted(set(sizes) & set(given))
+    if twice:
+        said = ", ".join(f"{n} = {sizes[n]}" for n in twice)
+        raise OptionsError(f"the name {name!r} already says {said}; leave it out of the parameters")
+    if problem not in PROBLEMS:
+        raise OptionsError(
+            f"there is no problem {name!r}; there are {', '.join(PROBLEMS)},"
+            " and short names such as GW-512x4, GW-512x512x4 and QK-100"
+        )
+    return PROBLEMS[problem].make(sizes | given)
+
+
+def _parsed(name: str) -> tuple[str, dict[str, Parameter]]:
+    """Registry name and the sizes that a short name stands for; other names as they are."""
+    if match := re.fullmatch(r"GW-(\d+)(?:x(\d+))?x(\d+)", name, re.ASCII | re.IGNORECASE):
+        height, width, successors = match.groups()
+        return "gridworld", {"height": height, "width": width or height, "successors": successors}
+    if match := re.fullmatch(r"QK-(\d+)(?:x(\d+))?", name, re.ASCII | re.IGNORECASE):
+        height, width = match.groups()
+        return "quintanilla", {"height": height, "width": width or height}
+    return name, {}
+
+
+def _gridworld(parameters: Mapping[str, Parameter]) -> Problem:
+    from ooc_mdp.problems.gridworld import Gridworld, GridworldOptions
+
+    return Gridworld(configure(GridworldOptions, parameters, "gridworld"))
+
+
+def _quintanilla(parameters: Mapping[str, Parameter]) -> Problem:
+    from ooc_mdp.problems.gridworld import QuintanillaOptions, QuintanillaWorld
+
+    return QuintanillaWorld(configure(QuintanillaOptions, parameters, "quintanilla"))
+
+
+def _random(parameters: Mapping[str, Parameter]) -> Problem:
+    from ooc_mdp.problems.random_mdp import RandomMdp, RandomMdpOptions
+
+    return RandomMdp(configure(RandomMdpOptions, parameters, "random"))
+
+
+PROBLEMS: dict[str, ProblemEntry] = {
+    "gridworld": ProblemEntry(
+        "Jóhannsson's gridworlds GW-HEIGHTxWIDTHxSUCCESSORS: few reward states, local moves",
+        _gridworld,
+    ),
+    "quintanilla": ProblemEntry(
+        "Quintanilla and Kolisetti's worlds QK-HEIGHTxWIDTH: 0.8/0.1/0.1 moves, a tenth of the cells pays",
+        _quintanilla,
+    ),
+    "random": ProblemEntry("states, actions, successors, seed: successors anywhere, no locality", _random),
+}
+"""Every problem that `make_problem` knows, by name."""

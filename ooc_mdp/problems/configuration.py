@@ -1,0 +1,88 @@
+"""From the words of a command line to a problem's frozen dataclass: types, unknown names, ranges.
+
+A problem's configuration is a frozen dataclass of int, float, str and bool fields; this module fills it from
+``{"height": "512", ...}`` and refuses what does not fit, listing what does. It knows no problem.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_type_hints
+
+import numpy as np
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.mdp import IntArray
+
+__all__ = ["Parameter", "asked_states", "configure", "in_range"]
+
+Parameter = int | float | str | bool
+C = TypeVar("C")
+
+
+def configure(options: type[C], parameters: Mapping[str, Parameter], problem: str) -> C:
+    """An `options` dataclass from named parameters, texts among them turned into the field's type.
+
+    Raises
+    ------
+    OptionsError : an unknown parameter, a missing one, or a value that the field's type cannot hold.
+    """
+    fields = {field.name: field for field in dataclasses.fields(options)}  # type: ignore[arg-type]
+    unknown = sorted(set(parameters) - set(fields))
+    if unknown:
+        names = ", ".join(map(repr, unknown))
+        raise OptionsError(f"problem {problem!r} has no parameter {names}; it takes {_listed(fields)}")
+    missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in parameters]
+    if missing:
+        raise OptionsError(
+            f"problem {problem!r} needs {', '.join(map(repr, missing))}; its parameters: {_listed(fields)}"
+        )
+    types = get_type_hints(options)
+    return options(**{name: _typed(problem, name, value, types[name]) for name, value in parameters.items()})
+
+
+def in_range(problem: str, name: str, value: float, low: float, high: float) -> None:
+    """Refuse a parameter outside low <= value <= high."""
+    if not low <= value <= high:
+        raise OptionsError(f"problem {problem!r}: {name} = {value} is outside {low} .. {high}")
+
+
+def asked_states(states: IntArray, n_states: int, problem: str) -> IntArray:
+    """States as a contiguous int64 array, refused where one is not in 0 .. n_states - 1."""
+    array = np.ascontiguousarray(states, dtype=np.int64)
+    if array.size and (array.min() < 0 or array.max() >= n_states):
+        raise OptionsError(
+            f"problem {problem!r} has states 0 .. {n_states - 1}; rows were asked of states"
+            f" {array.min()} .. {array.max()}"
+        )
+    return array
+
+
+def _listed(fields: Mapping[str, dataclasses.Field[Any]]) -> str:
+    return ", ".join(
+        name if field.default is dataclasses.MISSING else f"{name}={field.default}"
+        for name, field in fields.items()
+    )
+
+
+def _typed(problem: str, name: str, value: Parameter, wanted: type) -> Parameter:
+    mismatch = OptionsError(
+        f"problem {problem!r}: {name} = {value!r} is not a value of type {wanted.__name__}"
+    )
+    if wanted is str:
+        return str(value)
+    if wanted is bool:
+        if str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
+        raise mismatch
+    if isinstance(value, bool):
+        raise mismatch
+    try:
+        number = int(value) if wanted is int else float(value)
+    except (ValueError, OverflowError) as error:
+        raise mismatch from error
+    if not math.isfinite(number) or (isinstance(value, float) and number != value):
+        raise mismatch
+    return number

@@ -1,0 +1,288 @@
+"""Gridworlds: Jóhannsson's GW domains and Quintanilla and Kolisetti's worlds, of any size.
+
+States are the cells of a height x width grid in row-major order; an action moves to a neighbour, and a move
+out of the grid stays. The action decides the direction of outcome i, which has probability p_i:
+
+    r(s,a) = sum_i p_i R(s'_i)   (paid on arrival, Jóhannsson)       r(s,a) = R(s)   (paid in s, Quintanilla)
+
+Outcomes that end in the same cell are one successor, so rows are shorter along the border. Cells with
+rewards are found by hashing, never listed. Solving, and the discounts the authors used, are no business of
+this module.
+
+Sources
+-------
+Á. Þ. Jóhannsson, *GPU-Based Markov Decision Process Solver*, M.Sc. thesis, Reykjavík University, 2009,
+sections 6.1 and 6.3, table 6.1, appendix A; solved there with a discount of 0.9. Where the text leaves room
+we read:
+
+- Actions 0, 1, 2, 3 are up, right, down, left; moves off the grid stay (listing A.1, states 0 and 4095).
+- One outcome: 1. Two: 0.9 in the action's direction, 0.1 clockwise of it. Four: 0.7 in the action's
+  direction, 0.1 in each other. The text gives the probabilities and a wet floor as the model, but not where
+  the unlikely outcomes lead; the four neighbours are the only four successors that are all one move away.
+- The reward states, as many as table 6.1 says, are at random distinct places; each has a real reward,
+  uniform in [2, 20). The reward belongs to the transition (section 2.1, listings 5.4, A.1, A.2) and is paid
+  whenever the reward state is the successor, a move that stays there included. Reward states have four
+  actions like all others and none is terminal (table 6.1's computational cost is states x 4 x successors).
+- Sizes that table 6.1 does not have get one reward state in 1,024, its density at 1024 x 1024.
+- Section 6.3 makes a share of the successors random states: here each outcome is replaced with that chance
+  by a state drawn uniformly.
+
+A. Quintanilla, A. Kolisetti, *Parallelizing Markov Decision Process Problems*, sections 2, 3.4 and 4;
+discount 0.8. Actions 0, 1, 2, 3 are up, left, right, down (up and down by the sample in section 2, the
+other two unsaid); 0.8 as wanted, 0.1 to each side. R(s) is -0.003, or +10 or -10 with a chance of 5% each.
+Their 119,992 transitions of 100 x 100 cells are what merging gives: 12 a cell, less 2 in each corner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+import numba
+import numpy as np
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.problems.configuration import asked_states, in_range
+from ooc_mdp.problems.counter_random import bits_below, draw, permuted, stream_key, unit
+
+__all__ = ["Gridworld", "GridworldOptions", "QuintanillaOptions", "QuintanillaWorld"]
+
+_OUTCOMES = {1: (1.0,), 2: (0.9, 0.1), 4: (0.7, 0.1, 0.1, 0.1)}
+_TABLE_6_1 = {(64, 64): 5, (256, 256): 65, (512, 512): 260, (1024, 1024): 1024}
+
+# Directions 0, 1, 2, 3 = up, right, down, left: +1 turns clockwise. Row a: outcome directions of action a.
+_CLOCKWISE = np.arange(4).reshape(4, 1)
+_GRIDWORLD_DIRECTIONS = (_CLOCKWISE + np.arange(4)) % 4
+_QUINTANILLA_DIRECTIONS = (np.array([[0], [3], [1], [2]]) + np.array([0, 3, 1])) % 4
+_QUINTANILLA_PROBABILITIES = np.array([0.8, 0.1, 0.1])
+
+_PLACE, _AMOUNT, _SCRAMBLE, _TARGET = (np.uint64(stream) for stream in range(4))
+_LARGEST_SIDE = 2**29
+"""Keeps cells x actions x outcomes inside int64."""
+_LARGEST_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class GridworldOptions:
+    """Jóhannsson's domain of one size and kind of dynamics."""
+
+    height: int = 64
+    """Rows of cells."""
+    width: int = 64
+    """Columns of cells."""
+    successors: int = 4
+    """Outcomes of an action: 1, 2 or 4."""
+    reward_states: int = 0
+    """Exact number of reward states; 0 takes table 6.1's, or one in 1,024 for a size that is not there."""
+    scramble: float = 0.0
+    """Share of successors replaced by random states, 0 .. 0.5 (section 6.3)."""
+    seed: int = 0
+    """Chooses reward states, rewards and replaced successors."""
+
+    def __post_init__(self) -> None:
+        _check_grid("gridworld", self.height, self.width, self.scramble, self.seed)
+        in_range("gridworld", "reward_states", self.reward_states, 0, self.height * self.width)
+        if self.successors not in _OUTCOMES:
+            raise OptionsError(f"problem 'gridworld': successors = {self.successors}; it can be 1, 2 or 4")
+
+
+@dataclass(frozen=True, slots=True)
+class QuintanillaOptions:
+    """A world of Quintanilla and Kolisetti; theirs are 100, 200, 500 and 750 cells square."""
+
+    height: int = 100
+    """Rows of cells."""
+    width: int = 100
+    """Columns of cells."""
+    scramble: float = 0.0
+    """Share of successors replaced by random states, 0 .. 0.5."""
+    seed: int = 0
+    """Chooses the cells that pay +10 and -10, and the replaced successors."""
+
+    def __post_init__(self) -> None:
+        _check_grid("quintanilla", self.height, self.width, self.scramble, self.seed)
+
+
+class Gridworld:
+    """Jóhannsson's domain as a :class:`~ooc_mdp.problems.base.Problem`."""
+
+    sense = "max"
+
+    def __init__(self, options: GridworldOptions) -> None:
+        if options.reward_states == 0:
+            options = replace(options, reward_states=reward_states(options.height, options.width))
+        self.name = "gridworld"
+        self.options = options
+        self.n_states = options.height * options.width
+        self.shape: tuple[int, ...] | None = (options.height, options.width)
+
+    def rows(self, states: IntArray) -> Rows:
+        """Rows of `states` (int64 [n]): 4 a state, each of at most `successors` transitions."""
+        o = self.options
+        directions = np.ascontiguousarray(_GRIDWORLD_DIRECTIONS[:, : o.successors])
+        probabilities = np.array(_OUTCOMES[o.successors])
+        states = asked_states(states, self.n_states, self.name)
+        pointers, successors, masses = _moves(
+            states, o.height, o.width, directions, probabilities, o.scramble, np.uint64(o.seed)
+        )
+        rewards = _arrival_rewards(
+            pointers,
+            successors,
+            masses,
+            self.n_states,
+            bits_below(self.n_states),
+            o.reward_states,
+            np.uint64(o.seed),
+        )
+        return Rows(_four_each(states.size), pointers, successors, masses, rewards)
+
+    def cell_rewards(self, states: IntArray) -> FloatArray:
+        """float64 [n]: what arriving in each of `states` (int64 [n]) pays, 0 outside the reward states."""
+        cells = asked_states(states, self.n_states, self.name)
+        bits, seed = bits_below(self.n_states), np.uint64(self.options.seed)
+        return _cell_rewards(cells, self.n_states, bits, self.options.reward_states, seed)
+
+    def parameters(self) -> dict[str, int | float | str | bool]:
+        """Every option, the number of reward states resolved."""
+        return asdict(self.options)
+
+
+class QuintanillaWorld:
+    """Quintanilla and Kolisetti's world as a :class:`~ooc_mdp.problems.base.Problem`."""
+
+    sense = "max"
+
+    def __init__(self, options: QuintanillaOptions) -> None:
+        self.name = "quintanilla"
+        self.options = options
+        self.n_states = options.height * options.width
+        self.shape: tuple[int, ...] | None = (options.height, options.width)
+
+    def rows(self, states: IntArray) -> Rows:
+        """Rows of `states` (int64 [n]): 4 a state, each of at most 3 transitions."""
+        o = self.options
+        states = asked_states(states, self.n_states, self.name)
+        pointers, successors, masses = _moves(
+            states,
+            o.height,
+            o.width,
+            _QUINTANILLA_DIRECTIONS,
+            _QUINTANILLA_PROBABILITIES,
+            o.scramble,
+            np.uint64(o.seed),
+        )
+        rewards = np.repeat(_scattered_rewards(states, np.uint64(o.seed)), 4)
+        return Rows(_four_each(states.size), pointers, successors, masses, rewards)
+
+    def cell_rewards(self, states: IntArray) -> FloatArray:
+        """float64 [n]: R(s) of each of `states` (int64 [n])."""
+        return _scattered_rewards(
+            asked_states(states, self.n_states, self.name), np.uint64(self.options.seed)
+        )
+
+    def parameters(self) -> dict[str, int | float | str | bool]:
+        """Every option."""
+        return asdict(self.options)
+
+
+def reward_states(height: int, width: int) -> int:
+    """Number of reward states of a GW domain: table 6.1's, else one in 1,024, at least one."""
+    return _TABLE_6_1.get((height, width), max(1, round(height * width / 1024)))
+
+
+def _check_grid(problem: str, height: int, width: int, scramble: float, seed: int) -> None:
+    in_range(problem, "height", height, 1, _LARGEST_SIDE)
+    in_range(problem, "width", width, 1, _LARGEST_SIDE)
+    in_range(problem, "scramble", scramble, 0.0, 0.5)
+    in_range(problem, "seed", seed, 0, _LARGEST_SEED)
+
+
+def _four_each(n: int) -> IntArray:
+    return np.arange(0, 4 * n + 1, 4, dtype=np.int64)
+
+
+@numba.njit(cache=True, nogil=True)
+def _moves(states, height, width, directions, probabilities, scramble, seed):  # type: ignore[no-untyped-def]
+    """CSR rows (successor_ptr, successors, probabilities) of 4 actions a state.
+
+    directions int64 [4, K] and probabilities float64 [K] give the outcomes of each action; outcomes that
+    end in the same cell are added in that order, so a row is the same wherever it is computed.
+    """
+    outcomes = probabilities.size
+    most = 4 * states.size * outcomes
+    pointers = np.empty(4 * states.size + 1, np.int64)
+    successors = np.empty(most, np.int64)
+    masses = np.empty(most, np.float64)
+    neighbour = np.empty(4, np.int64)
+    cells = np.uint64(height * width)
+    change_key, target_key = stream_key(seed, _SCRAMBLE), stream_key(seed, _TARGET)
+    filled = 0
+    pointers[0] = 0
+    for i in range(states.size):
+        s = states[i]
+        row, column = divmod(s, width)
+        neighbour[0] = s - width if row > 0 else s
+        neighbour[1] = s + 1 if column < width - 1 else s
+        neighbour[2] = s + width if row < height - 1 else s
+        neighbour[3] = s - 1 if column > 0 else s
+        for a in range(4):
+            start = filled
+            for k in range(outcomes):
+                t = neighbour[directions[a, k]]
+                if scramble > 0.0:
+                    outcome = np.uint64(4 * a + k)
+                    if unit(draw(change_key, np.uint64(s), outcome)) < scramble:
+                        t = np.int64(draw(target_key, np.uint64(s), outcome) % cells)
+                at = filled
+                while at > start and successors[at - 1] > t:
+                    at -= 1
+                if at > start and successors[at - 1] == t:
+                    masses[at - 1] += probabilities[k]
+                    continue
+                for j in range(filled, at, -1):
+                    successors[j] = successors[j - 1]
+                    masses[j] = masses[j - 1]
+                successors[at] = t
+                masses[at] = probabilities[k]
+                filled += 1
+            pointers[4 * i + a + 1] = filled
+    return pointers, successors[:filled], masses[:filled]
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _cell_reward(cell, cells, bits, n_rewarded, seed):  # type: ignore[no-untyped-def]
+    """R(cell): the cells whose image under a keyed bijection of all cells is below n_rewarded pay."""
+    rank = permuted(np.uint64(cell), np.uint64(cells), np.uint64(bits), stream_key(seed, _PLACE))
+    if rank >= np.uint64(n_rewarded):
+        return 0.0
+    return 2.0 + 18.0 * unit(draw(stream_key(seed, _AMOUNT), np.uint64(cell), np.uint64(0)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _cell_rewards(states, cells, bits, n_rewarded, seed):  # type: ignore[no-untyped-def]
+    rewards = np.empty(states.size, np.float64)
+    for i in range(states.size):
+        rewards[i] = _cell_reward(states[i], cells, bits, n_rewarded, seed)
+    return rewards
+
+
+@numba.njit(cache=True, nogil=True)
+def _arrival_rewards(  # type: ignore[no-untyped-def]
+    pointers, successors, masses, cells, bits, n_rewarded, seed
+):
+    rewards = np.empty(pointers.size - 1, np.float64)
+    for j in range(rewards.size):
+        expected = 0.0
+        for k in range(pointers[j], pointers[j + 1]):
+            expected += masses[k] * _cell_reward(successors[k], cells, bits, n_rewarded, seed)
+        rewards[j] = expected
+    return rewards
+
+
+@numba.njit(cache=True, nogil=True)
+def _scattered_rewards(states, seed):  # type: ignore[no-untyped-def]
+    rewards = np.empty(states.size, np.float64)
+    for i in range(states.size):
+        chance = unit(draw(stream_key(seed, _PLACE), np.uint64(states[i]), np.uint64(0)))
+        rewards[i] = 10.0 if chance < 0.05 else (-10.0 if chance < 0.10 else -0.003)
+    return rewards
