@@ -1,0 +1,387 @@
+"""Arrays in .npy files and .npz archives, read forward in bounded memory; nothing is unpickled or unpacked.
+
+An archive's member stays an open stream; what its header announces is compared with the bytes that are there
+before anything is read, and memory follows what arrives, never what was announced. Segment pointers (CSR) are
+read with lookahead, so that readers can cut blocks that fit:
+
+    pointers   0 ... p[i] p[i+1] ... total        segment i = entries p[i]:p[i+1]
+
+This module knows no format and no MDP.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import shutil
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Sequence
+from typing import IO, Any, Protocol
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from ooc_mdp.errors import InputError
+from ooc_mdp.formats.files import open_file
+from ooc_mdp.mdp import FloatArray, IntArray
+
+__all__ = [
+    "ArrayStream",
+    "PointerStream",
+    "Ramp",
+    "Values",
+    "ZipArrays",
+    "count_that_fits",
+    "is_unsafe_name",
+    "open_npy",
+    "read_exactly",
+    "spool",
+    "zip_names",
+]
+
+_PIECE = 1 << 20
+"""Bytes asked of a stream at once: memory follows what arrives, not what was announced."""
+_MAX_HEADER = 10_000
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
+
+
+def is_unsafe_name(name: str) -> bool:
+    """Whether an archive member's name would leave the folder it were unpacked in."""
+    parts = re.split(r"[/\\]", name)
+    return parts[0] == "" or ".." in parts or "\0" in name or re.match(r"[A-Za-z]:", name) is not None
+
+
+class Values(Protocol):
+    """A one-dimensional array that is read forward."""
+
+    name: str
+    count: int
+
+    def read(self, count: int) -> np.ndarray[Any, Any]:
+        """The next `count` values."""
+        ...
+
+
+def _refusal(path: str, name: str, message: str) -> InputError:
+    return InputError(path, f"{name}: {message}" if name else message)
+
+
+def spool(path: str, name: str, file: Any, size: int) -> IO[bytes]:
+    """Copy `size` bytes of a stream into an anonymous temporary file that vanishes when closed.
+
+    Raises
+    ------
+    InputError : the temporary folder has too little room, the stream is damaged or ends too early.
+    """
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if size > free:
+        raise _refusal(
+            path,
+            name,
+            f"needs {size} bytes of temporary space, {tempfile.gettempdir()} has {free}; "
+            "set TMPDIR to a folder with more room",
+        )
+    copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    missing = size
+    try:
+        while missing:
+            piece = _piece(path, name, file, missing)
+            copy.write(piece)
+            missing -= len(piece)
+        copy.flush()
+    except BaseException:
+        copy.close()
+        raise
+    return copy
+
+
+def read_exactly(path: str, name: str, file: Any, size: int) -> bytes:
+    """The next `size` bytes of a stream; memory follows what arrives. InputError if it ends earlier."""
+    pieces = []
+    missing = size
+    while missing:
+        pieces.append(_piece(path, name, file, missing))
+        missing -= len(pieces[-1])
+    return b"".join(pieces)
+
+
+def _piece(path: str, name: str, file: Any, missing: int) -> bytes:
+    """At least one and at most `missing` bytes of a stream that promised that many more."""
+    try:
+        piece: bytes = file.read(min(missing, _PIECE))
+    except _DAMAGE as error:
+        raise _refusal(path, name, f"damaged ({error}); write the file again") from None
+    if not piece:
+        raise _refusal(path, name, f"ends {missing} bytes too early; write the file again")
+    return piece
+
+
+class ArrayStream:
+    """One .npy file, plain or inside an archive, read forward.
+
+    Parameters
+    ----------
+    path : the file named in messages.
+    name : the member's name in messages, empty for a plain file.
+    file : its bytes, from the beginning.
+    size : how many bytes there are; compared with what the header announces.
+
+    Raises
+    ------
+    InputError : not .npy data, Python objects, a structured or string dtype, or a size that does not fit.
+    """
+
+    def __init__(self, path: str, name: str, file: Any, size: int) -> None:
+        self.path = path
+        self.name = name
+        self._file = file
+        self.shape, self.fortran_order, self.dtype = self._header(size)
+        self.count = math.prod(self.shape)
+        self.offset = size - self.count * self.dtype.itemsize
+        """Bytes before the first value."""
+
+    def refuse(self, message: str) -> InputError:
+        """An error that names this member."""
+        return _refusal(self.path, self.name, message)
+
+    def _bytes(self, count: int) -> bytes:
+        return read_exactly(self.path, self.name, self._file, count)
+
+    def _header(self, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+        if size < 10:
+            raise self.refuse(f"{size} bytes are too few for an .npy array; write the file again")
+        start = self._bytes(8)
+        if start[:6] != npy_format.MAGIC_PREFIX:
+            raise self.refuse("not an .npy array; write it with numpy.save or numpy.savez")
+        version = (start[6], start[7])
+        if version not in ((1, 0), (2, 0)):
+            raise self.refuse(f".npy version {version[0]}.{version[1]} is not one of plain arrays (1.0, 2.0)")
+        width = 2 if version == (1, 0) else 4
+        start += self._bytes(width)
+        length = int.from_bytes(start[8:], "little")
+        if length > min(_MAX_HEADER, size - len(start)):
+            raise self.refuse(f"announces a header of {length} bytes, longer than any plain array's")
+        header = io.BytesIO(start[8:] + self._bytes(length))
+        read = npy_format.read_array_header_1_0 if width == 2 else npy_format.read_array_header_2_0
+        try:
+            shape, fortran_order, dtype = read(header, max_header_size=_MAX_HEADER)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise self.refuse(f"its .npy header cannot be read: {error}") from None
+        if dtype.hasobject:
+            raise self.refuse("holds Python objects (a pickle), which are never loaded; save plain numbers")
+        there = size - len(start) - length
+        announced = dtype.itemsize
+        for extent in shape:
+            announced *= int(extent)
+        if any(extent < 0 for extent in shape) or announced != there:
+            raise self.refuse(f"its header announces {announced} bytes (shape {shape}), {there} are there")
+        return shape, fortran_order, dtype
+
+    def require(self, kinds: str, *ndims: int) -> ArrayStream:
+        """Refuse a dtype whose kind is not among `kinds` ("iu", "f", "S") or an ndim not among `ndims`."""
+        if self.dtype.kind not in kinds or (self.dtype.kind != "S" and self.dtype.itemsize > 8):
+            wanted = {"i": "integers", "f": "floats up to float64", "S": "bytes"}
+            words = " or ".join(word for kind, word in wanted.items() if kind in kinds)
+            raise self.refuse(f"dtype is {self.dtype}; it must be {words}")
+        if len(self.shape) not in ndims:
+            words = " or ".join(str(n) for n in ndims)
+            raise self.refuse(f"has {len(self.shape)} dimensions (shape {self.shape}); it must have {words}")
+        if self.fortran_order and len(self.shape) > 1:
+            raise self.refuse("saved in Fortran order; save numpy.ascontiguousarray of it")
+        return self
+
+    def read(self, count: int) -> np.ndarray[Any, Any]:
+        """The next `count` values (in C order), as int64, float64 or bytes."""
+        values = np.frombuffer(self._bytes(count * self.dtype.itemsize), self.dtype)
+        if self.dtype.kind == "f":
+            return values.astype(np.float64, copy=False)
+        if self.dtype.kind in "iu":
+            if self.dtype.kind == "u" and values.size and int(values.max()) > np.iinfo(np.int64).max:
+                raise self.refuse(f"holds {int(values.max())}, which does not fit in int64")
+            return values.astype(np.int64, copy=False)
+        return values
+
+    def read_floats(self, count: int) -> FloatArray:
+        """The next `count` values as float64."""
+        return self.read(count).astype(np.float64, copy=False)
+
+    def spooled(self) -> IO[bytes]:
+        """All values as an anonymous temporary file, for reading in any order."""
+        return spool(self.path, self.name, self._file, self.count * self.dtype.itemsize)
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._file.close()
+
+
+class ZipArrays:
+    """An open .npz whose member names were all found harmless.
+
+    Raises
+    ------
+    InputError : not a zip archive, encrypted, or a member that points outside (.., an absolute path, a drive
+        letter) or is a link or a device.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file = open_file(path)
+        try:
+            self._zip = zipfile.ZipFile(self._file)
+            self.members = {info.filename: info for info in self._zip.infolist()}
+            self._check_members(self._zip.infolist())
+        except InputError:
+            self._file.close()
+            raise
+        except (*_DAMAGE, ValueError) as error:
+            self._file.close()
+            raise InputError(path, f"not a readable zip archive: {error}; write the file again") from None
+
+    def _check_members(self, members: Sequence[zipfile.ZipInfo]) -> None:
+        seen: set[str] = set()
+        for info in members:
+            name = info.orig_filename
+            if info.filename in seen:
+                raise InputError(self.path, f"member {name!r} is there twice; write the file again")
+            seen.add(info.filename)
+            if is_unsafe_name(name):
+                raise InputError(
+                    self.path, f"member {name!r} points outside the archive; do not trust this file"
+                )
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                what = "a symbolic link" if kind == stat.S_IFLNK else "a special file"
+                raise InputError(self.path, f"member {name!r} is {what}; an archive of arrays holds none")
+            if info.flag_bits & 1:
+                raise InputError(self.path, f"member {name!r} is encrypted; write it without a password")
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise InputError(
+                    self.path,
+                    f"member {name!r} uses compression method {info.compress_type}; write the file with "
+                    "numpy.savez or numpy.savez_compressed",
+                )
+
+    def has(self, name: str) -> bool:
+        """Whether there is an array of that name (without .npy)."""
+        return f"{name}.npy" in self.members
+
+    def open(self, name: str) -> ArrayStream:
+        """The array of that name (without .npy), at its beginning; several may be open at once."""
+        info = self.members[f"{name}.npy"]
+        try:
+            file = self._zip.open(info)
+        except _DAMAGE as error:
+            raise InputError(self.path, f"{name}.npy: damaged ({error}); write the file again") from None
+        return ArrayStream(self.path, info.filename, file, info.file_size)
+
+    def close(self) -> None:
+        """Close the archive and its streams."""
+        self._zip.close()
+        self._file.close()
+
+
+def zip_names(path: str) -> frozenset[str]:
+    """Names of the members of a zip archive as they stand; empty if it cannot be read."""
+    try:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
+            return frozenset(info.orig_filename for info in archive.infolist())
+    except (*_DAMAGE, ValueError):
+        return frozenset()
+
+
+def open_npy(path: str) -> ArrayStream:
+    """A plain .npy file at its beginning; raises InputError as :class:`ArrayStream` does."""
+    file = open_file(path)
+    try:
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        return ArrayStream(path, "", file, size)
+    except BaseException:
+        file.close()
+        raise
+
+
+class Ramp:
+    """0, 1, 2, ..., count - 1: the pointers of segments of one entry each."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self.name = name
+        self.count = count
+        self._next = 0
+
+    def read(self, count: int) -> np.ndarray[Any, Any]:
+        """The next `count` values."""
+        self._next += count
+        return np.arange(self._next - count, self._next, dtype=np.int64)
+
+
+def count_that_fits(pointers: IntArray, limit: int) -> int:
+    """How many leading segments of `pointers` hold at most `limit` entries together, at least one."""
+    return max(1, int(np.searchsorted(pointers, pointers[0] + limit, side="right")) - 1)
+
+
+class PointerStream:
+    """Segment pointers read forward with lookahead, checked to run from 0 to `total` without falling.
+
+        pointers   0 ... p[i] p[i+1] ... total        segment i = entries p[i]:p[i+1]
+
+    Parameters
+    ----------
+    path : the file named in messages.
+    values : the pointers, one more than there are segments.
+    total : the entries there are.
+    entries : the word for the entries in messages.
+    """
+
+    def __init__(self, path: str, values: Values, total: int, entries: str) -> None:
+        self.path = path
+        self.n_segments = values.count - 1
+        self._values = values
+        self._total = total
+        self._entries = entries
+        self._position = 0
+        if values.count < 1:
+            raise self._refuse("is empty; its first pointer must be 0")
+        self._ahead = np.asarray(values.read(1), np.int64)
+        if self._ahead[0] != 0:
+            raise self._refuse(f"starts with {self._ahead[0]}; the first pointer must be 0")
+        if values.count == 1:
+            self._check_end()
+
+    def _refuse(self, message: str) -> InputError:
+        return InputError(self.path, f"{self._values.name}: {message}")
+
+    def _check_end(self) -> None:
+        if self._ahead[-1] != self._total:
+            raise self._refuse(f"ends at {self._ahead[-1]}, but there are {self._total} {self._entries}")
+
+    def peek(self, count: int) -> IntArray:
+        """The pointers of the next `count` segments (fewer at the end), int64 [segments + 1]."""
+        missing = min(count, self.n_segments - self._position) + 1 - self._ahead.size
+        if missing > 0:
+            first = self._position + self._ahead.size - 1
+            new = np.concatenate([self._ahead[-1:], self._values.read(missing).astype(np.int64)])
+            falls = np.flatnonzero(np.diff(new) < 0)
+            if falls.size:
+                at = int(falls[0])
+                raise self._refuse(
+                    f"falls from {new[at]} to {new[at + 1]} at entry {first + at + 1}; pointers never fall"
+                )
+            if new[-1] > self._total:
+                at = int(np.argmax(new > self._total))
+                raise self._refuse(
+                    f"entry {first + at} is {new[at]}, but there are {self._total} {self._entries}"
+                )
+            self._ahead = np.concatenate([self._ahead, new[1:]])
+            if self._position + self._ahead.size == self.n_segments + 1:
+                self._check_end()
+        return self._ahead[: count + 1]
+
+    def advance(self, count: int) -> None:
+        """Move past `count` segments that were peeked at."""
+        self._position += count
+        self._ahead = self._ahead[count:].copy()
