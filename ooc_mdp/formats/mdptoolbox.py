@@ -366,10 +366,12 @@ class MdptoolboxFormat:
 
     def open(self, source: str, options: ReadOptions) -> Source:
         """Open the arrays; raises InputError for missing files and shapes that do not fit."""
-        with ExitStack() as files:
-            source_ = MdptoolboxSource(source, options, _Folder(source, files).opened, files)
-            files.pop_all()
-        return source_
+        files = ExitStack()
+        try:
+            return MdptoolboxSource(source, options, _Folder(source, files).opened, files)
+        except BaseException:
+            files.close()
+            raise
 
 
 MDPTOOLBOX = MdptoolboxFormat()
