@@ -1,0 +1,75 @@
+"""What the user may say about making a store, checked once."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from ooc_mdp.errors import OptionsError
+
+__all__ = ["ConvertOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertOptions:
+    """Options of convert and generate."""
+
+    sense: Literal["max", "min"] | None = None
+    """Whether values are maximised or minimised; None takes the problem's own, or "max" for a file."""
+    partitioner: Literal["ranges", "grid", "metis"] | None = None
+    """How states are gathered into partitions; None takes "grid" where there is a shape, else "ranges"."""
+    partition_size: int | None = None
+    """Decoded bytes that a partition should not exceed; None takes 1/256 of the table, between 64 KiB and 64 MiB."""
+    partitions: int | None = None
+    """Number of partitions, instead of a size."""
+    shape: tuple[int, ...] | None = None
+    """Points along each axis of a grid, in C order."""
+    block_shape: tuple[int, ...] | None = None
+    """States of a partition along each axis, instead of a size (grid only)."""
+    dtype: Literal["float32", "float64"] = "float64"
+    """Type in which probabilities and rewards are stored."""
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    """Tasks at once; memory grows with it."""
+    overwrite: bool = False
+    """Replace a store of the same name when the new one is whole."""
+
+    def __post_init__(self) -> None:
+        if self.sense not in (None, "max", "min"):
+            raise OptionsError(f"sense is {self.sense!r}; give max or min")
+        if self.partitioner not in (None, "ranges", "grid", "metis"):
+            raise OptionsError(f"partitioner is {self.partitioner!r}; give ranges, grid or metis")
+        if self.dtype not in ("float32", "float64"):
+            raise OptionsError(f"dtype is {self.dtype!r}; give float32 or float64")
+        for name in ("partition_size", "partitions", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise OptionsError(f"{name} is {value}; give at least 1")
+        for name in ("shape", "block_shape"):
+            value = getattr(self, name)
+            if value is not None and (not value or min(value) < 1):
+                raise OptionsError(f"{name} is {value}; give at least one axis and 1 along each")
+        chosen = [n for n in ("partition_size", "partitions", "block_shape") if getattr(self, n) is not None]
+        if len(chosen) > 1:
+            raise OptionsError(f"{' and '.join(chosen)} contradict each other; give one of them")
+        if self.block_shape is not None and self.partitioner not in (None, "grid"):
+            raise OptionsError(f"block_shape needs the partitioner grid, not {self.partitioner}")
+
+    @property
+    def stored_dtype(self) -> np.dtype[np.floating]:
+        """The dtype as NumPy's."""
+        return np.dtype(self.dtype)
+
+    def grid_shape(self, n_states: int, own: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """The grid to cut into blocks: the option, else the model's own; it must hold n_states states."""
+        shape = self.shape or own
+        if shape is None:
+            raise OptionsError("the partitioner grid needs the shape of the grid (--grid-shape)")
+        if math.prod(shape) != n_states:
+            raise OptionsError(
+                f"a grid of shape {shape} has {math.prod(shape)} states, the model has {n_states}"
+            )
+        return tuple(shape)

@@ -1,0 +1,212 @@
+"""Chooses which states share a partition: ranges, grid blocks or METIS. Decides only; nothing here touches a store.
+
+ranges  consecutive states, cut where the bytes so far reach the target
+grid    blocks as near to cubes as the shape allows; their neighbours are few
+metis   a cut of the state graph with little weight across; holds the whole graph in memory
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import MissingExtraError, OptionsError
+from ooc_mdp.mdp import IntArray
+from ooc_mdp.store.numbering import ArrayNumbering, GridNumbering, RangeNumbering
+
+__all__ = [
+    "block_shape_for",
+    "blocks_for",
+    "check_count",
+    "cut_ranges",
+    "default_partition_bytes",
+    "equal_edges",
+    "even_ranges",
+    "grid_numbering",
+    "metis_numbering",
+]
+
+_LARGEST_DEFAULT = 64 << 20
+_SMALLEST_DEFAULT = 64 << 10
+_DEFAULT_SHARE = 256
+
+
+def default_partition_bytes(table_bytes: int) -> int:
+    """Decoded bytes of a partition when the user says nothing: 1/256 of the table, from 64 KiB to 64 MiB."""
+    return min(_LARGEST_DEFAULT, max(_SMALLEST_DEFAULT, table_bytes // _DEFAULT_SHARE))
+
+
+def check_count(partitions: int, n_states: int) -> None:
+    """Refuse more partitions than states."""
+    if partitions > n_states:
+        raise OptionsError(f"{partitions} partitions for {n_states} states; give at most {n_states}")
+
+
+def even_ranges(n_states: int, partitions: int) -> RangeNumbering:
+    """Ranges of as equal numbers of states as possible."""
+    check_count(partitions, n_states)
+    return RangeNumbering(np.arange(partitions + 1, dtype=np.int64) * n_states // partitions)
+
+
+def cut_ranges(state_bytes: Iterable[IntArray], target: int) -> RangeNumbering:
+    """Ranges of at most `target` bytes; a single state that is larger has a range of its own.
+
+    Parameters
+    ----------
+    state_bytes : decoded bytes of each state, in pieces, in order.
+    """
+    cuts = [0]
+    first, held = 0, 0  # the open range began before this piece and holds so many bytes
+    for piece in state_bytes:
+        total = np.concatenate([[0], np.cumsum(piece)])
+        begin, base = 0, -held
+        while True:
+            # the first state that no longer fits: total[i + 1] - base > target
+            i = int(np.searchsorted(total[begin + 1 :], base + target, side="right")) + begin
+            if i >= piece.size:
+                break
+            if first + i > cuts[-1]:
+                cuts.append(first + i)
+                begin, base = i, int(total[i])
+            else:
+                # a single state above the target: it ends its own range
+                begin, base = i + 1, int(total[i + 1])
+                cuts.append(first + i + 1)
+        held = int(total[-1]) - base
+        first += piece.size
+    if cuts[-1] != first:
+        cuts.append(first)
+    return RangeNumbering(np.array(cuts, np.int64))
+
+
+def grid_numbering(
+    shape: Sequence[int], block_shape: Sequence[int] | None, partitions: int | None, block_states: int
+) -> GridNumbering:
+    """Blocks of a given shape, or a number of blocks, or blocks of at most so many states."""
+    if block_shape is not None:
+        if len(block_shape) != len(shape):
+            raise OptionsError(
+                f"a block of shape {tuple(block_shape)} does not fit a grid of shape {tuple(shape)}"
+            )
+        edges = [[*range(0, n, b), n] for n, b in zip(shape, block_shape, strict=True)]
+        return GridNumbering(shape, edges)
+    if partitions is not None:
+        check_count(partitions, math.prod(shape))
+        blocks = blocks_for(tuple(shape), partitions)
+    else:
+        blocks = tuple(
+            -(-n // b) for n, b in zip(shape, block_shape_for(tuple(shape), block_states), strict=True)
+        )
+    return GridNumbering(shape, [equal_edges(n, b) for n, b in zip(shape, blocks, strict=True)])
+
+
+def equal_edges(n: int, blocks: int) -> list[int]:
+    """Where `blocks` blocks of as equal length as possible begin on an axis of n points, and its end."""
+    return [i * n // blocks for i in range(blocks + 1)]
+
+
+def block_shape_for(shape: tuple[int, ...], states: int) -> tuple[int, ...]:
+    """Largest near-cubic block of at most `states` states (at least one)."""
+    block = [1] * len(shape)
+    growing = set(range(len(shape)))
+    # Lengthen the shortest axis while the block stays within the target; steps grow with the axis.
+    while growing:
+        axis = min(growing, key=lambda i: (block[i], i))
+        others = math.prod(block) // block[axis]
+        longest = min(shape[axis], states // others)
+        if longest <= block[axis]:
+            growing.remove(axis)
+        else:
+            rivals = [block[i] for i in growing if i != axis]
+            catch_up = max(min(rivals) + 1 if rivals else longest, block[axis] + 1)
+            block[axis] = min(longest, catch_up)
+    return tuple(block)
+
+
+def blocks_for(shape: tuple[int, ...], partitions: int) -> tuple[int, ...]:
+    """Numbers of blocks along each axis whose product is `partitions`, with as little surface as possible."""
+    best: tuple[float, tuple[int, ...]] | None = None
+    for blocks in _factorisations(shape, partitions):
+        surface = sum(b / n for b, n in zip(blocks, shape, strict=True))
+        if best is None or (surface, blocks) < best:
+            best = surface, blocks
+    if best is None:
+        nearest = _nearest_count(shape, partitions)
+        raise OptionsError(
+            f"a grid of shape {shape} cannot be cut into {partitions} blocks; {nearest} is the nearest number that can"
+        )
+    return best[1]
+
+
+def metis_numbering(
+    edges: Callable[[], Iterator[tuple[IntArray, IntArray]]],
+    state_bytes: npt.NDArray[np.int64],
+    partitions: int,
+) -> ArrayNumbering:
+    """Partitions of about equal bytes with few transitions between them.
+
+    Holds the state graph in memory: about 40 bytes for each pair of connected states.
+
+    Parameters
+    ----------
+    edges : gives (from, to) states, in pieces.
+    state_bytes : int64 [n]; decoded bytes of each state.
+    partitions : how many are asked for; METIS may leave some empty, which are dropped.
+    """
+    try:
+        import pymetis
+    except ImportError as error:
+        raise MissingExtraError("pymetis", "metis", "The partitioner metis") from error
+    n = state_bytes.size
+    check_count(partitions, n)
+    if partitions == 1:
+        return ArrayNumbering(np.zeros(n, np.int64))
+    ptr, neighbours = _undirected(edges(), n)
+    weights = np.maximum(state_bytes // max(int(state_bytes.sum()) >> 30, 1), 1)
+    adjacency = pymetis.CSRAdjacency(ptr.tolist(), neighbours.tolist())
+    _, part = pymetis.part_graph(partitions, adjacency, vweights=weights.tolist())
+    return ArrayNumbering(np.asarray(part, np.int64))
+
+
+def _undirected(pieces: Iterator[tuple[IntArray, IntArray]], n: int) -> tuple[IntArray, IntArray]:
+    """CSR of the graph without directions, loops and repetitions."""
+    keys = np.empty(0, np.int64)
+    for source, target in pieces:
+        low, high = np.minimum(source, target), np.maximum(source, target)
+        apart = low != high
+        keys = np.union1d(keys, low[apart] * n + high[apart])
+    low, high = np.divmod(keys, n)
+    source = np.concatenate([low, high])
+    order = np.argsort(source, kind="stable")
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=n))])
+    return ptr, np.concatenate([high, low])[order]
+
+
+@cache
+def _divisors(n: int) -> tuple[int, ...]:
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return tuple(sorted({*small, *(n // d for d in small)}))
+
+
+def _factorisations(shape: tuple[int, ...], n: int) -> Iterator[tuple[int, ...]]:
+    if len(shape) == 1:
+        if n <= shape[0]:
+            yield (n,)
+        return
+    for d in _divisors(n):
+        if d <= shape[0]:
+            for rest in _factorisations(shape[1:], n // d):
+                yield (d, *rest)
+
+
+def _nearest_count(shape: tuple[int, ...], n: int) -> int:
+    total = math.prod(shape)
+    for distance in range(1, total):
+        for candidate in (n - distance, n + distance):
+            if 1 <= candidate <= total and next(_factorisations(shape, candidate), None):
+                return candidate
+    return 1

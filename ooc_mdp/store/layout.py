@@ -1,0 +1,151 @@
+"""What format 1 is: names, lengths, types and codecs of the arrays in a store. Nothing here reads or writes.
+
+A store is a Zarr v3 group. A *field* has shape (P, max_len) and chunks (1, max_len): row p is partition p, padded
+with zeros. A *small array* holds a few numbers a partition in a single chunk. ``docs/store-format.md`` is the
+table for readers of stores; this module is the one for the code.
+
+    successors    c/0/0   [ nnz(0) values | zeros up to max_len ]      codecs: bytes, blosc, crc32c
+                  c/1/0   [ nnz(1) values | zeros up to max_len ]
+    partition_ptr c/0     [ P + 1 values ]                             codecs: bytes, crc32c
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+__all__ = [
+    "FIELDS",
+    "FORMAT",
+    "FORMAT_VERSION",
+    "GROUP_FILE",
+    "LOCK_FILE",
+    "READ_FIELDS",
+    "SMALL_ARRAYS",
+    "Field",
+    "Length",
+    "PartitionSizes",
+    "chunk_path",
+    "chunk_shape_of_small",
+    "halo_dtype",
+    "successor_dtype",
+]
+
+FORMAT = "ooc-mdp"
+FORMAT_VERSION = 1
+GROUP_FILE = "zarr.json"
+LOCK_FILE = ".lock"
+
+Length = Literal["states", "states+1", "rows", "rows+1", "transitions", "halo"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSizes:
+    """How many of everything one partition has."""
+
+    states: int
+    rows: int
+    transitions: int
+    halo: int
+
+    def of(self, length: Length) -> int:
+        """Number of values that a field of this length holds for the partition."""
+        match length:
+            case "states":
+                return self.states
+            case "states+1":
+                return self.states + 1
+            case "rows":
+                return self.rows
+            case "rows+1":
+                return self.rows + 1
+            case "transitions":
+                return self.transitions
+            case "halo":
+                return self.halo
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One array with a chunk for each partition."""
+
+    name: str
+    length: Length
+    """What its values belong to."""
+    dtypes: tuple[str, ...]
+    """Types that the format allows."""
+    cname: str
+    """Blosc compressor that the writer uses (the reader takes any)."""
+    clevel: int
+    shuffle: Literal["noshuffle", "shuffle", "bitshuffle"]
+    optional: bool = False
+    """Whether a store may lack it."""
+    read: bool = True
+    """Whether it is part of the partition's table."""
+
+
+FIELDS: dict[str, Field] = {
+    f.name: f
+    for f in (
+        Field("action_ptr", "states+1", ("uint32",), "lz4", 5, "bitshuffle", optional=True),
+        Field("successor_ptr", "rows+1", ("uint32",), "lz4", 5, "bitshuffle", optional=True),
+        Field("successors", "transitions", ("uint8", "uint16", "uint32"), "lz4", 5, "bitshuffle"),
+        Field("probabilities", "transitions", ("float32", "float64"), "lz4", 5, "shuffle"),
+        Field("rewards", "rows", ("float32", "float64"), "lz4", 5, "shuffle"),
+        Field("durations", "rows", ("float64",), "lz4", 5, "shuffle", optional=True),
+        Field("terminal_rewards", "states", ("float64",), "lz4", 5, "shuffle", optional=True),
+        Field("initial_values", "states", ("float64",), "lz4", 5, "shuffle", optional=True),
+        Field("halo", "halo", ("uint32", "int64"), "lz4", 5, "bitshuffle"),
+        Field("boundary", "states", ("bool",), "lz4", 5, "bitshuffle"),
+        Field("original_state", "states", ("int64",), "lz4", 5, "bitshuffle", optional=True, read=False),
+        Field("action_labels", "rows", ("int64",), "lz4", 5, "bitshuffle", optional=True, read=False),
+    )
+}
+
+READ_FIELDS = tuple(f.name for f in FIELDS.values() if f.read)
+"""Fields of a PartitionTable, in the order of its arrays."""
+
+SMALL_ARRAYS: dict[str, tuple[str, str]] = {
+    "partition_ptr": ("int64", "P+1"),
+    "partition_rows": ("int64", "P"),
+    "partition_transitions": ("int64", "P"),
+    "partition_halo": ("int64", "P"),
+    "partition_bytes": ("int64", "P"),
+    "chunk_bytes": ("int64", "P"),
+    "reward_range": ("float64", "Px2"),
+    "duration_range": ("float64", "Px2"),
+    "row_sum_range": ("float64", "Px2"),
+    "max_successors": ("int64", "P"),
+    "coupling_ptr": ("int64", "P+1"),
+    "coupling_partitions": ("int64", "entries"),
+    "coupling_mass": ("float64", "entries"),
+}
+"""Type and shape of each array that is held in RAM while a store is open."""
+
+
+def chunk_shape_of_small(shape: str, n_partitions: int, n_entries: int) -> tuple[int, ...]:
+    """Shape of a small array, which is also the shape of its only chunk."""
+    return {
+        "P": (n_partitions,),
+        "P+1": (n_partitions + 1,),
+        "Px2": (n_partitions, 2),
+        "entries": (n_entries,),
+    }[shape]
+
+
+def chunk_path(root: Path, name: str, *index: int) -> Path:
+    """File of one chunk under Zarr's default key encoding."""
+    return root.joinpath(name, "c", *map(str, index))
+
+
+def successor_dtype(n_local: int) -> np.dtype[np.unsignedinteger]:
+    """Narrowest type for local successors 0 .. n_local-1."""
+    return np.min_scalar_type(max(n_local - 1, 0))
+
+
+def halo_dtype(n_states: int) -> np.dtype[np.integer]:
+    """Type of halo states on disk: uint32 where every state fits."""
+    return np.dtype(np.uint32) if n_states <= 1 << 32 else np.dtype(np.int64)

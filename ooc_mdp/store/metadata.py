@@ -1,0 +1,166 @@
+"""Reading a store's zarr.json files and small arrays, and refusing what is not a whole store of this format."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import StoreError
+from ooc_mdp.store.chunks import ChunkDamage, read_plain
+from ooc_mdp.store.layout import (
+    FIELDS,
+    FORMAT,
+    FORMAT_VERSION,
+    GROUP_FILE,
+    SMALL_ARRAYS,
+    Field,
+    chunk_path,
+    chunk_shape_of_small,
+)
+
+__all__ = ["PARTIAL_SUFFIX", "PREVIOUS_SUFFIX", "ArrayMetadata", "read_metadata", "read_small_arrays"]
+
+PARTIAL_SUFFIX = ".partial"
+PREVIOUS_SUFFIX = ".previous"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayMetadata:
+    """What a field's zarr.json says."""
+
+    field: Field
+    dtype: np.dtype[Any]
+    max_len: int
+    """Values in a chunk, padding included."""
+
+
+def read_metadata(root: Path) -> tuple[dict[str, Any], dict[str, ArrayMetadata]]:
+    """Attributes and fields of the store at root, or StoreError."""
+    attributes = _attributes(root)
+    n_partitions = int(attributes["n_partitions"])
+    fields: dict[str, ArrayMetadata] = {}
+    for name in attributes["fields"]:
+        if name not in FIELDS:
+            raise StoreError(
+                f"{root} has a field {name} that format {FORMAT_VERSION} does not know; {_REMEDY}"
+            )
+        meta = _array_metadata(root, FIELDS[name])
+        if meta.max_len < 1 or _read_json(root / name / GROUP_FILE)["shape"][0] != n_partitions:
+            raise StoreError(
+                f"field {name} of {root} has not one chunk for each of {n_partitions} partitions"
+            )
+        fields[name] = meta
+    missing = [f.name for f in FIELDS.values() if not f.optional and f.name not in fields]
+    if missing:
+        raise StoreError(f"{root} lacks the fields {', '.join(missing)}; {_REMEDY}")
+    return attributes, fields
+
+
+def read_small_arrays(root: Path, attributes: dict[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    """Every small array, by name."""
+    n_partitions, n_entries = int(attributes["n_partitions"]), int(attributes["n_couplings"])
+    small = {}
+    for name, (dtype, kind) in SMALL_ARRAYS.items():
+        shape = chunk_shape_of_small(kind, n_partitions, n_entries)
+        path = chunk_path(root, name, *(0 for _ in shape))
+        try:
+            small[name] = read_plain(path, np.dtype(dtype), shape)
+        except FileNotFoundError:
+            raise StoreError(f"{name} of {root} is missing: {path} does not exist; {_REMEDY}") from None
+        except (ChunkDamage, OSError) as error:
+            raise StoreError(f"{name} of {root} is damaged in {path}: {error}; {_REMEDY}") from error
+    return small
+
+
+_REMEDY = "convert again"
+
+_ATTRIBUTES = (
+    "format_version",
+    "n_states",
+    "n_rows",
+    "n_transitions",
+    "n_partitions",
+    "n_couplings",
+    "sense",
+    "dtype",
+    "actions_per_state",
+    "successors_per_action",
+    "fields",
+    "state_order",
+    "partitioning",
+    "provenance",
+    "uuid",
+    "fingerprint",
+)
+
+
+def _attributes(root: Path) -> dict[str, Any]:
+    if root.name.endswith(PARTIAL_SUFFIX):
+        raise StoreError(
+            f"{root} is half-written: it becomes a store when its conversion ends; convert again if none is running"
+        )
+    if not (root / GROUP_FILE).is_file():
+        raise StoreError(_why_no_store(root))
+    group = _read_json(root / GROUP_FILE)
+    attributes = group.get("attributes")
+    if group.get("node_type") != "group" or not isinstance(attributes, dict):
+        raise StoreError(f"{root} is a Zarr array, not a store of this program")
+    if attributes.get("format") != FORMAT:
+        raise StoreError(f"{root} is a Zarr group, but not one written by this program")
+    version = attributes.get("format_version")
+    if version != FORMAT_VERSION:
+        raise StoreError(
+            f"{root} has format version {version}, this program reads version {FORMAT_VERSION}; {_REMEDY} with "
+            "this version, or use the one that wrote it"
+        )
+    missing = [name for name in _ATTRIBUTES if name not in attributes]
+    if missing:
+        raise StoreError(f"{root} lacks the attributes {', '.join(missing)}; {_REMEDY}")
+    return attributes
+
+
+def _why_no_store(root: Path) -> str:
+    partial = root.with_name(root.name + PARTIAL_SUFFIX)
+    previous = root.with_name(root.name + PREVIOUS_SUFFIX)
+    if root.exists():
+        return (
+            f"{root} is no store: it has no {GROUP_FILE}; give the directory that convert or generate wrote"
+        )
+    if previous.exists():
+        return f"{root} does not exist, but {previous} is a store that was being replaced; rename it or {_REMEDY}"
+    if partial.exists():
+        return f"{root} is half-written ({partial} exists): wait for its conversion or {_REMEDY}"
+    return f"{root} does not exist; make a store with convert or generate"
+
+
+def _array_metadata(root: Path, field: Field) -> ArrayMetadata:
+    meta = _read_json(root / field.name / GROUP_FILE)
+    try:
+        shape, chunks = meta["shape"], meta["chunk_grid"]["configuration"]["chunk_shape"]
+        codecs = [codec["name"] for codec in meta["codecs"]]
+        data_type = meta["data_type"]
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"{root / field.name / GROUP_FILE} is no array metadata: no {error}") from error
+    if data_type not in field.dtypes or codecs != ["bytes", "blosc", "crc32c"] or chunks != [1, *shape[1:]]:
+        raise StoreError(
+            f"field {field.name} of {root} is {data_type} in chunks {chunks} with codecs {codecs}, which format "
+            f"{FORMAT_VERSION} does not allow; {_REMEDY}"
+        )
+    return ArrayMetadata(field, np.dtype(data_type), int(shape[1]))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing; {_REMEDY}") from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be read: {error}; {_REMEDY}") from error
+    if not isinstance(document, dict):
+        raise StoreError(f"{path} is no Zarr metadata; {_REMEDY}")
+    return document

@@ -1,0 +1,170 @@
+"""How states are renumbered so that each partition owns a contiguous range, and back. NumPy only, no files.
+
+Three numberings, each O(1) or stated memory:
+
+    ranges   new = original; only the cuts between partitions are kept
+    grid     hypercube blocks over a shape in C order; blocks in C order, and inside a block the grid's C order
+    array    any assignment of states to partitions; two int64 a state in memory
+
+    grid 4x6 in blocks of 2x3:     0  1  2 |  6  7  8
+                                   3  4  5 |  9 10 11
+                                   --------+---------
+                                  12 13 14 | 18 19 20
+                                  15 16 17 | 21 22 23
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.mdp import IntArray
+
+__all__ = ["ArrayNumbering", "GridNumbering", "Numbering", "RangeNumbering", "owner"]
+
+
+class Numbering(Protocol):
+    """To add a numbering, define these; states(p) must ascend."""
+
+    @property
+    def partition_ptr(self) -> IntArray:
+        """int64 [P+1]; partition p owns new states partition_ptr[p] .. partition_ptr[p+1]-1."""
+        ...
+
+    def to_new(self, states: IntArray) -> IntArray:
+        """New numbers of original states."""
+        ...
+
+    def states(self, p: int) -> IntArray:
+        """Original numbers of partition p's states, ascending, in the order of their new numbers."""
+        ...
+
+    def state_order(self) -> dict[str, Any]:
+        """The store's attribute that says how to map back."""
+        ...
+
+
+def owner(partition_ptr: IntArray, states: IntArray) -> IntArray:
+    """Partitions that own the given new states."""
+    return np.searchsorted(partition_ptr, states, side="right") - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeNumbering:
+    """States keep their numbers; partitions are consecutive ranges."""
+
+    partition_ptr: IntArray
+    """int64 [P+1], strictly increasing from 0."""
+
+    def to_new(self, states: IntArray) -> IntArray:
+        """The states themselves."""
+        return states
+
+    def states(self, p: int) -> IntArray:
+        """The range of partition p."""
+        return np.arange(self.partition_ptr[p], self.partition_ptr[p + 1], dtype=np.int64)
+
+    def state_order(self) -> dict[str, Any]:
+        """Kind "identity"."""
+        return {"kind": "identity"}
+
+
+class GridNumbering:
+    """Hypercube blocks over a grid; memory grows with the number of blocks and the longest axis, not with states.
+
+    Parameters
+    ----------
+    shape : points along each axis; original states count them in C order.
+    edges : for each axis, where its blocks begin, from 0, and the axis length at the end.
+    """
+
+    def __init__(self, shape: Sequence[int], edges: Sequence[Sequence[int]]) -> None:
+        self.shape = tuple(int(n) for n in shape)
+        self.edges = tuple(np.asarray(e, np.int64) for e in edges)
+        if len(self.edges) != len(self.shape) or not self.shape:
+            raise OptionsError(f"{len(self.edges)} lists of block edges for a grid of shape {self.shape}")
+        for n, e in zip(self.shape, self.edges, strict=True):
+            if e.size < 2 or e[0] != 0 or e[-1] != n or (np.diff(e) <= 0).any():
+                raise OptionsError(f"block edges {e.tolist()} do not cut an axis of {n} points")
+        self.blocks = tuple(e.size - 1 for e in self.edges)
+        sizes = np.ones(1, np.int64)
+        for e in self.edges:
+            sizes = np.multiply.outer(sizes, np.diff(e)).ravel()
+        self.partition_ptr: IntArray = np.concatenate([[0], np.cumsum(sizes)])
+        self._block_of = tuple(
+            np.repeat(np.arange(e.size - 1, dtype=np.int64), np.diff(e)) for e in self.edges
+        )
+
+    @staticmethod
+    def from_order(order: Mapping[str, Any]) -> GridNumbering:
+        """The numbering that a store's state_order attribute describes."""
+        return GridNumbering(order["shape"], order["edges"])
+
+    def to_new(self, states: IntArray) -> IntArray:
+        """New numbers of flat grid indices."""
+        partition = np.zeros(states.shape, np.int64)
+        inside = np.zeros(states.shape, np.int64)
+        rest = states
+        stride = math.prod(self.shape)
+        for n, edges, block_of in zip(self.shape, self.edges, self._block_of, strict=True):
+            stride //= n
+            x, rest = np.divmod(rest, stride) if stride > 1 else (rest, rest)
+            block = block_of[x]
+            partition *= edges.size - 1
+            partition += block
+            inside *= np.diff(edges)[block]
+            inside += x - edges[block]
+        inside += self.partition_ptr[partition]
+        return inside
+
+    def states(self, p: int) -> IntArray:
+        """Flat grid indices of block p."""
+        corner = np.unravel_index(p, self.blocks)
+        flat: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        for n, edges, b in zip(self.shape, self.edges, corner, strict=True):
+            flat = np.add.outer(flat * n, np.arange(edges[b], edges[b + 1], dtype=np.int64)).ravel()
+        return flat
+
+    def state_order(self) -> dict[str, Any]:
+        """Kind "grid" with shape, largest block and edges of the blocks."""
+        return {
+            "kind": "grid",
+            "shape": list(self.shape),
+            "block_shape": [int(np.diff(e).max()) for e in self.edges],
+            "edges": [e.tolist() for e in self.edges],
+        }
+
+
+class ArrayNumbering:
+    """Partitions given state by state; keeps 16 bytes a state in memory.
+
+    Parameters
+    ----------
+    part : int [n]; label of each original state's partition; partitions are numbered by their labels' order, and
+        labels that no state has are skipped.
+    """
+
+    def __init__(self, part: npt.NDArray[np.integer[Any]]) -> None:
+        counts = np.bincount(part)
+        self.partition_ptr: IntArray = np.concatenate([[0], np.cumsum(counts[counts > 0])]).astype(np.int64)
+        self._original: IntArray = np.argsort(part, kind="stable")
+        self._new: IntArray = np.empty_like(self._original)
+        self._new[self._original] = np.arange(part.size)
+
+    def to_new(self, states: IntArray) -> IntArray:
+        """New numbers by look-up."""
+        return self._new[states]
+
+    def states(self, p: int) -> IntArray:
+        """Original states of partition p."""
+        return self._original[self.partition_ptr[p] : self.partition_ptr[p + 1]]
+
+    def state_order(self) -> dict[str, Any]:
+        """Kind "array": the field original_state holds it."""
+        return {"kind": "array"}

@@ -1,0 +1,212 @@
+"""An open store: small arrays in RAM, one partition's table at a time from disk.
+
+Chunk files are read, checked and decoded here directly, because Zarr's asynchronous machinery costs about a
+millisecond a chunk and the solver reads ten chunks a load. What is read is still plain Zarr: a test compares it with
+zarr-python. This module knows no solver and caches nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import StoreError
+from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.partition import Coupling, PartitionTable
+from ooc_mdp.store.chunks import ChunkDamage, read_chunk
+from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_path
+from ooc_mdp.store.metadata import ArrayMetadata, read_metadata, read_small_arrays
+from ooc_mdp.store.numbering import GridNumbering
+
+__all__ = ["Store", "open_store"]
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """A valid store, open for reading; cheap to open, safe to use from many threads."""
+
+    path: Path
+    attributes: dict[str, Any]
+    """The group's attributes, as ``docs/store-format.md`` lists them."""
+    fields: dict[str, ArrayMetadata]
+    """Type and padded length of each field that this store has."""
+    partition_ptr: IntArray
+    """int64 [P+1]; partition p owns states partition_ptr[p] .. partition_ptr[p+1]-1."""
+    partition_rows: IntArray
+    """int64 [P]; (state, action) pairs."""
+    partition_transitions: IntArray
+    """int64 [P]; stored transitions."""
+    partition_halo: IntArray
+    """int64 [P]; halo states."""
+    partition_bytes: IntArray
+    """int64 [P]; decoded bytes of each table."""
+    chunk_bytes: IntArray
+    """int64 [P]; bytes on disk that read(p) reads."""
+    reward_range: FloatArray
+    """float64 [P,2]; least and largest stored reward, terminal ones included; (0, 0) if there is none."""
+    duration_range: FloatArray
+    """float64 [P,2]; least and largest duration; (1, 1) without durations."""
+    row_sum_range: FloatArray
+    """float64 [P,2]; least and largest float64 sum of a row's stored probabilities; (1, 1) without rows."""
+    max_successors: IntArray
+    """int64 [P]; transitions of the longest row."""
+    coupling: Coupling = field(repr=False)
+    """Largest probability mass that one row of p sends into q; every p reads itself."""
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return int(self.partition_ptr[-1])
+
+    @property
+    def n_partitions(self) -> int:
+        """Number of partitions."""
+        return self.partition_ptr.size - 1
+
+    @cached_property
+    def n_rows(self) -> int:
+        """Number of (state, action) pairs."""
+        return int(self.partition_rows.sum())
+
+    @cached_property
+    def n_transitions(self) -> int:
+        """Number of stored transitions."""
+        return int(self.partition_transitions.sum())
+
+    @property
+    def sense(self) -> str:
+        """Whether the model asks for the largest ("max") or the smallest ("min") value."""
+        return str(self.attributes["sense"])
+
+    @property
+    def probability_dtype(self) -> np.dtype[Any]:
+        """Type of stored probabilities and rewards."""
+        return self.fields["probabilities"].dtype
+
+    @property
+    def uuid(self) -> str:
+        """Identity of this writing of the store."""
+        return str(self.attributes["uuid"])
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the stored table: the same for two writings of the same table in the same partitions."""
+        return str(self.attributes["fingerprint"])
+
+    def sizes(self, p: int) -> PartitionSizes:
+        """How many of everything partition p has."""
+        return PartitionSizes(
+            int(self.partition_ptr[p + 1] - self.partition_ptr[p]),
+            int(self.partition_rows[p]),
+            int(self.partition_transitions[p]),
+            int(self.partition_halo[p]),
+        )
+
+    def read(self, p: int) -> tuple[PartitionTable, int]:
+        """Partition p's table and the bytes read from disk for it.
+
+        Raises
+        ------
+        StoreError : a chunk is missing or damaged.
+        """
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        total = 0
+        for name in READ_FIELDS:
+            arrays[name], n_bytes = self.read_field(name, p)
+            total += n_bytes
+        arrays["halo"] = arrays["halo"].astype(np.int64, copy=False)
+        table = PartitionTable(
+            index=p,
+            first_state=int(self.partition_ptr[p]),
+            n_states=self.sizes(p).states,
+            actions_per_state=int(self.attributes["actions_per_state"]),
+            successors_per_action=int(self.attributes["successors_per_action"]),
+            **arrays,
+        )
+        return table, total
+
+    def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
+        """One field of partition p and the bytes read; an empty array and 0 where the store lacks the field."""
+        meta = self.fields.get(name)
+        if meta is None:
+            return np.empty(0, _ABSENT_DTYPES[name]), 0
+        path = chunk_path(self.path, name, p, 0)
+        try:
+            return read_chunk(path, meta.dtype, self.sizes(p).of(meta.field.length), meta.max_len)
+        except FileNotFoundError:
+            raise StoreError(
+                f"field {name} of partition {p} is missing: {path} does not exist; convert again"
+            ) from None
+        except (ChunkDamage, OSError) as error:
+            raise StoreError(
+                f"field {name} of partition {p} is damaged in {path}: {error}; convert again"
+            ) from error
+
+    def action_counts(self, p: int) -> IntArray:
+        """int64 [n]; number of actions of each state of partition p."""
+        uniform = int(self.attributes["actions_per_state"])
+        if uniform:
+            return np.full(self.sizes(p).states, uniform, np.int64)
+        return np.diff(self.read_field("action_ptr", p)[0]).astype(np.int64)
+
+    def original_states(self, p: int) -> IntArray:
+        """int64 [n]; the source's numbers of partition p's states."""
+        kind = self.attributes["state_order"]["kind"]
+        if kind == "grid":
+            return self._grid.states(p)
+        if kind == "array":
+            return self.read_field("original_state", p)[0]
+        return np.arange(self.partition_ptr[p], self.partition_ptr[p + 1], dtype=np.int64)
+
+    def action_labels(self, p: int) -> IntArray | None:
+        """int64 [m]; the source's numbers of partition p's actions, None where they are 0, 1, ... in each state."""
+        return self.read_field("action_labels", p)[0] if "action_labels" in self.fields else None
+
+    def to_original(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values given in the store's order of states, in the source's order; partition by partition.
+
+        Returns `values` itself where both orders are the same.
+        """
+        if values.shape[0] != self.n_states:
+            raise ValueError(f"{values.shape[0]} values for {self.n_states} states")
+        if self.attributes["state_order"]["kind"] == "identity":
+            return values
+        out = np.empty_like(values)
+        for p in range(self.n_partitions):
+            out[self.original_states(p)] = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
+        return out
+
+    @cached_property
+    def _grid(self) -> GridNumbering:
+        return GridNumbering.from_order(self.attributes["state_order"])
+
+
+_ABSENT_DTYPES = {
+    "action_ptr": np.uint32,
+    "successor_ptr": np.uint32,
+    "durations": np.float64,
+    "terminal_rewards": np.float64,
+    "initial_values": np.float64,
+}
+
+
+def open_store(path: str | PathLike[str]) -> Store:
+    """Open a store for reading.
+
+    Raises
+    ------
+    StoreError : the path is missing, half-written, of another format version, damaged or no store at all.
+    """
+    root = Path(path)
+    attributes, fields = read_metadata(root)
+    small = read_small_arrays(root, attributes)
+    coupling = Coupling(
+        small.pop("coupling_ptr"), small.pop("coupling_partitions"), small.pop("coupling_mass")
+    )
+    return Store(path=root, attributes=attributes, fields=fields, coupling=coupling, **small)

@@ -1,0 +1,203 @@
+"""All or nothing: a store is written beside its place and appears there in one rename.
+
+    STORE.partial/.lock    held by the writer with flock; it travels along with the rename and is removed after it,
+                           so nobody can take STORE.partial while its content is on the way to STORE
+    STORE                  absent, or the whole previous store, until the rename; the whole new one after it
+
+A leftover of a dead writer holds no lock and is emptied by the next one. Replacing a store exchanges the two
+directories in one step (renameat2); where the file system cannot, the old one waits as STORE.previous in between, and
+the next writer puts it back if it finds no STORE. This module knows no arrays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from ooc_mdp.errors import StoreError
+from ooc_mdp.store.layout import LOCK_FILE
+from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, read_metadata
+
+__all__ = ["writing"]
+
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+_FSYNC_THREADS = 8
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG)
+
+
+@contextmanager
+def writing(store: Path, overwrite: bool) -> Iterator[Path]:
+    """Yield the directory to write into; on leaving, sync it and move it to `store`, or remove it on an error.
+
+    Raises
+    ------
+    StoreError : `store` exists (and is not to be overwritten, or is something else), another process is writing it,
+        or the disk is full or not writable.
+    """
+    partial = store.with_name(store.name + PARTIAL_SUFFIX)
+    try:
+        _restore_previous(store)
+        _check_target(store, overwrite)
+        with ExitStack() as locks:
+            locks.callback(os.close, _lock_new(partial, store))
+            try:
+                yield partial
+                _sync_tree(partial)
+                _check_target(store, overwrite)
+                _move_into_place(partial, store, locks)
+            except BaseException:
+                _remove_tree(partial)
+                raise
+    except OSError as error:
+        message = _plain_message(error, store, partial)
+        if message is None:
+            raise
+        raise StoreError(message) from error
+
+
+def _check_target(store: Path, overwrite: bool) -> None:
+    if store.name.endswith(PARTIAL_SUFFIX):
+        raise StoreError(
+            f"{store}: names that end in {PARTIAL_SUFFIX} mark half-written stores; choose another name"
+        )
+    if not store.parent.is_dir():
+        raise StoreError(f"{store} cannot be written: the directory {store.parent} does not exist")
+    if not os.path.lexists(store):
+        return
+    if not overwrite:
+        raise StoreError(f"{store} exists; choose another name or overwrite it (--overwrite)")
+    if store.is_symlink():
+        raise StoreError(
+            f"{store} is a symbolic link, which is not replaced; give the path that it points to"
+        )
+    try:
+        read_metadata(store)
+    except StoreError as error:
+        raise StoreError(f"{store} is not overwritten, because it is no store: {error}") from error
+
+
+def _lock_new(partial: Path, store: Path) -> int:
+    """Take the partial directory, emptied, and return the descriptor that holds its lock."""
+    while True:
+        partial.mkdir(exist_ok=True)
+        try:
+            fd = os.open(partial / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            continue  # the previous holder removed the directory between the two calls
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), os.stat(partial / LOCK_FILE)):
+                _empty(partial)
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            raise StoreError(
+                f"another process is writing {store}; wait for it or choose another name"
+            ) from None
+        except FileNotFoundError:
+            pass  # the previous holder moved or removed the file that we opened: look again
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _move_into_place(partial: Path, store: Path, locks: ExitStack) -> None:
+    if not os.path.lexists(store):
+        os.rename(partial, store)
+        _sync(store.parent)
+    else:
+        old_lock = os.open(store / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        locks.callback(os.close, old_lock)
+        fcntl.flock(old_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _exchange(partial, store):
+            _sync(store.parent)
+            _remove_tree(partial)
+        else:
+            previous = store.with_name(store.name + PREVIOUS_SUFFIX)
+            os.rename(store, previous)
+            os.rename(partial, store)
+            _sync(store.parent)
+            _remove_tree(previous)
+    (store / LOCK_FILE).unlink()
+
+
+def _restore_previous(store: Path) -> None:
+    previous = store.with_name(store.name + PREVIOUS_SUFFIX)
+    if previous.is_dir():
+        if os.path.lexists(store):
+            _remove_tree(previous)
+        else:
+            os.rename(previous, store)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Swap two directories in one step; False where the system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(a), _AT_FDCWD, os.fsencode(b), _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(a), None, str(b))
+
+
+def _empty(directory: Path) -> None:
+    """Remove everything but the lock file."""
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != LOCK_FILE:
+            entry.unlink()
+
+
+def _remove_tree(directory: Path) -> None:
+    """Remove a directory whose lock we hold, lock file last, unless a new writer takes it at that moment."""
+    if not directory.is_dir():
+        return
+    _empty(directory)
+    (directory / LOCK_FILE).unlink(missing_ok=True)
+    try:
+        directory.rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+            raise
+
+
+def _sync_tree(root: Path) -> None:
+    paths = [Path(top, name) for top, _, names in os.walk(root) for name in names]
+    paths += [Path(top) for top, _, _ in os.walk(root)]
+    with ThreadPoolExecutor(_FSYNC_THREADS) as threads:
+        for _ in threads.map(_sync, paths):
+            pass
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _plain_message(error: OSError, store: Path, partial: Path) -> str | None:
+    """What to tell the user where writing the store failed; None where the error is about something else."""
+    if error.errno not in _WRITE_ERRORS:
+        return None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{store} was not written: the disk is full ({os.strerror(error.errno)}); free space or choose another disk"
+    ours = {str(store.parent), str(store), str(partial)}
+    name = str(error.filename)
+    if name in ours or name.startswith(f"{partial}{os.sep}"):
+        return f"{store} was not written: {os.strerror(error.errno or 0)}: {name}; check the directory's permissions"
+    return None

@@ -1,0 +1,64 @@
+"""The zarr.json files and small arrays of a store, written with zarr-python so that they are what Zarr expects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import zarr
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
+
+from ooc_mdp.store.chunks import write_file
+from ooc_mdp.store.layout import FIELDS, FORMAT, FORMAT_VERSION, SMALL_ARRAYS, chunk_path
+
+__all__ = ["write_metadata"]
+
+
+def write_metadata(
+    root: Path,
+    fields: Mapping[str, tuple[np.dtype[Any], int]],
+    small: Mapping[str, npt.NDArray[Any]],
+    attributes: Mapping[str, Any],
+) -> None:
+    """Describe the chunks already under root: fields with type and padded length; write the small arrays."""
+    attributes = {"format": FORMAT, "format_version": FORMAT_VERSION, **attributes}
+    group = zarr.create_group(root, zarr_format=3, attributes=attributes)
+    for name, (dtype, max_len) in fields.items():
+        field = FIELDS[name]
+        blosc = BloscCodec(
+            typesize=dtype.itemsize,
+            cname=field.cname,
+            clevel=field.clevel,
+            shuffle=field.shuffle,
+            blocksize=0,
+        )
+        group.create_array(
+            name,
+            shape=(attributes["n_partitions"], max_len),
+            chunks=(1, max_len),
+            dtype=dtype,
+            serializer=BytesCodec(),
+            compressors=(blosc, Crc32cCodec()),
+            filters=None,
+            fill_value=0,
+        )
+    for name, values in small.items():
+        dtype = np.dtype(SMALL_ARRAYS[name][0])
+        group.create_array(
+            name,
+            shape=values.shape,
+            chunks=values.shape,
+            dtype=dtype,
+            serializer=BytesCodec(),
+            compressors=(Crc32cCodec(),),
+            filters=None,
+            fill_value=0,
+        )
+        data = np.ascontiguousarray(values, dtype.newbyteorder("<")).tobytes()
+        path = chunk_path(root, name, *(0 for _ in values.shape))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, data, google_crc32c.value(data).to_bytes(4, "little"))
