@@ -1,0 +1,38 @@
+"""Importing the package and asking for help are quick and start nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+HEAVY = ("numba", "zarr", "dask", "distributed", "cupy", "scipy", "matplotlib", "pymetis", "gymnasium")
+
+
+def python(source: str) -> str:
+    command = [sys.executable, "-c", source]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_importing_the_package_takes_under_half_a_second_of_cpu():
+    source = "import time; t = time.process_time(); import ooc_mdp; print(time.process_time() - t)"
+    assert min(float(python(source)) for _ in range(3)) < 0.5
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    source = f"import sys, ooc_mdp; print(*({{*{HEAVY!r}}} & {{*sys.modules}}))"
+    assert python(source).split() == []
+
+
+def test_importing_the_package_starts_no_thread():
+    assert python("import ooc_mdp, threading; print(threading.active_count())").strip() == "1"
+
+
+def test_help_takes_under_a_second():
+    source = "import sys; from ooc_mdp.cli import main; sys.argv = ['ooc-mdp', '--help']; main()"
+    taken = []
+    for _ in range(3):
+        start = time.perf_counter()
+        assert "solve" in python(source)
+        taken.append(time.perf_counter() - start)
+    assert min(taken) < 1.0
