@@ -58,7 +58,7 @@ UPWARD = {
     "the room itself": "from ooc_mdp import solve\n",
     "a relative import": "from .solve import run\n",
     "inside a function": "def f():\n    from ooc_mdp.solve import run\n",
-    "for types only": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ooc_mdp.solve import run\n",
+    "for types only": "import typing\nif typing.TYPE_CHECKING:\n    from ooc_mdp.solve import run\n",
     "by name": "import importlib\nimportlib.import_module('ooc_mdp.solve')\n",
 }
 
