@@ -50,6 +50,14 @@ class Source(Protocol):
         """Jobs in state order; together they cover every state once."""
         ...
 
+    def finish(self) -> None:
+        """Settle what only the whole file shows; called once after all jobs have succeeded.
+
+        Raises InputError for it, e.g. for counts of the header or a successor beyond the last state. From here
+        on `n_states` is an int.
+        """
+        ...
+
     def close(self) -> None:
         """Release files."""
         ...
