@@ -101,7 +101,7 @@ class ResidualBounds:
     ) -> None:
         n = contraction.inverse.size
         self.contraction = contraction
-        self._reward_size = np.abs(reward_range).max(axis=1, initial=0.0)
+        self._reward_range = reward_range
         self._max_successors = max_successors
         rows = np.repeat(np.arange(n), np.diff(coupling.ptr))
         diagonal = rows == coupling.partitions
@@ -115,11 +115,23 @@ class ResidualBounds:
         self._ptr = np.searchsorted(coupling.partitions[off][order], np.arange(n + 1))
         self.rise, self.fall = np.empty(n), np.empty(n)
         self.plain_rise, self.plain_fall = np.empty(n), np.empty(n)
+        self.policy_fall = np.empty(n)
+        """float64 [P]; like `fall`, but for the action that the last sweep chose in each state."""
         self.unknown()
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """The bounds themselves by name, for a checkpoint."""
+        return {
+            "rise": self.rise,
+            "fall": self.fall,
+            "plain_rise": self.plain_rise,
+            "plain_fall": self.plain_fall,
+            "policy_fall": self.policy_fall,
+        }
 
     def unknown(self) -> None:
         """Forget everything: values came from outside."""
-        for bound in (self.rise, self.fall, self.plain_rise, self.plain_fall):
+        for bound in self.arrays().values():
             bound.fill(np.inf)
 
     def from_zero_values(self, reward_range: FloatArray) -> None:
@@ -128,6 +140,7 @@ class ResidualBounds:
         self.plain_fall[:] = np.maximum(-reward_range[:, 0], 0)
         self.rise[:] = self.plain_rise * self.contraction.inverse
         self.fall[:] = self.plain_fall * self.contraction.inverse
+        self.policy_fall[:] = self.fall
 
     def dependents(self, q: int) -> IntArray:
         """Partitions that read boundary values of q, without q."""
@@ -139,6 +152,7 @@ class ResidualBounds:
         self.plain_rise[p], self.plain_fall[p] = factor * up, factor * down
         self.rise[p] = self.plain_rise[p] * self.contraction.inverse[p]
         self.fall[p] = self.plain_fall[p] * self.contraction.inverse[p]
+        self.policy_fall[p] = self.fall[p]
 
     def measured(self, p: int, m: Measured) -> None:
         """A pass without updates measured p; keep the tighter of it and what is known."""
@@ -152,12 +166,12 @@ class ResidualBounds:
         self.rise[p], self.fall[p] = m.rise, m.fall
         self.plain_rise[p], self.plain_fall[p] = m.plain_rise, m.plain_fall
 
-    def disturb(self, q: int, up: float, down: float) -> FloatArray:
+    def disturb(self, q: int, up: float, down: float) -> tuple[FloatArray, FloatArray]:
         """A visit to q changed its boundary values by at most `up` and `down`.
 
         Returns
         -------
-        float64 [dependents of q] : by how much each dependent's max(rise, fall) may have grown.
+        two float64 [dependents of q] : by how much each dependent's plain and normalised bound may have grown.
         """
         where = slice(self._ptr[q], self._ptr[q + 1])
         p = self._dependents[where]
@@ -167,7 +181,9 @@ class ResidualBounds:
         normalised = plain * self.contraction.inverse[p]
         self.rise[p] += normalised * up
         self.fall[p] += normalised * down
-        return normalised * max(up, down)
+        self.policy_fall[p] += normalised * down
+        change = max(up, down)
+        return plain * change, normalised * change
 
     def normalised(self) -> FloatArray:
         """float64 [P]: R[p], the bound on |N| over each partition."""
@@ -177,19 +193,33 @@ class ResidualBounds:
         """float64 [P]: the bound on |max_a Q_a - V| over each partition."""
         return np.maximum(self.plain_rise, self.plain_fall)
 
-    def rounding(self, value_size: float) -> float:
-        """Bound on what float64 rounding of one backup adds to any N, where |V| <= value_size."""
-        if not self._reward_size.size:
-            return 0.0
-        c = self.contraction
-        terms = self._max_successors + 8.0
-        size = self._reward_size + c.discount * c.row_sum * value_size
-        return float(np.max(terms * _UNIT_ROUNDOFF * size * c.inverse))
+    @staticmethod
+    def rounding_of(
+        contraction: Contraction,
+        reward_range: FloatArray,
+        max_successors: IntArray,
+        value_size: float,
+        plain: bool = False,
+    ) -> float:
+        """Bound on what float64 rounding of a backup adds to N (or to the plain residual), if |V| <= value_size."""
+        c = contraction
+        size = np.abs(reward_range).max(axis=1, initial=0.0) + c.discount * c.row_sum * value_size
+        rounding = (max_successors + 8.0) * _UNIT_ROUNDOFF * size
+        return float(np.max(rounding if plain else rounding * c.inverse, initial=0.0))
+
+    def rounding(self, value_size: float, plain: bool = False) -> float:
+        """:meth:`rounding_of` over all partitions."""
+        return self.rounding_of(self.contraction, self._reward_range, self._max_successors, value_size, plain)
 
     def error(self, value_size: float) -> float:
         """The proved bound on ||V - V*||, rounding included."""
         largest = float(self.normalised().max(initial=0.0))
         return largest + self.rounding(value_size)
+
+    def policy_loss(self, value_size: float) -> float:
+        """Bound on V* - V^pi for the actions pi that the last sweep of each partition chose."""
+        upper = float(self.rise.max(initial=0.0))
+        return upper + float(self.policy_fall.max(initial=0.0)) + 2 * self.rounding(value_size)
 
     def span(self, value_size: float) -> tuple[float, float]:
         """(lower, upper): V* - V lies between them in every state, rounding included."""

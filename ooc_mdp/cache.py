@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import numpy as np
+
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.options import format_bytes
 
@@ -45,12 +47,6 @@ class CacheStatistics:
     """Decoded bytes moved into the cache."""
     evictions: int = 0
 
-    @property
-    def hit_rate(self) -> float:
-        """Hits per access, auxiliary accesses included; 0 before the first access."""
-        accesses = self.accesses + self.auxiliary_accesses
-        return (self.hits + self.auxiliary_hits) / accesses if accesses else 0.0
-
 
 @dataclass(slots=True)
 class _Entry(Generic[T]):
@@ -66,11 +62,14 @@ class PartitionCache(Generic[T]):
     Parameters
     ----------
     budget : bytes.
+    n_partitions : number of partitions that there are.
     release : called with the content of each evicted entry.
     """
 
-    def __init__(self, budget: int, release: Callable[[T], None]) -> None:
+    def __init__(self, budget: int, n_partitions: int, release: Callable[[T], None]) -> None:
         self.budget = budget
+        self.present = np.zeros(n_partitions, np.bool_)
+        """bool [P]: whose content is there; for reading only."""
         self.used = 0
         self.peak = 0
         self.statistics = CacheStatistics()
@@ -83,10 +82,6 @@ class PartitionCache(Generic[T]):
     def __iter__(self) -> Iterator[int]:
         """Partitions from the least to the most recently used, reserved ones included."""
         return iter(self._entries)
-
-    def resident(self) -> list[int]:
-        """Partitions whose content is there."""
-        return [p for p, e in self._entries.items() if e.content is not None]
 
     def make_room(self, size: int, spare: Callable[[int], bool] | None = None) -> bool:
         """Evict least recently used entries until `size` bytes fit.
@@ -112,6 +107,7 @@ class PartitionCache(Generic[T]):
             return False
         for p in victims:
             entry = self._entries.pop(p)
+            self.present[p] = False
             self.used -= entry.size
             self.statistics.evictions += 1
             if entry.content is not None:
@@ -142,6 +138,7 @@ class PartitionCache(Generic[T]):
         """Put the loaded content where room was reserved."""
         entry = self._entries[partition]
         entry.content = content
+        self.present[partition] = True
         self.statistics.loads += 1
         self.statistics.bytes_read += bytes_read
         self.statistics.bytes_moved += entry.size
@@ -178,4 +175,5 @@ class PartitionCache(Generic[T]):
             if entry.content is not None:
                 self._release(entry.content)
         self._entries.clear()
+        self.present[:] = False
         self.used = 0

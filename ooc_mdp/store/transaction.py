@@ -16,7 +16,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -34,8 +34,12 @@ _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ER
 
 
 @contextmanager
-def writing(store: Path, overwrite: bool) -> Iterator[Path]:
+def writing(
+    store: Path, overwrite: bool, recognise: Callable[[Path], object] = read_metadata
+) -> Iterator[Path]:
     """Yield the directory to write into; on leaving, sync it and move it to `store`, or remove it on an error.
+
+    `recognise` raises StoreError for what may not be overwritten, because it is not of the kind that is written.
 
     Raises
     ------
@@ -45,13 +49,13 @@ def writing(store: Path, overwrite: bool) -> Iterator[Path]:
     partial = store.with_name(store.name + PARTIAL_SUFFIX)
     try:
         _restore_previous(store)
-        _check_target(store, overwrite)
+        _check_target(store, overwrite, recognise)
         with ExitStack() as locks:
             locks.callback(os.close, _lock_new(partial, store))
             try:
                 yield partial
                 _sync_tree(partial)
-                _check_target(store, overwrite)
+                _check_target(store, overwrite, recognise)
                 _move_into_place(partial, store, locks)
             except BaseException:
                 _remove_tree(partial)
@@ -63,7 +67,7 @@ def writing(store: Path, overwrite: bool) -> Iterator[Path]:
         raise StoreError(message) from error
 
 
-def _check_target(store: Path, overwrite: bool) -> None:
+def _check_target(store: Path, overwrite: bool, recognise: Callable[[Path], object]) -> None:
     if store.name.endswith(PARTIAL_SUFFIX):
         raise StoreError(
             f"{store}: names that end in {PARTIAL_SUFFIX} mark half-written stores; choose another name"
@@ -79,9 +83,9 @@ def _check_target(store: Path, overwrite: bool) -> None:
             f"{store} is a symbolic link, which is not replaced; give the path that it points to"
         )
     try:
-        read_metadata(store)
+        recognise(store)
     except StoreError as error:
-        raise StoreError(f"{store} is not overwritten, because it is no store: {error}") from error
+        raise StoreError(f"{store} is not overwritten: {error}") from error
 
 
 def _lock_new(partial: Path, store: Path) -> int:

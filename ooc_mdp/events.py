@@ -1,0 +1,36 @@
+"""What long-running work tells whoever watches: plain values, no printing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["SolveProgress", "SolveWatcher", "Watcher"]
+
+Watcher = Callable[[str, int, int], None]
+"""Called with (what is being done, units done, units in all), for conversion and validation."""
+
+
+@dataclass(frozen=True, slots=True)
+class SolveProgress:
+    """Where a solve stands."""
+
+    error_bound: float
+    """Proved bound on ||V - V*|| now; infinite until every partition's residual is bounded."""
+    residual_bound: float
+    """Bound on the plain Bellman residual now."""
+    target: float
+    """What the bound in force must come down to."""
+    dirty: int
+    """Partitions whose bound is above the target."""
+    partitions: int
+    hit_rate: float
+    bytes_read: int
+    """Compressed bytes read so far."""
+    read_rate: float
+    """Compressed bytes a second since the last report."""
+    loads: int
+    seconds: float
+
+
+SolveWatcher = Callable[[SolveProgress], None]

@@ -1,0 +1,264 @@
+"""The CUDA backend: CuPy launches the Jacobi sweeps of ``sweep.cu``.
+
+Values, policy and partitions live on the device; a partition is one allocation of exactly its size (each field
+aligned to 256 bytes), made with cudaMalloc and not from a pool, so that the cache's budget is what the device holds.
+Sweeps of a visit run in growing batches between two looks at the changes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.bounds import Measured
+from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
+from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.mdp import FloatArray
+from ooc_mdp.options import format_bytes
+from ooc_mdp.partition import PartitionTable
+
+__all__ = ["CudaBackend", "device_count"]
+
+_ALIGNMENT = 256
+_THREADS = 256
+_LARGEST_BATCH = 32
+_C_TYPES = {"u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned int", "f4": "float", "f8": "double"}
+
+_TABLE = np.dtype(
+    [
+        ("pointers", "u8", 9),
+        ("first", "i8"),
+        ("n", "i8"),
+        ("h", "i8"),
+        ("actions", "i8"),
+        ("width", "i8"),
+        ("discount", "f8"),
+        ("sign", "f8"),
+    ]
+)
+"""struct Table of sweep.cu."""
+
+
+def device_count() -> int:
+    """CUDA devices that CuPy can use; 0 without CuPy or driver."""
+    try:
+        import cupy
+    except ImportError:
+        return 0
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return 0
+
+
+@cache
+def _module(device: int, index: str, real: str) -> Any:
+    """The compiled kernels for one pair of types, cached per device."""
+    import cupy
+
+    source = resources.files("ooc_mdp.kernels").joinpath("sweep.cu").read_text()
+    names = [f"{kernel}<{_C_TYPES[index]}, {_C_TYPES[real]}>" for kernel in ("sweep", "measure")]
+    options = ("--std=c++17", "--fmad=false")
+    with cupy.cuda.Device(device):
+        module = cupy.RawModule(code=source, options=options, name_expressions=names)
+        return {
+            "gather": _plain_module(device).get_function("gather"),
+            "scatter": _plain_module(device).get_function("scatter"),
+            "sweep": module.get_function(names[0]),
+            "measure": module.get_function(names[1]),
+        }
+
+
+@cache
+def _plain_module(device: int) -> Any:
+    import cupy
+
+    source = resources.files("ooc_mdp.kernels").joinpath("sweep.cu").read_text()
+    with cupy.cuda.Device(device):
+        return cupy.RawModule(code=source, options=("--std=c++17", "--fmad=false"))
+
+
+def _doubles(bits: npt.NDArray[np.uint64]) -> FloatArray:
+    return bits.view(np.float64)
+
+
+def _unrank(rank: np.uint64) -> float:
+    """The double behind an order-preserving image; -inf where no state contributed."""
+    if rank == 0:
+        return -np.inf
+    bits = int(rank)
+    bits = bits & 0x7FFFFFFFFFFFFFFF if bits >> 63 else ~bits & 0xFFFFFFFFFFFFFFFF
+    return float(np.uint64(bits).view(np.float64))
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+class CudaBackend:
+    """One CUDA device.
+
+    Raises
+    ------
+    MissingExtraError : CuPy is not installed.
+    OptionsError : there is no such device.
+    """
+
+    def __init__(self, device: int) -> None:
+        try:
+            import cupy
+        except ImportError:
+            raise MissingExtraError("cupy", "cuda13", f"the device cuda:{device}") from None
+        count = device_count()
+        if device >= count:
+            raise OptionsError(f"there is no device cuda:{device}: CuPy finds {count} CUDA devices")
+        self._cupy = cupy
+        self._number = device
+        self._device = cupy.cuda.Device(device)
+        self.name = f"cuda:{device}"
+
+    def plan(self, model: ModelConstants) -> dict[str, int]:
+        """Two local vectors, the reports, and what alignment adds.
+
+        Raises
+        ------
+        MemoryBudgetError : never here; :meth:`start` compares with what the device has free.
+        """
+        local = 8 * (model.largest_partition + model.largest_halo)
+        alignment = 10 * _ALIGNMENT * model.row_sums.size
+        return {"local values": 2 * local, "reports": 4096, "alignment": alignment}
+
+    def start(self, model: ModelConstants, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """Copy the values over and allocate what every visit needs."""
+        cupy = self._cupy
+        self._model = model
+        with self._device:
+            needed = 12 * model.n_states + 16 * (model.largest_partition + model.largest_halo)
+            free = int(cupy.cuda.runtime.memGetInfo()[0])
+            if needed > free:
+                raise MemoryBudgetError(
+                    f"values and policy of {model.n_states} states need {format_bytes(needed)} on {self.name}, "
+                    f"which has {format_bytes(free)} free; use --device cpu or a larger device"
+                )
+            self._values = cupy.asarray(values)
+            self._policy = cupy.asarray(policy)
+            size = model.largest_partition + model.largest_halo
+            self._buffers = (cupy.empty(size), cupy.empty(size))
+            self._changes = cupy.zeros((_LARGEST_BATCH, 2), cupy.uint64)
+            self._report = cupy.zeros(5, cupy.uint64)
+
+    def admit(self, table: PartitionTable) -> Resident:
+        """One allocation for all fields, one copy."""
+        discounts = np.power(self._model.discount, table.durations)
+        fields: list[npt.NDArray[Any]] = [
+            table.action_ptr,
+            table.successor_ptr,
+            table.successors,
+            table.probabilities,
+            table.rewards,
+            discounts,
+            table.terminal_rewards,
+            table.halo,
+            table.boundary,
+        ]
+        offsets = np.cumsum([_aligned(_TABLE.itemsize), *(_aligned(f.nbytes) for f in fields)])
+        packed = np.empty(int(offsets[-1]), np.uint8)
+        for field, offset in zip(fields, offsets, strict=False):
+            packed[offset : offset + field.nbytes] = np.ascontiguousarray(field).reshape(-1).view(np.uint8)
+        cupy = self._cupy
+        with self._device:
+            try:
+                memory = cupy.cuda.Memory(packed.nbytes)
+            except cupy.cuda.runtime.CUDARuntimeError as error:
+                raise MemoryBudgetError(
+                    f"{self.name} has no room for partition {table.index} ({format_bytes(packed.nbytes)}) within the "
+                    f"cache's budget; lower --cache"
+                ) from error
+            pointer = cupy.cuda.MemoryPointer(memory, 0)
+            descriptor = packed[: _TABLE.itemsize].view(_TABLE)[0]
+            descriptor["pointers"] = [
+                pointer.ptr + int(o) if f.size else 0 for f, o in zip(fields, offsets, strict=False)
+            ]
+            descriptor["first"], descriptor["n"], descriptor["h"] = table.first_state, table.n_states, table.halo.size
+            descriptor["actions"], descriptor["width"] = table.actions_per_state, table.successors_per_action
+            descriptor["discount"], descriptor["sign"] = self._model.discount, self._model.sign
+            pointer.copy_from_host(packed.ctypes.data, packed.nbytes)
+        kernels = _module(self._number, table.successors.dtype.str[1:], table.probabilities.dtype.str[1:])
+        return Resident(table.index, table.n_states, bool(discounts.size), (pointer, table.halo.size, kernels))
+
+    def release(self, resident: Resident) -> None:
+        """The allocation is freed with its last reference, after the kernels that read it."""
+
+    def _launch(self, kernel: Any, count: int, arguments: tuple[Any, ...]) -> None:
+        kernel((-(-count // _THREADS),), (_THREADS,), arguments)
+
+    def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
+        """Jacobi sweeps in batches of 1, 2, 4 ... until a limit is reached."""
+        table, h, kernels = resident.arrays
+        n = resident.n_states
+        current, other = self._buffers
+        sweeps, batch = 0, 1
+        with self._device:
+            self._launch(kernels["gather"], n + h, (table, self._values, current, other))
+            while True:
+                batch = min(batch, limits.most - sweeps, _LARGEST_BATCH)
+                self._changes[:batch] = 0
+                for i in range(batch):
+                    self._launch(kernels["sweep"], n, (table, current, other, self._policy, self._changes[i]))
+                    current, other = other, current
+                sweeps += batch
+                up, down = _doubles(self._changes[batch - 1].get())
+                if sweeps >= limits.most or max(up, down) <= limits.change:
+                    break
+                batch *= 2
+            self._report[:] = 0
+            self._launch(kernels["scatter"], n, (table, current, self._values, self._report))
+            report = self._report.get()
+        boundary = _doubles(report[:2])
+        return VisitReport(
+            sweeps,
+            float(up),
+            float(down),
+            float(boundary[0]),
+            float(boundary[1]),
+            _unrank(report[2]),
+            _unrank(report[3]),
+            -_unrank(report[4]),
+        )
+
+    def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
+        """One pass without updates."""
+        table, h, kernels = resident.arrays
+        n = resident.n_states
+        current, other = self._buffers
+        row_sum = np.float64(self._model.row_sums[resident.index])
+        with self._device:
+            self._launch(kernels["gather"], n + h, (table, self._values, current, other))
+            self._report[:] = 0
+            arguments = (table, current, row_sum, np.float64(significant), self._report)
+            self._launch(kernels["measure"], n, arguments)
+            report = self._report.get()
+        residuals = _doubles(report[:4])
+        return Measured(*(float(r) for r in residuals)), _unrank(report[4])
+
+    def values(self) -> FloatArray:
+        """A copy on the host."""
+        host: FloatArray = self._values.get()
+        return host
+
+    def policy(self) -> npt.NDArray[np.int32]:
+        """A copy on the host."""
+        host: npt.NDArray[np.int32] = self._policy.get()
+        return host
+
+    def close(self) -> None:
+        """Free values, policy and buffers, and give the pool's blocks back to the device."""
+        for name in ("_values", "_policy", "_buffers", "_changes", "_report"):
+            if hasattr(self, name):
+                delattr(self, name)
+        with self._device:
+            self._cupy.get_default_memory_pool().free_all_blocks()

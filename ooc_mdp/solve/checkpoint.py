@@ -1,0 +1,92 @@
+"""Checkpoints: what a solve knows, in one file that is there whole or not at all.
+
+The file is a NumPy .npz of values, policy, bounds and counters, written under another name, flushed to the disk and
+renamed; a power cut leaves the previous one. It belongs to one table (fingerprint), sense and discount.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.solution import SolveStatistics
+
+__all__ = ["checkpoint_path", "load_checkpoint", "save_checkpoint"]
+
+_VERSION = 1
+
+
+def checkpoint_path(output: Path) -> Path:
+    """Where the checkpoint of a result lies: beside it."""
+    return output.with_name(output.name + ".checkpoint")
+
+
+def save_checkpoint(
+    path: Path,
+    identity: dict[str, Any],
+    arrays: dict[str, npt.NDArray[Any]],
+    statistics: SolveStatistics,
+) -> None:
+    """Replace the checkpoint in one atomic step.
+
+    Raises
+    ------
+    StoreError : the file cannot be written (disk full, no permission); the previous checkpoint stays.
+    """
+    facts = json.dumps({"version": _VERSION, "identity": identity, "statistics": asdict(statistics)})
+    temporary = path.with_name(path.name + ".partial")
+    try:
+        with temporary.open("wb") as f:
+            np.savez(f, facts=np.frombuffer(facts.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+            f.flush()
+            os.fsync(f.fileno())
+        temporary.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreError(f"cannot write the checkpoint {path}: {error.strerror}") from error
+
+
+def load_checkpoint(
+    path: Path, identity: dict[str, Any]
+) -> tuple[dict[str, npt.NDArray[Any]], SolveStatistics] | None:
+    """Arrays and counters of the checkpoint, or None where there is none.
+
+    Raises
+    ------
+    StoreError : it is damaged.
+    OptionsError : it belongs to another table, sense or discount.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        facts = json.loads(arrays.pop("facts").tobytes())
+        statistics = SolveStatistics(**facts["statistics"])
+        version, theirs = facts["version"], facts["identity"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise StoreError(
+            f"the checkpoint {path} is damaged ({error}); remove it to solve from the beginning"
+        ) from error
+    if version != _VERSION:
+        raise StoreError(f"the checkpoint {path} is of version {version}, this release reads version {_VERSION}")
+    for name, mine in identity.items():
+        if theirs.get(name) != mine:
+            raise OptionsError(
+                f"the checkpoint {path} belongs to {name} {theirs.get(name)}, not {mine}; "
+                f"leave out --resume and remove it, or solve what it belongs to"
+            )
+    return arrays, statistics

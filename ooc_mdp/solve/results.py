@@ -1,0 +1,232 @@
+"""The result of a solve on disk: a Zarr group that is there whole or not at all, and what can be made of it.
+
+    value    float64 [n_states]   in the source's state order and sign
+    policy   int32   [n_states]   the state's own action index, -1 where it has none
+
+Attributes: format "ooc-mdp-result", version, identity (table fingerprint, sense, discount), certificate, statistics,
+options. ``docs/result-format.md`` lists them.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.mdp import FloatArray
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
+from ooc_mdp.store import Store
+from ooc_mdp.store.transaction import writing
+
+__all__ = ["Result", "check_output", "export_result", "open_result", "read_result_if_any", "write_result"]
+
+_FORMAT = "ooc-mdp-result"
+_VERSION = 1
+_CHUNK_STATES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result as it lies on disk."""
+
+    path: Path
+    identity: dict[str, Any]
+    """Fingerprint of the table, sense, discount."""
+    solution: Solution
+
+
+def check_output(output: Path, replace: bool) -> None:
+    """Refuse early what :func:`write_result` would refuse after hours of work.
+
+    Raises
+    ------
+    StoreError : the directory is missing, or something is there that may not be replaced.
+    """
+    if not output.parent.is_dir():
+        raise StoreError(f"{output} cannot be written: the directory {output.parent} does not exist")
+    if not output.exists():
+        return
+    if not replace:
+        raise StoreError(f"{output} exists; name another output, or replace it with --overwrite")
+    _recognise(output)
+
+
+def _recognise(path: Path) -> dict[str, Any]:
+    """Attributes of a result; StoreError where the path is none."""
+    import zarr
+
+    if path.name.endswith(".partial"):
+        raise StoreError(f"{path} is a half-written result; solve again (with --resume, from its checkpoint)")
+    if not path.exists():
+        raise StoreError(f"{path} does not exist")
+    try:
+        group = zarr.open_group(path, mode="r")
+        attributes = dict(group.attrs)
+    except (FileNotFoundError, ValueError, KeyError, NotADirectoryError) as error:
+        raise StoreError(f"{path} is no result of ooc-mdp solve ({error})") from None
+    if attributes.get("format") != _FORMAT:
+        raise StoreError(f"{path} is no result of ooc-mdp solve: its format is {attributes.get('format')!r}")
+    if attributes.get("format_version") != _VERSION:
+        raise StoreError(
+            f"{path} is a result of version {attributes.get('format_version')}, this release reads {_VERSION}"
+        )
+    return attributes
+
+
+def write_result(
+    output: Path, store: Store, solution: Solution, identity: dict[str, Any], *, replace: bool = False
+) -> None:
+    """Write a solution as a Zarr group, in one atomic step.
+
+    Raises
+    ------
+    StoreError : the place is taken, or the disk is full; a previous result stays.
+    """
+    import zarr
+    from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
+
+    attributes = {
+        "format": _FORMAT,
+        "format_version": _VERSION,
+        "identity": identity,
+        "store": store.path.name,
+        "outcome": solution.outcome.word,
+        "method": solution.method,
+        "device": solution.device,
+        "discount": solution.discount,
+        "certificate": _finite(asdict(solution.certificate)),
+        "statistics": asdict(solution.statistics),
+        "memory_plan": solution.memory_plan,
+    }
+    with writing(output, overwrite=replace, recognise=_recognise) as place:
+        group = zarr.create_group(place, zarr_format=3, overwrite=False)
+        for name, data in (("value", solution.values), ("policy", solution.policy)):
+            chunk = max(1, min(data.size, _CHUNK_STATES))
+            array = group.create_array(
+                name,
+                shape=data.shape,
+                chunks=(chunk,),
+                dtype=data.dtype,
+                serializer=BytesCodec(),
+                compressors=[BloscCodec(cname="zstd", clevel=3), Crc32cCodec()],
+            )
+            for start in range(0, data.size, chunk):
+                array[start : start + chunk] = data[start : start + chunk]
+        group.attrs.update(attributes)
+
+
+def open_result(path: str | Path) -> Result:
+    """Read a result back.
+
+    Raises
+    ------
+    StoreError : the path is no result, half-written, or damaged.
+    """
+    import zarr
+
+    path = Path(path)
+    attributes = _recognise(path)
+    try:
+        group = zarr.open_group(path, mode="r")
+        values = np.asarray(group["value"][:])  # type: ignore[index]
+        policy = np.asarray(group["policy"][:])  # type: ignore[index]
+        outcome = next(o for o in Outcome if o.word == attributes["outcome"])
+        solution = Solution(
+            outcome=outcome,
+            method=attributes["method"],
+            device=attributes["device"],
+            discount=attributes["discount"],
+            certificate=Certificate(**_unfinite(attributes["certificate"])),
+            statistics=SolveStatistics(**attributes["statistics"]),
+            values=values,
+            policy=policy,
+            memory_plan=attributes["memory_plan"],
+        )
+    except (KeyError, TypeError, ValueError, StopIteration) as error:
+        raise StoreError(f"the result {path} is damaged ({error}); solve again") from error
+    return Result(path, attributes["identity"], solution)
+
+
+def _finite(figures: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity: unknown bounds become null."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in figures.items()}
+
+
+def _unfinite(figures: dict[str, Any]) -> dict[str, Any]:
+    signs = {"lower": -math.inf}
+    return {k: signs.get(k, math.inf) if v is None else v for k, v in figures.items()}
+
+
+def read_result_if_any(output: Path, identity: dict[str, Any], options: SolveOptions) -> Solution | None:
+    """The result that is already there, if it answers what is asked; None where there is none or it falls short.
+
+    Raises
+    ------
+    OptionsError : it belongs to another table, sense or discount.
+    """
+    if not output.exists():
+        return None
+    result = open_result(output)
+    for name, mine in identity.items():
+        if result.identity.get(name) != mine:
+            raise OptionsError(
+                f"the result {output} belongs to {name} {result.identity.get(name)}, not {mine}; name another output"
+            )
+    certificate = result.solution.certificate
+    if options.epsilon is not None:
+        enough = certificate.error_bound <= options.epsilon
+    elif options.residual is not None:
+        enough = certificate.residual_bound <= options.residual
+    else:
+        enough = result.solution.outcome is Outcome.PROVED
+    return result.solution if enough else None
+
+
+def export_result(result: Result, file: Path, *, overwrite: bool = False) -> None:
+    """Write values and policy for other programs; the suffix chooses .npy (values), .npz (value, policy) or .csv.
+
+    Raises
+    ------
+    OptionsError : another suffix.
+    StoreError : the file exists or cannot be written.
+    """
+    write = {".npy": _write_npy, ".npz": _write_npz, ".csv": _write_csv}.get(file.suffix)
+    if write is None:
+        raise OptionsError(f"cannot export to {file.name}: the name must end in .npy, .npz or .csv")
+    if file.exists() and not overwrite:
+        raise StoreError(f"{file} exists; name another file, or replace it with --overwrite")
+    temporary = file.with_name(f".{file.name}.partial")
+    try:
+        write(temporary, result.solution.values, result.solution.policy)
+        temporary.replace(file)
+    except OSError as error:
+        raise StoreError(f"cannot write {file}: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_npy(file: Path, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+    with file.open("wb") as f:
+        np.save(f, values)
+
+
+def _write_npz(file: Path, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+    with file.open("wb") as f:
+        np.savez(f, value=values, policy=policy)
+
+
+def _write_csv(file: Path, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+    with file.open("w", newline="", encoding="ascii") as f:
+        out = csv.writer(f)
+        out.writerow(("state", "value", "policy"))
+        for start in range(0, values.size, _CHUNK_STATES):
+            part = slice(start, start + _CHUNK_STATES)
+            states = range(start, min(start + _CHUNK_STATES, values.size))
+            out.writerows(zip(states, map(repr, values[part].tolist()), policy[part].tolist(), strict=True))

@@ -1,0 +1,212 @@
+"""One solve at work: values, bounds, cache, stager and backend together, and the single way to sweep a partition.
+
+Methods (`value_iteration`, `p_eva`, `exact_p_eva`) decide which partition comes next; everything that must stay
+consistent when one is swept (values, bounds, priorities, counters, trace, checkpoints) happens here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.bounds import ResidualBounds
+from ooc_mdp.cache import PartitionCache
+from ooc_mdp.events import SolveProgress, SolveWatcher
+from ooc_mdp.kernels.base import Backend, Resident, SweepLimits, VisitReport
+from ooc_mdp.mdp import FloatArray
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.priority import Priority
+from ooc_mdp.solution import Outcome, SolveStatistics
+from ooc_mdp.solve.target import Target
+from ooc_mdp.solve.trace import Trace
+from ooc_mdp.stager import Stager
+from ooc_mdp.store import Store
+
+__all__ = ["SETTLED_SHARE", "Run", "StoppedEarly"]
+
+SETTLED_SHARE = 0.25
+"""A visit leaves its partition at this share of the target, so that small changes next door do not call it back."""
+
+_MEASURE_EVERY = 20
+"""Sweeps between two measurements of a partition with durations."""
+
+_REPORT_SECONDS = 0.25
+
+
+class StoppedEarly(Exception):
+    """A limit or a signal ends the run; what is known so far is kept."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.message)
+        self.outcome = outcome
+
+
+@dataclass(slots=True)
+class Run:
+    """The state of a solve; one thread owns it."""
+
+    store: Store
+    options: SolveOptions
+    backend: Backend
+    bounds: ResidualBounds
+    target: Target
+    priority: Priority
+    cache: PartitionCache[Resident]
+    stager: Stager
+    statistics: SolveStatistics
+    largest: FloatArray
+    """float64 [P]; largest value of each partition."""
+    smallest: FloatArray
+    """float64 [P]; smallest value of each partition."""
+    visited: npt.NDArray[np.bool_]
+    """bool [P]; swept at least once."""
+    save: Callable[[], None] | None = None
+    """Writes a checkpoint."""
+    watch: SolveWatcher | None = None
+    trace: Trace | None = None
+    interrupted: Callable[[], bool] = lambda: False
+    value_size: float = 0.0
+    """Largest |V| so far."""
+    started: float = field(default_factory=time.monotonic)
+    earlier_seconds: float = 0.0
+    """Seconds of the runs that this one resumes."""
+    _reported: tuple[float, int] = (0.0, 0)
+    _saved: float = field(default_factory=time.monotonic)
+    _saving_took: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work so far, resumed runs included."""
+        return self.earlier_seconds + time.monotonic() - self.started
+
+    def refresh_target(self) -> None:
+        """Tell the stopping rule the range of the values."""
+        smallest, largest = float(self.smallest.min()), float(self.largest.max())
+        self.value_size = max(self.value_size, abs(smallest), abs(largest))
+        self.target.saw(smallest, largest, self.value_size)
+
+    def sweep(self, partition: int, most: int, settle: bool = True) -> VisitReport:
+        """Access a partition, sweep it, and pass on what its changes mean for the others.
+
+        Parameters
+        ----------
+        most : most sweeps.
+        settle : stop earlier once the partition's own residual is a share of the target.
+        """
+        resident, hit = self.stager.obtain(partition)
+        self.cache.pin(partition, True)
+        try:
+            limit = self.target.change_limit(partition, SETTLED_SHARE) if settle else -1.0
+            report = self._visit(resident, SweepLimits(limit, most))
+        finally:
+            self.cache.pin(partition, False)
+        self.visited[partition] = True
+        self.largest[partition], self.smallest[partition] = report.largest_value, report.smallest_value
+        self.refresh_target()
+        self._pass_on(partition, report)
+        self._count(partition, hit, report)
+        return report
+
+    def _visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
+        p = resident.index
+        if not resident.has_durations or limits.most == 1:
+            report = self.backend.visit(resident, limits)
+            self.bounds.swept(p, report.up, report.down)
+            return report
+        # With durations the normalisation differs by pair and the bound from changes is loose: measure instead.
+        report = self.backend.visit(resident, SweepLimits(limits.change, min(limits.most, _MEASURE_EVERY)))
+        while True:
+            self.bounds.swept(p, report.up, report.down)
+            self.bounds.measured(p, self.backend.measure(resident, 0.0)[0])
+            settled = self.target.levels()[p] <= SETTLED_SHARE * self.target.wanted
+            if settled or report.up == report.down == 0 or report.sweeps >= limits.most:
+                return report
+            more = self.backend.visit(resident, SweepLimits(limits.change, _MEASURE_EVERY))
+            report = VisitReport(
+                report.sweeps + more.sweeps,
+                more.up,
+                more.down,
+                report.boundary_up + more.boundary_up,
+                report.boundary_down + more.boundary_down,
+                max(report.boundary_value, more.boundary_value),
+                more.largest_value,
+                more.smallest_value,
+            )
+
+    def _pass_on(self, partition: int, report: VisitReport) -> None:
+        plain, normalised = self.bounds.disturb(partition, report.boundary_up, report.boundary_down)
+        self.priority.visited(partition)
+        kicks = plain if self.target.plain else normalised
+        matters = kicks > 1e-3 * self.target.wanted
+        inflow = self.options.discount * report.boundary_value
+        self.priority.inflow(self.bounds.dependents(partition), inflow, matters)
+        level = float(self.target.levels()[partition])
+        if level > self.target.wanted:
+            self.priority.exact(partition, level, report.largest_value)
+
+    def _count(self, partition: int, hit: bool, report: VisitReport) -> None:
+        s = self.statistics
+        s.visits += not hit
+        s.sweeps += report.sweeps
+        s.backups += report.sweeps * int(np.diff(self.store.partition_ptr[partition : partition + 2])[0])
+        if self.trace is not None:
+            self.trace.access(partition, False, hit, report.sweeps, float(self.target.levels()[partition]))
+
+    def note_auxiliary(self, partition: int, hit: bool) -> None:
+        """An access that only recomputed a priority."""
+        if self.trace is not None:
+            self.trace.access(partition, True, hit, 0, float(self.target.levels()[partition]))
+
+    def tick(self) -> None:
+        """Between two accesses: report, save, and stop where a limit says so."""
+        now = time.monotonic()
+        if self.watch is not None and now - self._reported[0] >= _REPORT_SECONDS:
+            self.report(now)
+        if self.target.out_of_reach:
+            raise StoppedEarly(Outcome.PRECISION)
+        if self.interrupted():
+            raise StoppedEarly(Outcome.INTERRUPTED)
+        limit = self.options.time_limit
+        if limit is not None and now - self.started >= limit:
+            raise StoppedEarly(Outcome.TIME_LIMIT)
+        pause = max(self.options.checkpoint_interval, 20 * self._saving_took)
+        if self.save is not None and now - self._saved >= pause:
+            self.save()
+            self._saved = time.monotonic()
+            self._saving_took = self._saved - now
+
+    def report(self, now: float) -> None:
+        """Tell the watcher where the solve stands."""
+        if self.watch is None:
+            return
+        self.collect()
+        s, (then, read) = self.statistics, self._reported
+        self.watch(
+            SolveProgress(
+                error_bound=self.bounds.error(self.value_size),
+                residual_bound=float(self.bounds.plain().max(initial=0.0)),
+                target=self.target.asked,
+                dirty=int(self.target.dirty().sum()),
+                partitions=s.n_partitions,
+                hit_rate=s.hit_rate,
+                bytes_read=s.bytes_read,
+                read_rate=(s.bytes_read - read) / max(now - then, 1e-9) if then else 0.0,
+                loads=s.loads,
+                seconds=self.seconds,
+            )
+        )
+        self._reported = (now, s.bytes_read)
+
+    def collect(self) -> None:
+        """Bring the cache's counters into the statistics."""
+        s, c = self.statistics, self.cache.statistics
+        for name in ("accesses", "hits", "misses", "auxiliary_accesses", "auxiliary_hits", "loads"):
+            setattr(s, name, getattr(c, name))
+        s.bytes_read, s.bytes_moved = c.bytes_read, c.bytes_moved
+        s.cache_peak_bytes = max(s.cache_peak_bytes, self.cache.peak)
+        s.partitions_never_read = int((~self.visited).sum())
+        s.seconds = self.seconds

@@ -1,0 +1,320 @@
+"""`solve`: put a run together, let a method work, and say what is proved.
+
+    store ─▶ values, bounds, plan ─▶ method (vi | p-eva | exact p-eva) ─▶ certificate, Solution, result on disk
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.bounds import Contraction, ResidualBounds
+from ooc_mdp.cache import PartitionCache
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.events import SolveWatcher
+from ooc_mdp.kernels.base import Backend, ModelConstants, Resident
+from ooc_mdp.kernels.select import select_backend
+from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
+from ooc_mdp.options import SolveOptions, format_bytes
+from ooc_mdp.priority import H2, make_priority
+from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
+from ooc_mdp.solve.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from ooc_mdp.solve.exact_p_eva import exact_p_eva
+from ooc_mdp.solve.p_eva import p_eva
+from ooc_mdp.solve.results import check_output, read_result_if_any, write_result
+from ooc_mdp.solve.run import Run, StoppedEarly
+from ooc_mdp.solve.target import Target
+from ooc_mdp.solve.trace import Trace
+from ooc_mdp.solve.value_iteration import value_iteration
+from ooc_mdp.stager import Stager
+from ooc_mdp.store import Store, open_store
+
+__all__ = ["plan_memory", "solve"]
+
+_STAGING_DEPTH = 2
+
+
+def solve(
+    store: Store | Path | str,
+    options: SolveOptions,
+    *,
+    output: Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    trace: Path | None = None,
+    watch: SolveWatcher | None = None,
+    announce: Callable[[MemoryPlan], None] | None = None,
+) -> Solution:
+    """Solve the MDP of a store to a proved error, through a cache of bounded size.
+
+    Parameters
+    ----------
+    store : an open store or its path.
+    options : discount, target, method, cache, device, limits.
+    output : where the result is written (whole or not at all); checkpoints lie beside it while it is worked on.
+    resume : go on from the output's checkpoint, or from the output itself; from the beginning if there is neither.
+    overwrite : replace an output that exists.
+    trace : CSV file that gets every access.
+    watch : told of progress a few times a second.
+    announce : given the memory plan before anything large is allocated.
+
+    Returns
+    -------
+    Solution : whatever the outcome; values and policy in the source's state order.
+
+    Raises
+    ------
+    OptionsError, StoreError, MemoryBudgetError : before any work, or when the disk fails.
+    """
+    opened = store if isinstance(store, Store) else open_store(store)
+    if output is not None:
+        check_output(output, replace=resume or overwrite)
+    identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
+    backend = select_backend(options.device)
+    model = _model(opened, options)
+    plan = plan_memory(opened, options, backend, model)
+    if announce is not None:
+        announce(plan)
+    with ExitStack() as stack:
+        stack.callback(backend.close)
+        run = _start(opened, options, backend, model, stack)
+        if resume and output is not None:
+            finished = _take_up(run, output, identity)
+            if finished is not None:
+                return finished
+        if output is not None:
+            where = checkpoint_path(output)
+            run.save = lambda: save_checkpoint(where, identity, _state(run), _statistics(run))
+        if trace is not None:
+            run.trace = Trace(trace, {**identity, "method": _method_name(options), "partitions": opened.n_partitions})
+            stack.callback(run.trace.close)
+        run.watch = watch
+        run.interrupted = stack.enter_context(_signals())
+        outcome = _work(run)
+        run.stager.close()
+        solution = _conclude(run, outcome, plan)
+        if output is not None:
+            if outcome.proved:
+                write_result(output, opened, solution, identity, replace=resume or overwrite)
+                checkpoint_path(output).unlink(missing_ok=True)
+            elif run.save is not None:
+                run.save()
+    return solution
+
+
+def _work(run: Run) -> Outcome:
+    method = value_iteration if run.options.method == "vi" else p_eva
+    if run.options.exact_priorities:
+        method = exact_p_eva
+    try:
+        method(run)
+    except StoppedEarly as stop:
+        return stop.outcome
+    return Outcome.RESIDUAL if run.target.plain else Outcome.PROVED
+
+
+def _model(store: Store, options: SolveOptions) -> ModelConstants:
+    return ModelConstants(
+        n_states=store.n_states,
+        largest_partition=int(np.diff(store.partition_ptr).max()),
+        largest_halo=int(store.partition_halo.max()),
+        discount=options.discount,
+        sign=1.0 if store.sense == "max" else -1.0,
+        row_sums=_contraction(store, options).row_sum,
+    )
+
+
+def _contraction(store: Store, options: SolveOptions) -> Contraction:
+    return Contraction.of(
+        options.discount, store.duration_range[:, 0], store.row_sum_range[:, 1], store.max_successors
+    )
+
+
+def plan_memory(store: Store, options: SolveOptions, backend: Backend, model: ModelConstants) -> MemoryPlan:
+    """Every large buffer of the solve, in bytes.
+
+    Raises
+    ------
+    MemoryBudgetError : the cache cannot hold the largest partition, or the device cannot hold the plan.
+    """
+    n = store.n_states
+    cache = options.cache.resolve(int(store.partition_bytes.sum()))
+    largest = int(store.partition_bytes.max())
+    if largest > cache:
+        worst = int(store.partition_bytes.argmax())
+        raise MemoryBudgetError(
+            f"partition {worst} needs {format_bytes(largest)}, the cache holds {format_bytes(cache)}; raise --cache to "
+            f"at least {largest}, or convert again with smaller partitions (--partition-size {max(1, cache // 2)})"
+        )
+    in_flight = _STAGING_DEPTH * (largest + int(store.chunk_bytes.max()))
+    host = {
+        "interpreter": resident_bytes(),
+        "values": 8 * n,
+        "policy": 4 * n,
+        "bounds and coupling": 96 * store.n_partitions + 48 * store.coupling.mass.size,
+        "result": 12 * n,
+        "staging": in_flight,
+    }
+    on_backend = backend.plan(model)
+    if backend.name == "cpu":
+        # On the CPU a table is decoded straight into the room that the cache has set aside for it.
+        host["cache"] = cache
+        host["staging"] = _STAGING_DEPTH * int(store.chunk_bytes.max())
+        return MemoryPlan(host | on_backend, {})
+    device = {"cache": cache, "values": 8 * n, "policy": 4 * n} | on_backend
+    return MemoryPlan(host, device)
+
+
+def _start(store: Store, options: SolveOptions, backend: Backend, model: ModelConstants, stack: ExitStack) -> Run:
+    p = store.n_partitions
+    reward_range = store.reward_range if model.sign > 0 else -store.reward_range[:, ::-1]
+    bounds = ResidualBounds(store.coupling, _contraction(store, options), reward_range, store.max_successors)
+    values = np.zeros(store.n_states)
+    policy = np.full(store.n_states, -1, np.int32)
+    if "initial_values" in store.fields:
+        for q in range(p):
+            own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
+            values[own] = model.sign * store.read_field("initial_values", q)[0]
+    else:
+        bounds.from_zero_values(reward_range)
+    backend.start(model, values, policy)
+    cache: PartitionCache[Resident] = PartitionCache(
+        options.cache.resolve(int(store.partition_bytes.sum())), p, backend.release
+    )
+    stack.callback(cache.clear)
+    stager = stack.enter_context(Stager(store, cache, backend, _STAGING_DEPTH))
+    run = Run(
+        store=store,
+        options=options,
+        backend=backend,
+        bounds=bounds,
+        target=Target(options, bounds, float(reward_range.max() - reward_range.min())),
+        priority=make_priority(options.priority, reward_range[:, 1]),
+        cache=cache,
+        stager=stager,
+        statistics=SolveStatistics(
+            n_states=store.n_states,
+            n_partitions=p,
+            cache_bytes=cache.budget,
+            table_bytes=int(store.partition_bytes.sum()),
+        ),
+        largest=np.empty(p),
+        smallest=np.empty(p),
+        visited=np.zeros(p, np.bool_),
+    )
+    _see_values(run)
+    return run
+
+
+def _see_values(run: Run) -> None:
+    """Take the range of each partition's values from the value vector."""
+    starts = run.store.partition_ptr[:-1]
+    values = run.backend.values()
+    run.largest[:] = np.maximum.reduceat(values, starts)
+    run.smallest[:] = np.minimum.reduceat(values, starts)
+    run.refresh_target()
+
+
+def _take_up(run: Run, output: Path, identity: dict[str, Any]) -> Solution | None:
+    """Continue from the checkpoint; return the result itself where it is there and good enough."""
+    saved = load_checkpoint(checkpoint_path(output), identity)
+    if saved is None:
+        return read_result_if_any(output, identity, run.options)
+    arrays, statistics = saved
+    run.backend.start(_model(run.store, run.options), arrays["values"], arrays["policy"])
+    for name, bound in run.bounds.arrays().items():
+        bound[:] = arrays[name]
+    run.visited[:] = arrays["visited"]
+    if isinstance(run.priority, H2) and "inflow" in arrays:
+        run.priority.value[:] = arrays["inflow"]
+    run.earlier_seconds = statistics.seconds
+    run.value_size = float(arrays["value_size"])
+    statistics.cache_bytes = run.cache.budget
+    run.statistics = statistics
+    for name in ("accesses", "hits", "misses", "auxiliary_accesses", "auxiliary_hits", "loads"):
+        setattr(run.cache.statistics, name, getattr(statistics, name))
+    run.cache.statistics.bytes_read, run.cache.statistics.bytes_moved = statistics.bytes_read, statistics.bytes_moved
+    _see_values(run)
+    return None
+
+
+def _state(run: Run) -> dict[str, npt.NDArray[Any]]:
+    state: dict[str, npt.NDArray[Any]] = {
+        "values": run.backend.values(),
+        "policy": run.backend.policy(),
+        "visited": run.visited,
+        "value_size": np.float64(run.value_size),  # type: ignore[dict-item]
+        **run.bounds.arrays(),
+    }
+    if isinstance(run.priority, H2):
+        state["inflow"] = run.priority.value
+    return state
+
+
+def _statistics(run: Run) -> SolveStatistics:
+    run.collect()
+    return run.statistics
+
+
+def _conclude(run: Run, outcome: Outcome, plan: MemoryPlan) -> Solution:
+    store, sign = run.store, (1.0 if run.store.sense == "max" else -1.0)
+    values = run.backend.values()
+    if sign < 0:
+        values = 0.0 - values  # not -values: a value of 0 stays +0
+    policy = run.backend.policy()
+    for q in np.flatnonzero(~run.visited):
+        # Bounded without ever being read: any action is as good as the bound says.
+        own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
+        policy[own] = np.where(store.action_counts(int(q)) > 0, 0, -1)
+    lower, upper = run.bounds.span(run.value_size)
+    statistics = _statistics(run)
+    return Solution(
+        outcome=outcome,
+        method=_method_name(run.options),
+        device=run.backend.name,
+        discount=run.options.discount,
+        certificate=Certificate(
+            error_bound=max(-lower, upper),
+            lower=lower,
+            upper=upper,
+            residual_bound=float(run.bounds.plain().max(initial=0.0)) + run.bounds.rounding(run.value_size, plain=True),
+            rounding=run.bounds.rounding(run.value_size),
+            target=run.target.asked,
+            target_kind="residual" if run.target.plain else "epsilon",
+            policy_loss_bound=run.bounds.policy_loss(run.value_size),
+            proof="bounds on every partition's normalised Bellman residual, float64 rounding included",
+        ),
+        statistics=statistics,
+        values=store.to_original(values),
+        policy=store.to_original(policy),
+        memory_plan={"host": plan.host, "device": plan.device},
+    )
+
+
+def _method_name(options: SolveOptions) -> str:
+    if options.method == "vi":
+        return "vi"
+    return f"p-eva {options.priority}" + (" exact" if options.exact_priorities else "")
+
+
+@contextmanager
+def _signals() -> Iterator[Callable[[], bool]]:
+    """Turn SIGINT and SIGTERM into a flag, so that a run stops between two accesses and saves what it has."""
+    flag = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag.is_set
+        return
+    previous = {s: signal.signal(s, lambda *_: flag.set()) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield flag.is_set
+    finally:
+        for s, handler in previous.items():
+            signal.signal(s, handler)
+

@@ -1,0 +1,103 @@
+"""When to stop: a proved error, or the papers' plain Bellman residual.
+
+The default target is 1e-4 of the value range, which is known only at the end; until then the span of one step's
+rewards stands in where it is larger, and the last word is the range of the values themselves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.bounds import ResidualBounds
+from ooc_mdp.mdp import FloatArray
+from ooc_mdp.options import SolveOptions
+
+__all__ = ["RELATIVE_EPSILON", "Target"]
+
+RELATIVE_EPSILON = 1e-4
+"""The default target as a share of the value range."""
+
+
+class Target:
+    """The stopping rule of one solve.
+
+    Parameters
+    ----------
+    options : epsilon, residual, or neither.
+    bounds : what is proved at any time.
+    reward_span : largest minus smallest reward of the store.
+    """
+
+    def __init__(self, options: SolveOptions, bounds: ResidualBounds, reward_span: float) -> None:
+        self._options = options
+        self._bounds = bounds
+        self._floor = reward_span
+        self.plain = options.residual is not None
+        """Whether the plain residual is what must come down."""
+        self.smallest = 0.0
+        self.largest = 0.0
+        self.size = 0.0
+        """Largest |V| so far."""
+
+    def saw(self, smallest: float, largest: float, size: float) -> None:
+        """The range of the values now, and the largest |V| so far."""
+        self.smallest, self.largest, self.size = smallest, largest, size
+
+    @property
+    def asked(self) -> float:
+        """The target as the user means it, at the present values."""
+        if self._options.residual is not None:
+            return self._options.residual
+        if self._options.epsilon is not None:
+            return self._options.epsilon
+        span = self.largest - self.smallest
+        return RELATIVE_EPSILON * (span if span > 0 else max(abs(self.largest), abs(self.smallest)))
+
+    @property
+    def wanted(self) -> float:
+        """What every partition's bound must come down to, rounding set aside."""
+        asked = self.asked
+        if self._options.residual is None and self._options.epsilon is None:
+            asked = max(asked, RELATIVE_EPSILON * self._floor)
+        return asked - self.rounding
+
+    @property
+    def rounding(self) -> float:
+        """What float64 rounding adds to the bound in force."""
+        return self._bounds.rounding(self.size, self.plain)
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Whether rounding alone takes half of what is asked."""
+        asked = max(self.asked, RELATIVE_EPSILON * self._floor) if self._relative else self.asked
+        return asked > 0 and self.rounding > asked / 2
+
+    @property
+    def _relative(self) -> bool:
+        return self._options.residual is None and self._options.epsilon is None
+
+    def levels(self) -> FloatArray:
+        """float64 [P]: the bounds in force."""
+        return self._bounds.plain() if self.plain else self._bounds.normalised()
+
+    def dirty(self) -> npt.NDArray[np.bool_]:
+        """bool [P]: partitions whose bound is above what is wanted."""
+        return self.levels() > max(self.wanted, 0.0)
+
+    def reached(self) -> bool:
+        """Whether the stopping rule holds; tightens a stand-in target that turns out too large."""
+        if self.dirty().any():
+            return False
+        if self._relative and self._floor > 0 and float(self.levels().max(initial=0.0)) + self.rounding > self.asked:
+            self._floor = 0.0
+            return not self.dirty().any()
+        return True
+
+    def change_limit(self, partition: int, share: float) -> float:
+        """Largest change in a sweep of the partition that leaves it at `share` of what is wanted."""
+        c = self._bounds.contraction
+        factor = float(c.discount[partition] * self._bounds.own_mass[partition])
+        if not self.plain:
+            factor *= float(c.inverse[partition])
+        return share * max(self.wanted, 0.0) / factor if factor > 0 else np.inf

@@ -1,0 +1,46 @@
+"""The access trace of a solve, as CSV: one line an access, for cache curves and for the curious.
+
+    access,partition,kind,hit,sweeps,bound,seconds
+    0,17,frontier,0,12,3.1e-05,0.004
+
+`kind` is frontier (the partition was swept) or auxiliary (read only to recompute a priority), `hit` whether it was
+resident and used since its load, `bound` the partition's residual bound afterwards. Lines that start with # say what
+the columns belong to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from ooc_mdp.errors import OptionsError
+
+__all__ = ["Trace"]
+
+
+class Trace:
+    """Writes accesses as they happen; the file is complete up to the last flush if the process dies."""
+
+    def __init__(self, path: Path, facts: Mapping[str, object]) -> None:
+        try:
+            self._file = path.open("w", encoding="utf-8", buffering=1 << 16)
+        except OSError as error:
+            raise OptionsError(f"cannot write the trace {path}: {error.strerror}") from None
+        self._file.write("# ooc-mdp trace 1\n")
+        for name, value in facts.items():
+            self._file.write(f"# {name}: {value}\n")
+        self._file.write("access,partition,kind,hit,sweeps,bound,seconds\n")
+        self._count = 0
+        self._started = time.monotonic()
+
+    def access(self, partition: int, auxiliary: bool, hit: bool, sweeps: int, bound: float) -> None:
+        """Note one access."""
+        kind = "auxiliary" if auxiliary else "frontier"
+        seconds = time.monotonic() - self._started
+        self._file.write(f"{self._count},{partition},{kind},{hit:d},{sweeps},{bound:.6g},{seconds:.6f}\n")
+        self._count += 1
+
+    def close(self) -> None:
+        """Write out what is left."""
+        self._file.close()

@@ -1,0 +1,142 @@
+"""`verify`: read the whole table once, in float64, and say what the values of a result really leave.
+
+Nothing of the solver is trusted: not its bounds, not the store's row sums, not its priorities. Every row sum is added
+up again, every state's residual is computed from the stored values.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ooc_mdp.bounds import Contraction, ResidualBounds
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.events import Watcher
+from ooc_mdp.kernels.base import ModelConstants
+from ooc_mdp.kernels.cpu import CpuBackend
+from ooc_mdp.mdp import FloatArray
+from ooc_mdp.partition import PartitionTable
+from ooc_mdp.solve.results import Result
+from ooc_mdp.store import Store
+
+__all__ = ["Verification", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What one pass over the table found."""
+
+    holds: bool
+    """Whether the claim is confirmed: no normalised residual above it, and every policy entry is an action."""
+    residual: float
+    """Largest |opt_a Q_a - V| over all states."""
+    error_bound: float
+    """||V - V*|| is at most this: the largest normalised residual, rounding included."""
+    claimed_bound: float
+    """What the result's certificate says."""
+    worst_state: int
+    """A state of the partition with the largest normalised residual (source numbering): that partition's first."""
+    policy_errors: int
+    """States whose policy names an action that they do not have, or none where they have one."""
+    bytes_read: int
+
+    def summary(self) -> dict[str, Any]:
+        """The figures as plain values."""
+        return {
+            "holds": self.holds,
+            "residual": self.residual,
+            "error_bound": self.error_bound,
+            "claimed_bound": self.claimed_bound,
+            "worst_state": self.worst_state,
+            "policy_errors": self.policy_errors,
+            "bytes_read": self.bytes_read,
+        }
+
+
+def verify(store: Store, result: Result, watch: Watcher | None = None) -> Verification:
+    """Stream the table once and compare.
+
+    Raises
+    ------
+    OptionsError : the result belongs to another table.
+    StoreError : a chunk is damaged.
+    """
+    if result.identity.get("fingerprint") != store.fingerprint:
+        raise OptionsError(
+            f"{result.path} was solved from another table than {store.path} holds (their fingerprints differ)"
+        )
+    sign = 1.0 if store.sense == "max" else -1.0
+    gamma = result.solution.discount
+    values = sign * from_original(store, result.solution.values)
+    policy = from_original(store, result.solution.policy)
+    counts = np.zeros(store.n_partitions)
+    model = ModelConstants(
+        n_states=store.n_states,
+        largest_partition=int(np.diff(store.partition_ptr).max()),
+        largest_halo=int(store.partition_halo.max()),
+        discount=gamma,
+        sign=sign,
+        row_sums=counts,
+    )
+    backend = CpuBackend()
+    backend.start(model, values, policy)
+    residual = bound = largest = 0.0
+    worst = policy_errors = bytes_read = 0
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(store.read, 0)
+        for p in range(store.n_partitions):
+            table, n_bytes = following.result()
+            if p + 1 < store.n_partitions:
+                following = reader.submit(store.read, p + 1)
+            bytes_read += n_bytes
+            sums = _row_sums(table)
+            k = int(store.max_successors[p])
+            longest = float(sums.max(initial=0.0)) if sums.size else 1.0
+            one = Contraction.of(
+                gamma,
+                np.array([table.durations.min(initial=np.inf) if table.durations.size else 1.0]),
+                np.array([longest]),
+                np.array([k]),
+            )
+            counts[p] = float(one.row_sum[0])
+            measured, _ = backend.measure(backend.admit(table), 0.0)
+            size = float(np.abs(values).max())
+            rounding = ResidualBounds.rounding_of(one, store.reward_range[p : p + 1], np.array([k]), size)
+            largest = max(largest, measured.rise, measured.fall)
+            mine = max(measured.rise, measured.fall) + rounding
+            residual = max(residual, measured.plain_rise, measured.plain_fall)
+            if mine > bound:
+                bound, worst = mine, int(store.original_states(p)[0])
+            own = policy[table.first_state : table.first_state + table.n_states]
+            actions = store.action_counts(p)
+            wrong = np.where(actions > 0, (own < 0) | (own >= actions), own != -1)
+            policy_errors += int(wrong.sum())
+            if watch is not None:
+                watch("verify", p + 1, store.n_partitions)
+    claimed = result.solution.certificate.error_bound
+    holds = largest <= claimed and policy_errors == 0
+    return Verification(holds, residual, bound, claimed, worst, policy_errors, bytes_read)
+
+
+def _row_sums(table: PartitionTable) -> FloatArray:
+    """float64 [m]: the sum of each row's stored probabilities."""
+    m = table.n_rows
+    if m == 0:
+        return np.empty(0)
+    p = table.probabilities.astype(np.float64)
+    if table.successors_per_action:
+        total: FloatArray = p.reshape(m, table.successors_per_action).sum(axis=1)
+        return total
+    return np.add.reduceat(p, table.successor_ptr[:-1])
+
+
+def from_original(store: Store, original: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy of an array over states, from the source's order into the store's."""
+    out = np.empty_like(original)
+    for p in range(store.n_partitions):
+        own = slice(store.partition_ptr[p], store.partition_ptr[p + 1])
+        out[own] = original[store.original_states(p)]
+    return out
