@@ -24,15 +24,10 @@ from functools import partial
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.array_streams import (
-    ArrayStream,
-    PointerStream,
-    ZipArrays,
-    count_that_fits,
-    zip_names,
-)
+from ooc_mdp.formats.array_streams import ArrayStream, ZipArrays, zip_names
 from ooc_mdp.formats.base import Job, ReadOptions, Source
 from ooc_mdp.formats.checks import RawRows, checked_block
+from ooc_mdp.formats.pointer_streams import PointerStream, segments
 from ooc_mdp.mdp import IntArray
 
 __all__ = ["ARRAYS", "ArraysFormat"]
@@ -118,29 +113,20 @@ class _ArraysSource:
     def jobs(self) -> Iterator[Job]:
         """Blocks of about options.segment_bytes; each is read here, in file order, and checked by its job."""
         members = _open_members(self._archive)
-        size = self._options.segment_bytes
         n_states = members.states.n_segments
-        first = 0
-        while first < n_states:
-            states = members.states.peek(max(1, size // 64))
-            states = states[: count_that_fits(states, size // 32) + 1]
-            rows = members.rows.peek(int(states[-1] - states[0]))
-            count = count_that_fits(rows[states - states[0]], size // 24)
-            raw = self._read_block(members, states[: count + 1], rows)
+        for first, states, rows in segments(members.states, members.rows, self._options.segment_bytes):
             yield partial(
                 checked_block,
                 self.path,
                 first,
-                raw,
+                self._read_block(members, states, rows),
                 n_states=n_states,
                 renormalise=self._options.renormalise,
             )
-            first += count
 
     def _read_block(self, members: _Members, states: IntArray, rows: IntArray) -> RawRows:
-        """The rows of the next states.size - 1 states; `rows` holds at least their pointers."""
-        n, m = states.size - 1, int(states[-1] - states[0])
-        rows = rows[: m + 1]
+        """The rows of the next states.size - 1 states."""
+        n, m = states.size - 1, rows.size - 1
         lengths = np.diff(rows)
         if lengths.max(initial=0) > members.states.n_segments:
             row = int(np.argmax(lengths))
@@ -150,8 +136,6 @@ class _ArraysSource:
                 f"{members.states.n_segments} states; add up those to the same successor",
             )
         nnz = int(rows[-1] - rows[0])
-        members.states.advance(n)
-        members.rows.advance(m)
         action_ptr = states - states[0]
         rewards = members.r_sa.read_floats(m) if members.r_sa else None
         terminal = members.r_s.read_floats(n) if members.r_s else None
