@@ -117,7 +117,7 @@ def test_an_unknown_room_asks_to_be_added(tree):
     [
         ("cupy", "kernels/gpu.py"),
         ("cupy.cuda", "kernels/gpu.py"),
-        ("dask", "convert/scheduling.py"),
+        ("dask", "convert/schedule.py"),
         ("dask.distributed", "distributed/worker.py"),
         ("matplotlib.pyplot", "report/plots.py"),
         ("pymetis", "convert/metis.py"),
