@@ -20,7 +20,7 @@ from ooc_mdp.store.writer import PartitionArrays, StoreWriter
 __all__ = ["Description", "Progress", "assemble", "written_by"]
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with a step ("read", "partitions", "finish"), how many parts are done, and of how many (None: unknown)."""
+"""Called with a step ("read", "partitions", "finish"), parts done, and of how many (None: unknown)."""
 
 _WINDOW = 1024
 """Partition tasks given to Dask at a time; their results are nothing, so only the graph takes memory."""
@@ -48,7 +48,7 @@ def assemble(
     progress: Progress | None = None,
     lengths: Mapping[Length, int] | None = None,
 ) -> None:
-    """Fill the directory `root` with a store whose partition p is arrays(p), in parallel, each p asked for once."""
+    """Fill the directory `root` with a store whose partition p is arrays(p); each p is asked for once."""
     writer = StoreWriter(root, numbering.partition_ptr, options.stored_dtype, lengths)
     n = writer.n_partitions
 

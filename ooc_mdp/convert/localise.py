@@ -1,4 +1,4 @@
-"""From rows in the source's numbering to one partition's arrays: renumbering, halo, stored types, coupling row.
+"""From rows in the source's numbering to one partition's arrays: renumbering, halo, types, coupling row.
 
 Reference for the coupling row, with s over p's states and q over partitions:
 

@@ -23,7 +23,7 @@ class ConvertOptions:
     partitioner: Literal["ranges", "grid", "metis"] | None = None
     """How states are gathered into partitions; None takes "grid" where there is a shape, else "ranges"."""
     partition_size: int | None = None
-    """Decoded bytes that a partition should not exceed; None takes 1/256 of the table, between 64 KiB and 64 MiB."""
+    """Decoded bytes that a partition should not exceed; None takes 1/256 of the table, 64 KiB to 64 MiB."""
     partitions: int | None = None
     """Number of partitions, instead of a size."""
     shape: tuple[int, ...] | None = None

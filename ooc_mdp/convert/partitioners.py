@@ -1,4 +1,4 @@
-"""Chooses which states share a partition: ranges, grid blocks or METIS. Decides only; nothing here touches a store.
+"""Chooses which states share a partition: ranges, grid blocks or METIS. Decides only; touches no store.
 
 ranges  consecutive states, cut where the bytes so far reach the target
 grid    blocks as near to cubes as the shape allows; their neighbours are few
@@ -137,7 +137,7 @@ def blocks_for(shape: tuple[int, ...], partitions: int) -> tuple[int, ...]:
     if best is None:
         nearest = _nearest_count(shape, partitions)
         raise OptionsError(
-            f"a grid of shape {shape} cannot be cut into {partitions} blocks; {nearest} is the nearest number that can"
+            f"a grid of shape {shape} cannot be cut into {partitions} blocks; {nearest} is the nearest number"
         )
     return best[1]
 

@@ -1,36 +1,66 @@
-"""Decoded bytes that a state will take in its partition's table, before the partition exists.
+"""Decoded bytes that states will take in their partition's table, before the partition exists.
 
-An estimate, because two things settle late: successors are counted as 2 bytes each (the type depends on the
-partition), and pointers are left out where this block alone has no need of them. Halos are not counted.
+An estimate, because halos are not known and not counted, and the type of local successors depends on them:
+they are counted as 2 bytes while a partition holds fewer than 32768 states, so that a halo as large still
+fits, else as 4.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from ooc_mdp.mdp import IntArray, Rows
 
-__all__ = ["SUCCESSOR_BYTES", "bytes_per_state"]
+__all__ = ["TableBytes"]
 
-SUCCESSOR_BYTES = 2
 _BOUNDARY_BYTES = 1
 _PTR_BYTES = 4
+_MANY_STATES = 1 << 15
 
 
-def bytes_per_state(rows: Rows, dtype: np.dtype[np.floating]) -> IntArray:
-    """int64 [n]; estimated bytes of each state's part of the table."""
-    actions = np.diff(rows.action_ptr)
-    successors = np.diff(rows.successor_ptr)
-    transitions = np.diff(rows.successor_ptr[rows.action_ptr])
-    per_row = dtype.itemsize
-    per_state = _BOUNDARY_BYTES
-    if rows.durations is not None:
-        per_row += 8
-    if successors.size and successors.min() != successors.max():
-        per_row += _PTR_BYTES
-    if actions.size and actions.min() != actions.max():
-        per_state += _PTR_BYTES
-    for values in (rows.terminal_rewards, rows.initial_values):
-        if values is not None:
-            per_state += 8
-    return transitions * (dtype.itemsize + SUCCESSOR_BYTES) + actions * per_row + per_state
+@dataclass(frozen=True, slots=True)
+class TableBytes:
+    """Bytes a transition, a row and a state."""
+
+    transition: int
+    row: int
+    state: int
+
+    @staticmethod
+    def estimate(
+        dtype: np.dtype[np.floating],
+        partition_states: float,
+        uniform_actions: bool,
+        uniform_successors: bool,
+        durations: bool,
+        state_arrays: int,
+    ) -> TableBytes:
+        """From what the table has; `state_arrays` counts terminal rewards and initial values, 0 to 2."""
+        return TableBytes(
+            transition=dtype.itemsize + (2 if partition_states < _MANY_STATES else 4),
+            row=dtype.itemsize + 8 * durations + _PTR_BYTES * (not uniform_successors),
+            state=_BOUNDARY_BYTES + _PTR_BYTES * (not uniform_actions) + 8 * state_arrays,
+        )
+
+    @staticmethod
+    def of_rows(rows: Rows, dtype: np.dtype[np.floating], partition_states: float) -> TableBytes:
+        """From a sample of the table."""
+        actions, successors = np.diff(rows.action_ptr), np.diff(rows.successor_ptr)
+        return TableBytes.estimate(
+            dtype,
+            partition_states,
+            uniform_actions=actions.min() == actions.max(),
+            uniform_successors=bool(successors.size) and successors.min() == successors.max(),
+            durations=rows.durations is not None,
+            state_arrays=(rows.terminal_rewards is not None) + (rows.initial_values is not None),
+        )
+
+    def total(self, states: int, rows: int, transitions: int) -> int:
+        """Bytes of so many states, rows and transitions together."""
+        return states * self.state + rows * self.row + transitions * self.transition
+
+    def per_state(self, actions: IntArray, transitions: IntArray) -> IntArray:
+        """int64 [n]; bytes of each state."""
+        return self.state + actions * self.row + transitions * self.transition

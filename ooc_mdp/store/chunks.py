@@ -1,8 +1,9 @@
 """One chunk: values <-> blosc frame + crc32c <-> file. Knows nothing of partitions, only of arrays and files.
 
-A chunk decodes to max_len values, of which a partition uses the first n. The padding costs no memory on either side:
-encoding reads it from untouched zero pages, and decoding stops after the blosc block that holds value n, by lowering
-the frame's decoded size (blosc 1 blocks are independent and found through offsets in the frame's head).
+A chunk decodes to max_len values, of which a partition uses the first n. The padding costs no memory on
+either side: encoding reads it from untouched zero pages, and decoding stops after the blosc block that holds
+value n, by lowering the frame's decoded size (blosc 1 blocks are independent and found through offsets in the
+frame's head).
 
     byte  0 1 2 3   4..7     8..11      12..15   16 ..
           v . f t   nbytes   blocksize  cbytes   offsets of blocks, blocks   | crc32c (little-endian, 4 bytes)
@@ -60,7 +61,7 @@ def encode_chunk(field: Field, values: npt.NDArray[Any], max_len: int) -> tuple[
     nbytes = max_len * values.itemsize
     if nbytes > MAX_CHUNK_BYTES:
         raise StoreError(
-            f"a chunk of {field.name} would take {nbytes} bytes, more than the {MAX_CHUNK_BYTES} that one can hold; "
+            f"a chunk of {field.name} would take {nbytes} bytes, one can hold {MAX_CHUNK_BYTES}; "
             "use more or smaller partitions"
         )
     if values.size == max_len:
@@ -108,7 +109,7 @@ def decode_chunk(chunk: Bytes, dtype: np.dtype[Any], count: int, max_len: int) -
 
 
 def read_chunk(path: Path, dtype: np.dtype[Any], count: int, max_len: int) -> tuple[npt.NDArray[Any], int]:
-    """The first `count` values of a chunk file and the bytes read. Raises ChunkDamage or FileNotFoundError."""
+    """The first `count` values of a chunk file and the bytes read. Raises ChunkDamage or OSError."""
     chunk = _read_file(path)
     return decode_chunk(chunk, dtype, count, max_len), chunk.size
 
@@ -148,7 +149,7 @@ def _read_file(path: Path) -> Bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         chunk = np.empty(os.fstat(fd).st_size, np.uint8)
-        view = memoryview(chunk)
+        view = memoryview(chunk.data)
         done = 0
         while done < chunk.size:
             got = os.preadv(fd, [view[done:]], done)

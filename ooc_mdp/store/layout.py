@@ -1,8 +1,8 @@
 """What format 1 is: names, lengths, types and codecs of the arrays in a store. Nothing here reads or writes.
 
-A store is a Zarr v3 group. A *field* has shape (P, max_len) and chunks (1, max_len): row p is partition p, padded
-with zeros. A *small array* holds a few numbers a partition in a single chunk. ``docs/store-format.md`` is the
-table for readers of stores; this module is the one for the code.
+A store is a Zarr v3 group. A *field* has shape (P, max_len) and chunks (1, max_len): row p is partition p,
+padded with zeros. A *small array* holds a few numbers a partition in a single chunk. ``docs/store-format.md``
+is the table for readers of stores; this module is the one for the code.
 
     successors    c/0/0   [ nnz(0) values | zeros up to max_len ]      codecs: bytes, blosc, crc32c
                   c/1/0   [ nnz(1) values | zeros up to max_len ]
@@ -77,7 +77,7 @@ class Field:
     """What its values belong to."""
     dtypes: tuple[str, ...]
     """Types that the format allows."""
-    cname: str
+    cname: Literal["lz4", "zstd"]
     """Blosc compressor that the writer uses (the reader takes any)."""
     clevel: int
     shuffle: Literal["noshuffle", "shuffle", "bitshuffle"]

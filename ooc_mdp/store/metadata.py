@@ -1,4 +1,4 @@
-"""Reading a store's zarr.json files and small arrays, and refusing what is not a whole store of this format."""
+"""Reads a store's zarr.json files and small arrays, and refuses what is not a whole store of this format."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _ATTRIBUTES = (
 def _attributes(root: Path) -> dict[str, Any]:
     if root.name.endswith(PARTIAL_SUFFIX):
         raise StoreError(
-            f"{root} is half-written: it becomes a store when its conversion ends; convert again if none is running"
+            f"{root} is half-written: a store when its conversion ends; {_REMEDY} if none is running"
         )
     if not (root / GROUP_FILE).is_file():
         raise StoreError(_why_no_store(root))
@@ -115,8 +115,8 @@ def _attributes(root: Path) -> dict[str, Any]:
     version = attributes.get("format_version")
     if version != FORMAT_VERSION:
         raise StoreError(
-            f"{root} has format version {version}, this program reads version {FORMAT_VERSION}; {_REMEDY} with "
-            "this version, or use the one that wrote it"
+            f"{root} has format version {version}, this program reads {FORMAT_VERSION}; {_REMEDY}, or "
+            "use the program's version that wrote it"
         )
     missing = [name for name in _ATTRIBUTES if name not in attributes]
     if missing:
@@ -132,7 +132,7 @@ def _why_no_store(root: Path) -> str:
             f"{root} is no store: it has no {GROUP_FILE}; give the directory that convert or generate wrote"
         )
     if previous.exists():
-        return f"{root} does not exist, but {previous} is a store that was being replaced; rename it or {_REMEDY}"
+        return f"{root} does not exist, but {previous} was being replaced by it; rename it back or {_REMEDY}"
     if partial.exists():
         return f"{root} is half-written ({partial} exists): wait for its conversion or {_REMEDY}"
     return f"{root} does not exist; make a store with convert or generate"
@@ -148,8 +148,8 @@ def _array_metadata(root: Path, field: Field) -> ArrayMetadata:
         raise StoreError(f"{root / field.name / GROUP_FILE} is no array metadata: no {error}") from error
     if data_type not in field.dtypes or codecs != ["bytes", "blosc", "crc32c"] or chunks != [1, *shape[1:]]:
         raise StoreError(
-            f"field {field.name} of {root} is {data_type} in chunks {chunks} with codecs {codecs}, which format "
-            f"{FORMAT_VERSION} does not allow; {_REMEDY}"
+            f"field {field.name} of {root} is {data_type} in chunks {chunks} with codecs {codecs}, which "
+            f"format {FORMAT_VERSION} does not allow; {_REMEDY}"
         )
     return ArrayMetadata(field, np.dtype(data_type), int(shape[1]))
 

@@ -3,7 +3,7 @@
 Three numberings, each O(1) or stated memory:
 
     ranges   new = original; only the cuts between partitions are kept
-    grid     hypercube blocks over a shape in C order; blocks in C order, and inside a block the grid's C order
+    grid     hypercube blocks over a shape in C order; blocks in C order, inside a block the grid's C order
     array    any assignment of states to partitions; two int64 a state in memory
 
     grid 4x6 in blocks of 2x3:     0  1  2 |  6  7  8
@@ -76,7 +76,7 @@ class RangeNumbering:
 
 
 class GridNumbering:
-    """Hypercube blocks over a grid; memory grows with the number of blocks and the longest axis, not with states.
+    """Hypercube blocks over a grid; memory grows with the blocks and the longest axis, not with the states.
 
     Parameters
     ----------
@@ -146,8 +146,8 @@ class ArrayNumbering:
 
     Parameters
     ----------
-    part : int [n]; label of each original state's partition; partitions are numbered by their labels' order, and
-        labels that no state has are skipped.
+    part : int [n]; label of each original state's partition; partitions are numbered by their labels' order,
+        and labels that no state has are skipped.
     """
 
     def __init__(self, part: npt.NDArray[np.integer[Any]]) -> None:

@@ -1,8 +1,8 @@
 """An open store: small arrays in RAM, one partition's table at a time from disk.
 
 Chunk files are read, checked and decoded here directly, because Zarr's asynchronous machinery costs about a
-millisecond a chunk and the solver reads ten chunks a load. What is read is still plain Zarr: a test compares it with
-zarr-python. This module knows no solver and caches nothing.
+millisecond a chunk and the solver reads ten chunks a load. What is read is still plain Zarr: a test compares
+it with zarr-python. This module knows no solver and caches nothing.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Store:
         return table, total
 
     def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
-        """One field of partition p and the bytes read; an empty array and 0 where the store lacks the field."""
+        """One field of partition p and the bytes read; an empty array and 0 if the store lacks the field."""
         meta = self.fields.get(name)
         if meta is None:
             return np.empty(0, _ABSENT_DTYPES[name]), 0
@@ -165,7 +165,7 @@ class Store:
         return np.arange(self.partition_ptr[p], self.partition_ptr[p + 1], dtype=np.int64)
 
     def action_labels(self, p: int) -> IntArray | None:
-        """int64 [m]; the source's numbers of partition p's actions, None where they are 0, 1, ... in each state."""
+        """int64 [m]; the source's numbers of partition p's actions; None if 0, 1, ... in each state."""
         return self.read_field("action_labels", p)[0] if "action_labels" in self.fields else None
 
     def to_original(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:

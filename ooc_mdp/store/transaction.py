@@ -1,12 +1,12 @@
 """All or nothing: a store is written beside its place and appears there in one rename.
 
-    STORE.partial/.lock    held by the writer with flock; it travels along with the rename and is removed after it,
-                           so nobody can take STORE.partial while its content is on the way to STORE
-    STORE                  absent, or the whole previous store, until the rename; the whole new one after it
+    STORE.partial/.lock   held by the writer with flock; it travels along with the rename and is removed after
+                          it, so nobody can take STORE.partial while its content is on the way to STORE
+    STORE                 absent, or the whole previous store, until the rename; the whole new one after it
 
 A leftover of a dead writer holds no lock and is emptied by the next one. Replacing a store exchanges the two
-directories in one step (renameat2); where the file system cannot, the old one waits as STORE.previous in between, and
-the next writer puts it back if it finds no STORE. This module knows no arrays.
+directories in one step (renameat2); where the file system cannot, the old one waits as STORE.previous in
+between, and the next writer puts it back if it finds no STORE. This module knows no arrays.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ER
 def writing(
     store: Path, overwrite: bool, recognise: Callable[[Path], object] = read_metadata
 ) -> Iterator[Path]:
-    """Yield the directory to write into; on leaving, sync it and move it to `store`, or remove it on an error.
+    """Yield the directory to write into; on leaving, sync and move it to `store`, or remove it on an error.
 
-    `recognise` raises StoreError for what may not be overwritten, because it is not of the kind that is written.
+    `recognise` raises StoreError for what may not be overwritten, being not of the kind that is written.
 
     Raises
     ------
-    StoreError : `store` exists (and is not to be overwritten, or is something else), another process is writing it,
-        or the disk is full or not writable.
+    StoreError : `store` exists (and is not to be overwritten, or is something else), another process is
+        writing it, or the disk is full or not writable.
     """
     partial = store.with_name(store.name + PARTIAL_SUFFIX)
     try:
-        _restore_previous(store)
-        _check_target(store, overwrite, recognise)
+        _check_place(store)
         with ExitStack() as locks:
             locks.callback(os.close, _lock_new(partial, store))
             try:
+                _restore_previous(store)
+                _check_target(store, overwrite, recognise)
                 yield partial
                 _sync_tree(partial)
                 _check_target(store, overwrite, recognise)
@@ -67,13 +68,17 @@ def writing(
         raise StoreError(message) from error
 
 
-def _check_target(store: Path, overwrite: bool, recognise: Callable[[Path], object]) -> None:
-    if store.name.endswith(PARTIAL_SUFFIX):
+def _check_place(store: Path) -> None:
+    if store.name.endswith((PARTIAL_SUFFIX, PREVIOUS_SUFFIX)):
         raise StoreError(
-            f"{store}: names that end in {PARTIAL_SUFFIX} mark half-written stores; choose another name"
+            f"{store}: names that end in {PARTIAL_SUFFIX} or {PREVIOUS_SUFFIX} mark unfinished stores; "
+            "choose another name"
         )
     if not store.parent.is_dir():
         raise StoreError(f"{store} cannot be written: the directory {store.parent} does not exist")
+
+
+def _check_target(store: Path, overwrite: bool, recognise: Callable[[Path], object]) -> None:
     if not os.path.lexists(store):
         return
     if not overwrite:
@@ -196,12 +201,14 @@ def _sync(path: Path) -> None:
 
 def _plain_message(error: OSError, store: Path, partial: Path) -> str | None:
     """What to tell the user where writing the store failed; None where the error is about something else."""
-    if error.errno not in _WRITE_ERRORS:
+    if error.errno is None or error.errno not in _WRITE_ERRORS:
         return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{store} was not written: the disk is full ({os.strerror(error.errno)}); free space or choose another disk"
+        reason = os.strerror(error.errno)
+        return f"{store} was not written: the disk is full ({reason}); free space or choose another disk"
     ours = {str(store.parent), str(store), str(partial)}
     name = str(error.filename)
     if name in ours or name.startswith(f"{partial}{os.sep}"):
-        return f"{store} was not written: {os.strerror(error.errno or 0)}: {name}; check the directory's permissions"
+        reason = os.strerror(error.errno)
+        return f"{store} was not written: {reason}: {name}; check the directory's permissions"
     return None

@@ -1,8 +1,9 @@
 """Writes the chunks and metadata of format 1 from partitions that come in any order, from many threads.
 
-What the whole store needs but only the last partition settles (padded lengths, the type of successors, whether every
-state has the same number of actions, which optional fields exist, who is in whose halo) is guessed from the partitions
-so far. A second round then recodes the chunks that guessed wrong, adds those left out and writes what had to wait:
+What the whole store needs but only the last partition settles (padded lengths, the type of successors,
+whether every state has the same number of actions, which optional fields exist, who is in whose halo) is
+guessed from the partitions so far. A second round recodes the chunks that guessed wrong, adds those left out
+and those that wait:
 
     write_partition(p)     fields as p alone needs them, at the largest length and type known so far
     finish_partition(p)    recode or add what differs from the store's; halo (exact length) and boundary
@@ -149,7 +150,7 @@ class StoreWriter:
                 self._write_chunk(name, p, values, max(lengths[FIELDS[name].length], 1))
 
     def finish_partition(self, p: int) -> None:
-        """Bring partition p's chunks to the store's lengths and types; any thread, after the last write_partition."""
+        """Bring partition p's chunks to the store's lengths and types, after the last write_partition."""
         lengths = self._final_lengths()
         sizes = self._sizes(p)
         for name in self._final_fields():
@@ -214,7 +215,7 @@ class StoreWriter:
         )
         self._max_successors[p] = most_successors
         self._max_actions = max(self._max_actions, most_actions)
-        # A quarter of slack spares recoding where partitions differ; a full partition of like states needs none.
+        # A quarter of slack spares recoding where partitions differ; a full one of like states needs none.
         rows_bound = self._max_states * self._max_actions
         if sizes.rows > self._rows_len:
             self._rows_len = min(rows_bound, sizes.rows + sizes.rows // 4)

@@ -1,4 +1,4 @@
-"""The zarr.json files and small arrays of a store, written with zarr-python so that they are what Zarr expects."""
+"""The zarr.json files and small arrays of a store; zarr-python writes the metadata, so Zarr can read it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """From a generated problem to a store: partition by partition, in parallel, each row computed once.
 
-The problem is asked for the rows of one partition at a time, so memory does not grow with its number of states.
+The problem is asked for the rows of one partition at a time, so memory does not grow with its number of
+states, apart from one bit for each.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ooc_mdp.convert.partitioners import (
     grid_numbering,
     metis_numbering,
 )
-from ooc_mdp.convert.table_bytes import bytes_per_state
+from ooc_mdp.convert.table_bytes import TableBytes
 from ooc_mdp.mdp import IntArray
 from ooc_mdp.problems.base import Problem
 from ooc_mdp.store.numbering import Numbering
@@ -87,12 +88,12 @@ def generate(
 
 
 def _numbering(problem: Problem, options: ConvertOptions) -> tuple[Numbering, dict[str, Any]]:
+    """The partitions that the options ask for, and what the attributes say of them."""
     n = problem.n_states
-    method = options.partitioner or ("grid" if problem.shape or options.shape else "ranges")
     if options.partitions is not None:
         check_count(options.partitions, n)
-    per_state = _mean_bytes(problem, options.stored_dtype)
-    target = options.partition_size or default_partition_bytes(int(per_state * n))
+    method = options.partitioner or ("grid" if problem.shape or options.shape else "ranges")
+    per_state, target = _mean_bytes(problem, options)
     states = max(int(target / per_state), 1)
     partitions = options.partitions or -(-n // states)
     if method == "grid":
@@ -113,8 +114,15 @@ def _edges(problem: Problem) -> Iterator[tuple[IntArray, IntArray]]:
         yield np.repeat(states, transitions), rows.successors
 
 
-def _mean_bytes(problem: Problem, dtype: np.dtype[np.floating]) -> float:
-    """Decoded bytes a state, from states spread evenly over the problem."""
-    count = min(_SAMPLE, problem.n_states)
-    sample = np.arange(count, dtype=np.int64) * problem.n_states // count
-    return max(float(bytes_per_state(problem.rows(sample), dtype).mean()), 1.0)
+def _mean_bytes(problem: Problem, options: ConvertOptions) -> tuple[float, int]:
+    """Decoded bytes a state, from states spread evenly over the problem, and a partition's target bytes."""
+    n = problem.n_states
+    count = min(_SAMPLE, n)
+    rows = problem.rows(np.arange(count, dtype=np.int64) * n // count)
+    partition_states = 0.0
+    for _ in range(2):  # the second time with the partition's size, which decides the type of successors
+        table = TableBytes.of_rows(rows, options.stored_dtype, partition_states)
+        per_state = table.total(count, rows.n_rows, rows.n_transitions) / count
+        target = options.partition_size or default_partition_bytes(int(per_state * n))
+        partition_states = n / options.partitions if options.partitions else min(target / per_state, n)
+    return per_state, target

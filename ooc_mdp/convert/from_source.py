@@ -1,0 +1,193 @@
+"""From a model file to a store in two passes and bounded memory.
+
+    pass 1   jobs parse blocks in parallel; each goes to a spool file beside the store in the making
+    plan     counts a state, read back from the spool, choose the partitions and the padded lengths
+    pass 2   each partition gathers its rows from the spool, renumbers them and writes its chunks
+
+Memory: `workers` blocks in pass 1, `workers` partitions in pass 2 (about ten times their decoded bytes), one
+bit a state, and a few numbers for each segment and partition. The partitioner metis adds the state graph.
+Disk: the spool takes 16 bytes a transition and 16 a row until the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ooc_mdp.convert.assemble import Description, Progress, assemble
+from ooc_mdp.convert.localise import localise
+from ooc_mdp.convert.options import ConvertOptions
+from ooc_mdp.convert.partitioners import (
+    check_count,
+    cut_ranges,
+    default_partition_bytes,
+    even_ranges,
+    grid_numbering,
+    metis_numbering,
+)
+from ooc_mdp.convert.schedule import run_in_order
+from ooc_mdp.convert.spool import Segment, Spool, write_segment
+from ooc_mdp.convert.table_bytes import TableBytes
+from ooc_mdp.errors import InputError
+from ooc_mdp.formats.base import Job, Source
+from ooc_mdp.store.layout import Length
+from ooc_mdp.store.numbering import Numbering, owner
+from ooc_mdp.store.reader import Store, open_store
+from ooc_mdp.store.transaction import writing
+from ooc_mdp.store.writer import PartitionArrays
+
+__all__ = ["convert"]
+
+_JOBS_PER_WORKER = 4
+
+
+def convert(
+    source: Source,
+    store: str | PathLike[str],
+    options: ConvertOptions | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    geometry: Mapping[str, Any] | None = None,
+) -> Store:
+    """Write an open source as a store and open it; the source is left open.
+
+    Parameters
+    ----------
+    provenance : what to note beside the source's path and format (the user's options).
+    geometry : axes of the grid (names, bounds, periodic) for the store's attributes; the shape is added.
+
+    Raises
+    ------
+    InputError : the source is not what its format promises; of several faults the first in the file.
+    OptionsError : the options do not fit the model.
+    StoreError : the store exists, is being written, or cannot be.
+    """
+    options = options or ConvertOptions()
+    path = Path(store)
+    with writing(path, options.overwrite) as root:
+        scratch = root / ".spool"
+        scratch.mkdir()
+        spool = Spool(_read_all(source, scratch, options, progress))
+        n_states = _check_states(source, spool)
+        numbering, method = _numbering(spool, n_states, options)
+
+        def arrays(p: int) -> PartitionArrays:
+            states = numbering.states(p)
+            rows = spool.gather(states)
+            return localise(rows, states, p, numbering, n_states, options.stored_dtype, source.path)
+
+        axes = {**(geometry or {}), **({"shape": list(options.shape)} if options.shape else {})}
+        description = Description(
+            sense=options.sense or "max",
+            partitioning=method,
+            provenance={"source": source.path, "format": source.format, **(provenance or {})},
+            geometry=axes or None,
+        )
+        lengths = _lengths(spool, numbering)
+        assemble(root, numbering, arrays, description, options, progress, lengths)
+        shutil.rmtree(scratch)
+    return open_store(path)
+
+
+def _read_all(
+    source: Source, scratch: Path, options: ConvertOptions, progress: Progress | None
+) -> list[Segment]:
+    """Pass 1: every job's block into the spool."""
+
+    def read(index: int, job: Job) -> Segment:
+        return write_segment(scratch / f"{index:08d}", job())
+
+    tasks = (partial(read, index, job) for index, job in enumerate(source.jobs()))
+    segments: list[Segment] = []
+    for segment in run_in_order(tasks, options.workers, _JOBS_PER_WORKER * options.workers):
+        expected = segments[-1].end_state if segments else 0
+        if segment.first_state != expected:
+            raise InputError(source.path, f"a block begins at state {segment.first_state}, not at {expected}")
+        segments.append(segment)
+        if progress is not None:
+            progress("read", len(segments), None)
+    source.finish()
+    return segments
+
+
+def _check_states(source: Source, spool: Spool) -> int:
+    """Number of states, when the blocks hold them all and no successor lies beyond."""
+    n_states = source.n_states
+    covered = spool.segments[-1].end_state if spool.segments else 0
+    if n_states is None or n_states != covered:
+        raise InputError(source.path, f"the blocks hold {covered} states, the model has {n_states}")
+    if n_states == 0:
+        raise InputError(source.path, "the model has no states")
+    for segment in spool.segments:
+        if segment.max_successor >= n_states:
+            raise InputError(
+                source.path,
+                f"successor {segment.max_successor} is not below the number of states, {n_states}",
+                segment.max_successor_line,
+            )
+    return n_states
+
+
+def _numbering(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[Numbering, dict[str, Any]]:
+    """The partitions that the options ask for, and what the attributes say of them."""
+    if options.partitions is not None:
+        check_count(options.partitions, n_states)
+    table, target = _table_bytes(spool, n_states, options)
+    total = _total_bytes(spool, table)
+    method = options.partitioner or ("grid" if options.shape or options.block_shape else "ranges")
+    if method == "grid":
+        block_states = max(target * n_states // total, 1)
+        shape = options.grid_shape(n_states)
+        grid = grid_numbering(shape, options.block_shape, options.partitions, block_states)
+        return grid, {"method": "grid", "block_shape": grid.state_order()["block_shape"]}
+    if method == "metis":
+        weights = np.concatenate([table.per_state(a, t) for _, a, t in spool.counts()])
+        partitions = options.partitions or min(-(-total // target), n_states)
+        return metis_numbering(spool.edges, weights, partitions), {"method": "metis"}
+    if options.partitions is not None:
+        return even_ranges(n_states, options.partitions), {"method": "ranges"}
+    pieces = (table.per_state(a, t) for _, a, t in spool.counts())
+    return cut_ranges(pieces, target), {"method": "ranges", "partition_size": target}
+
+
+def _table_bytes(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[TableBytes, int]:
+    """Bytes a transition, row and state, and the target bytes of a partition."""
+    actions = {a for s in spool.segments for a in s.actions}
+    successors = {k for s in spool.segments if s.n_rows for k in s.successors}
+    partition_states = 0.0
+    for _ in range(2):  # the second time with the partition's size, which decides the type of successors
+        table = TableBytes.estimate(
+            options.stored_dtype,
+            partition_states,
+            uniform_actions=len(actions) == 1,
+            uniform_successors=len(successors) == 1,
+            durations=spool.has("durations"),
+            state_arrays=spool.has("terminal_rewards") + spool.has("initial_values"),
+        )
+        total = _total_bytes(spool, table)
+        target = options.partition_size or default_partition_bytes(total)
+        partition_states = n_states / options.partitions if options.partitions else target * n_states / total
+        partition_states = min(partition_states, n_states)
+    return table, target
+
+
+def _total_bytes(spool: Spool, table: TableBytes) -> int:
+    return sum(table.total(s.n_states, s.n_rows, s.n_transitions) for s in spool.segments)
+
+
+def _lengths(spool: Spool, numbering: Numbering) -> dict[Length, int]:
+    """Rows and transitions of the largest partition."""
+    ptr = numbering.partition_ptr
+    rows, transitions = np.zeros(ptr.size - 1, np.int64), np.zeros(ptr.size - 1, np.int64)
+    for first, actions, counts in spool.counts():
+        states = np.arange(first, first + actions.size, dtype=np.int64)
+        p = owner(ptr, numbering.to_new(states))
+        for total, values in ((rows, actions), (transitions, counts)):
+            np.add.at(total, p, values)
+    return {"rows": int(rows.max()), "transitions": int(transitions.max())}

@@ -1,0 +1,232 @@
+"""Rows of a source on disk between the two passes of a conversion: flat arrays, one file a segment.
+
+    segment file   action_ptr | successor_ptr | successors | probabilities | rewards | optional arrays
+                   n+1          m+1             nnz          nnz             m
+
+Pass 1 writes each block as it is parsed; pass 2 gathers any ascending set of states with pread, so resident
+memory is what is gathered. Files are scratch in native byte order and never outlive the conversion.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.mdp import Block, IntArray, Rows
+from ooc_mdp.store.chunks import write_file
+
+__all__ = ["Segment", "Spool", "write_segment"]
+
+_DTYPES: dict[str, type[np.int64] | type[np.float64]] = {
+    "action_ptr": np.int64,
+    "successor_ptr": np.int64,
+    "successors": np.int64,
+    "probabilities": np.float64,
+    "rewards": np.float64,
+    "terminal_rewards": np.float64,
+    "durations": np.float64,
+    "initial_values": np.float64,
+    "action_labels": np.int64,
+}
+_OPTIONAL = ("terminal_rewards", "durations", "initial_values", "action_labels")
+_LARGEST_GAP = 16 << 10
+"""Unwanted bytes between two wanted runs that are read along rather than skipped by a call of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Where one block's arrays lie, and what the plan needs to know of it."""
+
+    path: Path
+    first_state: int
+    n_states: int
+    n_rows: int
+    n_transitions: int
+    offsets: dict[str, int]
+    """Byte where each array begins; arrays that the block has not are absent."""
+    max_successor: int
+    max_successor_line: int | None
+    actions: tuple[int, int]
+    """Fewest and most actions of a state."""
+    successors: tuple[int, int]
+    """Fewest and most transitions of a row; (0, 0) without rows."""
+
+    @property
+    def end_state(self) -> int:
+        """One past the last state."""
+        return self.first_state + self.n_states
+
+
+def write_segment(path: Path, block: Block) -> Segment:
+    """Write a block's arrays one after another."""
+    rows = block.rows
+    offsets: dict[str, int] = {}
+    parts: list[npt.NDArray[Any]] = []
+    end = 0
+    for name, dtype in _DTYPES.items():
+        values = getattr(rows, name)
+        if values is not None:
+            offsets[name] = end
+            parts.append(np.ascontiguousarray(values, dtype))
+            end += parts[-1].nbytes
+    write_file(path, *(part.data for part in parts if part.size))
+    actions, counts = np.diff(rows.action_ptr), np.diff(rows.successor_ptr)
+    return Segment(
+        path=path,
+        first_state=block.first_state,
+        n_states=rows.n_states,
+        n_rows=rows.n_rows,
+        n_transitions=rows.n_transitions,
+        offsets=offsets,
+        max_successor=int(rows.successors.max(initial=-1)),
+        max_successor_line=block.max_successor_line,
+        actions=_extent(actions),
+        successors=_extent(counts),
+    )
+
+
+class Spool:
+    """Segments in state order without gaps, readable at any ascending set of states, from many threads."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self.segments = [s for s in segments if s.n_states]
+        self._firsts = [s.first_state for s in self.segments]
+        self._present = {name for name in _OPTIONAL if any(name in s.offsets for s in self.segments)}
+
+    def has(self, name: str) -> bool:
+        """Whether any segment has this optional array."""
+        return name in self._present
+
+    def gather(self, states: IntArray) -> Rows:
+        """Rows of ascending states."""
+        begin = bisect_right(self._firsts, int(states[0])) - 1
+        end = bisect_right(self._firsts, int(states[-1]))
+        pieces: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _DTYPES}
+        for segment in self.segments[begin:end]:
+            low, high = np.searchsorted(states, [segment.first_state, segment.end_state])
+            if low < high:
+                for name, values in self._gather_from(segment, states[low:high]).items():
+                    pieces[name].append(values)
+        joined = {name: np.concatenate(arrays) for name, arrays in pieces.items() if arrays}
+        return Rows(
+            action_ptr=_ptr(joined.pop("action_ptr")),
+            successor_ptr=_ptr(joined.pop("successor_ptr")),
+            **joined,
+        )
+
+    def counts(self) -> Iterator[tuple[int, IntArray, IntArray]]:
+        """First state, actions and transitions of each state, segment by segment."""
+        for segment in self.segments:
+            with _Reader(segment) as reader:
+                action_ptr = reader.all("action_ptr", segment.n_states + 1)
+                successor_ptr = reader.all("successor_ptr", segment.n_rows + 1)
+            yield segment.first_state, np.diff(action_ptr), np.diff(successor_ptr[action_ptr])
+
+    def edges(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """(from, to) states of all transitions, segment by segment."""
+        for segment, (first, _, transitions) in zip(self.segments, self.counts(), strict=True):
+            with _Reader(segment) as reader:
+                successors = reader.all("successors", segment.n_transitions)
+            yield np.repeat(np.arange(first, first + transitions.size), transitions), successors
+
+    def _gather_from(self, segment: Segment, states: IntArray) -> dict[str, npt.NDArray[Any]]:
+        """Arrays of the states' rows in one segment, counts in place of pointers."""
+        local = states - segment.first_state
+        cut = np.flatnonzero(np.diff(local) != 1) + 1
+        begin = local[np.concatenate([[0], cut])]
+        end = local[np.concatenate([cut - 1, [local.size - 1]])] + 1
+        out: dict[str, npt.NDArray[Any]] = {}
+        with _Reader(segment) as reader:
+            runs = {"states": (begin, end)}
+            out["action_ptr"], runs["rows"] = reader.counts("action_ptr", begin, end)
+            out["successor_ptr"], runs["transitions"] = reader.counts("successor_ptr", *runs["rows"])
+            out["successors"] = reader.runs("successors", *runs["transitions"])
+            out["probabilities"] = reader.runs("probabilities", *runs["transitions"])
+            out["rewards"] = reader.runs("rewards", *runs["rows"])
+            for name in self._present:
+                per = "rows" if name in ("durations", "action_labels") else "states"
+                if name in segment.offsets:
+                    out[name] = reader.runs(name, *runs[per])
+                else:
+                    out[name] = _default(name, out["action_ptr"], out["rewards"].size)
+        return out
+
+
+class _Reader:
+    """An open segment file."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> _Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def all(self, name: str, count: int) -> npt.NDArray[Any]:
+        """The first `count` values of an array."""
+        return self.runs(name, np.zeros(1, np.int64), np.full(1, count, np.int64))
+
+    def counts(self, name: str, begin: IntArray, end: IntArray) -> tuple[IntArray, tuple[IntArray, IntArray]]:
+        """Differences of a pointer array inside the runs, and the runs of what it points to."""
+        values = self.runs(name, begin, end + 1)
+        last = np.cumsum(end + 1 - begin) - 1
+        first = np.concatenate([[0], last[:-1] + 1])
+        return np.delete(np.diff(values), last[:-1]), (values[first], values[last])
+
+    def runs(self, name: str, begin: IntArray, end: IntArray) -> npt.NDArray[Any]:
+        """Values of an array at the positions begin[i] .. end[i]-1, for ascending runs i."""
+        dtype = np.dtype(_DTYPES[name])
+        base = self._segment.offsets[name]
+        lengths = end - begin
+        stops = np.cumsum(lengths)
+        out = np.empty(int(stops[-1]), dtype)
+        splits = np.flatnonzero((begin[1:] - end[:-1]) * dtype.itemsize > _LARGEST_GAP) + 1
+        bounds = [0, *splits.tolist(), begin.size]
+        for i, j in pairwise(bounds):
+            target = out[int(stops[i] - lengths[i]) : int(stops[j - 1])]
+            low, high = int(begin[i]), int(end[j - 1])
+            if j - i == 1:
+                self._fill(target, base + low * dtype.itemsize)
+            else:
+                span = np.empty(high - low, dtype)
+                self._fill(span, base + low * dtype.itemsize)
+                shift = begin[i:j] - low - (stops[i:j] - lengths[i:j] - stops[i] + lengths[i])
+                target[:] = span[np.repeat(shift, lengths[i:j]) + np.arange(target.size)]
+        return out
+
+    def _fill(self, target: npt.NDArray[Any], offset: int) -> None:
+        view = target.data.cast("B") if target.size else memoryview(b"")
+        done = 0
+        while done < len(view):
+            got = os.preadv(self._fd, [view[done:]], offset + done)
+            if got == 0:
+                raise EOFError(f"{self._segment.path} ends at byte {offset + done}")
+            done += got
+
+
+def _default(name: str, actions: IntArray, n_rows: int) -> npt.NDArray[Any]:
+    """What a block without the array means by it."""
+    if name == "durations":
+        return np.ones(n_rows)
+    if name == "action_labels":
+        return np.arange(n_rows) - np.repeat(np.cumsum(actions) - actions, actions)
+    return np.zeros(actions.size)
+
+
+def _ptr(counts: npt.NDArray[Any]) -> IntArray:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+
+def _extent(values: IntArray) -> tuple[int, int]:
+    return (int(values.min()), int(values.max())) if values.size else (0, 0)
