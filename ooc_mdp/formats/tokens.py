@@ -43,7 +43,7 @@ _GOOD, _SLOW, _BAD = range(3)
 NEWLINE = 10
 _SPACE, _TAB, _RETURN = 32, 9, 13
 _MINUS, _PLUS, _POINT, _COLON, _COMMA, _HASH, _SLASH = 45, 43, 46, 58, 44, 35, 47
-_OPEN, _CLOSE = 91, 93
+_OPEN, _CLOSE, _RATE, _OBSERVATION = 91, 93, 33, 123
 _UPPER_A, _UPPER_D, _UPPER_S, _LOWER_A, _LOWER_S, _LOWER_T = 65, 68, 83, 97, 115, 116
 _WORD_STATE = np.frombuffer(b"state", np.uint8)
 _WORD_ACTION = np.frombuffer(b"action", np.uint8)
@@ -352,10 +352,11 @@ def parse_drn(  # type: ignore[no-untyped-def]
         if buf[i] == _LOWER_S or buf[i] == _LOWER_A:
             letter = buf[i]
             if letter == _LOWER_S:
-                word = _starts(buf, i, _WORD_STATE)
-                status, number, i = integer_at(buf, skip_blanks(buf, i + 5))
-                if not word or status == _BAD or not (_blank(buf[i]) or buf[i] == NEWLINE):
+                if not _starts(buf, i, _WORD_STATE):
                     return line, count, n_slow, True
+                status, number, i = integer_at(buf, skip_blanks(buf, i + 5))
+                if not (_blank(buf[i]) or buf[i] == NEWLINE):
+                    status = _BAD
             else:
                 if not _starts(buf, i, _WORD_ACTION):
                     return line, count, n_slow, True
@@ -366,14 +367,13 @@ def parse_drn(  # type: ignore[no-untyped-def]
                 if i == first:
                     return line, count, n_slow, True
             i = skip_blanks(buf, i)
-            if buf[i] == _OPEN:
+            if status == _GOOD and buf[i] == _OPEN:
                 status, value, begin, after, i = _bracket(buf, i, wanted)
-            elif buf[i] == 33 or buf[i] == 123 or wanted >= 0:
+            elif buf[i] == _RATE or buf[i] == _OBSERVATION:
                 status = _BAD
-            if status == _BAD:
-                return line, count, n_slow, True
-            while buf[i] != NEWLINE:
+            while letter == _LOWER_S and buf[i] != NEWLINE:
                 i += 1
+            i = skip_blanks(buf, i)
         else:
             letter = np.uint8(_LOWER_T)
             status, number, i = integer_at(buf, i)
