@@ -13,8 +13,8 @@ fail() {
     exit 1
 }
 
-# The first command that runs as Python 3.11 or newer. A name can exist and still not run (version managers leave
-# such names behind), so each is asked.
+# The first command that runs as Python 3.11 or newer. A name can exist and still not run (version managers
+# leave such names behind), so each is asked.
 find_python() {
     local name
     for name in python3 python3.11 python3.12 python3.13 python3.14 python; do
@@ -23,10 +23,11 @@ find_python() {
             return
         fi
     done
-    fail "no Python 3.11 or newer here (tried python3, python3.11 to python3.14 and python): install one and retry"
+    fail "no Python 3.11 or newer here (tried python3, python3.11 to 3.14 and python): install one and retry"
 }
 
-# Without ensurepip (some distributions package it apart) the environment borrows the pip of the Python it is from.
+# Without ensurepip (some distributions package it apart) the environment borrows the pip of the Python it
+# is from.
 create_environment() {
     local python
     python=$(find_python)
@@ -68,8 +69,8 @@ make_environment() {
     drop_stale_kernels
 }
 
-# Numba caches a compiled kernel under the date of its own file, so a change in a function that it calls from another
-# file would go unseen.
+# Numba caches a compiled kernel under the date of its own file, so a change in a function that it calls
+# from another file would go unseen.
 drop_stale_kernels() {
     local seen=$environment/kernels-seen
     if [[ ! -e $seen || -n $(find "$repository/ooc_mdp" -name '*.py' -newer "$seen" -print -quit) ]]; then
