@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +64,15 @@ def test_compiled_kernels_are_dropped_once_a_source_has_changed(tmp_path):
         subprocess.run(["bash", "-c", f'source "{REPOSITORY}/tools/environment.sh"; {call}'], check=True)
         kept.append(cached.exists())
     assert kept == [False, True, False]
+
+
+def test_the_commands_of_the_readme_exist():
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"^```[^\n]*\n(.*?)^```", readme, re.DOTALL | re.MULTILINE))
+    commands = set(re.findall(r"^(?:\$ )?ooc-mdp ([a-z][a-z-]*)", blocks, re.MULTILINE))
+    source = "import sys; from ooc_mdp.cli import main; sys.argv = ['ooc-mdp', '--help']; main()"
+    shown = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout
+    assert commands
+    assert commands <= set(re.findall(r"[a-z][a-z-]*", shown))
+    for script in set(re.findall(r"\btools/[a-z_]+\b", readme)):
+        assert os.access(REPOSITORY / script, os.X_OK), script
