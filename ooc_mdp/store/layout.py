@@ -87,21 +87,24 @@ class Field:
     """Whether it is part of the partition's table."""
 
 
+# Measured on mountain car (1500x1500 states, both types) on one busy core: lz4 at level 5 with byte shuffle
+# decodes at 2 to 8 GB/s in every large field; bit shuffle halves that and saves a quarter of successors
+# only; zstd shrinks successors four times as much, but decodes at down to a fifth of the speed.
 FIELDS: dict[str, Field] = {
     f.name: f
     for f in (
-        Field("action_ptr", "states+1", ("uint32",), "lz4", 5, "bitshuffle", optional=True),
-        Field("successor_ptr", "rows+1", ("uint32",), "lz4", 5, "bitshuffle", optional=True),
-        Field("successors", "transitions", ("uint8", "uint16", "uint32"), "lz4", 5, "bitshuffle"),
+        Field("action_ptr", "states+1", ("uint32",), "lz4", 5, "shuffle", optional=True),
+        Field("successor_ptr", "rows+1", ("uint32",), "lz4", 5, "shuffle", optional=True),
+        Field("successors", "transitions", ("uint8", "uint16", "uint32"), "lz4", 5, "shuffle"),
         Field("probabilities", "transitions", ("float32", "float64"), "lz4", 5, "shuffle"),
         Field("rewards", "rows", ("float32", "float64"), "lz4", 5, "shuffle"),
         Field("durations", "rows", ("float64",), "lz4", 5, "shuffle", optional=True),
         Field("terminal_rewards", "states", ("float64",), "lz4", 5, "shuffle", optional=True),
         Field("initial_values", "states", ("float64",), "lz4", 5, "shuffle", optional=True),
-        Field("halo", "halo", ("uint32", "int64"), "lz4", 5, "bitshuffle"),
-        Field("boundary", "states", ("bool",), "lz4", 5, "bitshuffle"),
-        Field("original_state", "states", ("int64",), "lz4", 5, "bitshuffle", optional=True, read=False),
-        Field("action_labels", "rows", ("int64",), "lz4", 5, "bitshuffle", optional=True, read=False),
+        Field("halo", "halo", ("uint32", "int64"), "lz4", 5, "shuffle"),
+        Field("boundary", "states", ("bool",), "lz4", 5, "shuffle"),
+        Field("original_state", "states", ("int64",), "lz4", 5, "shuffle", optional=True, read=False),
+        Field("action_labels", "rows", ("int64",), "lz4", 5, "shuffle", optional=True, read=False),
     )
 }
 

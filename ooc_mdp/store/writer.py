@@ -27,6 +27,7 @@ import numpy.typing as npt
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.store.chunks import encode_chunk, read_chunk, write_file
 from ooc_mdp.store.layout import FIELDS, Length, PartitionSizes, chunk_path, halo_dtype
+from ooc_mdp.store.state_bits import StateBits
 from ooc_mdp.store.zarr_metadata import write_metadata
 
 __all__ = ["PartitionArrays", "StoreWriter"]
@@ -98,7 +99,7 @@ class StoreWriter:
         self._transitions_len = known.get("transitions", 0)
         self._successors_dtype = np.dtype(np.uint8)
         self._max_actions = 0
-        self._boundary_bits = np.zeros(-(-self.n_states // 8), np.uint8)
+        self._read_by_others = StateBits(self.n_states)
         n = self.n_partitions
         self._rows, self._transitions, self._halo = (np.zeros(n, np.int64) for _ in range(3))
         self._uniform_actions, self._uniform_successors = (np.zeros(n, np.int64) for _ in range(2))
@@ -117,7 +118,7 @@ class StoreWriter:
         actions, counts = np.diff(part.action_ptr), np.diff(part.successor_ptr)
         with self._lock:
             self._note_sizes(p, sizes, actions, counts)
-            self._mark_boundary(part.halo)
+            self._read_by_others.mark(part.halo)
             dtype = max(part.successors.dtype, self._successors_dtype, key=lambda t: t.itemsize)
             self._successors_dtype = dtype
             rows_len, transitions_len = self._rows_len, self._transitions_len
@@ -159,7 +160,8 @@ class StoreWriter:
             max_len = lengths[field.length]
             chunk = self._written[name].get(p)
             if name == "boundary":
-                self._write_chunk(name, p, self._boundary(p), max_len)
+                boundary = self._read_by_others.slice(*self.partition_ptr[p : p + 2].tolist())
+                self._write_chunk(name, p, boundary, max_len)
             elif chunk is None:
                 self._write_chunk(name, p, self._default(name, p), max_len)
             elif (chunk.dtype, chunk.max_len) != (dtype, max_len):
@@ -236,18 +238,6 @@ class StoreWriter:
             self._duration_range[p] = part.durations.min(), part.durations.max()
         self._row_sum_range[p] = part.row_sum_range
         self._coupling[p] = part.coupling_partitions, part.coupling_mass
-
-    def _mark_boundary(self, halo: IntArray) -> None:
-        if halo.size:
-            byte = halo >> 3
-            starts = np.flatnonzero(np.diff(byte, prepend=-1))
-            bits = np.left_shift(np.uint8(1), (halo & 7).astype(np.uint8))
-            self._boundary_bits[byte[starts]] |= np.bitwise_or.reduceat(bits, starts)
-
-    def _boundary(self, p: int) -> npt.NDArray[np.bool_]:
-        first, last = int(self.partition_ptr[p]), int(self.partition_ptr[p + 1])
-        bits = np.unpackbits(self._boundary_bits[first >> 3 : -(-last // 8)], bitorder="little")
-        return bits[first & 7 :][: last - first].astype(bool)
 
     def _default(self, name: str, p: int) -> Array:
         sizes = self._sizes(p)

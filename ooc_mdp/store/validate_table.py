@@ -1,0 +1,201 @@
+"""Checks one partition's table against what the store says of it; every fault is a finding, none raises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import StoreError
+from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.store.layout import FIELDS
+from ooc_mdp.store.numbering import owner
+from ooc_mdp.store.reader import Store
+from ooc_mdp.store.state_bits import StateBits
+
+__all__ = ["Finding", "check_table"]
+
+Array = npt.NDArray[Any]
+
+_COUPLING_EXCESS = 1e-9
+_SUM_ERROR = 1e-12
+_SLICE = 1 << 22
+"""Sums of (row, partition) held at once while the coupling is recomputed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong."""
+
+    field: str
+    partition: int | None
+    """None where it concerns the whole store."""
+    message: str
+
+    def __str__(self) -> str:
+        where = self.field if self.partition is None else f"{self.field} of partition {self.partition}"
+        return f"{where}: {self.message}"
+
+
+def check_table(store: Store, p: int, halos: StateBits, originals: StateBits) -> list[Finding]:
+    """Findings of partition p; adds its halo and its original states to the given sets."""
+    findings: list[Finding] = []
+    arrays: dict[str, Array] = {}
+    n_bytes = 0
+    for name in store.fields:
+        try:
+            arrays[name], size = store.read_field(name, p)
+        except StoreError as error:
+            findings.append(Finding(name, p, str(error)))
+        else:
+            n_bytes += size if FIELDS[name].read else 0
+    if findings:
+        return findings
+    table = _Table(store, p, arrays)
+    if n_bytes != store.chunk_bytes[p]:
+        table.wrong("chunk_bytes", f"says {store.chunk_bytes[p]}, the chunks have {n_bytes}")
+    table.check_halo(halos)
+    if table.check_pointers():
+        table.check_rows()
+        table.check_ranges()
+        table.check_coupling()
+    table.check_states(originals)
+    return table.findings
+
+
+class _Table:
+    """Partition p's arrays, pointers filled in where the store is uniform."""
+
+    def __init__(self, store: Store, p: int, arrays: dict[str, Array]) -> None:
+        self.store, self.p, self.arrays = store, p, arrays
+        self.sizes = store.sizes(p)
+        self.findings: list[Finding] = []
+        self.halo: IntArray = arrays["halo"].astype(np.int64)
+        self.action_ptr = self._pointer("action_ptr", "actions_per_state", self.sizes.states)
+        self.successor_ptr = self._pointer("successor_ptr", "successors_per_action", self.sizes.rows)
+
+    def wrong(self, field: str, message: str) -> None:
+        self.findings.append(Finding(field, self.p, message))
+
+    def check_halo(self, halos: StateBits) -> None:
+        first, last = int(self.store.partition_ptr[self.p]), int(self.store.partition_ptr[self.p + 1])
+        halo = self.halo
+        if halo.size and (halo[0] < 0 or halo[-1] >= self.store.n_states or (np.diff(halo) <= 0).any()):
+            self.wrong("halo", f"not ascending without repetition below {self.store.n_states}")
+        elif ((halo >= first) & (halo < last)).any():
+            self.wrong("halo", "holds states of the partition itself")
+        else:
+            halos.mark(halo)
+
+    def check_pointers(self) -> bool:
+        """Whether the rows can be judged at all."""
+        before = len(self.findings)
+        for name, ptr, end, least in (
+            ("action_ptr", self.action_ptr, self.sizes.rows, 0),
+            ("successor_ptr", self.successor_ptr, self.sizes.transitions, 1),
+        ):
+            if ptr[0] != 0 or ptr[-1] != end or (np.diff(ptr) < least).any():
+                self.wrong(name, f"does not rise from 0 to {end} by at least {least} each")
+        successors = self.arrays["successors"]
+        limit = self.sizes.states + self.sizes.halo
+        if successors.size and successors.max() >= limit:
+            self.wrong("successors", f"local successor {successors.max()} is not below {limit}")
+        return len(self.findings) == before
+
+    def check_rows(self) -> None:
+        from ooc_mdp.formats.base import (
+            ROW_SUM_TOLERANCE,  # here, because readers bring compiled kernels along
+        )
+
+        probabilities = self.arrays["probabilities"]
+        if not ((probabilities >= 0) & (probabilities <= 1 + ROW_SUM_TOLERANCE)).all():
+            self.wrong("probabilities", "not all between 0 and 1")
+            return
+        if not self.sizes.rows:
+            return
+        sums = np.add.reduceat(probabilities, self.successor_ptr[:-1], dtype=np.float64)
+        longest = int(np.diff(self.successor_ptr).max())
+        tolerance = ROW_SUM_TOLERANCE * 1.001 + longest * float(np.finfo(probabilities.dtype).eps)
+        worst = int(np.argmax(np.abs(sums - 1)))
+        if abs(sums[worst] - 1) > tolerance:
+            self.wrong("probabilities", f"local row {worst} sums to {float(sums[worst])!r}")
+        self._compare("row_sum_range", (float(sums.min()), float(sums.max())), _SUM_ERROR * longest)
+        self._compare("max_successors", longest, 0)
+
+    def check_ranges(self) -> None:
+        rewards = self.arrays["rewards"].astype(np.float64)
+        durations = self.arrays.get("durations", np.empty(0))
+        for name, values in (("rewards", rewards), ("durations", durations)):
+            if not np.isfinite(values).all():
+                self.wrong(name, "not all finite")
+                return
+        if (durations <= 0).any():
+            self.wrong("durations", "not all positive")
+        terminal = np.diff(self.action_ptr) == 0
+        paid = self.arrays.get("terminal_rewards", np.zeros(self.sizes.states))[terminal]
+        every = np.concatenate([rewards, paid])
+        self._compare("reward_range", (float(every.min()), float(every.max())), 0)
+        if durations.size:
+            self._compare("duration_range", (float(durations.min()), float(durations.max())), 0)
+        decoded = sum(
+            self.sizes.of(FIELDS[name].length) * (8 if name == "halo" else values.itemsize)
+            for name, values in self.arrays.items()
+            if FIELDS[name].read
+        )
+        self._compare("partition_bytes", decoded, 0)
+
+    def check_coupling(self) -> None:
+        coupling = self.store.coupling
+        entries = slice(int(coupling.ptr[self.p]), int(coupling.ptr[self.p + 1]))
+        partitions, stored = coupling.partitions[entries], coupling.mass[entries]
+        owners = owner(self.store.partition_ptr, self.halo)
+        expected = np.union1d(owners, [self.p])
+        if not np.array_equal(partitions, expected):
+            self.wrong("coupling_partitions", f"{partitions.tolist()}, but rows reach {expected.tolist()}")
+            return
+        mass = self._masses(
+            np.searchsorted(expected, owners), int(np.searchsorted(expected, self.p)), expected.size
+        )
+        low, high = stored - mass, stored - mass * (1 + _SUM_ERROR)
+        if (low < -_SUM_ERROR / 10).any() or (high > _COUPLING_EXCESS).any():
+            q = int(np.argmax(np.abs(low)))
+            self.wrong(
+                "coupling_mass", f"{stored[q]!r} into partition {expected[q]}, the rows send {mass[q]!r}"
+            )
+
+    def check_states(self, originals: StateBits) -> None:
+        for name in ("terminal_rewards", "initial_values"):
+            if name in self.arrays and not np.isfinite(self.arrays[name]).all():
+                self.wrong(name, "not all finite")
+        original = self.arrays.get("original_state")
+        if original is not None:
+            if original[0] < 0 or original[-1] >= self.store.n_states or (np.diff(original) <= 0).any():
+                self.wrong("original_state", f"not ascending below {self.store.n_states}")
+            else:
+                originals.mark(original)
+
+    def _pointer(self, name: str, uniform: str, count: int) -> IntArray:
+        if name in self.arrays:
+            return self.arrays[name].astype(np.int64)
+        return np.arange(count + 1) * int(self.store.attributes[uniform])
+
+    def _compare(self, name: str, found: float | tuple[float, float], tolerance: float) -> None:
+        stored = getattr(self.store, name)[self.p]
+        if (np.abs(stored - np.asarray(found)) > tolerance).any():
+            self.wrong(name, f"says {stored.tolist()}, the table gives {found}")
+
+    def _masses(self, halo_owner: IntArray, own: int, n_partitions: int) -> FloatArray:
+        """Largest mass of one row into each partition of the coupling row."""
+        successors, probabilities = self.arrays["successors"], self.arrays["probabilities"]
+        target = np.concatenate([np.full(self.sizes.states, own, np.int64), halo_owner])
+        mass = np.zeros(n_partitions)
+        step = max(_SLICE // n_partitions, 1)
+        for row in range(0, self.sizes.rows, step):
+            ptr = self.successor_ptr[row : row + step + 1]
+            span = slice(int(ptr[0]), int(ptr[-1]))
+            key = np.repeat(np.arange(ptr.size - 1) * n_partitions, np.diff(ptr)) + target[successors[span]]
+            sums = np.bincount(key, probabilities[span].astype(np.float64), (ptr.size - 1) * n_partitions)
+            np.maximum(mass, sums.reshape(-1, n_partitions).max(axis=0), out=mass)
+        return mass
