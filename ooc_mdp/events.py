@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 __all__ = ["SolveProgress", "SolveWatcher", "Watcher"]
 
-Watcher = Callable[[str, int, int], None]
-"""Called with (what is being done, units done, units in all), for conversion and validation."""
+Watcher = Callable[[str, int, int | None], None]
+"""Called with (what is being done, units done, units in all if known), for conversion and validation."""
 
 
 @dataclass(frozen=True, slots=True)

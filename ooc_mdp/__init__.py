@@ -1,0 +1,46 @@
+"""ooc-mdp: Markov decision processes whose transition tables are larger than memory, solved to a proved error."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ooc_mdp.api import convert, generate, open_result, open_store, solve, verify
+    from ooc_mdp.errors import InputError, MemoryBudgetError, OocMdpError, OptionsError, StoreError
+    from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
+
+__all__ = [
+    "Certificate",
+    "InputError",
+    "MemoryBudgetError",
+    "OocMdpError",
+    "OptionsError",
+    "Outcome",
+    "Solution",
+    "SolveStatistics",
+    "StoreError",
+    "__version__",
+    "convert",
+    "generate",
+    "open_result",
+    "open_store",
+    "solve",
+    "verify",
+]
+
+__version__ = "0.1.0"
+
+_ROOMS = {
+    "ooc_mdp.api": ("convert", "generate", "open_result", "open_store", "solve", "verify"),
+    "ooc_mdp.errors": ("InputError", "MemoryBudgetError", "OocMdpError", "OptionsError", "StoreError"),
+    "ooc_mdp.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that importing the package costs next to nothing."""
+    for module, names in _ROOMS.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'ooc_mdp' has no attribute {name!r}")

@@ -1,0 +1,256 @@
+"""The Python interface: `convert`, `generate`, `open_store`, `solve`, `open_result`, `verify`.
+
+>>> import ooc_mdp
+>>> store = ooc_mdp.convert("model.tra", "model.zarr")  # doctest: +SKIP
+>>> solution = ooc_mdp.solve(store, discount=0.95, epsilon=1e-6, cache="22%")  # doctest: +SKIP
+>>> solution.error_bound, solution.values, solution.policy  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.options import CacheSize, SolveOptions, parse_bytes
+
+if TYPE_CHECKING:
+    from ooc_mdp.convert.options import ConvertOptions
+    from ooc_mdp.events import SolveWatcher, Watcher
+    from ooc_mdp.solution import Solution
+    from ooc_mdp.solve.results import Result
+    from ooc_mdp.solve.verify import Verification
+    from ooc_mdp.store import Store
+
+__all__ = ["convert", "generate", "open_result", "open_store", "solve", "verify"]
+
+AnyPath = str | PathLike[str]
+
+
+def _convert_options(
+    sense: Literal["max", "min"] | None,
+    partitioner: Literal["ranges", "grid", "metis"] | None,
+    partition_size: str | int | None,
+    partitions: int | None,
+    grid: Sequence[int] | None,
+    dtype: Literal["float32", "float64"],
+    workers: int | None,
+    overwrite: bool,
+) -> ConvertOptions:
+    from ooc_mdp.convert.options import ConvertOptions
+
+    options: dict[str, Any] = {} if workers is None else {"workers": workers}
+    return ConvertOptions(
+        sense=sense,
+        partitioner=partitioner or ("grid" if grid is not None else None),
+        partition_size=None if partition_size is None else parse_bytes(partition_size),
+        partitions=partitions,
+        shape=None if grid is None else tuple(grid),
+        dtype=dtype,
+        overwrite=overwrite,
+        **options,
+    )
+
+
+def convert(
+    source: AnyPath,
+    store: AnyPath,
+    *,
+    format: str | None = None,
+    rewards: AnyPath | None = None,
+    reward_model: str | None = None,
+    renormalise: bool = False,
+    sense: Literal["max", "min"] | None = None,
+    partitioner: Literal["ranges", "grid", "metis"] | None = None,
+    partition_size: str | int | None = None,
+    partitions: int | None = None,
+    grid: Sequence[int] | None = None,
+    dtype: Literal["float32", "float64"] = "float64",
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: Watcher | None = None,
+) -> Store:
+    """Build a store from a model file.
+
+    Parameters
+    ----------
+    source : a file, a folder of pymdptoolbox matrices, or "gymnasium:ENV-ID".
+    store : where the store appears, whole or not at all.
+    format : its format; None to see it from the contents.
+    rewards : reward file beside a transition list or a .tra file.
+    reward_model : name of the reward structure, where the source holds several.
+    renormalise : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
+    sense : "max" (the default) or "min".
+    partitioner : "ranges" of consecutive states (the default), "grid" blocks (needs `grid`) or "metis".
+    partition_size : decoded bytes of a partition at most, such as "64MiB"; 1/256 of the table by default.
+    partitions : number of partitions, instead of a size.
+    grid : points along each axis, if the states are a grid in C order.
+    dtype : type in which probabilities and rewards are stored.
+    workers : threads that parse and write at once; the number of cores by default.
+    overwrite : replace a store of that name.
+    progress : called with (what, done, of how many).
+
+    Raises
+    ------
+    InputError : the source is not what its format promises; says file, line and what is wrong.
+    OptionsError, StoreError, MissingExtraError : as their names say.
+    """
+    from ooc_mdp.convert import convert as convert_source
+    from ooc_mdp.formats import ReadOptions, open_source
+
+    options = _convert_options(
+        sense, partitioner, partition_size, partitions, grid, dtype, workers, overwrite
+    )
+    reading = ReadOptions(
+        rewards=None if rewards is None else Path(rewards), reward_model=reward_model, renormalise=renormalise
+    )
+    opened = open_source(fspath(source), format, reading)
+    try:
+        said = {"renormalise": renormalise, "reward_model": reward_model}
+        return convert_source(opened, store, options, provenance=said, progress=progress)
+    finally:
+        opened.close()
+
+
+def generate(
+    name: str,
+    store: AnyPath,
+    parameters: Mapping[str, str | int | float] | None = None,
+    *,
+    sense: Literal["max", "min"] | None = None,
+    partitioner: Literal["ranges", "grid", "metis"] | None = None,
+    partition_size: str | int | None = None,
+    partitions: int | None = None,
+    dtype: Literal["float32", "float64"] = "float64",
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: Watcher | None = None,
+) -> Store:
+    """Build the store of a generated problem, partition by partition, whatever its size.
+
+    Parameters
+    ----------
+    name : a problem, such as "GW-1024x4", "QK-500" or "random" (`ooc_mdp.problems.PROBLEMS`).
+    parameters : its options, such as {"seed": 1, "scramble": 0.1}.
+    Other parameters : as for :func:`convert`.
+
+    Raises
+    ------
+    OptionsError, StoreError : as their names say.
+    """
+    from ooc_mdp.convert import generate as generate_problem
+    from ooc_mdp.problems import make_problem
+
+    problem = make_problem(name, parameters)
+    options = _convert_options(
+        sense, partitioner, partition_size, partitions, None, dtype, workers, overwrite
+    )
+    return generate_problem(problem, store, options, progress=progress)
+
+
+def open_store(path: AnyPath) -> Store:
+    """Open a store; cheap, and safe to use from many threads. Raises StoreError."""
+    from ooc_mdp.store import open_store as open_
+
+    return open_(path)
+
+
+def solve(
+    store: Store | AnyPath,
+    discount: float,
+    *,
+    epsilon: float | None = None,
+    residual: float | None = None,
+    method: Literal["vi", "p-eva"] = "p-eva",
+    priority: Literal["h1", "h2"] = "h2",
+    exact_priorities: bool = False,
+    cache: str | int = "256MiB",
+    device: str = "auto",
+    output: AnyPath | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    trace: AnyPath | None = None,
+    time_limit: float | None = None,
+    checkpoint_interval: float = 60.0,
+    progress: SolveWatcher | None = None,
+) -> Solution:
+    """Solve the MDP of a store to a proved error, through a partition cache of bounded size.
+
+    Parameters
+    ----------
+    store : an open store or its path.
+    discount : gamma in [0, 1); a (state, action) of duration tau is discounted by gamma**tau.
+    epsilon : target for ||V - V*||; 1e-4 of the value range by default.
+    residual : stop at this plain Bellman residual instead; the bound that it proves is reported.
+    method, priority, exact_priorities : see :class:`~ooc_mdp.options.SolveOptions`.
+    cache : budget of the partition cache, such as "256MiB" or "22%" of the table.
+    device : "auto", "cpu" or "cuda:0".
+    output : where the result is written, with checkpoints beside it meanwhile.
+    resume : go on from a checkpoint of that output.
+    overwrite : replace an output that exists.
+    trace : CSV file that gets every access.
+    time_limit, checkpoint_interval : seconds.
+    progress : told of progress a few times a second.
+
+    Returns
+    -------
+    Solution : its `outcome` says whether the target was proved; a limit or signal is an outcome, not an error.
+
+    Raises
+    ------
+    OptionsError, StoreError, MemoryBudgetError, MissingExtraError : as their names say.
+    """
+    from ooc_mdp.solve.solver import solve as solve_store
+    from ooc_mdp.store import Store
+
+    options = SolveOptions(
+        discount=discount,
+        epsilon=epsilon,
+        residual=residual,
+        method=method,
+        priority=priority,
+        exact_priorities=exact_priorities,
+        cache=CacheSize.parse(cache),
+        device=device,
+        time_limit=time_limit,
+        checkpoint_interval=checkpoint_interval,
+    )
+    if resume and output is None:
+        raise OptionsError("resume needs an output: its checkpoint lies beside it")
+    return solve_store(
+        store if isinstance(store, Store) else Path(store),
+        options,
+        output=None if output is None else Path(output),
+        resume=resume,
+        overwrite=overwrite,
+        trace=None if trace is None else Path(trace),
+        watch=progress,
+    )
+
+
+def open_result(path: AnyPath) -> Result:
+    """Open what :func:`solve` wrote. Raises StoreError."""
+    from ooc_mdp.solve.results import open_result as open_
+
+    return open_(Path(path))
+
+
+def verify(store: Store | AnyPath, result: Result | AnyPath, *, progress: Watcher | None = None) -> Verification:
+    """Stream the whole table once in float64 and measure what a result's values really leave.
+
+    Raises
+    ------
+    OptionsError : the result belongs to another table.
+    StoreError : store or result is missing or damaged.
+    """
+    from ooc_mdp.solve.results import Result
+    from ooc_mdp.solve.verify import verify as verify_result
+    from ooc_mdp.store import Store
+
+    return verify_result(
+        store if isinstance(store, Store) else open_store(store),
+        result if isinstance(result, Result) else open_result(result),
+        progress,
+    )

@@ -1,0 +1,363 @@
+"""The command line: options in, one call of the Python interface, figures out.
+
+Exit status: 0 when the work is done and, for solve, the bound is proved; 1 when a solve stopped early or a check
+failed; 2 for bad input or options. Errors go to stderr as one short message, never as a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import typer
+
+from ooc_mdp.errors import OocMdpError, OptionsError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Solve Markov decision processes whose transition tables are larger than memory, to a proved error.",
+)
+
+
+class Sense(StrEnum):
+    """Direction of the objective."""
+
+    MAX = "max"
+    MIN = "min"
+
+
+class Partitioner(StrEnum):
+    """How states are gathered into partitions."""
+
+    RANGES = "ranges"
+    GRID = "grid"
+    METIS = "metis"
+
+
+class Dtype(StrEnum):
+    """Stored type of probabilities and rewards."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+
+class Method(StrEnum):
+    """Solution methods."""
+
+    VI = "vi"
+    P_EVA = "p-eva"
+
+
+class PriorityName(StrEnum):
+    """Priority metrics."""
+
+    H1 = "h1"
+    H2 = "h2"
+
+
+StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Store directory.")]
+SenseOption = Annotated[Sense | None, typer.Option(help="Maximise (the default for files) or minimise.")]
+PartitionerOption = Annotated[
+    Partitioner | None,
+    typer.Option(help="Consecutive states, blocks of a grid, or METIS (holds the state graph in memory)."),
+]
+PartitionSizeOption = Annotated[
+    str | None,
+    typer.Option(help="Decoded bytes of a partition, such as 64MiB.  [default: 1/256 of the table, at most 64MiB]"),
+]
+PartitionsOption = Annotated[int | None, typer.Option(help="Number of partitions, instead of a size.")]
+WorkersOption = Annotated[int | None, typer.Option(help="Threads.  [default: the number of cores]")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new is whole.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+def _print_json(figures: dict[str, Any]) -> None:
+    print(json.dumps(figures, default=str))
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(n) for n in text.replace("x", ",").split(","))
+    except ValueError:
+        raise OptionsError(f"--grid {text!r} is no shape; write for example --grid 100,200") from None
+
+
+def _print_store(store: Any, as_json: bool) -> None:
+    from ooc_mdp.report.terminal import print_inspection
+    from ooc_mdp.store.inspect import inspect_store
+
+    facts = inspect_store(store)
+    if as_json:
+        _print_json(facts)
+    else:
+        print_inspection(facts)
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Model file, matrix folder or gymnasium:ENV-ID.")],
+    store: StoreArgument,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="johannsson, johannsson-xml, transition-list, prism, drn, umb, arrays, mdptoolbox or gymnasium.  "
+            "[default: seen from the contents]"
+        ),
+    ] = None,
+    rewards: Annotated[Path | None, typer.Option(help="Reward file of a transition list or .tra file.")] = None,
+    reward_model: Annotated[str | None, typer.Option(help="Reward structure to take, where there are several.")] = None,
+    renormalise: Annotated[
+        bool, typer.Option("--renormalise", help="Divide rows by their sums instead of refusing those off 1.")
+    ] = False,
+    sense: SenseOption = None,
+    partitioner: PartitionerOption = None,
+    partition_size: PartitionSizeOption = None,
+    partitions: PartitionsOption = None,
+    grid: Annotated[str | None, typer.Option(help="Points along each axis, such as 100,200, in C order.")] = None,
+    dtype: Annotated[Dtype, typer.Option(help="Stored type of probabilities and rewards.")] = Dtype.FLOAT64,
+    workers: WorkersOption = None,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Build a store from a model file, in bounded memory."""
+    from ooc_mdp import api
+    from ooc_mdp.report.terminal import WorkBar
+
+    with WorkBar() as bar:
+        built = api.convert(
+            source,
+            store,
+            format=format,
+            rewards=rewards,
+            reward_model=reward_model,
+            renormalise=renormalise,
+            sense=cast(Literal["max", "min"] | None, sense and sense.value),
+            partitioner=cast(Literal["ranges", "grid", "metis"] | None, partitioner and partitioner.value),
+            partition_size=partition_size,
+            partitions=partitions,
+            grid=_shape(grid),
+            dtype=cast(Literal["float32", "float64"], dtype.value),
+            workers=workers,
+            overwrite=overwrite,
+            progress=bar,
+        )
+    _print_store(built, as_json)
+
+
+@app.command()
+def generate(
+    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="GW-1024x4, QK-500, gridworld, random, ...")],
+    store: StoreArgument,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter of the problem; repeat for more."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Short for -p seed=N.")] = None,
+    scramble: Annotated[float | None, typer.Option(help="Short for -p scramble=SHARE, 0 to 0.5.")] = None,
+    states: Annotated[int | None, typer.Option(help="Short for -p states=N (random).")] = None,
+    actions: Annotated[int | None, typer.Option(help="Short for -p actions=N (random).")] = None,
+    successors: Annotated[int | None, typer.Option(help="Short for -p successors=N.")] = None,
+    sense: SenseOption = None,
+    partitioner: PartitionerOption = None,
+    partition_size: PartitionSizeOption = None,
+    partitions: PartitionsOption = None,
+    dtype: Annotated[Dtype, typer.Option(help="Stored type of probabilities and rewards.")] = Dtype.FLOAT64,
+    workers: WorkersOption = None,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Build the store of a generated problem, partition by partition, of any size."""
+    from ooc_mdp import api
+    from ooc_mdp.report.terminal import WorkBar
+
+    parameters: dict[str, str | int | float] = {}
+    for text in parameter or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise OptionsError(f"--parameter {text!r} has no value; write NAME=VALUE")
+        parameters[name] = value
+    short = {"seed": seed, "scramble": scramble, "states": states, "actions": actions, "successors": successors}
+    parameters |= {name: given for name, given in short.items() if given is not None}
+    with WorkBar() as bar:
+        built = api.generate(
+            problem,
+            store,
+            parameters,
+            sense=cast(Literal["max", "min"] | None, sense and sense.value),
+            partitioner=cast(Literal["ranges", "grid", "metis"] | None, partitioner and partitioner.value),
+            partition_size=partition_size,
+            partitions=partitions,
+            dtype=cast(Literal["float32", "float64"], dtype.value),
+            workers=workers,
+            overwrite=overwrite,
+            progress=bar,
+        )
+    _print_store(built, as_json)
+
+
+@app.command()
+def solve(
+    store: StoreArgument,
+    discount: Annotated[float, typer.Option(help="Discount a step (or a unit of duration), at least 0, below 1.")],
+    epsilon: Annotated[
+        float | None, typer.Option(help="Prove |V - V*| to be at most this.  [default: 1e-4 of the value range]")
+    ] = None,
+    residual: Annotated[
+        float | None, typer.Option(help="Stop at this plain Bellman residual instead; says what it proves.")
+    ] = None,
+    method: Annotated[
+        Method, typer.Option(help="Streamed value iteration, or partitions by priority.")
+    ] = Method.P_EVA,
+    priority: Annotated[PriorityName, typer.Option(help="Wingate's priority for p-eva.")] = PriorityName.H2,
+    exact_priorities: Annotated[
+        bool, typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis.")
+    ] = False,
+    cache: Annotated[str, typer.Option(help="Budget of the partition cache: 256MiB, or 22% of the table.")] = "256MiB",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.")] = "auto",
+    output: Annotated[Path | None, typer.Option(help="Where the result is kept; checkpoints lie beside it.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the output's checkpoint.")] = False,
+    overwrite: OverwriteOption = False,
+    trace: Annotated[Path | None, typer.Option(help="CSV file that gets every access to a partition.")] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds, with a checkpoint.")] = None,
+    checkpoint_interval: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Solve the MDP of a store, through a partition cache of bounded size, to a proved error."""
+    from ooc_mdp.memory_plan import MemoryPlan
+    from ooc_mdp.options import CacheSize, SolveOptions
+    from ooc_mdp.report.terminal import SolveLine, print_solution
+    from ooc_mdp.solve.solver import solve as solve_store
+
+    options = SolveOptions(
+        discount=discount,
+        epsilon=epsilon,
+        residual=residual,
+        method=cast(Literal["vi", "p-eva"], method.value),
+        priority=cast(Literal["h1", "h2"], priority.value),
+        exact_priorities=exact_priorities,
+        cache=CacheSize.parse(cache),
+        device=device,
+        time_limit=time_limit,
+        checkpoint_interval=checkpoint_interval,
+    )
+    if resume and output is None:
+        raise OptionsError("--resume needs --output: the checkpoint lies beside it")
+
+    def announce(plan: MemoryPlan) -> None:
+        print(plan.describe(), file=sys.stderr)
+
+    with SolveLine() as line:
+        solution = solve_store(
+            store,
+            options,
+            output=output,
+            resume=resume,
+            overwrite=overwrite,
+            trace=trace,
+            watch=line,
+            announce=announce,
+        )
+    figures = solution.summary()
+    if as_json:
+        _print_json(figures)
+    else:
+        kept = str(output) if output is not None and solution.outcome.proved else None
+        print_solution(figures, solution.outcome.message, kept)
+    if not solution.outcome.proved:
+        raise typer.Exit(1)
+
+
+@app.command()
+def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
+    """Say what a store holds: sizes, partitions, compression by field, halo, cut and provenance."""
+    from ooc_mdp import api
+
+    _print_store(api.open_store(store), as_json)
+
+
+@app.command()
+def validate(store: StoreArgument, as_json: JsonOption = False) -> None:
+    """Check every chunk of a store: checksums, row sums, indices, coupling. Exit status 1 if anything is wrong."""
+    from ooc_mdp import api
+    from ooc_mdp.report.terminal import WorkBar
+    from ooc_mdp.store.validate import validate_store
+
+    opened = api.open_store(store)
+    with WorkBar() as bar:
+        report = validate_store(opened, bar)
+    if as_json:
+        findings = [{"field": f.field, "partition": f.partition, "message": f.message} for f in report.findings]
+        _print_json({"valid": report.valid, "partitions": report.partitions, "findings": findings})
+    else:
+        for finding in report.findings:
+            print(finding)
+        print(f"{store}: {report.partitions} partitions checked, {len(report.findings)} findings")
+    if not report.valid:
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(
+    store: StoreArgument,
+    result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result directory of a solve.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Stream the whole table once and measure the true residual of a result. Exit status 1 if its claim fails."""
+    from ooc_mdp import api
+    from ooc_mdp.report.terminal import WorkBar, print_verification
+
+    with WorkBar() as bar:
+        found = api.verify(store, result, progress=bar)
+    if as_json:
+        _print_json(found.summary())
+    else:
+        print_verification(found.summary())
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result directory of a solve.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="values.npy, solution.npz or solution.csv.")],
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Write values and policy, in the source's state order, for other programs."""
+    from ooc_mdp import api
+    from ooc_mdp.solve.results import export_result
+
+    export_result(api.open_result(result), file, overwrite=overwrite)
+    print(file)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        import ooc_mdp
+
+        print(f"ooc-mdp {ooc_mdp.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    try:
+        app()
+    except OocMdpError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted; nothing half-written was left behind", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,177 @@
+"""Progress and summaries for people, on stderr and stdout; in a log, plain lines a few seconds apart.
+
+Nothing here computes: it renders what it is given.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ooc_mdp.events import SolveProgress
+from ooc_mdp.options import format_bytes
+
+__all__ = ["SolveLine", "WorkBar", "print_inspection", "print_solution", "print_verification"]
+
+_LOG_SECONDS = 10.0
+
+
+def _stderr() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+class WorkBar:
+    """A progress bar a step, for conversion and validation; silent where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=_stderr(),
+            disable=not sys.stderr.isatty(),
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        """Show `done` of `total` units of a step."""
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[what], completed=done, total=total)
+
+
+class SolveLine:
+    """One line that says where a solve stands."""
+
+    def __init__(self) -> None:
+        self._console = _stderr()
+        self._live = sys.stderr.isatty()
+        self._status = self._console.status("starting") if self._live else None
+        self._logged = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def __call__(self, p: SolveProgress) -> None:
+        """Show progress; in a log, every ten seconds."""
+        line = (
+            f"error ≤ {p.error_bound:.2e} (target {p.target:.1e}), residual ≤ {p.residual_bound:.1e}, "
+            f"{p.dirty} of {p.partitions} partitions dirty, {p.loads} loads, hit rate {p.hit_rate:.1%}, "
+            f"{p.read_rate / 1e6:.0f} MB/s, {p.seconds:.0f} s"
+        )
+        if self._status is not None:
+            self._status.update(line)
+        elif time.monotonic() - self._logged >= _LOG_SECONDS:
+            self._logged = time.monotonic()
+            self._console.print(line, soft_wrap=True)
+
+
+def _print_rows(title: str, rows: list[tuple[str, str]]) -> None:
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False).print(table)
+
+
+def print_solution(figures: dict[str, Any], message: str, output: str | None) -> None:
+    """The summary of a solve, from `Solution.summary`."""
+
+    def bound(name: str) -> str:
+        return "unknown" if figures[name] is None else f"{figures[name]:.3e}"
+
+    rows = [
+        ("outcome", f"{figures['outcome']}: {message}"),
+        ("method", f"{figures['method']} on {figures['device']}, discount {figures['discount']}"),
+        ("error", f"|V - V*| ≤ {bound('error_bound')} in every state (target: {_target(figures)})"),
+        ("policy", f"loses at most {bound('policy_loss_bound')}"),
+        ("residual", f"≤ {bound('residual_bound')}"),
+        ("table", f"{figures['n_states']:,} states, {figures['n_partitions']:,} partitions, "
+                  f"{format_bytes(figures['table_bytes'])}; cache {format_bytes(figures['cache_bytes'])}"),
+        ("loads", f"{figures['loads']:,} = {figures['loads_per_partition']:.2f} a partition; "
+                  f"{figures['partitions_never_read']:,} partitions never read"),
+        ("cache", f"hit rate {figures['hit_rate']:.1%} of {figures['accesses']:,} accesses"
+                  + (f" and {figures['auxiliary_accesses']:,} auxiliary" if figures["auxiliary_accesses"] else "")),
+        ("bytes", f"{format_bytes(figures['bytes_read'])} read, {format_bytes(figures['bytes_moved'])} moved"),
+        ("work", f"{figures['visits']:,} visits, {figures['sweeps']:,} sweeps, {figures['backups']:,} backups, "
+                 f"{figures['seconds']:.1f} s"),
+        ("result", output or "not kept (name one with --output)"),
+    ]  # fmt: skip
+    _print_rows("", rows)
+
+
+def _target(figures: dict[str, Any]) -> str:
+    kind = "plain residual " if figures["target_kind"] == "residual" else ""
+    return f"{kind}{figures['target']:.1e}"
+
+
+def print_inspection(facts: dict[str, Any]) -> None:
+    """What a store holds, from `inspect_store`."""
+    parts, halo, cut, coupling = facts["partitions"], facts["halo"], facts["cut"], facts["coupling"]
+    leaving = "" if cut["share"] is None else f"; {cut['share']:.1%} of the transitions leave their partition"
+    rows = [
+        ("states", f"{facts['states']:,}, {facts['rows']:,} actions, {facts['transitions']:,} transitions; "
+                   f"{facts['sense']}imise, {facts['dtype']}"),
+        ("partitions", f"{parts['count']:,} ({facts['partitioning'].get('method', '')}), "
+                       f"{_spread(parts['states'], str)} states, "
+                       f"{_spread(parts['decoded_bytes'], format_bytes)} decoded"),
+        ("halo", f"{halo['states']:,} states, {halo['share']:.1%} of all{leaving}"),
+        ("coupling", f"{coupling['entries']:,} pairs of partitions, {coupling['density']:.1%} of all"),
+        ("bytes", f"{format_bytes(facts['decoded_bytes'])} decoded, {format_bytes(facts['stored_bytes'])} stored"),
+    ]  # fmt: skip
+    for name, field in facts["fields"].items():
+        ratio = field["decoded_bytes"] / max(field["stored_bytes"], 1)
+        rows.append(
+            (
+                f"  {name}",
+                f"{format_bytes(field['decoded_bytes'])} → {format_bytes(field['stored_bytes'])} ({ratio:.1f}x)",
+            )
+        )
+    rows.append(("order", facts["state_order"]))
+    if facts["geometry"]:
+        rows.append(("geometry", ", ".join(f"{k} {v}" for k, v in facts["geometry"].items())))
+    rows += [("made from" if k == "source" else f"  {k}", str(v)) for k, v in facts["provenance"].items()]
+    _print_rows(facts["path"], rows)
+
+
+def _spread(numbers: dict[str, Any], show: Any) -> str:
+    least, most = numbers["min"], numbers["max"]
+    return f"{show(least)}" if least == most else f"{show(least)} to {show(most)}"
+
+
+def print_verification(figures: dict[str, Any]) -> None:
+    """What a verification measured, from `Verification.summary`."""
+    verdict = "the certificate holds" if figures["holds"] else "THE CERTIFICATE DOES NOT HOLD"
+    rows = [
+        ("verdict", verdict),
+        ("residual", f"{figures['residual']:.3e}, measured over all states"),
+        ("error", f"|V - V*| ≤ {figures['error_bound']:.3e} (certificate: {figures['claimed_bound']:.3e})"),
+        ("policy", f"{figures['policy_errors']:,} entries are no action of their state"),
+        ("read", format_bytes(figures["bytes_read"])),
+    ]
+    _print_rows("", rows)
