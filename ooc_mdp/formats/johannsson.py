@@ -97,7 +97,7 @@ def _first_fault(table: Table, segment: Segment) -> tuple[int, str] | None:
         (states, action_ptr, actions, "state {} announces {} actions, an A line is due after {}"),
     ):
         got, due = np.diff(ptr), counts[owners]
-        for i in np.flatnonzero(got > due)[:1].tolist():
+        for i in np.flatnonzero(got > np.maximum(due, 0))[:1].tolist():
             at = int(children[ptr[i] + max(int(due[i]), 0)])
             announced = what.format(ids[owners[i]], due[i], due[i]).split(",")[0]
             faults.append((at, f"{announced}, this is one more"))

@@ -231,10 +231,11 @@ class TextSource(ABC):
             yield partial(self._run, segment)
 
     def _segments(self) -> Iterator[Segment]:
-        begin, first = self.begin, 0
-        while begin < self.size:
+        begin, first, last = self.begin, 0, False
+        while not last:
             end, following = self._cut(begin)
-            yield Segment(begin, end, first, following, end == self.size)
+            last = end == self.size
+            yield Segment(begin, end, first, following, last)
             begin, first = end, following
 
     def _cut(self, begin: int) -> tuple[int, int]:

@@ -57,7 +57,8 @@ def explain_columns(fields: tuple[Field, ...], raw: bytes, word: bool = False) -
     texts = raw.decode("utf-8").split()
     if word and len(texts) == len(fields) + 1:
         texts.pop()
-    return explain_fields(texts, fields, "a line")
+    fault = explain_fields(texts, fields, "a line")
+    return f"{fault} (and perhaps a name without blanks)" if word and len(texts) > len(fields) else fault
 
 
 def column_table(path: str, begin: int, end: int, fields: tuple[Field, ...], word: bool = False) -> Table:

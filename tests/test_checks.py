@@ -1,0 +1,197 @@
+"""Rows of every format are checked alike: the first fault is named, the rest is put into canonical form."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+
+from ooc_mdp.errors import InputError
+from ooc_mdp.formats.checks import RawRows, checked_block
+
+
+def integers(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def raw_rows(rows: list[list[tuple[int, float]]], actions: list[int] | None = None, **fields) -> RawRows:
+    """Rows of (successor, probability), one state each unless `actions` says how many each state has."""
+    counts = actions if actions is not None else [1] * len(rows)
+    lengths = [len(row) for row in rows]
+    flat = [entry for row in rows for entry in row]
+    return RawRows(
+        action_ptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        successor_ptr=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        successors=np.array([s for s, _ in flat], np.int64),
+        probabilities=np.array([p for _, p in flat], float),
+        **fields,
+    )
+
+
+def check(raw: RawRows, n_states: int | None = 10, renormalise: bool = False, first_state: int = 0):
+    return checked_block("model", first_state, raw, n_states=n_states, renormalise=renormalise)
+
+
+def test_sorted_rows_pass_unchanged() -> None:
+    block = check(raw_rows([[(0, 0.25), (3, 0.75)], [(9, 1.0)]]))
+    assert block.rows.successors.tolist() == [0, 3, 9]
+    assert block.rows.rewards.tolist() == [0.0, 0.0]
+    assert (block.max_successor, block.max_successor_line) == (9, None)
+
+
+def test_duplicates_are_added_zeros_dropped_and_successors_sorted() -> None:
+    raw = raw_rows(
+        [[(5, 0.25), (2, 0.5), (5, 0.25), (1, 0.0)]],
+        row_rewards=np.array([100.0]),
+        transition_rewards=np.array([4.0, 8.0, 0.0, math.inf]),
+    )
+    rows = check(raw).rows
+    assert rows.successors.tolist() == [2, 5]
+    assert rows.probabilities.tolist() == [0.5, 0.5]
+    assert rows.successor_ptr.tolist() == [0, 2]
+    assert rows.rewards.tolist() == [105.0]
+
+
+@seed(7)
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5)), min_size=1, max_size=80), max_size=6)
+)
+def test_canonical_rows_are_those_of_a_dictionary(weights: list[list[tuple[int, int]]]) -> None:
+    rows = [[(s, float(w)) for s, w in row] for row in weights if sum(w for _, w in row)]
+    rows = [[(s, p / sum(q for _, q in row)) for s, p in row] for row in rows]
+    block = check(raw_rows(rows), 7)
+    for i, row in enumerate(rows):
+        wanted: dict[int, list[float]] = {}
+        for s, p in row:
+            if p:
+                wanted.setdefault(s, []).append(p)
+        a, b = block.rows.successor_ptr[i : i + 2]
+        assert block.rows.successors[a:b].tolist() == sorted(wanted)
+        got = block.rows.probabilities[a:b]
+        np.testing.assert_allclose(got, [math.fsum(wanted[s]) for s in sorted(wanted)], rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([(0, 0.5), (1, 0.4)], "sum to 0.9, not 1.*--renormalise"),
+        ([(0, 0.5), (1, 0.6)], "sum to 1.1"),
+        ([(0, 1.5), (1, -0.5)], "successor 0 is 1.5, above 1"),
+        ([(0, -0.5), (1, 1.5)], "successor 0 is -0.5, below 0"),
+        ([(0, math.nan)], "is NaN"),
+        ([(0, math.inf)], "is inf, above 1"),
+        ([(10, 1.0)], "successor 10 does not exist: the 10 states are 0..9"),
+        ([(-1, 1.0)], "successor -1 is negative"),
+        ([], "has no successors"),
+        ([(0, 0.0)], "sum to 0, not 1.*cannot be renormalised"),
+    ],
+)
+def test_a_bad_row_is_refused_with_state_action_and_number(row, message: str) -> None:
+    good = [(0, 1.0)]
+    with pytest.raises(InputError, match=f"state 21, action 1: .*{message}"):
+        check(raw_rows([good, good, row], [1, 2]), first_state=20)
+
+
+def test_the_first_fault_is_named_by_its_line_and_label() -> None:
+    raw = raw_rows(
+        [[(0, 1.0)], [(0, 0.5), (99, 0.5)], [(-3, 1.0)]],
+        [2, 1],
+        row_lines=integers(2, 4, 8),
+        transition_lines=integers(3, 5, 6, 9),
+        action_labels=integers(0, 7, 0),
+    )
+    with pytest.raises(InputError, match=r"model, line 6: state 0, action 7: successor 99"):
+        check(raw)
+
+
+def test_a_sum_is_reported_at_the_row_or_at_its_first_transition() -> None:
+    raw = raw_rows([[(0, 0.5), (1, 0.4)]], row_lines=integers(2), transition_lines=integers(3, 4))
+    for lines, line in ((raw, 2), (replace(raw, row_lines=None), 3)):
+        with pytest.raises(InputError) as caught:
+            check(lines)
+        assert caught.value.line == line
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("field", ["row_rewards", "transition_rewards", "durations", "initial_values"])
+def test_numbers_that_are_not_finite_are_refused(field: str, value: float) -> None:
+    with pytest.raises(InputError, match=r"state 0.*(nan|NaN|inf)"):
+        check(raw_rows([[(0, 1.0)]], **{field: np.array([value])}))
+
+
+@pytest.mark.parametrize("duration", [0.0, -1.0])
+def test_a_duration_is_positive(duration: float) -> None:
+    with pytest.raises(InputError, match="duration"):
+        check(raw_rows([[(0, 1.0)]], durations=np.array([duration])))
+
+
+def test_an_expected_reward_beyond_float64_is_refused() -> None:
+    raw = raw_rows([[(0, 1.0)]], row_rewards=np.array([1.7e308]), transition_rewards=np.array([1.7e308]))
+    with pytest.raises(InputError, match="overflows"):
+        check(raw)
+
+
+def test_renormalising_divides_probabilities_and_expected_rewards_by_the_sum() -> None:
+    raw = raw_rows(
+        [[(0, 0.5), (1, 0.3)]], transition_rewards=np.array([1.0, 2.0]), row_rewards=np.array([1.0])
+    )
+    rows = check(raw, renormalise=True).rows
+    np.testing.assert_allclose(rows.probabilities, [0.625, 0.375])
+    np.testing.assert_allclose(rows.rewards, [1 + 1.1 / 0.8])
+    with pytest.raises(InputError, match="cannot be renormalised"):
+        check(raw_rows([[(0, 0.0)]]), renormalise=True)
+
+
+def test_published_rounding_is_kept_as_it_is() -> None:
+    rows = check(raw_rows([[(k, 0.1) for k in range(10)], [(0, 0.5), (1, 0.5 + 5e-10)]])).rows
+    assert rows.probabilities[-1] == 0.5 + 5e-10
+
+
+def test_a_long_row_of_small_terms_adds_up() -> None:
+    n = 1_000_000
+    raw = raw_rows([[]])
+    raw = replace(
+        raw,
+        successor_ptr=integers(0, n),
+        successors=np.arange(n)[::-1].copy(),
+        probabilities=np.full(n, 1e-6),
+    )
+    block = check(raw, n)
+    assert block.rows.successors[0] == 0
+    assert block.max_successor == n - 1
+
+
+def test_labels_and_values_that_say_nothing_become_none() -> None:
+    raw = raw_rows(
+        [[(0, 1.0)], [(0, 1.0)]],
+        [2, 0],
+        action_labels=integers(0, 1),
+        terminal_rewards=np.array([5.0, 0.0]),
+        initial_values=np.zeros(2),
+    )
+    rows = check(raw).rows
+    assert rows.action_labels is None
+    assert rows.terminal_rewards is None
+    assert rows.initial_values is None
+    rows = check(replace(raw, action_labels=integers(0, 7), terminal_rewards=np.array([5.0, 3.0]))).rows
+    assert rows.action_labels.tolist() == [0, 7]
+    assert rows.terminal_rewards.tolist() == [0.0, 3.0]
+
+
+def test_an_unknown_number_of_states_leaves_the_largest_successor_to_the_source() -> None:
+    raw = raw_rows([[(7, 0.5), (3, 0.5)]], transition_lines=integers(11, 12))
+    block = check(raw, None)
+    assert (block.max_successor, block.max_successor_line) == (7, 11)
+
+
+def test_read_only_arrays_are_taken_and_left_alone() -> None:
+    raw = raw_rows([[(1, 0.5), (0, 0.5)]])
+    raw.successors.setflags(write=False)
+    raw.probabilities.setflags(write=False)
+    assert check(raw).rows.successors.tolist() == [0, 1]
+    assert raw.successors.tolist() == [1, 0]
