@@ -114,7 +114,7 @@ class GridNumbering:
         stride = math.prod(self.shape)
         for n, edges, block_of in zip(self.shape, self.edges, self._block_of, strict=True):
             stride //= n
-            x, rest = np.divmod(rest, stride) if stride > 1 else (rest, rest)
+            x, rest = np.divmod(rest, stride) if stride > 1 else (rest, np.zeros_like(rest))
             block = block_of[x]
             partition *= edges.size - 1
             partition += block

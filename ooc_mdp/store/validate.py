@@ -46,17 +46,21 @@ def validate_store(store: Store, progress: Callable[[str, int, int | None], None
         return Report(0, tuple(findings))  # nothing else can be judged without it
     n = store.n_partitions
     halos, originals = StateBits(store.n_states), StateBits(store.n_states)
+    all_halos = True
     for p in range(n):
-        findings += check_table(store, p, halos, originals)
+        faults, halo_known = check_table(store, p, halos, originals)
+        findings += faults
+        all_halos = all_halos and halo_known
         if progress is not None:
             progress("tables", p + 1, n)
     for p in range(n):
-        findings += _check_boundary(store, p, halos)
+        findings += _check_boundary(store, p, halos, all_halos)
         if progress is not None:
             progress("boundary", p + 1, n)
     if "original_state" in store.fields and not originals.slice(0, store.n_states).all():
         missing = int(np.argmin(originals.slice(0, store.n_states)))
         findings.append(Finding("original_state", None, f"original state {missing} is in no partition"))
+    findings = list(dict.fromkeys(findings))
     return Report(n, tuple(sorted(findings, key=lambda f: -1 if f.partition is None else f.partition)))
 
 
@@ -80,14 +84,14 @@ def _check_sizes(store: Store) -> list[Finding]:
     return findings
 
 
-def _check_boundary(store: Store, p: int, halos: StateBits) -> list[Finding]:
-    """Whether boundary marks the states in other partitions' halos."""
+def _check_boundary(store: Store, p: int, halos: StateBits, all_halos: bool) -> list[Finding]:
+    """Whether boundary marks the states in other partitions' halos, and, if all are known, no others."""
     try:
         boundary, _ = store.read_field("boundary", p)
     except StoreError as error:
         return [Finding("boundary", p, str(error))]
     expected = halos.slice(int(store.partition_ptr[p]), int(store.partition_ptr[p + 1]))
-    wrong = np.flatnonzero(boundary != expected)
+    wrong = np.flatnonzero(boundary != expected if all_halos else expected & ~boundary)
     if not wrong.size:
         return []
     return [Finding("boundary", p, f"wrong for {wrong.size} states, first local state {int(wrong[0])}")]

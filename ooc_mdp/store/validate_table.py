@@ -39,8 +39,8 @@ class Finding:
         return f"{where}: {self.message}"
 
 
-def check_table(store: Store, p: int, halos: StateBits, originals: StateBits) -> list[Finding]:
-    """Findings of partition p; adds its halo and its original states to the given sets."""
+def check_table(store: Store, p: int, halos: StateBits, originals: StateBits) -> tuple[list[Finding], bool]:
+    """Findings of partition p, and whether its halo is known; adds halo and original states to the sets."""
     findings: list[Finding] = []
     arrays: dict[str, Array] = {}
     n_bytes = 0
@@ -52,17 +52,33 @@ def check_table(store: Store, p: int, halos: StateBits, originals: StateBits) ->
         else:
             n_bytes += size if FIELDS[name].read else 0
     if findings:
-        return findings
+        if "halo" not in arrays:
+            return findings, False
+        faults = _check_halo(store, p, arrays["halo"], halos)
+        return [*findings, *faults], not faults
     table = _Table(store, p, arrays)
     if n_bytes != store.chunk_bytes[p]:
         table.wrong("chunk_bytes", f"says {store.chunk_bytes[p]}, the chunks have {n_bytes}")
-    table.check_halo(halos)
+    faults = _check_halo(store, p, arrays["halo"], halos)
+    table.findings += faults
     if table.check_pointers():
         table.check_rows()
         table.check_ranges()
         table.check_coupling()
     table.check_states(originals)
-    return table.findings
+    return table.findings, not faults
+
+
+def _check_halo(store: Store, p: int, stored: Array, halos: StateBits) -> list[Finding]:
+    """Findings of a halo, which joins the set if there are none."""
+    first, last = int(store.partition_ptr[p]), int(store.partition_ptr[p + 1])
+    halo = stored.astype(np.int64)
+    if halo.size and (halo[0] < 0 or halo[-1] >= store.n_states or (np.diff(halo) <= 0).any()):
+        return [Finding("halo", p, f"not ascending without repetition below {store.n_states}")]
+    if ((halo >= first) & (halo < last)).any():
+        return [Finding("halo", p, "holds states of the partition itself")]
+    halos.mark(halo)
+    return []
 
 
 class _Table:
@@ -78,16 +94,6 @@ class _Table:
 
     def wrong(self, field: str, message: str) -> None:
         self.findings.append(Finding(field, self.p, message))
-
-    def check_halo(self, halos: StateBits) -> None:
-        first, last = int(self.store.partition_ptr[self.p]), int(self.store.partition_ptr[self.p + 1])
-        halo = self.halo
-        if halo.size and (halo[0] < 0 or halo[-1] >= self.store.n_states or (np.diff(halo) <= 0).any()):
-            self.wrong("halo", f"not ascending without repetition below {self.store.n_states}")
-        elif ((halo >= first) & (halo < last)).any():
-            self.wrong("halo", "holds states of the partition itself")
-        else:
-            halos.mark(halo)
 
     def check_pointers(self) -> bool:
         """Whether the rows can be judged at all."""
@@ -161,9 +167,8 @@ class _Table:
         low, high = stored - mass, stored - mass * (1 + _SUM_ERROR)
         if (low < -_SUM_ERROR / 10).any() or (high > _COUPLING_EXCESS).any():
             q = int(np.argmax(np.abs(low)))
-            self.wrong(
-                "coupling_mass", f"{stored[q]!r} into partition {expected[q]}, the rows send {mass[q]!r}"
-            )
+            told, found = float(stored[q]), float(mass[q])
+            self.wrong("coupling_mass", f"{told!r} into partition {expected[q]}, its rows send {found!r}")
 
     def check_states(self, originals: StateBits) -> None:
         for name in ("terminal_rewards", "initial_values"):

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import builtins
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_mdp.convert.partitioners import (
+    block_shape_for,
+    blocks_for,
+    cut_ranges,
+    default_partition_bytes,
+    even_ranges,
+    grid_numbering,
+    metis_numbering,
+)
+from ooc_mdp.errors import MissingExtraError, OptionsError
+from ooc_mdp.store.numbering import ArrayNumbering, GridNumbering, Numbering, owner
+
+shapes = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
+
+
+def check_numbering(numbering: Numbering, n: int) -> None:
+    """Every state is in one partition, and both directions agree."""
+    ptr = numbering.partition_ptr
+    assert ptr[0] == 0
+    assert ptr[-1] == n
+    assert (np.diff(ptr) > 0).all()
+    every = [numbering.states(p) for p in range(ptr.size - 1)]
+    assert [e.size for e in every] == np.diff(ptr).tolist()
+    assert all((np.diff(e) > 0).all() for e in every)
+    joined = np.concatenate(every)
+    assert sorted(joined.tolist()) == list(range(n))
+    assert numbering.to_new(joined).tolist() == list(range(n))
+    new = numbering.to_new(np.arange(n))
+    assert owner(ptr, new).tolist() == [
+        p for _, p in sorted((s, p) for p, e in enumerate(every) for s in e.tolist())
+    ]
+
+
+@given(st.lists(st.lists(st.integers(1, 50), min_size=1), min_size=1), st.integers(1, 100))
+def test_ranges_are_cut_as_late_as_the_target_allows(pieces: list[list[int]], target: int) -> None:
+    sizes = [b for piece in pieces for b in piece]
+    numbering = cut_ranges((np.array(p) for p in pieces), target)
+    check_numbering(numbering, len(sizes))
+    ptr = numbering.partition_ptr.tolist()
+    held = [sum(sizes[a:b]) for a, b in pairwise(ptr)]
+    for p, total in enumerate(held):
+        assert total <= target or ptr[p + 1] - ptr[p] == 1
+        if p + 1 < len(held):
+            assert total + sizes[ptr[p + 1]] > target
+
+
+def test_a_state_above_the_target_has_a_range_of_its_own() -> None:
+    assert cut_ranges([np.array([1, 1, 9, 1]), np.array([1, 9])], 3).partition_ptr.tolist() == [0, 2, 3, 5, 6]
+
+
+@given(st.integers(1, 200), st.data())
+def test_even_ranges_differ_by_at_most_one_state(n: int, data: st.DataObject) -> None:
+    partitions = data.draw(st.integers(1, n))
+    numbering = even_ranges(n, partitions)
+    check_numbering(numbering, n)
+    assert np.ptp(np.diff(numbering.partition_ptr)) <= 1
+    assert numbering.partition_ptr.size == partitions + 1
+
+
+@given(shapes, st.data())
+def test_blocks_of_any_shape_hold_every_state_once(shape: tuple[int, ...], data: st.DataObject) -> None:
+    block = tuple(data.draw(st.integers(1, n + 2)) for n in shape)
+    numbering = grid_numbering(shape, block, None, 1)
+    check_numbering(numbering, math.prod(shape))
+    again = GridNumbering.from_order(numbering.state_order())
+    assert again.partition_ptr.tolist() == numbering.partition_ptr.tolist()
+
+
+def test_the_numbers_of_a_grid_run_through_one_block_after_another() -> None:
+    numbering = grid_numbering((4, 6), (2, 3), None, 1)
+    assert numbering.to_new(np.arange(24)).reshape(4, 6).tolist() == [
+        [0, 1, 2, 6, 7, 8],
+        [3, 4, 5, 9, 10, 11],
+        [12, 13, 14, 18, 19, 20],
+        [15, 16, 17, 21, 22, 23],
+    ]
+
+
+@given(shapes, st.integers(1, 500))
+def test_blocks_stay_within_the_target_and_near_to_cubes(shape: tuple[int, ...], states: int) -> None:
+    block = block_shape_for(shape, states)
+    assert math.prod(block) <= states
+    assert all(b <= n for b, n in zip(block, shape, strict=True))
+    for i, n in enumerate(shape):
+        if block[i] < n:
+            assert math.prod(block) // block[i] * (block[i] + 1) > states
+    numbering = grid_numbering(shape, None, None, states)
+    check_numbering(numbering, math.prod(shape))
+    assert np.diff(numbering.partition_ptr).max() <= states
+
+
+@pytest.mark.parametrize(
+    ("shape", "states", "block"),
+    [
+        ((100, 100), 900, (30, 30)),
+        ((100, 100), 930, (30, 31)),
+        ((4, 100), 900, (4, 100)),
+        ((4, 1000), 900, (4, 225)),
+        ((16, 16, 16, 16), 256, (4, 4, 4, 4)),
+        ((10,), 3, (3,)),
+    ],
+)
+def test_block_shapes_of_common_grids(shape: tuple[int, ...], states: int, block: tuple[int, ...]) -> None:
+    assert block_shape_for(shape, states) == block
+
+
+@given(shapes, st.integers(1, 60))
+def test_a_number_of_blocks_is_met_exactly_or_refused(shape: tuple[int, ...], partitions: int) -> None:
+    total = math.prod(shape)
+    try:
+        numbering = grid_numbering(shape, None, partitions, 1)
+    except OptionsError:
+        assert partitions > total or not any(
+            math.prod(b) == partitions for b in np.ndindex(*(n + 1 for n in shape))
+        )
+    else:
+        check_numbering(numbering, total)
+        assert numbering.partition_ptr.size == partitions + 1
+
+
+def test_blocks_are_shared_out_with_little_surface() -> None:
+    assert blocks_for((300, 300), 100) == (10, 10)
+    assert blocks_for((1000, 10), 100) == (100, 1)
+    assert blocks_for((20, 20, 20), 12) == (2, 2, 3)
+
+
+def test_a_refused_number_of_blocks_names_the_nearest() -> None:
+    with pytest.raises(OptionsError, match="into 13 blocks; 12 is the nearest"):
+        blocks_for((10, 10), 13)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=60))
+def test_any_assignment_is_a_numbering(part: list[int]) -> None:
+    check_numbering(ArrayNumbering(np.array(part)), len(part))
+
+
+def test_metis_cuts_between_two_cliques() -> None:
+    pytest.importorskip("pymetis")
+    inside = [(a, b) for half in (0, 1) for a in range(half, 20, 2) for b in range(half, 20, 2)]
+    source, target = np.array([*inside, (0, 1)]).T
+    numbering = metis_numbering(lambda: iter([(source, target)]), np.ones(20, np.int64), 2)
+    check_numbering(numbering, 20)
+    assert {tuple(numbering.states(p) % 2) for p in (0, 1)} == {(0,) * 10, (1,) * 10}
+
+
+def test_metis_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: object) -> object:
+        if name == "pymetis":
+            raise ImportError(name)
+        return real(name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtraError, match=r"ooc-mdp\[metis\]"):
+        metis_numbering(lambda: iter(()), np.ones(4, np.int64), 2)
+
+
+def test_the_default_size_lies_between_its_bounds() -> None:
+    assert default_partition_bytes(1) == 64 << 10
+    assert default_partition_bytes(1 << 30) == 4 << 20
+    assert default_partition_bytes(1 << 40) == 64 << 20

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+import pytest
+import zarr
+from store_models import ModelSource, random_model
+
+from ooc_mdp.convert import ConvertOptions, convert
+from ooc_mdp.errors import StoreError
+from ooc_mdp.store import Store, inspect_store, open_store, validate_store
+from ooc_mdp.store.chunks import encode_chunk
+from ooc_mdp.store.layout import FIELDS, SMALL_ARRAYS, chunk_path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    model = random_model(5, 60, durations=True, labels=True, initial_values=True)
+    return convert(ModelSource(model), tmp_path / "s", ConvertOptions(partitions=4))
+
+
+def rewrite(store: Store, name: str, p: int, change) -> None:
+    """Change a field's values behind the store's back, checksum and all."""
+    meta = store.fields[name]
+    values = store.read_field(name, p)[0].copy()
+    change(values)
+    frame, crc = encode_chunk(meta.field, values, meta.max_len)
+    chunk_path(store.path, name, p, 0).write_bytes(frame + crc.to_bytes(4, "little"))
+
+
+def rewrite_small(store: Store, name: str, change) -> None:
+    shape = zarr.open_array(store.path / name, mode="r").shape
+    path = chunk_path(store.path, name, *(0 for _ in shape))
+    values = np.frombuffer(path.read_bytes()[:-4], SMALL_ARRAYS[name][0]).reshape(shape).copy()
+    change(values)
+    path.write_bytes(values.tobytes() + google_crc32c.value(values.tobytes()).to_bytes(4, "little"))
+
+
+def set_at(index, value):
+    def change(values: np.ndarray) -> None:
+        values[index] = value
+
+    return change
+
+
+def test_small_arrays_are_what_zarr_reads(store: Store) -> None:
+    group = zarr.open_group(store.path, mode="r")
+    assert set(group.array_keys()) == {*store.fields, *SMALL_ARRAYS}
+    for name in SMALL_ARRAYS:
+        owner = store.coupling if name.startswith("coupling_") else store
+        held = getattr(owner, name.removeprefix("coupling_"))
+        np.testing.assert_array_equal(group[name][...], held)
+    assert dict(group.attrs) == store.attributes
+
+
+def test_every_chunk_has_its_file_even_where_it_is_all_padding(store: Store) -> None:
+    for name in store.fields:
+        assert sorted(p.parent.name for p in store.path.glob(f"{name}/c/*/0")) == ["0", "1", "2", "3"]
+
+
+def test_many_threads_read_the_same_tables(store: Store) -> None:
+    expected = [store.read(p)[0].successors.tobytes() for p in range(4)]
+    wrong: list[int] = []
+
+    def read_all(offset: int) -> None:
+        for i in range(100):
+            p = (i + offset) % 4
+            if store.read(p)[0].successors.tobytes() != expected[p]:
+                wrong.append(p)
+
+    threads = [threading.Thread(target=read_all, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", [f.name for f in FIELDS.values() if f.read and f.name != "original_state"])
+@pytest.mark.parametrize("where", [0, 5, -1])
+def test_a_flipped_bit_is_found_by_read_and_by_validate(store: Store, name: str, where: int) -> None:
+    path = chunk_path(store.path, name, 2, 0)
+    damaged = bytearray(path.read_bytes())
+    damaged[where] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(
+        StoreError, match=rf"field {name} of partition 2 is damaged in .*{name}.*convert again"
+    ):
+        store.read(2)
+    store.read(1)
+    assert [(f.field, f.partition) for f in validate_store(store).findings] == [(name, 2)]
+
+
+def test_a_truncated_chunk_is_damaged_and_a_lost_one_missing(store: Store) -> None:
+    path = chunk_path(store.path, "halo", 1, 0)
+    path.write_bytes(path.read_bytes()[:2])
+    with pytest.raises(StoreError, match="halo of partition 1 is damaged"):
+        store.read(1)
+    path.unlink()
+    with pytest.raises(StoreError, match=r"halo of partition 1 is missing.*convert again"):
+        store.read(1)
+    assert {(f.field, f.partition) for f in validate_store(store).findings} == {("halo", 1)}
+
+
+def test_a_small_array_that_is_damaged_or_missing_stops_opening(store: Store) -> None:
+    path = chunk_path(store.path, "coupling_mass", 0)
+    path.write_bytes(b"\0" + path.read_bytes()[1:-1] + b"\0")
+    with pytest.raises(StoreError, match=r"coupling_mass of .* is damaged"):
+        open_store(store.path)
+    path.unlink()
+    with pytest.raises(StoreError, match=r"coupling_mass of .* is missing"):
+        open_store(store.path)
+
+
+def test_what_is_no_store_is_refused_by_name(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(StoreError, match="does not exist; make a store with convert or generate"):
+        open_store(tmp_path / "nothing")
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"file is no store"):
+        open_store(tmp_path / "file")
+    zarr.create_group(tmp_path / "group")
+    with pytest.raises(StoreError, match="not one written by this program"):
+        open_store(tmp_path / "group")
+    zarr.create_array(tmp_path / "array", shape=(2,), dtype="u1")
+    with pytest.raises(StoreError, match="is a Zarr array"):
+        open_store(tmp_path / "array")
+    store.path.rename(tmp_path / "t.partial")
+    with pytest.raises(StoreError, match=r"t.partial is half-written"):
+        open_store(tmp_path / "t.partial")
+    with pytest.raises(StoreError, match=r"t is half-written"):
+        open_store(tmp_path / "t")
+
+
+def change_json(path: Path, change) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def test_another_format_version_is_refused_with_both_numbers(store: Store) -> None:
+    change_json(store.path / "zarr.json", lambda d: d["attributes"].update(format_version=7))
+    with pytest.raises(StoreError, match="has format version 7, this program reads 1"):
+        open_store(store.path)
+
+
+def test_metadata_that_format_1_does_not_allow_is_refused(store: Store) -> None:
+    change_json(store.path / "halo" / "zarr.json", lambda d: d.update(data_type="float32"))
+    with pytest.raises(StoreError, match=r"field halo of .* is float32"):
+        open_store(store.path)
+    (store.path / "halo" / "zarr.json").write_text("[1")
+    with pytest.raises(StoreError, match="cannot be read"):
+        open_store(store.path)
+    (store.path / "halo" / "zarr.json").unlink()
+    with pytest.raises(StoreError, match=r"halo/zarr.json is missing"):
+        open_store(store.path)
+
+
+def test_values_go_back_to_the_order_of_the_source(tmp_path: Path, store: Store) -> None:
+    values = np.arange(60.0)
+    assert store.to_original(values) is values
+    grid = convert(
+        ModelSource(random_model(5, 60)), tmp_path / "g", ConvertOptions(shape=(6, 10), partitions=4)
+    )
+    every = np.concatenate([grid.original_states(p) for p in range(4)])
+    assert every.tolist() != sorted(every)
+    assert grid.to_original(every * 2.0).tolist() == [2.0 * i for i in range(60)]
+    with pytest.raises(ValueError, match="59 values for 60 states"):
+        grid.to_original(values[:-1])
+
+
+def test_inspect_counts_what_the_tables_hold(store: Store) -> None:
+    report = inspect_store(store)
+    tables = [store.read(p)[0] for p in range(4)]
+    leaving = sum(int((t.successors >= t.n_states).sum()) for t in tables)
+    assert report["states"] == 60
+    assert report["transitions"] == store.n_transitions
+    assert report["cut"] == {"transitions": leaving, "share": leaving / store.n_transitions}
+    assert report["halo"]["states"] == sum(t.halo.size for t in tables)
+    assert report["partitions"]["count"] == 4
+    assert report["decoded_bytes"] == sum(t.nbytes for t in tables)
+    assert report["fields"]["probabilities"]["decoded_bytes"] == 8 * store.n_transitions
+    assert report["coupling"]["density"] == store.coupling.partitions.size / 16
+    assert report["provenance"]["source"] == "model.test"
+    assert inspect_store(store, transitions=False)["cut"] == {"transitions": None, "share": None}
+    json.dumps(report)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "finding"),
+    [
+        ("action_ptr", set_at(1, 4000), "action_ptr of partition 1: does not rise"),
+        ("successor_ptr", set_at(1, 0), "successor_ptr of partition 1: does not rise"),
+        ("successors", set_at(0, 250), "successors of partition 1: local successor 250 is not below"),
+        ("probabilities", set_at(0, 1.5), "probabilities of partition 1: not all between 0 and 1"),
+        ("probabilities", set_at(0, 1e-9), "probabilities of partition 1: local row 0 sums to"),
+        ("rewards", set_at(0, 1e6), "reward_range of partition 1: says"),
+        ("rewards", set_at(0, np.nan), "rewards of partition 1: not all finite"),
+        ("durations", set_at(0, -1.0), "durations of partition 1: not all positive"),
+        ("halo", set_at(0, 59), "halo of partition 1: not ascending"),
+        ("halo", set_at(slice(0, None), np.arange(15, 15 + 60)), None),
+        ("boundary", lambda v: np.logical_not(v, out=v), "boundary of partition 1: wrong for 15 states"),
+        ("initial_values", set_at(0, np.inf), "initial_values of partition 1: not all finite"),
+    ],
+)
+def test_validate_names_a_wrong_value(store: Store, name: str, change, finding: str | None) -> None:
+    if finding is None:  # states of the partition itself in its halo
+        change, finding = set_at(0, 15), "halo"
+    rewrite(store, name, 1, change)
+    assert any(str(f).startswith(finding) for f in validate_store(store).findings)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "finding"),
+    [
+        ("partition_ptr", set_at(1, 0), "partition_ptr: does not rise"),
+        ("row_sum_range", set_at((1, 0), 0.5), "row_sum_range of partition 1: says"),
+        ("max_successors", set_at(1, 77), "max_successors of partition 1: says 77"),
+        ("partition_bytes", set_at(1, 1), "partition_bytes of partition 1: says 1"),
+        ("chunk_bytes", set_at(1, 1), "chunk_bytes of partition 1: says 1"),
+        ("duration_range", set_at((1, 1), 99.0), "duration_range of partition 1: says"),
+        ("coupling_mass", set_at(0, 0.0), "coupling_mass of partition 0: 0.0 into partition 0"),
+        ("coupling_mass", lambda v: np.add(v, 1e-8, out=v), "coupling_mass of partition 3"),
+        ("coupling_partitions", set_at(1, 0), "coupling_partitions of partition 0"),
+        ("coupling_ptr", set_at(1, 0), "coupling_ptr: does not rise"),
+    ],
+)
+def test_validate_names_a_wrong_small_array(store: Store, name: str, change, finding: str) -> None:
+    rewrite_small(store, name, change)
+    assert any(str(f).startswith(finding) for f in validate_store(open_store(store.path)).findings)
+
+
+def test_validate_names_files_that_do_not_belong(store: Store) -> None:
+    for path in ("notes.txt", "halo/c/9", "halo/c/1/1", "halo/extra"):
+        (store.path / path).touch()
+    (store.path / "partition_ptr" / "zarr.json").unlink()
+    messages = [str(f) for f in validate_store(store).findings]
+    assert len(messages) == 5
+    for path in ("notes.txt", "halo/c/9", "halo/c/1/1", "halo/extra"):
+        assert any("unexpected" in m and m.endswith(path) for m in messages)
+    assert any("missing" in m and "partition_ptr" in m for m in messages)
+
+
+def test_validate_reports_its_progress(store: Store) -> None:
+    steps: list[tuple[str, int, int | None]] = []
+    assert validate_store(store, lambda *step: steps.append(step)).valid
+    assert steps[-1] == ("boundary", 4, 4)
+    assert len(steps) == 8
+
+
+def test_importing_the_store_brings_neither_dask_nor_numba_nor_zarr() -> None:
+    code = "import sys, ooc_mdp.store; print([m for m in ('dask', 'numba', 'zarr') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from ooc_mdp.errors import StoreError
+from ooc_mdp.store import transaction
+from ooc_mdp.store.transaction import writing
+
+
+def anything(path: Path) -> None:
+    """Recognises whatever is there."""
+
+
+def content(path: Path) -> str:
+    return (path / "inner" / "text").read_text()
+
+
+def write(path: Path, text: str, overwrite: bool = False) -> None:
+    with writing(path, overwrite, anything) as partial:
+        (partial / "inner").mkdir()
+        (partial / "inner" / "text").write_text(text)
+        assert not path.exists() or content(path) != text
+
+
+def test_the_store_appears_whole_and_alone(tmp_path: Path) -> None:
+    write(tmp_path / "s", "new")
+    assert content(tmp_path / "s") == "new"
+    assert os.listdir(tmp_path) == ["s"]
+    assert os.listdir(tmp_path / "s") == ["inner"]
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_replacing_leaves_only_the_new_store(
+    tmp_path: Path, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not can_exchange:
+        monkeypatch.setattr(transaction, "_exchange", lambda a, b: False)
+    write(tmp_path / "s", "old")
+    with pytest.raises(StoreError, match="exists; choose another name or overwrite it"):
+        write(tmp_path / "s", "new")
+    write(tmp_path / "s", "new", overwrite=True)
+    assert content(tmp_path / "s") == "new"
+    assert os.listdir(tmp_path) == ["s"]
+    assert os.listdir(tmp_path / "s") == ["inner"]
+
+
+def test_a_replacement_cut_short_between_its_renames_is_undone_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "s", "old")
+    (tmp_path / "s").rename(tmp_path / "s.previous")
+    with pytest.raises(StoreError, match="exists"):
+        write(tmp_path / "s", "new")
+    assert content(tmp_path / "s") == "old"
+    assert os.listdir(tmp_path) == ["s"]
+
+
+def fail(path: Path, error: Exception) -> None:
+    with writing(path, False) as partial:
+        (partial / "x").touch()
+        raise error
+
+
+def test_an_error_leaves_nothing_and_passes_on(tmp_path: Path) -> None:
+    with pytest.raises(KeyError):
+        fail(tmp_path / "s", KeyError("mine"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_second_writer_is_refused_while_the_first_lives(tmp_path: Path) -> None:
+    with writing(tmp_path / "s", False) as partial:
+        (partial / "x").touch()
+        with pytest.raises(StoreError, match="another process is writing"):
+            write(tmp_path / "s", "second")
+        assert (partial / "x").exists()
+    assert (tmp_path / "s" / "x").exists()
+
+
+def test_the_leftover_of_a_dead_writer_is_cleared(tmp_path: Path) -> None:
+    partial = tmp_path / "s.partial"
+    (partial / "deep" / "er").mkdir(parents=True)
+    (partial / "file").touch()
+    (partial / ".lock").touch()
+    write(tmp_path / "s", "new")
+    assert os.listdir(tmp_path) == ["s"]
+    assert os.listdir(tmp_path / "s") == ["inner"]
+
+
+def test_a_writer_that_opened_the_lock_of_a_finished_one_starts_afresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other writer renames its directory away between our open and our flock."""
+    partial = tmp_path / "s.partial"
+    partial.mkdir()
+    (partial / "theirs").touch()
+    real, calls = fcntl.flock, []
+
+    def flock(fd: int, operation: int) -> None:
+        if not calls:
+            partial.rename(tmp_path / "s")
+        calls.append(fd)
+        real(fd, operation)
+
+    monkeypatch.setattr(transaction.fcntl, "flock", flock)
+    with pytest.raises(StoreError, match="exists"):
+        write(tmp_path / "s", "new")
+    assert (tmp_path / "s" / "theirs").exists()
+    assert len(calls) == 2
+
+
+def test_what_is_no_store_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis").touch()
+    with pytest.raises(StoreError, match="is not overwritten"), writing(tmp_path / "precious", True):
+        pass
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    with pytest.raises(StoreError, match="symbolic link"):
+        write(tmp_path / "link", "new", overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["link", "precious"]
+    assert os.listdir(tmp_path / "precious") == ["thesis"]
+
+
+def test_places_where_no_store_can_be_are_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"the directory .*none does not exist"):
+        write(tmp_path / "none" / "s", "new")
+    with pytest.raises(StoreError, match="choose another name"):
+        write(tmp_path / "s.partial", "new")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_said_plainly(tmp_path: Path, code: int) -> None:
+    with pytest.raises(StoreError, match="the disk is full"):
+        fail(tmp_path / "s", OSError(code, os.strerror(code)))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_refused_permission_is_said_plainly_only_where_it_is_ours(tmp_path: Path) -> None:
+    ours = str(tmp_path / "s.partial" / "c")
+    with pytest.raises(StoreError, match="check the directory's permissions"):
+        fail(tmp_path / "s", PermissionError(errno.EACCES, "denied", ours))
+    with pytest.raises(PermissionError):
+        fail(tmp_path / "s", PermissionError(errno.EACCES, "denied", "/elsewhere/model"))
+    assert os.listdir(tmp_path) == []
