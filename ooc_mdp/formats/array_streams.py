@@ -220,7 +220,9 @@ class ZipArrays:
             raise
         except (*_DAMAGE, ValueError) as error:
             self._file.close()
-            raise InputError(path, f"not a readable zip archive: {error}; write the file again") from None
+            raise InputError(
+                path, f"not a readable .npz archive: {error}; write it again with numpy.savez"
+            ) from None
 
     def _check_members(self, members: Sequence[zipfile.ZipInfo]) -> None:
         seen: set[str] = set()

@@ -9,9 +9,9 @@ Several tuples to one successor are added up. Done ends the episode, so a done e
     into a state t whose rows only loop to t without reward   t becomes a state without actions, V(t) = 0
     into any other state                                      it leads to one more state, the last, V = 0
 
-The second kind keeps its rows, since an episode may begin there or enter it without being done; so every state
-has the value that P gives it. States keep their numbers; n_states is one more than the environment's where the
-last state was needed (CliffWalking, Taxi), and the same where it was not (FrozenLake).
+The second kind keeps its rows, since an episode may begin there or enter it without being done; so every
+state has the value that P gives it. States keep their numbers; n_states is one more than the environment's
+where the last state was needed (CliffWalking, Taxi), and the same where it was not (FrozenLake).
 Source: the convention of gymnasium.envs.toy_text (FrozenLake, CliffWalking, Taxi).
 """
 

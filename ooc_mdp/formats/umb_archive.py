@@ -156,7 +156,10 @@ def _walk(path: str, file: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, _F
                 seen.add(name)
                 yield name, info, stream
     except tarfile.TarError as error:
-        raise InputError(path, f"not a readable tar archive: {error}; write the file again") from None
+        raise InputError(
+            path,
+            f"not a tar archive, as UMB is ({error}); if it is a compressed text, decompress it first",
+        ) from None
     except _DAMAGE as error:
         raise InputError(path, f"the compressed data are damaged: {error}; write the file again") from None
 
