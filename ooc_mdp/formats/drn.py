@@ -242,9 +242,7 @@ class _DrnSource(TextSource):
         end = segment.first_state + states.size
         if table.fault is None:
             if segment.last and end < n_states:
-                faults.append(
-                    (letters.size, f"the file ends after {end} states, but announces {n_states}")
-                )
+                faults.append((letters.size, f"the file ends after {end} states, but announces {n_states}"))
             elif segment.next_state >= 0 and (segment.next_state != end or end >= n_states):
                 faults.append((letters.size, self._wrong_state(segment.next_state, end)))
         if self._deterministic:
