@@ -346,9 +346,7 @@ def parse_drn(  # type: ignore[no-untyped-def]
             return line, count, n_slow, False
         number = np.int64(0)
         value = 0.0
-        begin = i
-        after = i
-        status = _GOOD
+        begin, after, status = i, i, _GOOD
         if buf[i] == _LOWER_S or buf[i] == _LOWER_A:
             letter = buf[i]
             if letter == _LOWER_S:
