@@ -257,3 +257,16 @@ def test_importing_the_store_brings_neither_dask_nor_numba_nor_zarr() -> None:
     code = "import sys, ooc_mdp.store; print([m for m in ('dask', 'numba', 'zarr') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_the_example_in_the_documentation_reads_a_store(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = Path(__file__).parent.parent.joinpath("docs", "store-format.md").read_text()
+    example = text.split("```python\n")[1].split("```")[0]
+    store.path.rename(store.path.parent / "model.store")
+    monkeypatch.chdir(store.path.parent)
+    names: dict[str, np.ndarray] = {}
+    exec(example, names)
+    assert names["row_sums"] == pytest.approx(1)
+    assert names["states"].max() < 60

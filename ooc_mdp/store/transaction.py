@@ -203,12 +203,11 @@ def _plain_message(error: OSError, store: Path, partial: Path) -> str | None:
     """What to tell the user where writing the store failed; None where the error is about something else."""
     if error.errno is None or error.errno not in _WRITE_ERRORS:
         return None
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        reason = os.strerror(error.errno)
-        return f"{store} was not written: the disk is full ({reason}); free space or choose another disk"
+    reason = os.strerror(error.errno)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"{store} was not written: no room ({reason}); free space or choose another disk"
     ours = {str(store.parent), str(store), str(partial)}
     name = str(error.filename)
     if name in ours or name.startswith(f"{partial}{os.sep}"):
-        reason = os.strerror(error.errno)
         return f"{store} was not written: {reason}: {name}; check the directory's permissions"
     return None
