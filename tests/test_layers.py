@@ -53,29 +53,29 @@ def test_imports_that_point_down_pass(tree):
 
 
 UPWARD = {
-    "a plain import": "import ooc_mdp.solve.run\n",
-    "a name of a room": "from ooc_mdp.solve import run\n",
-    "the room itself": "from ooc_mdp import solve\n",
-    "a relative import": "from .solve import run\n",
-    "inside a function": "def f():\n    from ooc_mdp.solve import run\n",
-    "for types only": "import typing\nif typing.TYPE_CHECKING:\n    from ooc_mdp.solve import run\n",
-    "by name": "import importlib\nimportlib.import_module('ooc_mdp.solve')\n",
+    "a plain import": "import ooc_mdp.methods.run\n",
+    "a name of a room": "from ooc_mdp.methods import run\n",
+    "the room itself": "from ooc_mdp import methods\n",
+    "a relative import": "from .methods import run\n",
+    "inside a function": "def f():\n    from ooc_mdp.methods import run\n",
+    "for types only": "import typing\nif typing.TYPE_CHECKING:\n    from ooc_mdp.methods import run\n",
+    "by name": "import importlib\nimportlib.import_module('ooc_mdp.methods')\n",
 }
 
 
 @pytest.mark.parametrize("source", UPWARD.values(), ids=UPWARD.keys())
 def test_an_import_that_points_up_is_named_with_its_line(tree, source):
-    result = tree({"solve/__init__.py": "", "mdp.py": source})
+    result = tree({"methods/__init__.py": "", "mdp.py": source})
     line = source.count("\n")
     assert result.returncode == 1
-    assert f"mdp.py:{line}: mdp imports solve, which is 3 layers above it" in result.stdout
+    assert f"mdp.py:{line}: mdp imports methods, which is 3 layers above it" in result.stdout
 
 
 def test_a_relative_import_in_a_subpackage_is_resolved_from_there(tree):
-    result = tree({"solve/__init__.py": "", "store/__init__.py": "from ..solve import run\n"})
-    assert "store imports solve" in result.stdout
-    result = tree({"store/__init__.py": "", "store/deep/__init__.py": "from ...solve import run\n"})
-    assert "store imports solve" in result.stdout
+    result = tree({"methods/__init__.py": "", "store/__init__.py": "from ..methods import run\n"})
+    assert "store imports methods" in result.stdout
+    result = tree({"store/__init__.py": "", "store/deep/__init__.py": "from ...methods import run\n"})
+    assert "store imports methods" in result.stdout
 
 
 def test_importing_from_the_front_door_counts_as_the_top(tree):
@@ -127,7 +127,7 @@ def test_an_unknown_room_asks_to_be_added(tree):
 def test_an_optional_package_is_imported_in_its_place_only(tree, module, allowed):
     source = f"def f():\n    import {module}\n"
     assert tree({allowed: source}).returncode == 0
-    result = tree({"solve/run.py": source})
+    result = tree({"methods/run.py": source})
     assert result.returncode == 1
     assert f"run.py:2: {module.split('.')[0]} is imported outside" in result.stdout
 
