@@ -75,6 +75,8 @@ def test_blocks_of_any_shape_hold_every_state_once(shape: tuple[int, ...], data:
     check_numbering(numbering, math.prod(shape))
     again = GridNumbering.from_order(numbering.state_order())
     assert again.partition_ptr.tolist() == numbering.partition_ptr.tolist()
+    every = np.arange(math.prod(shape))
+    assert again.to_new(every).tolist() == numbering.to_new(every).tolist()
 
 
 def test_the_numbers_of_a_grid_run_through_one_block_after_another() -> None:

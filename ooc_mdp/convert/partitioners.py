@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.convert.compiled_grid import CompiledGridNumbering
 from ooc_mdp.errors import MissingExtraError, OptionsError
 from ooc_mdp.mdp import IntArray
 from ooc_mdp.store.numbering import ArrayNumbering, GridNumbering, RangeNumbering
@@ -93,7 +94,7 @@ def grid_numbering(
                 f"a block of shape {tuple(block_shape)} does not fit a grid of shape {tuple(shape)}"
             )
         edges = [[*range(0, n, b), n] for n, b in zip(shape, block_shape, strict=True)]
-        return GridNumbering(shape, edges)
+        return CompiledGridNumbering(shape, edges)
     if partitions is not None:
         check_count(partitions, math.prod(shape))
         blocks = blocks_for(tuple(shape), partitions)
@@ -101,7 +102,7 @@ def grid_numbering(
         blocks = tuple(
             -(-n // b) for n, b in zip(shape, block_shape_for(tuple(shape), block_states), strict=True)
         )
-    return GridNumbering(shape, [equal_edges(n, b) for n, b in zip(shape, blocks, strict=True)])
+    return CompiledGridNumbering(shape, [equal_edges(n, b) for n, b in zip(shape, blocks, strict=True)])
 
 
 def equal_edges(n: int, blocks: int) -> list[int]:
