@@ -100,7 +100,7 @@ def test_converting_and_generating_the_same_model_give_the_same_table(
     options = ConvertOptions(partitioner=partitioner, partitions=5, shape=shape, sense="max")
     first = convert(ModelSource(model), tmp_path / "a", options)
     second = generate(ModelProblem(model), tmp_path / "b", options)
-    if partitioner != "metis":  # which balances by each state's bytes in one, by the mean in the other
+    if partitioner == "grid":  # the others balance by each state's bytes in one, by the mean in the other
         for p in range(5):
             for x, y in zip(_arrays(first, p), _arrays(second, p), strict=True):
                 np.testing.assert_array_equal(x, y)
@@ -159,7 +159,7 @@ def test_the_coupling_row_is_the_largest_mass_into_each_partition(tmp_path: Path
             State((), 9.0),
         )
     )
-    store = convert(ModelSource(model), tmp_path / "s", ConvertOptions(partitions=2))
+    store = convert(ModelSource(model), tmp_path / "s", ConvertOptions(shape=(5,), partitions=2))
     coupling = store.coupling
     assert store.partition_ptr.tolist() == [0, 2, 5]
     assert coupling.ptr.tolist() == [0, 2, 3]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_mdp.convert.partitioners import (
+    balanced_ranges,
     block_shape_for,
     blocks_for,
     cut_ranges,
@@ -53,6 +54,24 @@ def test_ranges_are_cut_as_late_as_the_target_allows(pieces: list[list[int]], ta
         assert total <= target or ptr[p + 1] - ptr[p] == 1
         if p + 1 < len(held):
             assert total + sizes[ptr[p + 1]] > target
+
+
+@given(st.lists(st.lists(st.integers(1, 50), min_size=1), min_size=1), st.data())
+def test_balanced_ranges_hold_about_equal_bytes(pieces: list[list[int]], data: st.DataObject) -> None:
+    sizes = [b for piece in pieces for b in piece]
+    partitions = data.draw(st.integers(1, len(sizes)))
+    numbering = balanced_ranges((np.array(p) for p in pieces), sum(sizes), len(sizes), partitions)
+    check_numbering(numbering, len(sizes))
+    ptr = numbering.partition_ptr.tolist()
+    assert len(ptr) == partitions + 1
+    for a, b in pairwise(ptr):
+        assert sum(sizes[a:b]) <= sum(sizes) / partitions + max(sizes) + 1 or b - a == 1
+
+
+def test_a_heavy_state_shifts_the_cuts_of_balanced_ranges() -> None:
+    numbering = balanced_ranges([np.array([1, 1, 1]), np.array([9, 1, 1, 1, 1, 1, 1])], 18, 10, 2)
+    assert numbering.partition_ptr.tolist() == [0, 4, 10]
+    assert balanced_ranges([np.array([50, 1, 1])], 52, 3, 3).partition_ptr.tolist() == [0, 1, 2, 3]
 
 
 def test_a_state_above_the_target_has_a_range_of_its_own() -> None:

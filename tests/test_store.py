@@ -235,6 +235,15 @@ def test_validate_names_a_wrong_small_array(store: Store, name: str, change, fin
     assert any(str(f).startswith(finding) for f in validate_store(open_store(store.path)).findings)
 
 
+def test_validate_names_a_grid_that_is_not_cut_into_the_partitions(tmp_path: Path) -> None:
+    options = ConvertOptions(shape=(6, 10), block_shape=(3, 4))
+    edges = [[0, 2, 6], [0, 10]]
+    store = convert(ModelSource(random_model(5, 60)), tmp_path / "s", options)
+    change_json(store.path / "zarr.json", lambda d: d["attributes"]["state_order"].update(edges=edges))
+    findings = validate_store(open_store(store.path)).findings
+    assert [f.field for f in findings] == ["state_order"]
+
+
 def test_validate_names_files_that_do_not_belong(store: Store) -> None:
     for path in ("notes.txt", "halo/c/9", "halo/c/1/1", "halo/extra"):
         (store.path / path).touch()

@@ -92,7 +92,9 @@ def _numbering(problem: Problem, options: ConvertOptions) -> tuple[Numbering, di
     n = problem.n_states
     if options.partitions is not None:
         check_count(options.partitions, n)
-    method = options.partitioner or ("grid" if problem.shape or options.shape else "ranges")
+    method = options.partitioner or (
+        "grid" if problem.shape or options.shape or options.block_shape else "ranges"
+    )
     per_state, target = _mean_bytes(problem, options)
     states = max(int(target / per_state), 1)
     partitions = options.partitions or -(-n // states)

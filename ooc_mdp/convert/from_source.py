@@ -24,10 +24,10 @@ from ooc_mdp.convert.assemble import Description, Progress, assemble
 from ooc_mdp.convert.localise import localise
 from ooc_mdp.convert.options import ConvertOptions
 from ooc_mdp.convert.partitioners import (
+    balanced_ranges,
     check_count,
     cut_ranges,
     default_partition_bytes,
-    even_ranges,
     grid_numbering,
     metis_numbering,
 )
@@ -150,9 +150,9 @@ def _numbering(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[Nu
         weights = np.concatenate([table.per_state(a, t) for _, a, t in spool.counts()])
         partitions = options.partitions or min(-(-total // target), n_states)
         return metis_numbering(spool.edges, weights, partitions), {"method": "metis"}
-    if options.partitions is not None:
-        return even_ranges(n_states, options.partitions), {"method": "ranges"}
     pieces = (table.per_state(a, t) for _, a, t in spool.counts())
+    if options.partitions is not None:
+        return balanced_ranges(pieces, total, n_states, options.partitions), {"method": "ranges"}
     return cut_ranges(pieces, target), {"method": "ranges", "partition_size": target}
 
 

@@ -20,6 +20,7 @@ from ooc_mdp.mdp import IntArray
 from ooc_mdp.store.numbering import ArrayNumbering, GridNumbering, RangeNumbering
 
 __all__ = [
+    "balanced_ranges",
     "block_shape_for",
     "blocks_for",
     "check_count",
@@ -51,6 +52,34 @@ def even_ranges(n_states: int, partitions: int) -> RangeNumbering:
     """Ranges of as equal numbers of states as possible."""
     check_count(partitions, n_states)
     return RangeNumbering(np.arange(partitions + 1, dtype=np.int64) * n_states // partitions)
+
+
+def balanced_ranges(
+    state_bytes: Iterable[IntArray], total: int, n_states: int, partitions: int
+) -> RangeNumbering:
+    """Ranges of as equal bytes as whole states allow, at least one state each.
+
+    Parameters
+    ----------
+    state_bytes : decoded bytes of each state, in pieces, in order; `total` in all, of `n_states` states.
+    """
+    check_count(partitions, n_states)
+    shares = np.arange(1, partitions) * total // partitions
+    cuts = np.full(partitions + 1, n_states, np.int64)
+    cuts[0] = 0
+    first, held = 0, 0
+    for piece in state_bytes:
+        sums = held + np.cumsum(piece)
+        low, high = np.searchsorted(shares, [held, sums[-1]], side="right")
+        # The cut goes to the nearer end of the state in which the share is reached.
+        inside = np.searchsorted(sums, shares[low:high])
+        begin = sums[inside] - piece[inside]
+        late = shares[low:high] - begin > sums[inside] - shares[low:high]
+        cuts[1 + low : 1 + high] = first + inside + late
+        first, held = first + piece.size, int(sums[-1])
+    index = np.arange(partitions + 1)
+    cuts = np.maximum.accumulate(cuts - index) + index  # one state each, going up
+    return RangeNumbering(np.minimum(cuts, n_states - index[::-1]))
 
 
 def cut_ranges(state_bytes: Iterable[IntArray], target: int) -> RangeNumbering:

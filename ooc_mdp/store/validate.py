@@ -12,6 +12,7 @@ import numpy as np
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store.files import unexpected_and_missing
+from ooc_mdp.store.numbering import GridNumbering
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.state_bits import StateBits
 from ooc_mdp.store.validate_table import Finding, check_table
@@ -81,6 +82,9 @@ def _check_sizes(store: Store) -> list[Finding]:
     coupling = store.coupling.ptr
     if coupling[0] != 0 or coupling[-1] != store.coupling.partitions.size or (np.diff(coupling) < 1).any():
         findings.append(Finding("coupling_ptr", None, "does not rise from 0 to the number of entries"))
+    order = store.attributes["state_order"]
+    if order["kind"] == "grid" and not np.array_equal(GridNumbering.from_order(order).partition_ptr, ptr):
+        findings.append(Finding("state_order", None, "the blocks of the grid are not the partitions"))
     return findings
 
 
