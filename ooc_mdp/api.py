@@ -1,7 +1,7 @@
 """The Python interface: `convert`, `generate`, `open_store`, `solve`, `open_result`, `verify`.
 
 >>> import ooc_mdp
->>> store = ooc_mdp.convert("model.tra", "model.zarr")  # doctest: +SKIP
+>>> store = ooc_mdp.conversion("model.tra", "model.zarr")  # doctest: +SKIP
 >>> solution = ooc_mdp.solve(store, discount=0.95, epsilon=1e-6, cache="22%")  # doctest: +SKIP
 >>> solution.error_bound, solution.values, solution.policy  # doctest: +SKIP
 """
@@ -17,11 +17,11 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import CacheSize, SolveOptions, parse_bytes
 
 if TYPE_CHECKING:
-    from ooc_mdp.convert.options import ConvertOptions
+    from ooc_mdp.conversion.options import ConvertOptions
     from ooc_mdp.events import SolveWatcher, Watcher
+    from ooc_mdp.methods.results import Result
+    from ooc_mdp.methods.verify import Verification
     from ooc_mdp.solution import Solution
-    from ooc_mdp.solve.results import Result
-    from ooc_mdp.solve.verify import Verification
     from ooc_mdp.store import Store
 
 __all__ = ["convert", "generate", "open_result", "open_store", "solve", "verify"]
@@ -39,7 +39,7 @@ def _convert_options(
     workers: int | None,
     overwrite: bool,
 ) -> ConvertOptions:
-    from ooc_mdp.convert.options import ConvertOptions
+    from ooc_mdp.conversion.options import ConvertOptions
 
     options: dict[str, Any] = {} if workers is None else {"workers": workers}
     return ConvertOptions(
@@ -97,12 +97,10 @@ def convert(
     InputError : the source is not what its format promises; says file, line and what is wrong.
     OptionsError, StoreError, MissingExtraError : as their names say.
     """
-    from ooc_mdp.convert import convert as convert_source
+    from ooc_mdp.conversion import convert as convert_source
     from ooc_mdp.formats import ReadOptions, open_source
 
-    options = _convert_options(
-        sense, partitioner, partition_size, partitions, grid, dtype, workers, overwrite
-    )
+    options = _convert_options(sense, partitioner, partition_size, partitions, grid, dtype, workers, overwrite)
     reading = ReadOptions(
         rewards=None if rewards is None else Path(rewards), reward_model=reward_model, renormalise=renormalise
     )
@@ -140,13 +138,11 @@ def generate(
     ------
     OptionsError, StoreError : as their names say.
     """
-    from ooc_mdp.convert import generate as generate_problem
+    from ooc_mdp.conversion import generate as generate_problem
     from ooc_mdp.problems import make_problem
 
     problem = make_problem(name, parameters)
-    options = _convert_options(
-        sense, partitioner, partition_size, partitions, None, dtype, workers, overwrite
-    )
+    options = _convert_options(sense, partitioner, partition_size, partitions, None, dtype, workers, overwrite)
     return generate_problem(problem, store, options, progress=progress)
 
 
@@ -202,7 +198,7 @@ def solve(
     ------
     OptionsError, StoreError, MemoryBudgetError, MissingExtraError : as their names say.
     """
-    from ooc_mdp.solve.solver import solve as solve_store
+    from ooc_mdp.methods.solver import solve as solve_store
     from ooc_mdp.store import Store
 
     options = SolveOptions(
@@ -232,7 +228,7 @@ def solve(
 
 def open_result(path: AnyPath) -> Result:
     """Open what :func:`solve` wrote. Raises StoreError."""
-    from ooc_mdp.solve.results import open_result as open_
+    from ooc_mdp.methods.results import open_result as open_
 
     return open_(Path(path))
 
@@ -245,8 +241,8 @@ def verify(store: Store | AnyPath, result: Result | AnyPath, *, progress: Watche
     OptionsError : the result belongs to another table.
     StoreError : store or result is missing or damaged.
     """
-    from ooc_mdp.solve.results import Result
-    from ooc_mdp.solve.verify import verify as verify_result
+    from ooc_mdp.methods.results import Result
+    from ooc_mdp.methods.verify import verify as verify_result
     from ooc_mdp.store import Store
 
     return verify_result(

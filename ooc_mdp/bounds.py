@@ -5,10 +5,11 @@ Q_a(s) = r(s,a) + g(s,a) sum p V and g = gamma**tau, the normalised residual of 
 
     N(s) = max_a (Q_a(s) - V(s)) / (1 - g(s,a) rho),     rho = largest row sum of the stored probabilities,
 
-and V* - V lies in [min_s N(s), max_s N(s)]: the policy of the maximising actions attains the lower end, the
-contraction gives the upper (MacQueen 1966 for rho = 1 and one discount; terminal states have N = 0).
-For each partition p two numbers bound N from above (`rise`) and from below (`fall`, as a positive number), and
-two more bound the plain residual max_a Q_a - V alike. They stay valid without reading p:
+and V* - V lies in [min_s N_pi(s), max_s N(s)]: the contraction gives the upper end, and the lower is attained by any
+policy pi, with N_pi the same fraction for its actions (MacQueen 1966 for rho = 1 and one discount; terminal states
+have N = 0). The policy kept here is the one whose actions the last sweeps chose.
+For each partition p two numbers bound N from above (`rise`) and N_pi from below (`fall`, as a positive number), and
+two more bound the plain residuals Q - V alike. They stay valid without reading p:
 
 - a sweep of p that changed its values by at most d+ upwards and d- downwards leaves
   g w[p,p] d+ and g w[p,p] d- as its plain bounds, whatever the order of its backups, since each new value was a
@@ -43,11 +44,11 @@ class Measured:
     rise: float
     """max over its states of N(s), at least 0."""
     fall: float
-    """-min over its states of N(s), at least 0."""
+    """-min over its states of N(s) of the policy's action, at least 0."""
     plain_rise: float
     """max of max_a Q_a - V, at least 0."""
     plain_fall: float
-    """-min of max_a Q_a - V, at least 0."""
+    """-min of Q_a - V for the policy's action, at least 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +111,11 @@ class ResidualBounds:
         # The matrix by columns: the dependents of q are those that a visit to q disturbs.
         off = ~diagonal
         order = np.argsort(coupling.partitions[off], kind="stable")
-        self._dependents = rows[off][order]
+        self._dependents: IntArray = rows[off][order]
         self._mass = coupling.mass[off][order]
         self._ptr = np.searchsorted(coupling.partitions[off][order], np.arange(n + 1))
         self.rise, self.fall = np.empty(n), np.empty(n)
         self.plain_rise, self.plain_fall = np.empty(n), np.empty(n)
-        self.policy_fall = np.empty(n)
-        """float64 [P]; like `fall`, but for the action that the last sweep chose in each state."""
         self.unknown()
 
     def arrays(self) -> dict[str, FloatArray]:
@@ -126,7 +125,6 @@ class ResidualBounds:
             "fall": self.fall,
             "plain_rise": self.plain_rise,
             "plain_fall": self.plain_fall,
-            "policy_fall": self.policy_fall,
         }
 
     def unknown(self) -> None:
@@ -140,7 +138,6 @@ class ResidualBounds:
         self.plain_fall[:] = np.maximum(-reward_range[:, 0], 0)
         self.rise[:] = self.plain_rise * self.contraction.inverse
         self.fall[:] = self.plain_fall * self.contraction.inverse
-        self.policy_fall[:] = self.fall
 
     def dependents(self, q: int) -> IntArray:
         """Partitions that read boundary values of q, without q."""
@@ -152,7 +149,6 @@ class ResidualBounds:
         self.plain_rise[p], self.plain_fall[p] = factor * up, factor * down
         self.rise[p] = self.plain_rise[p] * self.contraction.inverse[p]
         self.fall[p] = self.plain_fall[p] * self.contraction.inverse[p]
-        self.policy_fall[p] = self.fall[p]
 
     def measured(self, p: int, m: Measured) -> None:
         """A pass without updates measured p; keep the tighter of it and what is known."""
@@ -181,7 +177,6 @@ class ResidualBounds:
         normalised = plain * self.contraction.inverse[p]
         self.rise[p] += normalised * up
         self.fall[p] += normalised * down
-        self.policy_fall[p] += normalised * down
         change = max(up, down)
         return plain * change, normalised * change
 
@@ -217,9 +212,9 @@ class ResidualBounds:
         return largest + self.rounding(value_size)
 
     def policy_loss(self, value_size: float) -> float:
-        """Bound on V* - V^pi for the actions pi that the last sweep of each partition chose."""
-        upper = float(self.rise.max(initial=0.0))
-        return upper + float(self.policy_fall.max(initial=0.0)) + 2 * self.rounding(value_size)
+        """Bound on V* - V^pi for the policy pi, rounding included."""
+        lower, upper = self.span(value_size)
+        return upper - lower
 
     def span(self, value_size: float) -> tuple[float, float]:
         """(lower, upper): V* - V lies between them in every state, rounding included."""

@@ -146,7 +146,7 @@ def convert(
             partition_size=partition_size,
             partitions=partitions,
             grid=_shape(grid),
-            dtype=cast(Literal["float32", "float64"], dtype.value),
+            dtype=dtype.value,
             workers=workers,
             overwrite=overwrite,
             progress=bar,
@@ -186,7 +186,13 @@ def generate(
         if not equals:
             raise OptionsError(f"--parameter {text!r} has no value; write NAME=VALUE")
         parameters[name] = value
-    short = {"seed": seed, "scramble": scramble, "states": states, "actions": actions, "successors": successors}
+    short = {
+        "seed": seed,
+        "scramble": scramble,
+        "states": states,
+        "actions": actions,
+        "successors": successors,
+    }
     parameters |= {name: given for name, given in short.items() if given is not None}
     with WorkBar() as bar:
         built = api.generate(
@@ -197,7 +203,7 @@ def generate(
             partitioner=cast(Literal["ranges", "grid", "metis"] | None, partitioner and partitioner.value),
             partition_size=partition_size,
             partitions=partitions,
-            dtype=cast(Literal["float32", "float64"], dtype.value),
+            dtype=dtype.value,
             workers=workers,
             overwrite=overwrite,
             progress=bar,
@@ -210,17 +216,17 @@ def solve(
     store: StoreArgument,
     discount: Annotated[float, typer.Option(help="Discount a step (or a unit of duration), at least 0, below 1.")],
     epsilon: Annotated[
-        float | None, typer.Option(help="Prove |V - V*| to be at most this.  [default: 1e-4 of the value range]")
+        float | None,
+        typer.Option(help="Prove |V - V*| to be at most this.  [default: 1e-4 of the value range]"),
     ] = None,
     residual: Annotated[
         float | None, typer.Option(help="Stop at this plain Bellman residual instead; says what it proves.")
     ] = None,
-    method: Annotated[
-        Method, typer.Option(help="Streamed value iteration, or partitions by priority.")
-    ] = Method.P_EVA,
+    method: Annotated[Method, typer.Option(help="Streamed value iteration, or partitions by priority.")] = Method.P_EVA,
     priority: Annotated[PriorityName, typer.Option(help="Wingate's priority for p-eva.")] = PriorityName.H2,
     exact_priorities: Annotated[
-        bool, typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis.")
+        bool,
+        typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis."),
     ] = False,
     cache: Annotated[str, typer.Option(help="Budget of the partition cache: 256MiB, or 22% of the table.")] = "256MiB",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.")] = "auto",
@@ -234,16 +240,16 @@ def solve(
 ) -> None:
     """Solve the MDP of a store, through a partition cache of bounded size, to a proved error."""
     from ooc_mdp.memory_plan import MemoryPlan
+    from ooc_mdp.methods.solver import solve as solve_store
     from ooc_mdp.options import CacheSize, SolveOptions
     from ooc_mdp.report.terminal import SolveLine, print_solution
-    from ooc_mdp.solve.solver import solve as solve_store
 
     options = SolveOptions(
         discount=discount,
         epsilon=epsilon,
         residual=residual,
-        method=cast(Literal["vi", "p-eva"], method.value),
-        priority=cast(Literal["h1", "h2"], priority.value),
+        method=method.value,
+        priority=priority.value,
         exact_priorities=exact_priorities,
         cache=CacheSize.parse(cache),
         device=device,
@@ -334,7 +340,7 @@ def export(
 ) -> None:
     """Write values and policy, in the source's state order, for other programs."""
     from ooc_mdp import api
-    from ooc_mdp.solve.results import export_result
+    from ooc_mdp.methods.results import export_result
 
     export_result(api.open_result(result), file, overwrite=overwrite)
     print(file)

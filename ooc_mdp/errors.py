@@ -9,7 +9,14 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-__all__ = ["InputError", "MemoryBudgetError", "MissingExtraError", "OocMdpError", "OptionsError", "StoreError"]
+__all__ = [
+    "InputError",
+    "MemoryBudgetError",
+    "MissingExtraError",
+    "OocMdpError",
+    "OptionsError",
+    "StoreError",
+]
 
 
 class OocMdpError(Exception):

@@ -34,9 +34,7 @@ def _discounts(rows: Rows, discount: float) -> FloatArray:
 
 def q_values(rows: Rows, values: FloatArray, discount: float) -> FloatArray:
     """float64 [m]: value of each row of an MDP whose states are all in `rows`."""
-    expected = np.add.reduceat(
-        np.append(rows.probabilities * values[rows.successors], 0.0), rows.successor_ptr[:-1]
-    )
+    expected = np.add.reduceat(np.append(rows.probabilities * values[rows.successors], 0.0), rows.successor_ptr[:-1])
     return rows.rewards + _discounts(rows, discount) * expected
 
 
@@ -71,7 +69,7 @@ def policy_iteration(rows: Rows, discount: float, sense: str = "max") -> Evaluat
             lo, hi = rows.successor_ptr[j], rows.successor_ptr[j + 1]
             np.subtract.at(matrix[s], rows.successors[lo:hi], g[j] * rows.probabilities[lo:hi])
             right[s] = rows.rewards[j]
-        values = np.linalg.solve(matrix, right)
+        values: FloatArray = np.asarray(np.linalg.solve(matrix, right), np.float64)
         q = sign * q_values(rows, values, discount) if rows.n_rows else np.empty(0)
         improved = policy.copy()
         for s in np.flatnonzero(policy >= 0):

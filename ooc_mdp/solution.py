@@ -21,7 +21,10 @@ class Outcome(enum.Enum):
     """How a solve ended; the message says what to try next."""
 
     PROVED = ("proved", "the error is proved to be at most the target")
-    RESIDUAL = ("residual", "the plain Bellman residual is at most the target; the error bound is what it proves")
+    RESIDUAL = (
+        "residual",
+        "the plain Bellman residual is at most the target; the error bound is what it proves",
+    )
     TIME_LIMIT = ("time-limit", "the time limit came first; go on with --resume, or raise --time-limit")
     INTERRUPTED = ("interrupted", "stopped by a signal; go on with --resume")
     PRECISION = (

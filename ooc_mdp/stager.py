@@ -25,7 +25,10 @@ __all__ = ["Stager", "TableSource"]
 class TableSource(Protocol):
     """Whatever holds partitions: a store, later also a problem that computes them."""
 
-    partition_bytes: IntArray
+    @property
+    def partition_bytes(self) -> IntArray:
+        """int64 [P]; decoded bytes of each table."""
+        ...
 
     def read(self, partition: int) -> tuple[PartitionTable, int]:
         """The decoded table and the bytes read for it; thread-safe."""
@@ -43,9 +46,7 @@ class Stager:
     depth : most partitions under way at a time, 1 or more.
     """
 
-    def __init__(
-        self, source: TableSource, cache: PartitionCache[Resident], backend: Backend, depth: int = 2
-    ) -> None:
+    def __init__(self, source: TableSource, cache: PartitionCache[Resident], backend: Backend, depth: int = 2) -> None:
         self._source = source
         self._cache = cache
         self._backend = backend
@@ -87,8 +88,7 @@ class Stager:
             size = int(self._source.partition_bytes[partition])
             while not self._cache.reserve(partition, size):
                 self._make_way(partition, size)
-            self._pending[partition] = self._pool.submit(self._source.read, partition)
-            self._admit(partition)
+            self._take_in(partition, lambda: self._source.read(partition))  # at once: a thread would only add waiting
         return self._cache.access(partition, auxiliary)
 
     def _make_way(self, partition: int, size: int) -> None:
@@ -101,9 +101,11 @@ class Stager:
         self._admit(next(iter(self._pending)))
 
     def _admit(self, partition: int) -> None:
-        future = self._pending.pop(partition)
+        self._take_in(partition, self._pending.pop(partition).result)
+
+    def _take_in(self, partition: int, read: Callable[[], tuple[PartitionTable, int]]) -> None:
         try:
-            table, bytes_read = future.result()
+            table, bytes_read = read()
         except BaseException:
             self._cache.forget(partition)
             raise

@@ -67,9 +67,7 @@ def value_iteration(rows: dict[str, np.ndarray], discount: float) -> np.ndarray:
     acts = rows["action_ptr"][:-1] < rows["action_ptr"][1:]
     values = np.where(acts, 0.0, rows["terminal_rewards"])
     for _ in range(4000):
-        expected = np.add.reduceat(
-            rows["probabilities"] * values[rows["successors"]], rows["successor_ptr"][:-1]
-        )
+        expected = np.add.reduceat(rows["probabilities"] * values[rows["successors"]], rows["successor_ptr"][:-1])
         of_rows = rows["rewards"] + discount * expected
         values[acts] = np.maximum.reduceat(of_rows, rows["action_ptr"][:-1][acts])
     return values

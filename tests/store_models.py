@@ -43,9 +43,7 @@ class Model:
             action_ptr=ptr(len(s.actions) for s in states),
             successor_ptr=ptr(len(a.successors) for a in actions),
             successors=np.array([s for a in actions for s in sorted(a.successors)], np.int64),
-            probabilities=np.array(
-                [a.successors[s] for a in actions for s in sorted(a.successors)], np.float64
-            ),
+            probabilities=np.array([a.successors[s] for a in actions for s in sorted(a.successors)], np.float64),
             rewards=np.array([a.reward for a in actions], np.float64),
             terminal_rewards=terminal if terminal.any() else None,
             durations=np.array([a.duration for a in actions], np.float64) if self.durations else None,

@@ -58,9 +58,7 @@ def test_duplicates_are_added_zeros_dropped_and_successors_sorted() -> None:
 
 @seed(7)
 @settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5)), min_size=1, max_size=80), max_size=6)
-)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5)), min_size=1, max_size=80), max_size=6))
 def test_canonical_rows_are_those_of_a_dictionary(weights: list[list[tuple[int, int]]]) -> None:
     rows = [[(s, float(w)) for s, w in row] for row in weights if sum(w for _, w in row)]
     rows = [[(s, p / sum(q for _, q in row)) for s, p in row] for row in rows]
@@ -137,9 +135,7 @@ def test_an_expected_reward_beyond_float64_is_refused() -> None:
 
 
 def test_renormalising_divides_probabilities_and_expected_rewards_by_the_sum() -> None:
-    raw = raw_rows(
-        [[(0, 0.5), (1, 0.3)]], transition_rewards=np.array([1.0, 2.0]), row_rewards=np.array([1.0])
-    )
+    raw = raw_rows([[(0, 0.5), (1, 0.3)]], transition_rewards=np.array([1.0, 2.0]), row_rewards=np.array([1.0]))
     rows = check(raw, renormalise=True).rows
     np.testing.assert_allclose(rows.probabilities, [0.625, 0.375])
     np.testing.assert_allclose(rows.rewards, [1 + 1.1 / 0.8])

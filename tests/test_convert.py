@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_models import Action, Model, ModelProblem, ModelSource, State, model_in, random_model
 
-from ooc_mdp.convert import ConvertOptions, convert, generate
+from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import InputError, OptionsError, StoreError
 from ooc_mdp.mdp import Block
 from ooc_mdp.store import validate_store
@@ -49,9 +49,7 @@ def grid_shape(n: int) -> tuple[int, ...]:
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 @pytest.mark.parametrize("way", ["convert", "generate"])
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    model=models(), size=st.integers(40, 2000), dtype=st.sampled_from(["float32", "float64"]), data=st.data()
-)
+@given(model=models(), size=st.integers(40, 2000), dtype=st.sampled_from(["float32", "float64"]), data=st.data())
 def test_a_table_read_back_equals_the_rows_written(
     model: Model, size: int, dtype: str, data: st.DataObject, partitioner: str, way: str
 ) -> None:
@@ -91,9 +89,7 @@ def test_a_table_read_back_equals_the_rows_written(
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
-def test_converting_and_generating_the_same_model_give_the_same_table(
-    tmp_path: Path, partitioner: str
-) -> None:
+def test_converting_and_generating_the_same_model_give_the_same_table(tmp_path: Path, partitioner: str) -> None:
     needs(partitioner)
     model = random_model(3, 60)
     shape = (6, 10) if partitioner == "grid" else None

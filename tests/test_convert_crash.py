@@ -21,7 +21,7 @@ ROOT = TESTS.parent
 CONVERT = """
 import sys
 from store_models import ModelSource, random_model
-from ooc_mdp.convert import ConvertOptions, convert
+from ooc_mdp.conversion import ConvertOptions, convert
 path, seed, overwrite = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "overwrite"
 source = ModelSource(random_model(seed, 300), block=3)
 print("ready", flush=True)
@@ -32,7 +32,7 @@ MEASURE = """
 import resource, sys
 import numpy as np
 from functools import partial
-from ooc_mdp.convert import ConvertOptions, convert
+from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.mdp import Block, Rows
 
 class Ring:
@@ -79,9 +79,7 @@ def run(path: Path, seed: int, mode: str, kill_after: float | None = None) -> in
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["new", "overwrite"])
-def test_a_killed_conversion_leaves_a_valid_store_or_none_and_can_be_run_again(
-    tmp_path: Path, mode: str
-) -> None:
+def test_a_killed_conversion_leaves_a_valid_store_or_none_and_can_be_run_again(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "s"
     begun = time.monotonic()
     assert run(path, 1, mode) == 0

@@ -163,9 +163,7 @@ def test_links_in_an_archive_are_refused(tmp_path):
 
 
 def test_members_under_other_plain_names_are_ignored(tmp_path):
-    rows = read(
-        ARRAYS, arrays_file(tmp_path / "m.npz", comment=np.array(["x"]), more=np.array([None], object))
-    )
+    rows = read(ARRAYS, arrays_file(tmp_path / "m.npz", comment=np.array(["x"]), more=np.array([None], object)))
     np.testing.assert_array_equal(rows["successors"], SMALL["indices"])
 
 

@@ -36,9 +36,7 @@ def pymdptoolbox_reward(rewards: np.ndarray) -> np.ndarray:
 def is_p_and_r(rows: dict[str, np.ndarray], rewards: np.ndarray) -> None:
     np.testing.assert_array_equal(rows["action_ptr"], np.arange(S + 1) * A)
     dense = np.zeros((S * A, S))
-    dense[np.repeat(np.arange(S * A), np.diff(rows["successor_ptr"])), rows["successors"]] = rows[
-        "probabilities"
-    ]
+    dense[np.repeat(np.arange(S * A), np.diff(rows["successor_ptr"])), rows["successors"]] = rows["probabilities"]
     np.testing.assert_array_equal(dense.reshape(S, A, S).transpose(1, 0, 2), P)
     np.testing.assert_allclose(rows["rewards"], pymdptoolbox_reward(rewards), rtol=1e-13, atol=1e-15)
 

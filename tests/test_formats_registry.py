@@ -196,9 +196,7 @@ def test_the_name_of_an_unrecognised_file_says_which_format_was_meant(tmp_path):
 
 def test_a_compressed_text_is_refused_with_the_remedy(tmp_path):
 
-    assert "decompress it first" in str(
-        refused(written(tmp_path / "m.txt.gz", gzip.compress(JOHANNSSON * 99)))
-    )
+    assert "decompress it first" in str(refused(written(tmp_path / "m.txt.gz", gzip.compress(JOHANNSSON * 99))))
 
 
 def test_a_tar_archive_without_an_index_is_refused(tmp_path):

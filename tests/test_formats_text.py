@@ -77,9 +77,7 @@ DIFFERENT |= {"43_sum_off_5e-10", "44_sum_tenths", "48_tiny_prob"}
 
 @needs_cases
 @pytest.mark.parametrize("segment_bytes", SEGMENTS)
-@pytest.mark.parametrize(
-    "case", bad_cases(), ids=lambda case: f"{case['folder']}-{case['file'].split(' ')[0]}"
-)
+@pytest.mark.parametrize("case", bad_cases(), ids=lambda case: f"{case['folder']}-{case['file'].split(' ')[0]}")
 def test_each_malformed_file_is_handled_as_the_table_says(case: dict[str, str], segment_bytes: int) -> None:
     path = case_file(case)
     either = case["verdict"].startswith("accept or")
@@ -99,9 +97,7 @@ def test_each_malformed_file_is_handled_as_the_table_says(case: dict[str, str], 
 
 
 @needs_cases
-@pytest.mark.parametrize(
-    "case", bad_cases(), ids=lambda case: f"{case['folder']}-{case['file'].split(' ')[0]}"
-)
+@pytest.mark.parametrize("case", bad_cases(), ids=lambda case: f"{case['folder']}-{case['file'].split(' ')[0]}")
 def test_a_format_is_recognised_wherever_a_person_sees_it(case: dict[str, str]) -> None:
     path = case_file(case)
     head = path.read_bytes()[:4096]
@@ -212,9 +208,7 @@ def test_a_drn_model_is_read_back_in_any_pieces(tmp_path_factory, model: Model) 
 
 
 GOOD_JOHANNSSON = (
-    "S:0:0:2\nA:0:2\nD:0:0.5:5\nD:1:0.5:5\nA:1:1\nD:1:1:10\n"
-    "S:1:0:1\nA:0:2\nD:1:0.75:-1\nD:2:0.25:-1\n"
-    "S:2:0:0\n"
+    "S:0:0:2\nA:0:2\nD:0:0.5:5\nD:1:0.5:5\nA:1:1\nD:1:1:10\nS:1:0:1\nA:0:2\nD:1:0.75:-1\nD:2:0.25:-1\nS:2:0:0\n"
 )
 GOOD_TRA = "3 4 6\n0 0 0 0.5\n0 0 1 0.5\n0 1 1 1\n1 0 1 0.75\n1 0 2 0.25\n2 0 2 1\n"
 
@@ -269,9 +263,7 @@ def test_a_state_longer_than_a_segment_stays_whole(tmp_path) -> None:
     row = "".join(f"0 0 {t} {1 / n!r}\n" for t in range(n))
     path.write_text(row + "".join(f"{s} 0 0 1\n" for s in range(1, n)))
     path.with_suffix(".rew").write_text("1\n" * n)
-    source = TRANSITION_LIST.open(
-        str(path), ReadOptions(rewards=path.with_suffix(".rew"), segment_bytes=1000)
-    )
+    source = TRANSITION_LIST.open(str(path), ReadOptions(rewards=path.with_suffix(".rew"), segment_bytes=1000))
     first = next(source.jobs())()
     assert first.rows.n_transitions == n
 

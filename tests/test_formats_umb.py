@@ -128,8 +128,7 @@ def test_umb_rationals_become_the_nearest_doubles(tmp_path):
     for bits, values in ((128, third), (256, wide)):
         half = bits // 16
         data = b"".join(
-            v.numerator.to_bytes(half, "little", signed=True) + v.denominator.to_bytes(half, "little")
-            for v in values
+            v.numerator.to_bytes(half, "little", signed=True) + v.denominator.to_bytes(half, "little") for v in values
         )
         index = umb_index(branch_probability_type={"type": "rational", "size": bits})
         path = umb_file(tmp_path / "m.umb", index, {"branch-to-probability.bin": data})

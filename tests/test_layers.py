@@ -117,10 +117,10 @@ def test_an_unknown_room_asks_to_be_added(tree):
     [
         ("cupy", "kernels/gpu.py"),
         ("cupy.cuda", "kernels/gpu.py"),
-        ("dask", "convert/schedule.py"),
+        ("dask", "conversion/schedule.py"),
         ("dask.distributed", "distributed/worker.py"),
         ("matplotlib.pyplot", "report/plots.py"),
-        ("pymetis", "convert/metis.py"),
+        ("pymetis", "conversion/metis.py"),
         ("gymnasium", "formats/gym.py"),
     ],
 )
@@ -132,8 +132,8 @@ def test_an_optional_package_is_imported_in_its_place_only(tree, module, allowed
     assert f"run.py:2: {module.split('.')[0]} is imported outside" in result.stdout
 
 
-def test_dask_stays_out_of_the_rest_of_convert(tree):
-    assert tree({"convert/plan.py": "from dask import delayed\n"}).returncode == 1
+def test_dask_stays_out_of_the_rest_of_conversion(tree):
+    assert tree({"conversion/plan.py": "from dask import delayed\n"}).returncode == 1
 
 
 def test_a_directory_without_a_package_is_an_error(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_mdp.convert.partitioners import (
+from ooc_mdp.conversion.partitioners import (
     balanced_ranges,
     block_shape_for,
     blocks_for,
@@ -38,9 +38,7 @@ def check_numbering(numbering: Numbering, n: int) -> None:
     assert sorted(joined.tolist()) == list(range(n))
     assert numbering.to_new(joined).tolist() == list(range(n))
     new = numbering.to_new(np.arange(n))
-    assert owner(ptr, new).tolist() == [
-        p for _, p in sorted((s, p) for p, e in enumerate(every) for s in e.tolist())
-    ]
+    assert owner(ptr, new).tolist() == [p for _, p in sorted((s, p) for p, e in enumerate(every) for s in e.tolist())]
 
 
 @given(st.lists(st.lists(st.integers(1, 50), min_size=1), min_size=1), st.integers(1, 100))
@@ -142,9 +140,7 @@ def test_a_number_of_blocks_is_met_exactly_or_refused(shape: tuple[int, ...], pa
     try:
         numbering = grid_numbering(shape, None, partitions, 1)
     except OptionsError:
-        assert partitions > total or not any(
-            math.prod(b) == partitions for b in np.ndindex(*(n + 1 for n in shape))
-        )
+        assert partitions > total or not any(math.prod(b) == partitions for b in np.ndindex(*(n + 1 for n in shape)))
     else:
         check_numbering(numbering, total)
         assert numbering.partition_ptr.size == partitions + 1

@@ -73,9 +73,7 @@ problems = st.one_of(
         st.integers(0, 2**63 - 1),
     ),
     st.builds(
-        lambda h, w, x, seed: make_problem(
-            "quintanilla", {"height": h, "width": w, "scramble": x, "seed": seed}
-        ),
+        lambda h, w, x, seed: make_problem("quintanilla", {"height": h, "width": w, "scramble": x, "seed": seed}),
         st.integers(1, 9),
         st.integers(1, 9),
         st.sampled_from([0.0, 0.5]),
@@ -227,9 +225,7 @@ def test_the_scrambled_share_is_the_one_asked_for(share, successors):
     assert same_rows(local, scrambled) == (share == 0.0)
 
 
-@pytest.mark.parametrize(
-    ("side", "transitions"), [(100, 119_992), (200, 479_992), (500, 2_999_992), (750, 6_749_992)]
-)
+@pytest.mark.parametrize(("side", "transitions"), [(100, 119_992), (200, 479_992), (500, 2_999_992), (750, 6_749_992)])
 def test_quintanilla_and_kolisettis_samples_have_their_number_of_transitions(side, transitions):
     assert all_rows(make_problem(f"QK-{side}")).n_transitions == transitions
 

@@ -12,7 +12,7 @@ import pytest
 import zarr
 from store_models import ModelSource, random_model
 
-from ooc_mdp.convert import ConvertOptions, convert
+from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store import Store, inspect_store, open_store, validate_store
 from ooc_mdp.store.chunks import encode_chunk
@@ -89,9 +89,7 @@ def test_a_flipped_bit_is_found_by_read_and_by_validate(store: Store, name: str,
     damaged = bytearray(path.read_bytes())
     damaged[where] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(
-        StoreError, match=rf"field {name} of partition 2 is damaged in .*{name}.*convert again"
-    ):
+    with pytest.raises(StoreError, match=rf"field {name} of partition 2 is damaged in .*{name}.*convert again"):
         store.read(2)
     store.read(1)
     assert [(f.field, f.partition) for f in validate_store(store).findings] == [(name, 2)]
@@ -164,9 +162,7 @@ def test_metadata_that_format_1_does_not_allow_is_refused(store: Store) -> None:
 def test_values_go_back_to_the_order_of_the_source(tmp_path: Path, store: Store) -> None:
     values = np.arange(60.0)
     assert store.to_original(values) is values
-    grid = convert(
-        ModelSource(random_model(5, 60)), tmp_path / "g", ConvertOptions(shape=(6, 10), partitions=4)
-    )
+    grid = convert(ModelSource(random_model(5, 60)), tmp_path / "g", ConvertOptions(shape=(6, 10), partitions=4))
     every = np.concatenate([grid.original_states(p) for p in range(4)])
     assert every.tolist() != sorted(every)
     assert grid.to_original(every * 2.0).tolist() == [2.0 * i for i in range(60)]
@@ -268,9 +264,7 @@ def test_importing_the_store_brings_neither_dask_nor_numba_nor_zarr() -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_the_example_in_the_documentation_reads_a_store(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_example_in_the_documentation_reads_a_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     text = Path(__file__).parent.parent.joinpath("docs", "store-format.md").read_text()
     example = text.split("```python\n")[1].split("```")[0]
     store.path.rename(store.path.parent / "model.store")

@@ -46,9 +46,7 @@ def whole(blocks: list[Block]) -> Loaded:
             assert all(sorted(set(s)) == s for s, _ in pairs)
             model.rows.append([dict(zip(s, p, strict=True)) for s, p in pairs])
             model.rewards.append(rows.rewards[begin:end].tolist())
-            labels = (
-                range(end - begin) if rows.action_labels is None else rows.action_labels[begin:end].tolist()
-            )
+            labels = range(end - begin) if rows.action_labels is None else rows.action_labels[begin:end].tolist()
             model.labels.append(list(labels))
             model.terminal.append(0.0 if rows.terminal_rewards is None else float(rows.terminal_rewards[i]))
             model.initial.append(0.0 if rows.initial_values is None else float(rows.initial_values[i]))
@@ -126,9 +124,7 @@ def write_drn(model: Model, path: Path) -> None:
     """DRN with two reward models, of which `used` holds r(s) and the mean of the transition rewards."""
     with path.open("w") as file:
         file.write("// test\n@type: MDP\n@value_type: double\n@parameters\n\n@reward_models\nother used \n")
-        file.write(
-            f"@nr_states\n{len(model.rows)}\n@nr_choices\n{max(1, sum(map(len, model.rows)))}\n@model\n"
-        )
+        file.write(f"@nr_states\n{len(model.rows)}\n@nr_choices\n{max(1, sum(map(len, model.rows)))}\n@model\n")
         for s, state in enumerate(model.rows):
             file.write(f'state {s} [1, {model.state_rewards[s]!r}] init "two words"\n//(x={s})\n')
             for label, action in zip(model.labels[s], state, strict=True):

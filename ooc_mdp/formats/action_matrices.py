@@ -102,9 +102,7 @@ class CsrFile:
         pointers = self._pointers.peek(count)
         longest = int(np.diff(pointers).max(initial=0))
         if longest > self._n_states:
-            raise InputError(
-                self._path, f"indptr.npy: a row has {longest} entries, more than {self._n_states} states"
-            )
+            raise InputError(self._path, f"indptr.npy: a row has {longest} entries, more than {self._n_states} states")
         self._pointers.advance(count)
         n = int(pointers[-1] - pointers[0])
         return pointers - pointers[0], self._indices.read(n), self._data.read_floats(n)

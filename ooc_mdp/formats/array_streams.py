@@ -220,9 +220,7 @@ class ZipArrays:
             raise
         except (*_DAMAGE, ValueError) as error:
             self._file.close()
-            raise InputError(
-                path, f"not a readable .npz archive: {error}; write it again with numpy.savez"
-            ) from None
+            raise InputError(path, f"not a readable .npz archive: {error}; write it again with numpy.savez") from None
 
     def _check_members(self, members: Sequence[zipfile.ZipInfo]) -> None:
         seen: set[str] = set()
@@ -232,9 +230,7 @@ class ZipArrays:
                 raise InputError(self.path, f"member {name!r} is there twice; write the file again")
             seen.add(info.filename)
             if is_unsafe_name(name):
-                raise InputError(
-                    self.path, f"member {name!r} points outside the archive; do not trust this file"
-                )
+                raise InputError(self.path, f"member {name!r} points outside the archive; do not trust this file")
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
                 what = "a symbolic link" if kind == stat.S_IFLNK else "a special file"

@@ -211,9 +211,7 @@ class _Judge:
     def pair(self, row: int) -> str:
         raw = self.raw
         local = int(np.searchsorted(raw.action_ptr, row, side="right")) - 1
-        action = (
-            int(raw.action_labels[row]) if raw.action_labels is not None else row - int(raw.action_ptr[local])
-        )
+        action = int(raw.action_labels[row]) if raw.action_labels is not None else row - int(raw.action_ptr[local])
         return f"state {self.first_state + local}, action {action}"
 
     def refuse_row(self, row: int, message: str) -> NoReturn:
@@ -249,9 +247,7 @@ class _Judge:
         if fault == _EXPECTED:
             self.refuse_row(row, "the expected reward overflows float64; scale the rewards down")
         total = float(sums[row])
-        remedy = (
-            "a row of zeros cannot be renormalised" if total == 0.0 else "correct them or use --renormalise"
-        )
+        remedy = "a row of zeros cannot be renormalised" if total == 0.0 else "correct them or use --renormalise"
         off = f"not 1 (allowed difference {ROW_SUM_TOLERANCE:g})"
         self.refuse_row(row, f"probabilities sum to {_number(total)}, {off}; {remedy}")
 
@@ -299,9 +295,7 @@ def _labels(raw: RawRows) -> IntArray | None:
     return None if np.array_equal(plain, raw.action_labels) else raw.action_labels
 
 
-def checked_block(
-    path: str, first_state: int, raw: RawRows, *, n_states: int | None, renormalise: bool
-) -> Block:
+def checked_block(path: str, first_state: int, raw: RawRows, *, n_states: int | None, renormalise: bool) -> Block:
     """Check the rows of consecutive states and put them into canonical form.
 
     Successors named twice in a row are added up (the expected reward is taken before), those of probability

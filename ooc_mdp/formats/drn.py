@@ -94,9 +94,7 @@ def _read_header(path: str, begin: int, end: int) -> tuple[_Header, int, int]:
     for at, behind, text in _header_lines(path, begin, end):
         if section == "@placeholders" and text.startswith("$"):
             raise fault_at(path, at, "placeholders are not read; export the model without them")
-        if section in ("@parameters", "@reward_models", "@nr_states", "@nr_choices") and not text.startswith(
-            "@"
-        ):
+        if section in ("@parameters", "@reward_models", "@nr_states", "@nr_choices") and not text.startswith("@"):
             if section == "@parameters" and text:
                 raise fault_at(path, at, f"the model has parameters ({text[:40]}); instantiate them first")
             if section == "@reward_models":
@@ -121,9 +119,7 @@ def _read_header(path: str, begin: int, end: int) -> tuple[_Header, int, int]:
             _check_kind(path, at, header.kind)
         elif name == "@value_type":
             if value.strip() != "double":
-                raise fault_at(
-                    path, at, f"values of type {value.strip()!r}; only double is read: export with doubles"
-                )
+                raise fault_at(path, at, f"values of type {value.strip()!r}; only double is read: export with doubles")
         elif name not in ("@parameters", "@placeholders", "@reward_models", "@nr_states", "@nr_choices"):
             raise fault_at(path, at, f"{text[:40]!r} is no section of a DRN header; is @model missing?")
     raise fault_at(path, end - 1, "the file ends before @model; its header is incomplete")
@@ -195,9 +191,7 @@ class _DrnSource(TextSource):
         listed = ", ".join(names)
         if name is not None:
             if name not in names:
-                raise fault_at(
-                    self.path, at, f"there is no reward model {name!r}; there are: {listed or 'none'}"
-                )
+                raise fault_at(self.path, at, f"there is no reward model {name!r}; there are: {listed or 'none'}")
             return names.index(name)
         if len(names) > 1:
             raise fault_at(self.path, at, f"several reward models; choose one by --reward-model: {listed}")
@@ -265,13 +259,9 @@ class _DrnSource(TextSource):
         super().finish()
         rows, _, _, end = self._totals()
         if end == 0:
-            raise fault_at(
-                self.path, self.size - 1, f"no state follows @model, but {self.n_states} are announced"
-            )
+            raise fault_at(self.path, self.size - 1, f"no state follows @model, but {self.n_states} are announced")
         if self._n_choices is not None and rows != self._n_choices:
-            raise fault_at(
-                self.path, self._choices_at, f"{self._n_choices} choices announced, {rows} are given"
-            )
+            raise fault_at(self.path, self._choices_at, f"{self._n_choices} choices announced, {rows} are given")
 
 
 def _raw(table: Table) -> RawRows:
@@ -318,9 +308,7 @@ class DrnFormat:
         reward models could be meant.
         """
         if options.rewards is not None:
-            raise InputError(
-                source, "DRN holds its own rewards; choose among them by --reward-model, not --rewards"
-            )
+            raise InputError(source, "DRN holds its own rewards; choose among them by --reward-model, not --rewards")
         return _DrnSource(source, options)
 
 

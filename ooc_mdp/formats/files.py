@@ -44,10 +44,7 @@ def open_file(path: str | PathLike[str]) -> BinaryIO:
         _refuse_unless_regular(name, os.stat(name).st_mode)
         descriptor = os.open(
             name,
-            os.O_RDONLY
-            | getattr(os, "O_BINARY", 0)
-            | getattr(os, "O_CLOEXEC", 0)
-            | getattr(os, "O_NONBLOCK", 0),
+            os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0),
         )
     except FileNotFoundError:
         raise InputError(name, "no such file; check the path") from None

@@ -232,9 +232,7 @@ class _Handler(ContentHandler):
     def _open_state(self, state: int) -> None:
         if state != self.n_states:
             what = "is there already" if state < self.n_states else f"comes before state {self.n_states}"
-            raise self.refuse(
-                f"state {state} {what}; states are numbered 0, 1, 2, ... in the order of the file"
-            )
+            raise self.refuse(f"state {state} {what}; states are numbered 0, 1, 2, ... in the order of the file")
         self.n_states += 1
         self._actions_of_state.clear()
 
@@ -361,9 +359,7 @@ class JohannssonXmlFormat:
 
     def detect(self, source: str, head: bytes) -> bool:
         """Any text that begins as XML does."""
-        return (
-            head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"<?xml", b"<!DOCTYPE", b"<!--", b"<MDP"))
-        )
+        return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"<?xml", b"<!DOCTYPE", b"<!--", b"<MDP"))
 
     def open(self, source: str, options: ReadOptions) -> Source:
         """Read up to the first state; raises InputError for another root element or a document type."""

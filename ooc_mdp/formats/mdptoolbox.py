@@ -70,9 +70,7 @@ class MdptoolboxSource:
 
     format = "mdptoolbox"
 
-    def __init__(
-        self, path: str, options: ReadOptions, opened: Callable[[], _Opened], files: ExitStack
-    ) -> None:
+    def __init__(self, path: str, options: ReadOptions, opened: Callable[[], _Opened], files: ExitStack) -> None:
         self.path = path
         self._options = options
         self._opened = opened
@@ -181,9 +179,7 @@ def _in_memory(path: str, name: str, value: Any) -> list[Any]:
             raise InputError(path, f"{name} has shape {value.shape}; it must be (actions, states, states)")
         return list(value)
     if hasattr(value, "tocsr") or not isinstance(value, (list, tuple, np.ndarray)):
-        raise InputError(
-            path, f"{name} is one {type(value).__name__}; give a list of matrices, one an action"
-        )
+        raise InputError(path, f"{name} is one {type(value).__name__}; give a list of matrices, one an action")
     matrices = [m if hasattr(m, "tocsr") else np.asarray(m) for m in value]
     if not matrices:
         raise InputError(path, f"{name} is empty; give one matrix an action")
@@ -202,9 +198,7 @@ def _check_square(path: str, name: str, matrices: Sequence[Any], n_states: int) 
             )
 
 
-def _rewards_in_memory(
-    path: str, value: Any, n_states: int, n_actions: int
-) -> tuple[FloatArray | None, list[Any]]:
+def _rewards_in_memory(path: str, value: Any, n_states: int, n_actions: int) -> tuple[FloatArray | None, list[Any]]:
     """R as an array [S, 1] or [S, A], or else as matrices."""
     sparse = hasattr(value, "tocsr")
     listed = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object)
@@ -271,9 +265,7 @@ class _Folder:
     def _find_files(self) -> None:
         names = set(os.listdir(self.path))
         for kind in ("P", "R"):
-            numbers = sorted(
-                int(m[1]) for n in names if (m := re.fullmatch(rf"{kind}([0-9]{{1,9}})\.npz", n))
-            )
+            numbers = sorted(int(m[1]) for n in names if (m := re.fullmatch(rf"{kind}([0-9]{{1,9}})\.npz", n)))
             dense = f"{kind}.npy" in names
             if dense and numbers:
                 raise InputError(self.path, f"holds both {kind}.npy and {kind}{numbers[0]}.npz; remove one")

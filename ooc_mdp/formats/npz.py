@@ -53,8 +53,7 @@ def _required(archive: ZipArrays, name: str, kinds: str) -> ArrayStream:
         there = ", ".join(sorted(archive.members)[:8]) or "nothing"
         raise InputError(
             archive.path,
-            f"{name}.npy is missing: an archive of arrays holds state_ptr, indptr, indices and data, "
-            f"this one {there}",
+            f"{name}.npy is missing: an archive of arrays holds state_ptr, indptr, indices and data, this one {there}",
         )
     return archive.open(name).require(kinds, 1)
 

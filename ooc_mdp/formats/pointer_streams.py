@@ -98,9 +98,7 @@ class PointerStream:
                 )
             if new[-1] > self._total:
                 at = int(np.argmax(new > self._total))
-                raise self._refuse(
-                    f"entry {first + at} is {new[at]}, but there are {self._total} {self._entries}"
-                )
+                raise self._refuse(f"entry {first + at} is {new[at]}, but there are {self._total} {self._entries}")
             self._ahead = np.concatenate([self._ahead, new[1:]])
             if self._position + self._ahead.size == self.n_segments + 1:
                 self._check_end()
@@ -112,9 +110,7 @@ class PointerStream:
         self._ahead = self._ahead[count:].copy()
 
 
-def segments(
-    states: PointerStream, rows: PointerStream, size: int
-) -> Iterator[tuple[int, IntArray, IntArray]]:
+def segments(states: PointerStream, rows: PointerStream, size: int) -> Iterator[tuple[int, IntArray, IntArray]]:
     """Cut states into blocks of about `size` bytes: (first state, state pointers, row pointers) of each.
 
     Both pointer arrays are as they stand in the streams: those of the block's n states [n + 1], and those of

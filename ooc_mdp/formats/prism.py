@@ -58,9 +58,7 @@ class _PrismSource(TextSource):
     def _check_counts(self) -> None:
         """Refuse counts beyond the file's bytes, so that nothing is ever allocated from them."""
         if self._choices > self._transitions:
-            self._refuse_header(
-                f"{self._choices} choices announced, but only {self._transitions} transitions"
-            )
+            self._refuse_header(f"{self._choices} choices announced, but only {self._transitions} transitions")
         if self.n_states == 0:
             self._refuse_header("0 states announced; a model has at least one")
         for count, name in ((self.n_states or 0, "states"), (self._transitions, "transitions")):

@@ -58,9 +58,7 @@ class _Structure:
     files: tuple[Path, ...]
 
 
-def read_header(
-    path: str, size: int, fields: list[Field], what: str
-) -> tuple[list[int], int, int, str | None]:
+def read_header(path: str, size: int, fields: list[Field], what: str) -> tuple[list[int], int, int, str | None]:
     """The counts of a header line, its offset, the offset behind it, and the name of the reward structure.
 
     Raises
@@ -190,9 +188,7 @@ class RewardFile:
             same = np.diff(states) == 0
             wrong[1:] |= same & (np.diff(table.ints[1]) < 0)
         for i in np.flatnonzero(wrong)[:1].tolist():
-            what = (
-                f"state {states[i]} is out of order or range; entries must be ordered by state, then choice"
-            )
+            what = f"state {states[i]} is out of order or range; entries must be ordered by state, then choice"
             raise fault_at(self.path, int(table.offsets[i]), what)
         with self._lock:
             self._found[first] = states.size
@@ -223,9 +219,7 @@ class RewardFile:
         rewards = np.zeros(raw.successors.size)
         values = np.ascontiguousarray(table.floats[0])
         successors = np.ascontiguousarray(raw.successors)
-        bad = _place(
-            raw.action_ptr, raw.successor_ptr, successors, first, states, choices, targets, values, rewards
-        )
+        bad = _place(raw.action_ptr, raw.successor_ptr, successors, first, states, choices, targets, values, rewards)
         if bad >= 0:
             why = f"there is no transition {states[bad]} {choices[bad]} {targets[bad]} to pay this reward on"
             raise fault_at(self.path, int(table.offsets[bad]), why)
@@ -236,9 +230,7 @@ class RewardFile:
         with self._lock:
             found = sum(self._found.values())
         if found != self._announced:
-            raise fault_at(
-                self.path, self._header_at, f"{self._announced} entries announced, {found} are given"
-            )
+            raise fault_at(self.path, self._header_at, f"{self._announced} entries announced, {found} are given")
 
 
 def _kind(path: Path) -> str:
@@ -291,9 +283,7 @@ def choose_rewards(tra: str, options: ReadOptions) -> tuple[Path, ...]:
         return structures[0].files if structures else ()
     listed = ", ".join(f"{s.name or s.label or 'unnamed'} ({_names(s.files)})" for s in structures)
     if wanted is None:
-        raise InputError(
-            tra, f"several reward structures; choose one by --reward-model or --rewards: {listed}"
-        )
+        raise InputError(tra, f"several reward structures; choose one by --reward-model or --rewards: {listed}")
     chosen = [s for s in structures if wanted == s.name] or [s for s in structures if wanted == s.label]
     if len(chosen) != 1:
         raise InputError(tra, f"no single reward structure is {wanted!r}; there are: {listed or 'none'}")

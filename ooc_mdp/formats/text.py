@@ -89,9 +89,7 @@ def first_lines(head: bytes, comment: bytes = b"#") -> list[bytes]:
 
 def cut_table(table: Table, count: int, fault: InputError) -> Table:
     """The first `count` lines of a table, with what is wrong with the next."""
-    return Table(
-        table.letters[:count], table.ints[:, :count], table.floats[:, :count], table.offsets[:count], fault
-    )
+    return Table(table.letters[:count], table.ints[:, :count], table.floats[:, :count], table.offsets[:count], fault)
 
 
 def read_bytes(path: str, begin: int, end: int) -> Bytes:
@@ -175,9 +173,7 @@ def read_table(
     pos = count = 0
     fault = None
     while fault is None and pos < buffer.size:
-        pos, count, n_slow, bad = kernel(
-            buffer, pos, buffer.size, count, letters, ints, floats, offsets, slow
-        )
+        pos, count, n_slow, bad = kernel(buffer, pos, buffer.size, count, letters, ints, floats, offsets, slow)
         if bad:
             fault = fault_at(path, begin + pos, explain(line_bytes(path, begin + pos)))
         flat = floats.reshape(-1)
@@ -259,9 +255,7 @@ class TextSource(ABC):
         raw, fault = self._rows(segment)
         first = segment.first_state
         try:
-            block = checked_block(
-                self.path, first, raw, n_states=self.n_states, renormalise=self._options.renormalise
-            )
+            block = checked_block(self.path, first, raw, n_states=self.n_states, renormalise=self._options.renormalise)
         except InputError as error:
             if error.line is None:
                 raise
@@ -310,9 +304,7 @@ class TextSource(ABC):
         _, _, largest, end = self._totals()
         if self.n_states is None:
             if end == 0:
-                raise fault_at(
-                    self.path, self.size - 1, "nothing but blank lines and comments; no state is defined"
-                )
+                raise fault_at(self.path, self.size - 1, "nothing but blank lines and comments; no state is defined")
             self.n_states = end
             if largest >= end:
                 for job in self.jobs():

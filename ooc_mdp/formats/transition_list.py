@@ -69,9 +69,7 @@ def column_table(path: str, begin: int, end: int, fields: tuple[Field, ...], wor
         return parse_columns(buf, pos, stop, n_integers, word, count, ints, floats, offsets, slow)
 
     buffer = read_bytes(path, begin, end)
-    return read_table(
-        path, begin, buffer, (n_integers, 1), kernel, partial(explain_columns, fields, word=word)
-    )
+    return read_table(path, begin, buffer, (n_integers, 1), kernel, partial(explain_columns, fields, word=word))
 
 
 def _order_fault(table: Table, segment: Segment, gaps: bool, numbered: bool) -> tuple[int, str] | None:
@@ -218,9 +216,7 @@ class _TransitionListSource(TextSource):
 
     def _refuse_blank(self) -> None:
         if data_lines(self.path, self.begin, self.size, 1 << 40)[0] == 0:
-            raise fault_at(
-                self.path, self.size - 1, "nothing but blank lines and comments; no transition is given"
-            )
+            raise fault_at(self.path, self.size - 1, "nothing but blank lines and comments; no transition is given")
 
     def _rows(self, segment: Segment) -> tuple[RawRows, InputError | None]:
         table = column_table(self.path, segment.begin, segment.end, _FIELDS)

@@ -162,22 +162,17 @@ class _IndexReader:
     def chosen_reward(self, wanted: str | None) -> tuple[str, dict[str, _Numbers]]:
         found = self.section(self.section(self.index, "annotations"), "rewards")
         names = {
-            name: str(value.get("alias", name)) if isinstance(value, dict) else name
-            for name, value in found.items()
+            name: str(value.get("alias", name)) if isinstance(value, dict) else name for name, value in found.items()
         }
         shown = ", ".join(name if alias == name else f"{name} ({alias})" for name, alias in names.items())
         if not names:
             raise self.refuse("the model has no rewards; export it with a reward structure")
         if wanted is None:
             if len(names) > 1:
-                raise self.refuse(
-                    f"there are {len(names)} reward structures; choose one with --reward-model: {shown}"
-                )
+                raise self.refuse(f"there are {len(names)} reward structures; choose one with --reward-model: {shown}")
             chosen = next(iter(names))
         else:
-            matches = [name for name in names if name == wanted] or [
-                n for n, a in names.items() if a == wanted
-            ]
+            matches = [name for name in names if name == wanted] or [n for n, a in names.items() if a == wanted]
             if not matches:
                 raise self.refuse(f"there is no reward structure {wanted!r}; there are: {shown}")
             chosen = matches[0]
@@ -187,8 +182,7 @@ class _IndexReader:
         places = reward.get("applies-to") if isinstance(reward, dict) else None
         if not isinstance(places, list) or not places or any(place not in _ENTITIES for place in places):
             raise self.refuse(
-                f"reward structure {name!r} applies to {places!r}; it must list some of "
-                "states, choices, branches"
+                f"reward structure {name!r} applies to {places!r}; it must list some of states, choices, branches"
             )
         if "probability-type" in reward:
             raise self.refuse(f"reward structure {name!r} is stochastic; only expected rewards are read")
@@ -208,8 +202,7 @@ class _Streams:
             index.probabilities.stream(members[_PROBABILITIES]) if index.probabilities is not None else None
         )
         self.rewards = {
-            entity: numbers.stream(members[index.reward_file(entity)])
-            for entity, numbers in index.rewards.items()
+            entity: numbers.stream(members[index.reward_file(entity)]) for entity, numbers in index.rewards.items()
         }
 
 
@@ -233,9 +226,7 @@ class _UmbSource:
         self._files = ExitStack()
         try:
             file = self._files.enter_context(open_file(path))
-            self._members = gather(
-                path, file, self._index.expected_size, lambda copy: self._files.callback(copy.close)
-            )
+            self._members = gather(path, file, self._index.expected_size, lambda copy: self._files.callback(copy.close))
             self._check_members()
         except BaseException:
             self._files.close()
@@ -248,9 +239,7 @@ class _UmbSource:
             wanted.append(_PROBABILITIES)
         for name in wanted:
             if name not in self._members:
-                raise InputError(
-                    self.path, f"{name} is missing, though index.json speaks of it; export it again"
-                )
+                raise InputError(self.path, f"{name} is missing, though index.json speaks of it; export it again")
         for name, source, target in ((_STATES, "states", "choices"), (_CHOICES, "choices", "branches")):
             if name not in self._members and counts[source] != counts[target]:
                 raise InputError(
@@ -278,8 +267,7 @@ class _UmbSource:
             state = int(np.argmax(choices))
             raise InputError(
                 self.path,
-                f"{_STATES}: state {first + state} has {choices[state]} choices, "
-                "but index.json says 0 players",
+                f"{_STATES}: state {first + state} has {choices[state]} choices, but index.json says 0 players",
             )
         n, m, nnz = states.size - 1, rows.size - 1, int(rows[-1] - rows[0])
         taken = {

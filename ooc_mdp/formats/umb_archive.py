@@ -54,9 +54,7 @@ class _Xz:
         while True:
             waiting = b""
             if self._decompressor.eof:
-                waiting = self._decompressor.unused_data.lstrip(b"\0") or self._file.read(1 << 16).lstrip(
-                    b"\0"
-                )
+                waiting = self._decompressor.unused_data.lstrip(b"\0") or self._file.read(1 << 16).lstrip(b"\0")
                 if not waiting:
                     return b""
                 self._decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
@@ -141,16 +139,12 @@ def _walk(path: str, file: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, _F
             for info in archive:
                 name = info.name.removeprefix("./")
                 if is_unsafe_name(name):
-                    raise InputError(
-                        path, f"member {info.name!r} points outside the archive; do not trust this file"
-                    )
+                    raise InputError(path, f"member {info.name!r} points outside the archive; do not trust this file")
                 if info.isdir():
                     continue
                 if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.issparse():
                     kind = "a link" if info.issym() or info.islnk() else "not a plain file"
-                    raise InputError(
-                        path, f"member {info.name!r} is {kind}; a UMB file holds plain files only"
-                    )
+                    raise InputError(path, f"member {info.name!r} is {kind}; a UMB file holds plain files only")
                 if name in seen:
                     raise InputError(path, f"member {info.name!r} is there twice; write the file again")
                 seen.add(name)
@@ -274,9 +268,7 @@ class RationalStream:
             numerator = int.from_bytes(data[at : at + half], "little", signed=True)
             denominator = int.from_bytes(data[at + half : at + self._width], "little")
             if denominator == 0:
-                raise InputError(
-                    self._member.path, f"{self._member.name}: entry {start + i} has denominator 0"
-                )
+                raise InputError(self._member.path, f"{self._member.name}: entry {start + i} has denominator 0")
             try:
                 values[i] = numerator / denominator
             except OverflowError:

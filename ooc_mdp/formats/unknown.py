@@ -133,6 +133,4 @@ def _json(source: str, head: bytes) -> InputError:
 def _is_utf16(head: bytes) -> bool:
     even, odd = head[::2], head[1::2]
     half = max(1, len(odd))
-    return (odd.count(0) > 0.9 * half and even.count(0) == 0) or (
-        even.count(0) > 0.9 * half and odd.count(0) == 0
-    )
+    return (odd.count(0) > 0.9 * half and even.count(0) == 0) or (even.count(0) > 0.9 * half and odd.count(0) == 0)

@@ -108,7 +108,10 @@ class Backend(Protocol):
         ...
 
     def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
-        """Residuals at the present values, nothing updated; and the largest B + V where |B| > significant."""
+        """Residuals at the present values, and the largest B + V where |B| > significant.
+
+        Values stay as they are; a state that has never been swept gets its greedy action as its policy.
+        """
         ...
 
     def values(self) -> FloatArray:

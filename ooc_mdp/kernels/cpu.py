@@ -75,7 +75,16 @@ def _visit(
                 choice = 0
                 for j in range(row, end):
                     q = _q(
-                        j, local, width, successor_ptr, successors, probabilities, rewards, discounts, discount, sign
+                        j,
+                        local,
+                        width,
+                        successor_ptr,
+                        successors,
+                        probabilities,
+                        rewards,
+                        discounts,
+                        discount,
+                        sign,
                     )
                     if q > best:
                         best = q
@@ -113,7 +122,7 @@ def _visit(
 
 @njit(nogil=True, cache=True)
 def _measure(
-    values, local, first, n, actions, width, action_ptr, successor_ptr, successors, probabilities, rewards,
+    values, policy, local, first, n, actions, width, action_ptr, successor_ptr, successors, probabilities, rewards,
     discounts, terminal, halo, discount, sign, row_sum, significant,
 ):  # fmt: skip
     _gather(values, first, n, halo, local)
@@ -124,23 +133,37 @@ def _measure(
     largest = -np.inf
     for s in range(n):
         row, end = _rows_of(s, actions, action_ptr)
+        kept = 0.0
         if row == end:
             best = sign * terminal[s] if terminal.size else 0.0
             residual = best - local[s]
             normalised = residual
+            kept = residual
+            kept_normalised = residual
         else:
             best = -np.inf
+            greedy = row
             normalised = -np.inf
+            chosen = row + np.int64(policy[first + s])
+            kept_normalised = 0.0
             for j in range(row, end):
                 q = _q(j, local, width, successor_ptr, successors, probabilities, rewards, discounts, discount, sign)
                 g = discounts[j] if discounts.size else discount
-                best = max(best, q)
-                normalised = max(normalised, (q - local[s]) / (1.0 - g * row_sum))
+                scaled = (q - local[s]) / (1.0 - g * row_sum)
+                if q > best:
+                    best = q
+                    greedy = j
+                normalised = max(normalised, scaled)
+                if j == chosen or (chosen < row and greedy == j):
+                    kept = q - local[s]
+                    kept_normalised = scaled
+            if chosen < row:
+                policy[first + s] = greedy - row
             residual = best - local[s]
         rise = max(rise, normalised)
-        fall = max(fall, -normalised)
+        fall = max(fall, -kept_normalised)
         plain_rise = max(plain_rise, residual)
-        plain_fall = max(plain_fall, -residual)
+        plain_fall = max(plain_fall, -kept)
         if abs(residual) > significant:
             largest = max(largest, best)
     return rise, fall, plain_rise, plain_fall, largest
@@ -199,9 +222,10 @@ class CpuBackend:
         return VisitReport(int(out[0]), *(float(x) for x in out[1:]))
 
     def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
-        """One pass without updates."""
+        """One pass that updates no value."""
         rise, fall, plain_rise, plain_fall, largest = _measure(
             self._values,
+            self._policy,
             self._local,
             *resident.arrays[:-1],
             self._model.discount,

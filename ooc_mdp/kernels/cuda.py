@@ -26,7 +26,13 @@ __all__ = ["CudaBackend", "device_count"]
 _ALIGNMENT = 256
 _THREADS = 256
 _LARGEST_BATCH = 32
-_C_TYPES = {"u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned int", "f4": "float", "f8": "double"}
+_C_TYPES = {
+    "u1": "unsigned char",
+    "u2": "unsigned short",
+    "u4": "unsigned int",
+    "f4": "float",
+    "f8": "double",
+}
 
 _TABLE = np.dtype(
     [
@@ -183,7 +189,11 @@ class CudaBackend:
             descriptor["pointers"] = [
                 pointer.ptr + int(o) if f.size else 0 for f, o in zip(fields, offsets, strict=False)
             ]
-            descriptor["first"], descriptor["n"], descriptor["h"] = table.first_state, table.n_states, table.halo.size
+            descriptor["first"], descriptor["n"], descriptor["h"] = (
+                table.first_state,
+                table.n_states,
+                table.halo.size,
+            )
             descriptor["actions"], descriptor["width"] = table.actions_per_state, table.successors_per_action
             descriptor["discount"], descriptor["sign"] = self._model.discount, self._model.sign
             pointer.copy_from_host(packed.ctypes.data, packed.nbytes)
@@ -239,7 +249,7 @@ class CudaBackend:
         with self._device:
             self._launch(kernels["gather"], n + h, (table, self._values, current, other))
             self._report[:] = 0
-            arguments = (table, current, row_sum, np.float64(significant), self._report)
+            arguments = (table, current, self._policy, row_sum, np.float64(significant), self._report)
             self._launch(kernels["measure"], n, arguments)
             report = self._report.get()
         residuals = _doubles(report[:4])

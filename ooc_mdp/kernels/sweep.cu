@@ -131,9 +131,11 @@ extern "C" __global__ void scatter(const Table* table, const double* in, double*
 }
 
 // report: [0] rise, [1] fall of the normalised residual, [2] rise, [3] fall of the plain one (bits of non-negative
-// doubles), [4] rank of the largest B + V where |B| > significant.
+// doubles; falls are those of the policy's action), [4] rank of the largest B + V where |B| > significant. A state that
+// has no policy yet gets its greedy action.
 template <class Index, class Real>
-__global__ void measure(const Table* table, const double* in, double row_sum, double significant, u64* report) {
+__global__ void measure(const Table* table, const double* in, int* policy, double row_sum, double significant,
+                        u64* report) {
     const Table& t = *table;
     i64 s = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     double rise = 0.0, fall = 0.0, plain_rise = 0.0, plain_fall = 0.0;
@@ -141,23 +143,28 @@ __global__ void measure(const Table* table, const double* in, double row_sum, do
     if (s < t.n) {
         i64 row, end;
         rows_of(t, s, row, end);
-        double best, normalised;
+        double best, normalised, kept, kept_normalised;
         if (row == end) {
             best = t.terminal ? t.sign * t.terminal[s] : 0.0;
-            normalised = best - in[s];
+            normalised = kept = kept_normalised = best - in[s];
         } else {
             best = normalised = -__longlong_as_double(0x7ff0000000000000ll);
+            kept = kept_normalised = 0.0;
+            i64 chosen = policy[t.first + s], greedy = 0;
             for (i64 j = row; j < end; ++j) {
                 double q = row_value<Index, Real>(t, in, j);
-                best = fmax(best, q);
-                normalised = fmax(normalised, (q - in[s]) / (1.0 - (t.discounts ? t.discounts[j] : t.discount) * row_sum));
+                double scaled = (q - in[s]) / (1.0 - (t.discounts ? t.discounts[j] : t.discount) * row_sum);
+                if (q > best) { best = q; greedy = j - row; }
+                normalised = fmax(normalised, scaled);
+                if (j - row == chosen || (chosen < 0 && greedy == j - row)) { kept = q - in[s]; kept_normalised = scaled; }
             }
+            if (chosen < 0) policy[t.first + s] = (int)greedy;
         }
         double residual = best - in[s];
         rise = fmax(normalised, 0.0);
-        fall = fmax(-normalised, 0.0);
+        fall = fmax(-kept_normalised, 0.0);
         plain_rise = fmax(residual, 0.0);
-        plain_fall = fmax(-residual, 0.0);
+        plain_fall = fmax(-kept, 0.0);
         if (fabs(residual) > significant) largest = rank_of(best);
     }
     block_max((u64)__double_as_longlong(rise), report);

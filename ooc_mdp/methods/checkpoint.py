@@ -59,9 +59,7 @@ def save_checkpoint(
         raise StoreError(f"cannot write the checkpoint {path}: {error.strerror}") from error
 
 
-def load_checkpoint(
-    path: Path, identity: dict[str, Any]
-) -> tuple[dict[str, npt.NDArray[Any]], SolveStatistics] | None:
+def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt.NDArray[Any]], SolveStatistics] | None:
     """Arrays and counters of the checkpoint, or None where there is none.
 
     Raises

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ooc_mdp.solve.run import Run
+from ooc_mdp.methods.run import Run
 
 __all__ = ["exact_p_eva"]
 

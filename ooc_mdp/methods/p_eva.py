@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.solve.run import Run
+from ooc_mdp.methods.run import Run
 
 __all__ = ["p_eva"]
 

@@ -92,7 +92,7 @@ def write_result(
     import zarr
     from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 
-    attributes = {
+    attributes: dict[str, Any] = {
         "format": _FORMAT,
         "format_version": _VERSION,
         "identity": identity,

@@ -18,11 +18,11 @@ from ooc_mdp.cache import PartitionCache
 from ooc_mdp.events import SolveProgress, SolveWatcher
 from ooc_mdp.kernels.base import Backend, Resident, SweepLimits, VisitReport
 from ooc_mdp.mdp import FloatArray
+from ooc_mdp.methods.target import Target
+from ooc_mdp.methods.trace import Trace
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.priority import Priority
 from ooc_mdp.solution import Outcome, SolveStatistics
-from ooc_mdp.solve.target import Target
-from ooc_mdp.solve.trace import Trace
 from ooc_mdp.stager import Stager
 from ooc_mdp.store import Store
 

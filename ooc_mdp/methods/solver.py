@@ -1,6 +1,6 @@
 """`solve`: put a run together, let a method work, and say what is proved.
 
-    store ─▶ values, bounds, plan ─▶ method (vi | p-eva | exact p-eva) ─▶ certificate, Solution, result on disk
+store ─▶ values, bounds, plan ─▶ method (vi | p-eva | exact p-eva) ─▶ certificate, Solution, result on disk
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ooc_mdp.events import SolveWatcher
 from ooc_mdp.kernels.base import Backend, ModelConstants, Resident
 from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
+from ooc_mdp.methods.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from ooc_mdp.methods.exact_p_eva import exact_p_eva
+from ooc_mdp.methods.p_eva import p_eva
+from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
+from ooc_mdp.methods.run import Run, StoppedEarly
+from ooc_mdp.methods.target import Target
+from ooc_mdp.methods.trace import Trace
+from ooc_mdp.methods.value_iteration import value_iteration
 from ooc_mdp.options import SolveOptions, format_bytes
 from ooc_mdp.priority import H2, make_priority
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
-from ooc_mdp.solve.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
-from ooc_mdp.solve.exact_p_eva import exact_p_eva
-from ooc_mdp.solve.p_eva import p_eva
-from ooc_mdp.solve.results import check_output, read_result_if_any, write_result
-from ooc_mdp.solve.run import Run, StoppedEarly
-from ooc_mdp.solve.target import Target
-from ooc_mdp.solve.trace import Trace
-from ooc_mdp.solve.value_iteration import value_iteration
 from ooc_mdp.stager import Stager
 from ooc_mdp.store import Store, open_store
 
@@ -132,9 +132,7 @@ def _model(store: Store, options: SolveOptions) -> ModelConstants:
 
 
 def _contraction(store: Store, options: SolveOptions) -> Contraction:
-    return Contraction.of(
-        options.discount, store.duration_range[:, 0], store.row_sum_range[:, 1], store.max_successors
-    )
+    return Contraction.of(options.discount, store.duration_range[:, 0], store.row_sum_range[:, 1], store.max_successors)
 
 
 def plan_memory(store: Store, options: SolveOptions, backend: Backend, model: ModelConstants) -> MemoryPlan:
@@ -240,7 +238,10 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any]) -> Solution | Non
     run.statistics = statistics
     for name in ("accesses", "hits", "misses", "auxiliary_accesses", "auxiliary_hits", "loads"):
         setattr(run.cache.statistics, name, getattr(statistics, name))
-    run.cache.statistics.bytes_read, run.cache.statistics.bytes_moved = statistics.bytes_read, statistics.bytes_moved
+    run.cache.statistics.bytes_read, run.cache.statistics.bytes_moved = (
+        statistics.bytes_read,
+        statistics.bytes_moved,
+    )
     _see_values(run)
     return None
 
@@ -317,4 +318,3 @@ def _signals() -> Iterator[Callable[[], bool]]:
     finally:
         for s, handler in previous.items():
             signal.signal(s, handler)
-

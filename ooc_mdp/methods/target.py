@@ -39,10 +39,14 @@ class Target:
         self.largest = 0.0
         self.size = 0.0
         """Largest |V| so far."""
+        self.rounding = bounds.rounding(0.0, self.plain)
+        """What float64 rounding adds to the bound in force."""
 
     def saw(self, smallest: float, largest: float, size: float) -> None:
         """The range of the values now, and the largest |V| so far."""
-        self.smallest, self.largest, self.size = smallest, largest, size
+        self.smallest, self.largest = smallest, largest
+        if size != self.size:
+            self.size, self.rounding = size, self._bounds.rounding(size, self.plain)
 
     @property
     def asked(self) -> float:
@@ -61,11 +65,6 @@ class Target:
         if self._options.residual is None and self._options.epsilon is None:
             asked = max(asked, RELATIVE_EPSILON * self._floor)
         return asked - self.rounding
-
-    @property
-    def rounding(self) -> float:
-        """What float64 rounding adds to the bound in force."""
-        return self._bounds.rounding(self.size, self.plain)
 
     @property
     def out_of_reach(self) -> bool:

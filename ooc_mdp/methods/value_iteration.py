@@ -6,7 +6,7 @@ would save nothing. The bounds of `ooc_mdp.bounds` prove the error after any pas
 
 from __future__ import annotations
 
-from ooc_mdp.solve.run import Run
+from ooc_mdp.methods.run import Run
 
 __all__ = ["value_iteration"]
 

@@ -18,8 +18,8 @@ from ooc_mdp.events import Watcher
 from ooc_mdp.kernels.base import ModelConstants
 from ooc_mdp.kernels.cpu import CpuBackend
 from ooc_mdp.mdp import FloatArray
+from ooc_mdp.methods.results import Result
 from ooc_mdp.partition import PartitionTable
-from ooc_mdp.solve.results import Result
 from ooc_mdp.store import Store
 
 __all__ = ["Verification", "verify"]

@@ -62,15 +62,12 @@ def asked_states(states: IntArray, n_states: int, problem: str) -> IntArray:
 
 def _listed(fields: Mapping[str, dataclasses.Field[Any]]) -> str:
     return ", ".join(
-        name if field.default is dataclasses.MISSING else f"{name}={field.default}"
-        for name, field in fields.items()
+        name if field.default is dataclasses.MISSING else f"{name}={field.default}" for name, field in fields.items()
     )
 
 
 def _typed(problem: str, name: str, value: Parameter, wanted: type) -> Parameter:
-    mismatch = OptionsError(
-        f"problem {problem!r}: {name} = {value!r} is not a value of type {wanted.__name__}"
-    )
+    mismatch = OptionsError(f"problem {problem!r}: {name} = {value!r} is not a value of type {wanted.__name__}")
     if wanted is str:
         return str(value)
     if wanted is bool:

@@ -176,9 +176,7 @@ class QuintanillaWorld:
 
     def cell_rewards(self, states: IntArray) -> FloatArray:
         """float64 [n]: R(s) of each of `states` (int64 [n])."""
-        return _scattered_rewards(
-            asked_states(states, self.n_states, self.name), np.uint64(self.options.seed)
-        )
+        return _scattered_rewards(asked_states(states, self.n_states, self.name), np.uint64(self.options.seed))
 
     def parameters(self) -> dict[str, int | float | str | bool]:
         """Every option."""

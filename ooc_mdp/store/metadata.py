@@ -46,14 +46,10 @@ def read_metadata(root: Path) -> tuple[dict[str, Any], dict[str, ArrayMetadata]]
     fields: dict[str, ArrayMetadata] = {}
     for name in attributes["fields"]:
         if name not in FIELDS:
-            raise StoreError(
-                f"{root} has a field {name} that format {FORMAT_VERSION} does not know; {_REMEDY}"
-            )
+            raise StoreError(f"{root} has a field {name} that format {FORMAT_VERSION} does not know; {_REMEDY}")
         meta = _array_metadata(root, FIELDS[name])
         if meta.max_len < 1 or _read_json(root / name / GROUP_FILE)["shape"][0] != n_partitions:
-            raise StoreError(
-                f"field {name} of {root} has not one chunk for each of {n_partitions} partitions"
-            )
+            raise StoreError(f"field {name} of {root} has not one chunk for each of {n_partitions} partitions")
         fields[name] = meta
     missing = [f.name for f in FIELDS.values() if not f.optional and f.name not in fields]
     if missing:
@@ -101,9 +97,7 @@ _ATTRIBUTES = (
 
 def _attributes(root: Path) -> dict[str, Any]:
     if root.name.endswith(PARTIAL_SUFFIX):
-        raise StoreError(
-            f"{root} is half-written: a store when its conversion ends; {_REMEDY} if none is running"
-        )
+        raise StoreError(f"{root} is half-written: a store when its conversion ends; {_REMEDY} if none is running")
     if not (root / GROUP_FILE).is_file():
         raise StoreError(_why_no_store(root))
     group = _read_json(root / GROUP_FILE)
@@ -128,9 +122,7 @@ def _why_no_store(root: Path) -> str:
     partial = root.with_name(root.name + PARTIAL_SUFFIX)
     previous = root.with_name(root.name + PREVIOUS_SUFFIX)
     if root.exists():
-        return (
-            f"{root} is no store: it has no {GROUP_FILE}; give the directory that convert or generate wrote"
-        )
+        return f"{root} is no store: it has no {GROUP_FILE}; give the directory that convert or generate wrote"
     if previous.exists():
         return f"{root} does not exist, but {previous} was being replaced by it; rename it back or {_REMEDY}"
     if partial.exists():

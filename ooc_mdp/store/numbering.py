@@ -97,9 +97,7 @@ class GridNumbering:
         for e in self.edges:
             sizes = np.multiply.outer(sizes, np.diff(e)).ravel()
         self.partition_ptr: IntArray = np.concatenate([[0], np.cumsum(sizes)])
-        self._block_of = tuple(
-            np.repeat(np.arange(e.size - 1, dtype=np.int64), np.diff(e)) for e in self.edges
-        )
+        self._block_of = tuple(np.repeat(np.arange(e.size - 1, dtype=np.int64), np.diff(e)) for e in self.edges)
 
     @staticmethod
     def from_order(order: Mapping[str, Any]) -> GridNumbering:

@@ -144,9 +144,7 @@ class Store:
                 f"field {name} of partition {p} is missing: {path} does not exist; convert again"
             ) from None
         except (ChunkDamage, OSError) as error:
-            raise StoreError(
-                f"field {name} of partition {p} is damaged in {path}: {error}; convert again"
-            ) from error
+            raise StoreError(f"field {name} of partition {p} is damaged in {path}: {error}; convert again") from error
 
     def action_counts(self, p: int) -> IntArray:
         """int64 [n]; number of actions of each state of partition p."""
@@ -206,7 +204,5 @@ def open_store(path: str | PathLike[str]) -> Store:
     root = Path(path)
     attributes, fields = read_metadata(root)
     small = read_small_arrays(root, attributes)
-    coupling = Coupling(
-        small.pop("coupling_ptr"), small.pop("coupling_partitions"), small.pop("coupling_mass")
-    )
+    coupling = Coupling(small.pop("coupling_ptr"), small.pop("coupling_partitions"), small.pop("coupling_mass"))
     return Store(path=root, attributes=attributes, fields=fields, coupling=coupling, **small)

@@ -34,9 +34,7 @@ _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ER
 
 
 @contextmanager
-def writing(
-    store: Path, overwrite: bool, recognise: Callable[[Path], object] = read_metadata
-) -> Iterator[Path]:
+def writing(store: Path, overwrite: bool, recognise: Callable[[Path], object] = read_metadata) -> Iterator[Path]:
     """Yield the directory to write into; on leaving, sync and move it to `store`, or remove it on an error.
 
     `recognise` raises StoreError for what may not be overwritten, being not of the kind that is written.
@@ -84,9 +82,7 @@ def _check_target(store: Path, overwrite: bool, recognise: Callable[[Path], obje
     if not overwrite:
         raise StoreError(f"{store} exists; choose another name or overwrite it (--overwrite)")
     if store.is_symlink():
-        raise StoreError(
-            f"{store} is a symbolic link, which is not replaced; give the path that it points to"
-        )
+        raise StoreError(f"{store} is a symbolic link, which is not replaced; give the path that it points to")
     try:
         recognise(store)
     except StoreError as error:
@@ -108,9 +104,7 @@ def _lock_new(partial: Path, store: Path) -> int:
                 return fd
         except BlockingIOError:
             os.close(fd)
-            raise StoreError(
-                f"another process is writing {store}; wait for it or choose another name"
-            ) from None
+            raise StoreError(f"another process is writing {store}; wait for it or choose another name") from None
         except FileNotFoundError:
             pass  # the previous holder moved or removed the file that we opened: look again
         except BaseException:

@@ -161,9 +161,7 @@ class _Table:
         if not np.array_equal(partitions, expected):
             self.wrong("coupling_partitions", f"{partitions.tolist()}, but rows reach {expected.tolist()}")
             return
-        mass = self._masses(
-            np.searchsorted(expected, owners), int(np.searchsorted(expected, self.p)), expected.size
-        )
+        mass = self._masses(np.searchsorted(expected, owners), int(np.searchsorted(expected, self.p)), expected.size)
         low, high = stored - mass, stored - mass * (1 + _SUM_ERROR)
         if (low < -_SUM_ERROR / 10).any() or (high > _COUPLING_EXCESS).any():
             q = int(np.argmax(np.abs(low)))

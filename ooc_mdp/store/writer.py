@@ -212,9 +212,7 @@ class StoreWriter:
         self._rows[p], self._transitions[p], self._halo[p] = sizes.rows, sizes.transitions, sizes.halo
         most_actions, most_successors = int(actions.max()), int(counts.max(initial=0))
         self._uniform_actions[p] = most_actions if actions.min() == most_actions else 0
-        self._uniform_successors[p] = (
-            most_successors if counts.min(initial=most_successors) == most_successors else 0
-        )
+        self._uniform_successors[p] = most_successors if counts.min(initial=most_successors) == most_successors else 0
         self._max_successors[p] = most_successors
         self._max_actions = max(self._max_actions, most_actions)
         # A quarter of slack spares recoding where partitions differ; a full one of like states needs none.
@@ -227,11 +225,7 @@ class StoreWriter:
 
     def _note_ranges(self, p: int, part: PartitionArrays) -> None:
         terminal = np.diff(part.action_ptr) == 0
-        paid = (
-            np.zeros(int(terminal.sum()))
-            if part.terminal_rewards is None
-            else part.terminal_rewards[terminal]
-        )
+        paid = np.zeros(int(terminal.sum())) if part.terminal_rewards is None else part.terminal_rewards[terminal]
         rewards = [a for a in (part.rewards, paid) if a.size]
         self._reward_range[p] = min(a.min() for a in rewards), max(a.max() for a in rewards)
         if part.durations is not None and part.durations.size:
@@ -311,9 +305,7 @@ class StoreWriter:
 
     def _chunk_bytes(self, fields: list[str]) -> IntArray:
         read = [name for name in fields if FIELDS[name].read]
-        return np.array(
-            [sum(self._written[n][p].n_bytes for n in read) for p in range(self.n_partitions)], np.int64
-        )
+        return np.array([sum(self._written[n][p].n_bytes for n in read) for p in range(self.n_partitions)], np.int64)
 
     def _fingerprint(self, fields: list[str], sense: str) -> str:
         digest = hashlib.blake2b(f"{sense} {self.dtype.name}".encode(), digest_size=16)

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from ooc_mdp.convert.assemble import Description, Progress, assemble
-from ooc_mdp.convert.localise import localise
-from ooc_mdp.convert.options import ConvertOptions
-from ooc_mdp.convert.partitioners import (
+from ooc_mdp.conversion.assemble import Description, Progress, assemble
+from ooc_mdp.conversion.localise import localise
+from ooc_mdp.conversion.options import ConvertOptions
+from ooc_mdp.conversion.partitioners import (
     balanced_ranges,
     check_count,
     cut_ranges,
@@ -31,9 +31,9 @@ from ooc_mdp.convert.partitioners import (
     grid_numbering,
     metis_numbering,
 )
-from ooc_mdp.convert.schedule import run_in_order
-from ooc_mdp.convert.spool import Segment, Spool, write_segment
-from ooc_mdp.convert.table_bytes import TableBytes
+from ooc_mdp.conversion.schedule import run_in_order
+from ooc_mdp.conversion.spool import Segment, Spool, write_segment
+from ooc_mdp.conversion.table_bytes import TableBytes
 from ooc_mdp.errors import InputError
 from ooc_mdp.formats.base import Job, Source
 from ooc_mdp.store.layout import Length
@@ -95,9 +95,7 @@ def convert(
     return open_store(path)
 
 
-def _read_all(
-    source: Source, scratch: Path, options: ConvertOptions, progress: Progress | None
-) -> list[Segment]:
+def _read_all(source: Source, scratch: Path, options: ConvertOptions, progress: Progress | None) -> list[Segment]:
     """Pass 1: every job's block into the spool."""
 
     def read(index: int, job: Job) -> Segment:

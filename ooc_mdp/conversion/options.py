@@ -69,7 +69,5 @@ class ConvertOptions:
         if shape is None:
             raise OptionsError("the partitioner grid needs the shape of the grid (--grid-shape)")
         if math.prod(shape) != n_states:
-            raise OptionsError(
-                f"a grid of shape {shape} has {math.prod(shape)} states, the model has {n_states}"
-            )
+            raise OptionsError(f"a grid of shape {shape} has {math.prod(shape)} states, the model has {n_states}")
         return tuple(shape)

@@ -34,9 +34,7 @@ def run_in_order(tasks: Iterable[Callable[[], T]], workers: int, window: int) ->
             while True:
                 batch, failure = _draw(remaining, window)
                 attempts = [
-                    delayed(_attempt, pure=False)(
-                        task, begun + i, first_failed, dask_key_name=f"task-{begun + i:012d}"
-                    )
+                    delayed(_attempt, pure=False)(task, begun + i, first_failed, dask_key_name=f"task-{begun + i:012d}")
                     for i, task in enumerate(batch)
                 ]
                 begun += len(batch)

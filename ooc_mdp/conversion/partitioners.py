@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.convert.compiled_grid import CompiledGridNumbering
+from ooc_mdp.conversion.compiled_grid import CompiledGridNumbering
 from ooc_mdp.errors import MissingExtraError, OptionsError
 from ooc_mdp.mdp import IntArray
 from ooc_mdp.store.numbering import ArrayNumbering, GridNumbering, RangeNumbering
@@ -54,9 +54,7 @@ def even_ranges(n_states: int, partitions: int) -> RangeNumbering:
     return RangeNumbering(np.arange(partitions + 1, dtype=np.int64) * n_states // partitions)
 
 
-def balanced_ranges(
-    state_bytes: Iterable[IntArray], total: int, n_states: int, partitions: int
-) -> RangeNumbering:
+def balanced_ranges(state_bytes: Iterable[IntArray], total: int, n_states: int, partitions: int) -> RangeNumbering:
     """Ranges of as equal bytes as whole states allow, at least one state each.
 
     Parameters
@@ -119,18 +117,14 @@ def grid_numbering(
     """Blocks of a given shape, or a number of blocks, or blocks of at most so many states."""
     if block_shape is not None:
         if len(block_shape) != len(shape):
-            raise OptionsError(
-                f"a block of shape {tuple(block_shape)} does not fit a grid of shape {tuple(shape)}"
-            )
+            raise OptionsError(f"a block of shape {tuple(block_shape)} does not fit a grid of shape {tuple(shape)}")
         edges = [[*range(0, n, b), n] for n, b in zip(shape, block_shape, strict=True)]
         return CompiledGridNumbering(shape, edges)
     if partitions is not None:
         check_count(partitions, math.prod(shape))
         blocks = blocks_for(tuple(shape), partitions)
     else:
-        blocks = tuple(
-            -(-n // b) for n, b in zip(shape, block_shape_for(tuple(shape), block_states), strict=True)
-        )
+        blocks = tuple(-(-n // b) for n, b in zip(shape, block_shape_for(tuple(shape), block_states), strict=True))
     return CompiledGridNumbering(shape, [equal_edges(n, b) for n, b in zip(shape, blocks, strict=True)])
 
 

@@ -112,9 +112,7 @@ def _check_values(rows: Rows, rewards: npt.NDArray[np.floating], states: IntArra
         if bad.size:
             row = int(bad[0])
             value = rows.durations[row]
-            raise InputError(
-                source, f"{_name_row(rows, states, row)}: the duration {value} is not positive and finite"
-            )
+            raise InputError(source, f"{_name_row(rows, states, row)}: the duration {value} is not positive and finite")
     for name, values in (("state reward", rows.terminal_rewards), ("initial value", rows.initial_values)):
         if values is not None and not np.isfinite(values).all():
             i = int(np.flatnonzero(~np.isfinite(values))[0])

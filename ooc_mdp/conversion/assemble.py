@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ooc_mdp.convert.options import ConvertOptions
-from ooc_mdp.convert.schedule import run_in_order
+from ooc_mdp.conversion.options import ConvertOptions
+from ooc_mdp.conversion.schedule import run_in_order
 from ooc_mdp.store.layout import Length
 from ooc_mdp.store.numbering import Numbering
 from ooc_mdp.store.writer import PartitionArrays, StoreWriter

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from ooc_mdp.convert.assemble import Description, Progress, assemble
-from ooc_mdp.convert.localise import localise
-from ooc_mdp.convert.options import ConvertOptions
-from ooc_mdp.convert.partitioners import (
+from ooc_mdp.conversion.assemble import Description, Progress, assemble
+from ooc_mdp.conversion.localise import localise
+from ooc_mdp.conversion.options import ConvertOptions
+from ooc_mdp.conversion.partitioners import (
     check_count,
     default_partition_bytes,
     even_ranges,
     grid_numbering,
     metis_numbering,
 )
-from ooc_mdp.convert.table_bytes import TableBytes
+from ooc_mdp.conversion.table_bytes import TableBytes
 from ooc_mdp.mdp import IntArray
 from ooc_mdp.problems.base import Problem
 from ooc_mdp.store.numbering import Numbering
@@ -92,9 +92,7 @@ def _numbering(problem: Problem, options: ConvertOptions) -> tuple[Numbering, di
     n = problem.n_states
     if options.partitions is not None:
         check_count(options.partitions, n)
-    method = options.partitioner or (
-        "grid" if problem.shape or options.shape or options.block_shape else "ranges"
-    )
+    method = options.partitioner or ("grid" if problem.shape or options.shape or options.block_shape else "ranges")
     per_state, target = _mean_bytes(problem, options)
     states = max(int(target / per_state), 1)
     partitions = options.partitions or -(-n // states)

@@ -1,0 +1,118 @@
+"""Real MDPs with certified reference values: each method, priority and cache size proves what the reference shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ooc_mdp
+from ooc_mdp.store import Store
+
+CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "public"
+NAMES = sorted(p.name for p in CASES.glob("*") if (p / "case.json").exists()) if CASES.exists() else []
+METHODS = [
+    ("vi", "h2", False),
+    ("p-eva", "h1", False),
+    ("p-eva", "h2", False),
+    ("p-eva", "h1", True),
+    ("p-eva", "h2", True),
+]
+SPIRALS = {"sutton-barto-car-rental"}
+"""Every state reads every other: exact H2 converges one partition at a time and takes minutes (no result differs)."""
+PARTITIONS = {"sutton-barto-car-rental": 9, "qvbs-consensus-2-2": 12}
+
+pytestmark = pytest.mark.skipif(not NAMES, reason="the shared cases are not here")
+
+
+def problems(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((CASES / name / "case.json").read_text())["problems"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Store]:
+    """One store for each case and sense, made when it is first asked for."""
+
+    class Stores(dict[tuple[str, str], Store]):
+        def __missing__(self, key: tuple[str, str]) -> Store:
+            name, sense = key
+            place = tmp_path_factory.mktemp("stores") / f"{name}-{sense}.zarr"
+            n = np.load(CASES / name / "model.npz")["state_ptr"].size - 1
+            self[key] = ooc_mdp.convert(
+                CASES / name / "model.npz", place, sense=sense, partitions=min(n, PARTITIONS.get(name, 5))
+            )
+            return self[key]
+
+    return Stores()
+
+
+def cache_sizes(store: Store) -> Iterator[int]:
+    """All of the table, 22% of it or what the largest partition needs, and the smallest that holds two partitions."""
+    table, largest = int(store.partition_bytes.sum()), np.sort(store.partition_bytes)
+    yield table
+    yield max(int(0.22 * table), int(largest[-1]))
+    yield int(largest[-2:].sum())
+
+
+def check(name: str, problem: dict[str, Any], store: Store, solution: ooc_mdp.Solution) -> None:
+    reference = np.load(CASES / name / "reference.npz")
+    expected = reference["V_" + problem["key"]]
+    error = float(np.abs(solution.values - expected).max())
+    assert solution.outcome.proved
+    assert solution.error_bound <= 1e-6 * max(1.0, float(np.abs(expected).max()))
+    assert error <= solution.error_bound
+    model = np.load(CASES / name / "model.npz")
+    actions = np.diff(model["state_ptr"])
+    optimal = np.unpackbits(reference["opt_" + problem["key"]])[: int(model["state_ptr"][-1])].astype(bool)
+    clear = reference["gap_" + problem["key"]] > solution.error_bound
+    for s in range(actions.size):
+        choice = int(solution.policy[s])
+        if actions[s] == 0:
+            assert choice == -1
+        else:
+            assert 0 <= choice < actions[s]
+            assert optimal[model["state_ptr"][s] + choice] or not clear[s]
+    s = solution.statistics
+    assert s.cache_peak_bytes <= s.cache_bytes
+    assert s.hits + s.misses == s.accesses
+
+
+def solve_all(name: str, stores: dict[tuple[str, str], Store], device: str) -> None:
+    for problem in problems(name):
+        store = stores[name, problem["objective"]]
+        scale = max(1.0, *(abs(v) for v in problem["value_range"]))
+        for method, priority, exact in METHODS:
+            if exact and name in SPIRALS:
+                continue
+            for cache in cache_sizes(store):
+                solution = ooc_mdp.solve(
+                    store,
+                    problem["discount"],
+                    epsilon=1e-6 * scale,
+                    method=method,
+                    priority=priority,
+                    exact_priorities=exact,
+                    cache=cache,
+                    device=device,
+                )
+                check(name, problem, store, solution)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_method_and_cache_proves_the_reference_values_on_the_cpu(
+    name: str, stores: dict[tuple[str, str], Store]
+) -> None:
+    solve_all(name, stores, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_each_method_and_cache_proves_the_reference_values_on_the_gpu(
+    name: str, stores: dict[tuple[str, str], Store]
+) -> None:
+    solve_all(name, stores, "cuda:0")
