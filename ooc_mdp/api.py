@@ -1,7 +1,7 @@
 """The Python interface: `convert`, `generate`, `open_store`, `solve`, `open_result`, `verify`.
 
 >>> import ooc_mdp
->>> store = ooc_mdp.conversion("model.tra", "model.zarr")  # doctest: +SKIP
+>>> store = ooc_mdp.convert("model.tra", "model.zarr")  # doctest: +SKIP
 >>> solution = ooc_mdp.solve(store, discount=0.95, epsilon=1e-6, cache="22%")  # doctest: +SKIP
 >>> solution.error_bound, solution.values, solution.policy  # doctest: +SKIP
 """
@@ -13,7 +13,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ooc_mdp.errors import OptionsError
+from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.options import CacheSize, SolveOptions, parse_bytes
 
 if TYPE_CHECKING:
@@ -148,9 +148,17 @@ def generate(
 
 def open_store(path: AnyPath) -> Store:
     """Open a store; cheap, and safe to use from many threads. Raises StoreError."""
+    from ooc_mdp.methods.results import is_result
     from ooc_mdp.store import open_store as open_
 
-    return open_(path)
+    try:
+        return open_(path)
+    except StoreError:
+        if is_result(Path(path)):
+            raise StoreError(
+                f"{path} is the result of a solve, not a store; give the store that it was solved from"
+            ) from None
+        raise
 
 
 def solve(
@@ -184,7 +192,7 @@ def solve(
     cache : budget of the partition cache, such as "256MiB" or "22%" of the table.
     device : "auto", "cpu" or "cuda:0".
     output : where the result is written, with checkpoints beside it meanwhile.
-    resume : go on from a checkpoint of that output.
+    resume : go on from a checkpoint of that output; from the beginning where there is none.
     overwrite : replace an output that exists.
     trace : CSV file that gets every access.
     time_limit, checkpoint_interval : seconds.
@@ -216,7 +224,7 @@ def solve(
     if resume and output is None:
         raise OptionsError("resume needs an output: its checkpoint lies beside it")
     return solve_store(
-        store if isinstance(store, Store) else Path(store),
+        store if isinstance(store, Store) else open_store(store),
         options,
         output=None if output is None else Path(output),
         resume=resume,

@@ -1,13 +1,18 @@
 """The command line: options in, one call of the Python interface, figures out.
 
-Exit status: 0 when the work is done and, for solve, the bound is proved; 1 when a solve stopped early or a check
-failed; 2 for bad input or options. Errors go to stderr as one short message, never as a traceback.
+Exit status: 0 when the work is done and, for solve, the bound is proved; 1 when it was stopped early or a check
+failed; 2 for bad input or options, a full disk or too little memory. Errors go to stderr as one short message, never
+as a traceback.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -239,6 +244,7 @@ def solve(
     as_json: JsonOption = False,
 ) -> None:
     """Solve the MDP of a store, through a partition cache of bounded size, to a proved error."""
+    from ooc_mdp import api
     from ooc_mdp.memory_plan import MemoryPlan
     from ooc_mdp.methods.solver import solve as solve_store
     from ooc_mdp.options import CacheSize, SolveOptions
@@ -260,11 +266,14 @@ def solve(
         raise OptionsError("--resume needs --output: the checkpoint lies beside it")
 
     def announce(plan: MemoryPlan) -> None:
-        print(plan.describe(), file=sys.stderr)
+        note(plan.describe())
+
+    def note(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
 
     with SolveLine() as line:
         solution = solve_store(
-            store,
+            api.open_store(store),
             options,
             output=output,
             resume=resume,
@@ -272,13 +281,13 @@ def solve(
             trace=trace,
             watch=line,
             announce=announce,
+            note=note,
         )
     figures = solution.summary()
     if as_json:
         _print_json(figures)
     else:
-        kept = str(output) if output is not None and solution.outcome.proved else None
-        print_solution(figures, solution.outcome.message, kept)
+        print_solution(figures, solution.outcome, output)
     if not solution.outcome.proved:
         raise typer.Exit(1)
 
@@ -357,13 +366,46 @@ def _options(
         raise typer.Exit
 
 
+class _Stopped(BaseException):
+    """SIGINT or SIGTERM, outside a solve's own handling of them; unwinds what is being written."""
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _Stopped
+
+    previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for s, handler in previous.items():
+            signal.signal(s, handler)
+
+
 def main() -> None:
     """Run the command line of this process."""
     try:
-        app()
+        with _stoppable():
+            app()
     except OocMdpError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted; nothing half-written was left behind", file=sys.stderr)
-        sys.exit(1)
+        _fail(str(error), 2)
+    except OSError as error:
+        _fail(f"the system reports: {error}", 2)
+    except MemoryError as error:
+        _fail(f"out of memory ({error or 'no details'}); lower --cache, --partition-size or --workers", 2)
+    except _Stopped:
+        _fail("interrupted; nothing half-written was left behind", 1)
+
+
+def _fail(message: str, status: int) -> None:
+    print(f"error: {message}" if status == 2 else message, file=sys.stderr)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -9,8 +9,11 @@ options. ``docs/result-format.md`` lists them.
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import json
 import math
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +23,22 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.mdp import FloatArray
+from ooc_mdp.methods.checkpoint import checkpoint_path
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.store import Store
+from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX
 from ooc_mdp.store.transaction import writing
 
-__all__ = ["Result", "check_output", "export_result", "open_result", "read_result_if_any", "write_result"]
+__all__ = [
+    "Result",
+    "check_output",
+    "export_result",
+    "is_result",
+    "open_result",
+    "read_result_if_any",
+    "write_result",
+]
 
 _FORMAT = "ooc-mdp-result"
 _VERSION = 1
@@ -49,30 +62,52 @@ def check_output(output: Path, replace: bool) -> None:
     ------
     StoreError : the directory is missing, or something is there that may not be replaced.
     """
+    if output.name.endswith((PARTIAL_SUFFIX, PREVIOUS_SUFFIX)):
+        raise StoreError(
+            f"{output}: names that end in {PARTIAL_SUFFIX} or {PREVIOUS_SUFFIX} mark what is unfinished; "
+            f"name another output"
+        )
     if not output.parent.is_dir():
-        raise StoreError(f"{output} cannot be written: the directory {output.parent} does not exist")
-    if not output.exists():
-        return
-    if not replace:
-        raise StoreError(f"{output} exists; name another output, or replace it with --overwrite")
-    _recognise(output)
+        raise StoreError(f"{output} cannot be written: {output.parent} is no directory")
+    if not os.access(output.parent, os.W_OK | os.X_OK):
+        raise StoreError(f"{output} cannot be written: no permission to write in {output.parent}")
+    if output.is_symlink():
+        raise StoreError(f"{output} is a symbolic link, which is not replaced; give the path that it points to")
+    if output.exists():
+        if not replace:
+            raise StoreError(f"{output} exists; name another output, or replace it with --overwrite")
+        _recognise(output)
+    if not replace and checkpoint_path(output).exists():
+        raise StoreError(
+            f"{checkpoint_path(output)} is the checkpoint of an earlier run; go on from it with --resume, or start "
+            f"again with --overwrite"
+        )
+
+
+def is_result(path: Path) -> bool:
+    """Whether a path looks like what :func:`write_result` wrote, whole or not."""
+    try:
+        document = json.loads((path / "zarr.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(document, dict) and dict(document.get("attributes") or {}).get("format") == _FORMAT
 
 
 def _recognise(path: Path) -> dict[str, Any]:
     """Attributes of a result; StoreError where the path is none."""
-    import zarr
-
-    if path.name.endswith(".partial"):
+    if path.name.endswith(PARTIAL_SUFFIX):
         raise StoreError(f"{path} is a half-written result; solve again (with --resume, from its checkpoint)")
     if not path.exists():
         raise StoreError(f"{path} does not exist")
     try:
-        group = zarr.open_group(path, mode="r")
-        attributes = dict(group.attrs)
-    except (FileNotFoundError, ValueError, KeyError, NotADirectoryError) as error:
-        raise StoreError(f"{path} is no result of ooc-mdp solve ({error})") from None
-    if attributes.get("format") != _FORMAT:
-        raise StoreError(f"{path} is no result of ooc-mdp solve: its format is {attributes.get('format')!r}")
+        document = json.loads((path / "zarr.json").read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(f"{path} is no result of ooc-mdp solve: it holds no zarr.json") from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} is no result of ooc-mdp solve: its zarr.json cannot be read ({error})") from None
+    attributes = document.get("attributes") if isinstance(document, dict) else None
+    if not isinstance(attributes, dict) or attributes.get("format") != _FORMAT:
+        raise StoreError(f"{path} is no result of ooc-mdp solve; give the directory that --output named")
     if attributes.get("format_version") != _VERSION:
         raise StoreError(
             f"{path} is a result of version {attributes.get('format_version')}, this release reads {_VERSION}"
@@ -209,7 +244,8 @@ def export_result(result: Result, file: Path, *, overwrite: bool = False) -> Non
     except OSError as error:
         raise StoreError(f"cannot write {file}: {error.strerror}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def _write_npy(file: Path, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:

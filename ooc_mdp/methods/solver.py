@@ -51,6 +51,7 @@ def solve(
     trace: Path | None = None,
     watch: SolveWatcher | None = None,
     announce: Callable[[MemoryPlan], None] | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
     """Solve the MDP of a store to a proved error, through a cache of bounded size.
 
@@ -64,6 +65,7 @@ def solve(
     trace : CSV file that gets every access.
     watch : told of progress a few times a second.
     announce : given the memory plan before anything large is allocated.
+    note : told in a sentence where a resumed solve begins.
 
     Returns
     -------
@@ -86,7 +88,7 @@ def solve(
         stack.callback(backend.close)
         run = _start(opened, options, backend, model, stack)
         if resume and output is not None:
-            finished = _take_up(run, output, identity)
+            finished = _take_up(run, output, identity, note)
             if finished is not None:
                 return finished
         if output is not None:
@@ -220,12 +222,20 @@ def _see_values(run: Run) -> None:
     run.refresh_target()
 
 
-def _take_up(run: Run, output: Path, identity: dict[str, Any]) -> Solution | None:
+def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[str], None]) -> Solution | None:
     """Continue from the checkpoint; return the result itself where it is there and good enough."""
-    saved = load_checkpoint(checkpoint_path(output), identity)
+    where = checkpoint_path(output)
+    saved = load_checkpoint(where, identity)
     if saved is None:
-        return read_result_if_any(output, identity, run.options)
+        finished = read_result_if_any(output, identity, run.options)
+        if finished is not None:
+            note(f"{output} holds what is asked for: nothing is left to do")
+        else:
+            short = f"{output} proves less than what is asked for, and " if output.exists() else ""
+            note(f"{short}there is no checkpoint {where}: starting from the beginning")
+        return finished
     arrays, statistics = saved
+    note(f"going on from the checkpoint {where}, after {statistics.seconds:.1f} s of work")
     run.backend.start(_model(run.store, run.options), arrays["values"], arrays["policy"])
     for name, bound in run.bounds.arrays().items():
         bound[:] = arrays[name]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from rich.table import Table
 
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.options import format_bytes
+from ooc_mdp.solution import Outcome
 
 __all__ = ["SolveLine", "WorkBar", "print_inspection", "print_solution", "print_verification"]
 
@@ -91,16 +93,30 @@ class SolveLine:
 
 
 def _print_rows(title: str, rows: list[tuple[str, str]]) -> None:
+    """Two columns: folded to the width of a terminal, whole lines in a file or pipe."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        width = max(len(name) for name, _ in rows) + 1
+        lines = [title] if title else []
+        print("\n".join([*lines, *(f"{name:{width}}{text}" for name, text in rows)]))
+        return
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(highlight=False).print(table)
+    console.print(table)
 
 
-def print_solution(figures: dict[str, Any], message: str, output: str | None) -> None:
-    """The summary of a solve, from `Solution.summary`."""
+def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | None) -> None:
+    """The summary of a solve, from `Solution.summary`; `output` is what the user named."""
+    message, result = outcome.message, str(output)
+    if output is None:
+        result = "not kept (name one with --output)"
+        if outcome in (Outcome.TIME_LIMIT, Outcome.INTERRUPTED):
+            message = message.partition(";")[0]
+    elif not outcome.proved:
+        result = f"none yet; the checkpoint is {output}.checkpoint"
 
     def bound(name: str) -> str:
         return "unknown" if figures[name] is None else f"{figures[name]:.3e}"
@@ -120,7 +136,7 @@ def print_solution(figures: dict[str, Any], message: str, output: str | None) ->
         ("bytes", f"{format_bytes(figures['bytes_read'])} read, {format_bytes(figures['bytes_moved'])} moved"),
         ("work", f"{figures['visits']:,} visits, {figures['sweeps']:,} sweeps, {figures['backups']:,} backups, "
                  f"{figures['seconds']:.1f} s"),
-        ("result", output or "not kept (name one with --output)"),
+        ("result", result),
     ]  # fmt: skip
     _print_rows("", rows)
 

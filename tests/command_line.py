@@ -1,0 +1,99 @@
+"""Running the command line in tests: in this process for speed, in a process of its own for signals and limits."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Exit status and output of a command."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The one JSON object on stdout; what is no JSON (NaN, Infinity, a second line) fails."""
+
+        def refuse(word: str) -> None:
+            raise AssertionError(f"{word} is no JSON")
+
+        assert self.out.count("\n") == 1, self.out
+        found: dict[str, Any] = json.loads(self.out, parse_constant=refuse)
+        return found
+
+
+def ooc(*arguments: object) -> Ran:
+    """Run a command in this process."""
+    from ooc_mdp.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    status = 0
+    given = ["ooc-mdp", *map(str, arguments)]
+    with mock.patch.object(sys, "argv", given), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except Exception:
+            traceback.print_exc()
+            status = 1
+    return Ran(status, out.getvalue(), err.getvalue())
+
+
+def refused(*arguments: object) -> str:
+    """The message of a command that must end with status 2, a few lines on stderr and nothing on stdout."""
+    ran = ooc(*arguments)
+    assert ran.status == 2, ran
+    assert ran.out == ""
+    assert "Traceback" not in ran.err
+    assert 1 <= len(ran.err.strip().splitlines()) <= 4, ran.err
+    assert len(ran.err) < 1500
+    return ran.err
+
+
+def command(*arguments: object) -> list[str]:
+    """The command line of a process of its own."""
+    return [sys.executable, "-m", "ooc_mdp.cli", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    """What such a process needs to find the package."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def process(*arguments: object, files_at_most: int | None = None, timeout: float = 120) -> Ran:
+    """Run a command in a process of its own; no file that it writes may exceed so many KiB."""
+    line = command(*arguments)
+    if files_at_most is not None:
+        line = ["bash", "-c", f'ulimit -f {files_at_most}; exec "$@"', "limited", *line]
+    done = subprocess.run(
+        line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """Start a command in a process of its own."""
+    return subprocess.Popen(
+        command(*arguments),
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

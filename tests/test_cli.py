@@ -1,0 +1,412 @@
+"""The command line: what each command prints, where, and with which exit status it ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import ooc, process, refused, start
+
+import ooc_mdp
+
+COMMANDS = ("convert", "generate", "solve", "inspect", "validate", "verify", "export")
+FIGURES = {
+    "outcome", "method", "error_bound", "residual_bound", "n_states", "n_partitions", "cache_bytes", "table_bytes",
+    "accesses", "hits", "misses", "auxiliary_accesses", "loads", "loads_per_partition", "hit_rate", "bytes_read",
+    "bytes_moved", "visits", "backups", "seconds", "memory_plan",
+}  # fmt: skip
+ALPHA = 0.5
+
+
+def save_ladder(path: Path, terminal: bool = True) -> None:
+    """16 states that stay where they are, paid -1 by action 0 and s by action 1; the last one is terminal, worth 7."""
+    n = 16
+    acting = n - 1 if terminal else n
+    rewards = np.stack([np.full(acting, -1.0), np.arange(acting)], axis=1).ravel()
+    np.savez(
+        path,
+        state_ptr=np.concatenate([2 * np.arange(acting + 1), [2 * acting] * (n - acting)]),
+        indptr=np.arange(2 * acting + 1),
+        indices=np.repeat(np.arange(acting), 2),
+        data=np.ones(2 * acting),
+        r_sa=rewards,
+        r_s=np.concatenate([np.zeros(acting), [7.0] * (n - acting)]),
+    )
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with maze.store, its result maze.result, and ladder.npz."""
+    folder = tmp_path_factory.mktemp("cli")
+    made = ooc("generate", "GW-32x4", folder / "maze.store", "--seed", 1, "--partitions", 16)
+    assert made.status == 0, made.err
+    solved = ooc(
+        "solve", folder / "maze.store", "--discount", 0.95, "--cache", "30%", "--output", folder / "maze.result",
+        "--device", "cpu",
+    )  # fmt: skip
+    assert solved.status == 0, solved.err
+    save_ladder(folder / "ladder.npz")
+    return folder
+
+
+def test_help_and_version_name_every_command():
+    shown = process("--help")
+    assert shown.status == 0
+    assert all(name in shown.out for name in COMMANDS)
+    assert process("--version").out == f"ooc-mdp {ooc_mdp.__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_explains_itself(name):
+    shown = ooc(name, "--help")
+    assert shown.status == 0
+    assert f"ooc-mdp {name}" in shown.out
+
+
+def test_solve_prints_one_json_object_and_everything_else_on_stderr(place):
+    ran = process("solve", place / "maze.store", "--discount", 0.9, "--cache", "30%", "--device", "cpu", "--json")
+    assert ran.status == 0
+    figures = ran.figures
+    assert set(figures) >= FIGURES
+    assert ran.err.startswith("memory plan, RAM: ")
+    assert figures["outcome"] == "proved"
+    assert figures["error_bound"] <= figures["target"]
+    assert (figures["n_states"], figures["n_partitions"]) == (1024, 16)
+    assert figures["hits"] + figures["misses"] == figures["accesses"]
+    assert figures["loads_per_partition"] == figures["loads"] / 16
+    assert figures["cache_peak_bytes"] <= figures["cache_bytes"] < figures["table_bytes"]
+    assert sum(figures["memory_plan"]["host"].values()) > figures["cache_bytes"]
+
+
+def test_solve_in_words_says_what_is_proved_and_where_the_result_is(place):
+    ran = ooc("solve", place / "maze.store", "--discount", 0.9, "--device", "cpu")
+    assert ran.status == 0
+    assert "proved" in ran.out
+    assert "not kept (name one with --output)" in ran.out
+
+
+def test_a_residual_rule_says_what_it_proves(place):
+    figures = ooc(
+        "solve", place / "maze.store", "--discount", 0.9, "--residual", 0.001, "--device", "cpu", "--json"
+    ).figures
+    assert figures["outcome"] == "residual"
+    assert figures["residual_bound"] <= 0.001
+    assert figures["error_bound"] > 0
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "csv"])
+def test_values_and_policy_are_exported_in_the_order_of_the_source(place, tmp_path, suffix):
+    store, result, file = tmp_path / "s", tmp_path / "r", tmp_path / f"ladder.{suffix}"
+    assert ooc("convert", place / "ladder.npz", store, "--grid", "4,4", "--partitions", 4).status == 0
+    assert (ooc_mdp.open_store(store).original_states(0) != np.arange(4)).any()
+    solving = ("solve", store, "--discount", ALPHA, "--epsilon", 1e-9, "--output", result, "--device", "cpu")
+    assert ooc(*solving).status == 0
+    assert ooc("export", result, file).out == f"{file}\n"
+    due_values = np.append(np.arange(15) / (1 - ALPHA), 7.0)
+    due_policy = np.append(np.ones(15), -1)
+    if suffix == "csv":
+        rows = list(csv.DictReader(io.StringIO(file.read_text())))
+        assert [int(row["state"]) for row in rows] == list(range(16))
+        values, policy = [float(r["value"]) for r in rows], [int(r["policy"]) for r in rows]
+        np.testing.assert_array_equal(policy, due_policy)
+    elif suffix == "npz":
+        with np.load(file) as arrays:
+            assert sorted(arrays.files) == ["policy", "value"]
+            values = arrays["value"]
+            np.testing.assert_array_equal(arrays["policy"], due_policy)
+    else:
+        values = np.load(file)
+    np.testing.assert_allclose(values, due_values, atol=1e-9)
+    assert "exists" in refused("export", result, file)
+    assert ooc("export", result, file, "--overwrite").status == 0
+
+
+def test_an_export_that_cannot_be_written_is_refused(place, tmp_path):
+    result = place / "maze.result"
+    assert "must end in .npy, .npz or .csv" in refused("export", result, tmp_path / "x.txt")
+    assert "cannot write" in refused("export", result, tmp_path / "none" / "x.npy")
+    (tmp_path / "file").touch()
+    assert "cannot write" in refused("export", result, tmp_path / "file" / "x.npy")
+    (tmp_path / "d.npy").mkdir()
+    assert "cannot write" in refused("export", result, tmp_path / "d.npy", "--overwrite")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["d.npy", "file"]
+
+
+def test_inspect_tells_sizes_in_words_and_in_json(place):
+    words = ooc("inspect", place / "maze.store")
+    assert words.status == 0
+    assert "1,024, 4,096 actions" in " ".join(words.out.split())
+    facts = ooc("inspect", place / "maze.store", "--json").figures
+    assert facts["states"] == 1024
+    assert facts["partitions"]["count"] == 16
+    assert facts["provenance"]["source"] == "gridworld"
+
+
+def test_convert_and_generate_print_the_same_facts_as_inspect(place, tmp_path):
+    made = ooc("convert", place / "ladder.npz", tmp_path / "s", "--json").figures
+    assert made == ooc("inspect", tmp_path / "s", "--json").figures
+    made = ooc("generate", "random", tmp_path / "t", "--states", 50, "--actions", 2, "--seed", 3, "--json").figures
+    assert made == ooc("inspect", tmp_path / "t", "--json").figures
+    assert made["states"] == 50
+
+
+def test_validate_finds_a_flipped_byte_and_ends_with_1(place, tmp_path):
+    assert ooc("generate", "GW-16x4", tmp_path / "s", "--partitions", 4).status == 0
+    whole = ooc("validate", tmp_path / "s", "--json")
+    assert (whole.status, whole.figures) == (0, {"valid": True, "partitions": 4, "findings": []})
+    chunk = next(p for p in (tmp_path / "s" / "probabilities" / "c").rglob("*") if p.is_file())
+    raw = bytearray(chunk.read_bytes())
+    raw[len(raw) // 2] ^= 4
+    chunk.write_bytes(raw)
+    ran = ooc("validate", tmp_path / "s", "--json")
+    assert ran.status == 1
+    assert not ran.figures["valid"]
+    assert {f["field"] for f in ran.figures["findings"]} == {"probabilities"}
+    words = ooc("validate", tmp_path / "s")
+    assert words.status == 1
+    assert "probabilities" in words.out
+    assert "damaged" in refused("solve", tmp_path / "s", "--discount", 0.9, "--device", "cpu")
+
+
+def test_verify_confirms_a_result_and_ends_with_1_when_its_claim_fails(place, tmp_path):
+    good = ooc("verify", place / "maze.store", place / "maze.result", "--json")
+    assert good.status == 0
+    assert good.figures["holds"]
+    assert good.figures["policy_errors"] == 0
+    claimed = good.figures["claimed_bound"]
+    assert "the certificate holds" in ooc("verify", place / "maze.store", place / "maze.result").out
+    import shutil
+
+    forged = shutil.copytree(place / "maze.result", tmp_path / "forged")
+    attributes = json.loads((forged / "zarr.json").read_text())
+    attributes["attributes"]["certificate"]["error_bound"] = claimed / 100
+    (forged / "zarr.json").write_text(json.dumps(attributes))
+    bad = ooc("verify", place / "maze.store", forged, "--json")
+    assert bad.status == 1
+    assert not bad.figures["holds"]
+    assert "DOES NOT HOLD" in ooc("verify", place / "maze.store", forged).out
+
+
+def test_a_result_of_another_store_is_not_verified(place, tmp_path):
+    assert ooc("generate", "GW-32x4", tmp_path / "other", "--seed", 2).status == 0
+    assert "another table" in refused("verify", tmp_path / "other", place / "maze.result")
+
+
+def test_a_result_a_half_written_store_and_a_missing_one_are_refused_as_stores(place, tmp_path):
+    for order in (("inspect",), ("validate",), ("solve", "--discount", "0.9", "--device", "cpu")):
+        said = refused(order[0], place / "maze.result", *order[1:])
+        assert "maze.result is the result of a solve, not a store" in said
+        (tmp_path / "s.partial").mkdir(exist_ok=True)
+        assert "s.partial is half-written" in refused(order[0], tmp_path / "s.partial", *order[1:])
+        assert "s is half-written" in refused(order[0], tmp_path / "s", *order[1:])
+        assert "none does not exist" in refused(order[0], tmp_path / "none", *order[1:])
+
+
+def test_a_store_a_file_and_an_empty_folder_are_refused_as_results(place, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "r.partial").mkdir()
+    assert "half-written" in refused("export", tmp_path / "r.partial", tmp_path / "x.npy")
+    for path in (place / "maze.store", tmp_path / "file", tmp_path / "folder"):
+        for said in (refused("verify", place / "maze.store", path), refused("export", path, tmp_path / "x.npy")):
+            assert f"{path} is no result" in said
+            assert "PosixPath" not in said
+    assert "does not exist" in refused("export", tmp_path / "none", tmp_path / "x.npy")
+
+
+def test_what_exists_is_replaced_only_on_request_and_only_if_it_is_a_result(place, tmp_path):
+    output = tmp_path / "r"
+    solving = ("solve", place / "maze.store", "--discount", 0.9, "--device", "cpu", "--output")
+    assert ooc(*solving, output).status == 0
+    first = ooc_mdp.open_result(output)
+    assert "exists" in refused(*solving, output)
+    again = ("solve", place / "maze.store", "--discount", 0.8, "--device", "cpu", "--output", output)
+    assert ooc(*again, "--overwrite").status == 0
+    assert ooc_mdp.open_result(output).solution.discount == 0.8 != first.solution.discount
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.tex").touch()
+    for path in (tmp_path / "file", tmp_path / "folder", place / "maze.store"):
+        for permission in ("--overwrite", "--resume"):
+            assert str(path) in refused(*solving, path, permission)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert (tmp_path / "folder" / "thesis.tex").exists()
+    assert ooc_mdp.open_store(place / "maze.store").n_states == 1024
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder", "r"]
+
+
+def test_outputs_that_could_not_be_written_are_refused_before_the_work(place, tmp_path):
+    solving = ("solve", place / "maze.store", "--discount", 0.9, "--device", "cpu")
+    (tmp_path / "file").touch()
+    for output in (tmp_path / "none" / "r", tmp_path / "file" / "r", tmp_path / "r.partial", tmp_path / "r.previous"):
+        said = refused(*solving, "--output", output)
+        assert str(output) in said
+        assert "memory plan" not in said
+    assert "cannot write the trace" in refused(*solving, "--trace", tmp_path / "none" / "t.csv")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--discount", "1"), "below 1"),
+        (("--discount", "nan"), "below 1"),
+        (("--discount", "-0.1"), "at least 0"),
+        (("--discount", "x"), "Invalid value"),
+        ((), "Missing option '--discount'"),
+        (("--discount", "0.9", "--epsilon", "0"), "epsilon must be a positive number"),
+        (("--discount", "0.9", "--epsilon", "1", "--residual", "1"), "not both"),
+        (("--discount", "0.9", "--cache", "many"), "no size"),
+        (("--discount", "0.9", "--cache", "0%"), "above 0"),
+        (("--discount", "0.9", "--cache", "1KiB"), "raise --cache to at least"),
+        (("--discount", "0.9", "--device", "tpu"), "unknown device"),
+        (("--discount", "0.9", "--method", "q"), "Invalid value"),
+        (("--discount", "0.9", "--method", "vi", "--exact-priorities"), "belong to the method p-eva"),
+        (("--discount", "0.9", "--time-limit", "0"), "time limit must be a positive number"),
+        (("--discount", "0.9", "--checkpoint-interval", "-1"), "must not be negative"),
+        (("--discount", "0.9", "--resume"), "--resume needs --output"),
+        (("--discount", "0.9", "--no-such"), "No such option"),
+    ],
+)
+def test_options_out_of_range_end_with_2_and_a_remedy(place, options, said):
+    assert said in refused("solve", place / "maze.store", *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("GW-8x4", "--partitions", "0"), "at least 1"),
+        (("GW-8x4", "--workers", "0"), "at least 1"),
+        (("GW-8x4", "--partition-size", "0"), "positive"),
+        (("GW-8x4", "-p", "seed"), "NAME=VALUE"),
+        (("GW-8x4", "-p", "depth=3"), "no parameter 'depth'"),
+        (("maze",), "no problem 'maze'"),
+        (("GW-8x4", "--dtype", "int8"), "Invalid value"),
+    ],
+)
+def test_a_problem_that_cannot_be_made_leaves_nothing(tmp_path, options, said):
+    assert said in refused("generate", options[0], tmp_path / "s", *options[1:])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("grid", ["4,x", "4,5", "0,16", ""])
+def test_a_grid_that_does_not_fit_is_refused(place, tmp_path, grid):
+    refused("convert", place / "ladder.npz", tmp_path / "s", "--grid", grid)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_extra_is_named(place, monkeypatch):
+    import importlib.util
+
+    if importlib.util.find_spec("cupy") is not None:
+        pytest.skip("CuPy is installed")
+    assert "ooc-mdp[cuda" in refused("solve", place / "maze.store", "--discount", 0.9, "--device", "cuda:0")
+
+
+@pytest.mark.parametrize("failure", [OSError(5, "Input/output error", "disk"), MemoryError("Unable to allocate 9 TiB")])
+def test_a_failing_disk_or_memory_is_a_message_and_not_a_traceback(place, monkeypatch, failure):
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("ooc_mdp.api.open_store", fail)
+    said = refused("inspect", place / "maze.store")
+    assert "Input/output error" in said or "9 TiB" in said
+
+
+def test_a_time_limit_ends_with_1_and_a_checkpoint(place, tmp_path):
+    output = tmp_path / "r"
+    solving = ("solve", place / "maze.store", "--discount", 0.999, "--epsilon", 1e-6, "--output", output)
+    ran = ooc(*solving, "--device", "cpu", "--time-limit", 0.01)
+    assert ran.status == 1
+    assert "time-limit" in ran.out
+    assert "r.checkpoint" in ran.out
+    assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
+    assert "go on from it with --resume" in refused(*solving, "--device", "cpu")
+    done = ooc(*solving, "--device", "cpu", "--resume", "--json")
+    assert done.status == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["r"]
+    assert done.figures["outcome"] == "proved"
+
+
+def test_stopping_early_without_an_output_promises_no_resume(place):
+    ran = ooc(
+        "solve", place / "maze.store", "--discount", 0.999, "--epsilon", 1e-6, "--device", "cpu", "--time-limit", 0.01
+    )
+    assert ran.status == 1
+    assert "--resume" not in ran.out
+    assert "--output" in ran.out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_with_1_one_json_object_and_a_checkpoint(place, tmp_path, number):
+    output = tmp_path / "r"
+    solving = (
+        "solve", place / "maze.store", "--discount", 0.99999, "--epsilon", 1e-5, "--cache", "30%", "--output", output,
+        "--device", "cpu", "--checkpoint-interval", 0.05, "--json",
+    )  # fmt: skip
+    with start(*solving) as running:
+        for _ in range(600):
+            if (tmp_path / "r.checkpoint").exists() or running.poll() is not None:
+                break
+            time.sleep(0.05)
+        running.send_signal(number)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 1, err
+    assert json.loads(out)["outcome"] == "interrupted"
+    assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
+
+
+def test_an_interrupted_conversion_ends_with_1_and_leaves_nothing(tmp_path):
+    with start("generate", "GW-512x4", tmp_path / "s", "--partitions", 2000) as running:
+        for _ in range(600):
+            if (tmp_path / "s.partial").exists() or running.poll() is not None:
+                break
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    assert running.returncode == 1, err
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_pipe_is_no_traceback(place):
+    import subprocess
+
+    from command_line import command, environment
+
+    line = command("inspect", place / "maze.store", "--json")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(line, env=environment(), stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_trace_has_a_line_for_each_access(place, tmp_path):
+    trace = tmp_path / "trace.csv"
+    figures = ooc(
+        "solve",
+        place / "maze.store",
+        "--discount",
+        0.9,
+        "--cache",
+        "30%",
+        "--device",
+        "cpu",
+        "--trace",
+        trace,
+        "--json",
+    ).figures
+    lines = trace.read_text().splitlines()
+    assert lines[0] == "# ooc-mdp trace 1"
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    assert len(rows) == figures["accesses"] + figures["auxiliary_accesses"]
+    assert sum(int(row["hit"]) for row in rows) == figures["hits"]
