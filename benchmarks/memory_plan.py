@@ -1,0 +1,136 @@
+"""Compare the largest resident set of a solve with the memory plan that it printed before it began.
+
+Tables of several sizes, the same cache and the same method: what a solve holds should follow the plan, not the table.
+Each solve goes through the command line in its own process, after a tiny one that leaves compiled kernels on disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import measuring
+
+from ooc_mdp.options import format_bytes, parse_bytes
+
+ALLOWED = 1.2
+"""Largest resident set over plan."""
+COMMAND_LINE = (sys.executable, "-c", "from ooc_mdp.cli import main; main()")
+NOT_INCLUDED = (
+    "the operating system's page cache, which holds what it likes of the store and gives it back when asked",
+    "compiling kernels for the first time, which holds more for a moment; they are loaded from disk here",
+    "memory while the store is generated or converted, and while a result is written or verified",
+    "memory of an accelerator: these solves are on the CPU",
+    "the seconds are those that the solve reports, with compiled kernels loaded from disk in them; one run each",
+)
+_SETTINGS = {"quintanilla": 169, "random": 355}
+"""Decoded bytes a state, about: 12 transitions in 4 rows, and 16 in 4 with successors all over the table."""
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="0.2GB,1GB,4GB", help="decoded bytes of the tables, about")
+    parser.add_argument("--problems", default="quintanilla,random", help="of these two: grid worlds, random MDPs")
+    parser.add_argument("--cache", default="128MiB", help="the same for all")
+    parser.add_argument("--partitions", type=int, help="number of partitions; 256 or so by default")
+    parser.add_argument("--method", choices=("vi", "p-eva"), default="p-eva")
+    parser.add_argument("--discount", type=float, default=0.95)
+    parser.add_argument("--residual", type=float, default=0.5, help="plain Bellman residual to stop at, a coarse one")
+    parser.add_argument("--time-limit", type=float, default=90.0, help="seconds a solve; the plan holds all the same")
+    measuring.add_common_options(parser)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    facts = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
+    solves = []
+    with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as name:
+        for problem in options.problems.split(","):
+            for size in options.sizes.split(","):
+                solves.append(measure(Path(name), problem, parse_bytes(size), options))
+    show(solves, options)
+    figures = {"allowed_ratio": ALLOWED, "largest_ratio": max(s["ratio"] for s in solves), "solves": solves}
+    measuring.write_figures("memory_plan", options, figures, facts, NOT_INCLUDED)
+
+
+def measure(folder: Path, problem: str, size: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Generate a table of about `size` bytes, solve it through the command line, compare."""
+    store, warm_up = folder / "store", folder / "warm-up"
+    table, _ = measuring.run_task(
+        "generate",
+        problem=problem,
+        parameters=sizes_of(problem, size),
+        store=str(store),
+        partitions=options.partitions,
+        warm_up=None if warm_up.exists() else str(warm_up),
+    )
+    measuring.run((*COMMAND_LINE, "solve", str(warm_up), "--discount", "0.9", "--device", "cpu"))
+    command = [*COMMAND_LINE, "solve", str(store), "--json", "--device", "cpu", "--cache", options.cache]
+    for option in ("discount", "method", "residual", "time_limit"):
+        command += [f"--{option.replace('_', '-')}", str(getattr(options, option))]
+    finished = measuring.run(command, accepted=(0, 1))  # 1: the time limit came first
+    shutil.rmtree(store)  # one table at a time on disk
+    summary = json.loads(finished.output)
+    plan = summary["memory_plan"]["host"]
+    planned = sum(plan.values())
+    kept = (
+        "method", "outcome", "cache_bytes", "cache_peak_bytes", "loads", "loads_per_partition", "partitions_never_read",
+        "bytes_read", "seconds",
+    )  # fmt: skip
+    return {
+        "problem": problem,
+        "table": table,
+        "planned": plan,
+        "printed": next(line for line in finished.messages.splitlines() if line.startswith("memory plan")),
+        "planned_bytes": planned,
+        "peak_rss_bytes": finished.peak_bytes,
+        "ratio": finished.peak_bytes / planned,
+        "within": finished.peak_bytes <= ALLOWED * planned,
+        **{k: summary[k] for k in kept},
+    }
+
+
+def sizes_of(problem: str, size: int) -> dict[str, Any]:
+    """Parameters for a table of about `size` decoded bytes."""
+    states = size / _SETTINGS[problem]
+    if problem == "random":
+        return {"states": int(states), "actions": 4, "successors": 4, "seed": 1}
+    side = math.isqrt(int(states))
+    return {"height": side, "width": side, "seed": 1}
+
+
+def show(solves: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    print(f"cache {options.cache}, {options.method}, plain residual {options.residual} or {options.time_limit} s")
+    headers = (
+        "problem", "states", "table", "planned", "of it cache", "peak RSS", "ratio", "loads/partition", "never read",
+        "outcome",
+    )  # fmt: skip
+    rows = [
+        (
+            s["problem"],
+            str(s["table"]["states"]),
+            format_bytes(s["table"]["decoded_bytes"]),
+            format_bytes(s["planned_bytes"]),
+            format_bytes(s["planned"]["cache"]),
+            format_bytes(s["peak_rss_bytes"]),
+            f"{s['ratio']:.3f}" + ("" if s["within"] else " TOO LARGE"),
+            f"{s['loads_per_partition']:.2f}",
+            str(s["partitions_never_read"]),
+            s["outcome"],
+        )
+        for s in solves
+    ]
+    measuring.print_table(headers, rows)
+    print(f"allowed: a ratio of {ALLOWED}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Each benchmark runs at toy size, and its figures hold what a reader needs to judge them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def figures_of(script: str, folder: Path, *arguments: str) -> dict:
+    output = folder / "figures.json"
+    environment = dict(os.environ, PYTHONPATH=str(REPOSITORY), TMPDIR=str(folder))
+    subprocess.run(
+        [sys.executable, str(REPOSITORY / "benchmarks" / script), *arguments, "--output", str(output)],
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    assert list(folder.iterdir()) == [output], "a benchmark leaves nothing but its figures"
+    text = output.read_text()
+    figures = json.loads(text)
+    assert str(folder) not in text
+    assert str(REPOSITORY) not in text
+    if len(socket.gethostname()) > 4:
+        assert socket.gethostname() not in text
+    assert figures["machine"]["cores"] >= 1
+    assert {"python", "numpy", "numba", "zarr", "numcodecs", "ooc-mdp", "commit"} <= set(figures["versions"])
+    assert figures["not_included"]
+    return figures
+
+
+def test_out_of_core_compares_proved_and_verified_solves(tmp_path):
+    arguments = ("--problem", "GW-32x4", "--partitions", "16", "--repeat", "1", "--discount", "0.8", "--machine-shared")
+    figures = figures_of("out_of_core.py", tmp_path, *arguments)
+    assert figures["machine"]["shared"]
+    assert "warm" in figures["page_cache"]
+    assert [s["method"] for s in figures["solves"]] == ["vi", "p-eva h1", "p-eva h2"]
+    for solve in figures["solves"]:
+        assert solve["error_bound"] <= 1e-4
+        assert solve["verified"]["holds"]
+        assert solve["cache_peak_bytes"] <= solve["cache_bytes"] < solve["table_bytes"]
+        assert solve["peak_rss_bytes"] > 10 << 20
+    vi, *p_eva = figures["solves"]
+    for solve, ratio in zip(p_eva, figures["ratios"], strict=True):
+        assert ratio["method"] == solve["method"]
+        assert ratio["bytes_read_vi_over_method"] == vi["bytes_read"] / solve["bytes_read"]
+
+
+def test_memory_plan_compares_the_peak_with_the_printed_plan(tmp_path):
+    arguments = ("--sizes", "2MB", "--problems", "random", "--partitions", "8", "--cache", "1MiB")
+    figures = figures_of("memory_plan.py", tmp_path, *arguments)
+    (solve,) = figures["solves"]
+    assert solve["partitions_never_read"] == 0
+    assert solve["table"]["decoded_bytes"] > solve["planned"]["cache"] == 1 << 20
+    assert solve["ratio"] == pytest.approx(solve["peak_rss_bytes"] / sum(solve["planned"].values()))
+    assert solve["printed"].startswith("memory plan, RAM: ")
+
+
+def test_scheduling_counts_loads_against_the_cache(tmp_path):
+    arguments = (
+        "--problem",
+        "GW-16x4",
+        "--partitions",
+        "8",
+        "--cache",
+        "25%,100%",
+        "--epsilon",
+        "0.1",
+        "--discount",
+        "0.8",
+    )
+    figures = figures_of("scheduling.py", tmp_path, *arguments)
+    assert [t["scramble"] for t in figures["tables"]] == [0.0, 0.1]
+    for table in figures["tables"]:
+        assert len(table["solves"]) == 10
+        for solve in table["solves"]:
+            assert solve["outcome"] == "proved"
+            assert solve["error_bound"] <= 0.1
+            if solve["cache"] == "100%":
+                assert solve["loads_per_partition"] <= 1
