@@ -76,11 +76,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def process(*arguments: object, files_at_most: int | None = None, timeout: float = 120) -> Ran:
-    """Run a command in a process of its own; no file that it writes may exceed so many KiB."""
+def process(*arguments: object, limit: str | None = None, timeout: float = 120) -> Ran:
+    """Run a command in a process of its own, under a limit such as "-f 100" (of bash's ulimit: files of 100 KiB)."""
     line = command(*arguments)
-    if files_at_most is not None:
-        line = ["bash", "-c", f'ulimit -f {files_at_most}; exec "$@"', "limited", *line]
+    if limit is not None:
+        line = ["bash", "-c", f'ulimit {limit}; exec "$@"', "limited", *line]
     done = subprocess.run(
         line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
     )
