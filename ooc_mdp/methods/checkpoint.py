@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.solution import SolveStatistics
 
-__all__ = ["checkpoint_path", "load_checkpoint", "save_checkpoint"]
+__all__ = ["check_arrays", "checkpoint_path", "load_checkpoint", "save_checkpoint"]
 
 _VERSION = 1
 
@@ -56,7 +55,7 @@ def save_checkpoint(
             os.close(directory)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise StoreError(f"cannot write the checkpoint {path}: {error.strerror}") from error
+        raise StoreError(f"cannot write the checkpoint {path}: {error.strerror or error}") from error
 
 
 def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt.NDArray[Any]], SolveStatistics] | None:
@@ -68,17 +67,15 @@ def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt
     OptionsError : it belongs to another table, sense or discount.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         facts = json.loads(arrays.pop("facts").tobytes())
         statistics = SolveStatistics(**facts["statistics"])
         version, theirs = facts["version"], facts["identity"]
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise StoreError(
-            f"the checkpoint {path} is damaged ({error}); remove it to solve from the beginning"
-        ) from error
+    except Exception as error:  # whatever the readers of zip, npy and JSON make of damaged bytes
+        raise _damaged(path, error) from error
     if version != _VERSION:
         raise StoreError(f"the checkpoint {path} is of version {version}, this release reads version {_VERSION}")
     for name, mine in identity.items():
@@ -88,3 +85,25 @@ def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt
                 f"leave out --resume and remove it, or solve what it belongs to"
             )
     return arrays, statistics
+
+
+def check_arrays(
+    path: Path, arrays: dict[str, npt.NDArray[Any]], expected: dict[str, npt.NDArray[Any]], optional: frozenset[str]
+) -> None:
+    """Refuse a checkpoint whose arrays are not of the expected shapes and types.
+
+    Raises
+    ------
+    StoreError : one is missing (and not optional) or of another shape or type.
+    """
+    for name, due in expected.items():
+        found = arrays.get(name)
+        if found is None:
+            if name not in optional:
+                raise _damaged(path, f"it holds no {name}")
+        elif (found.shape, found.dtype) != (due.shape, due.dtype):
+            raise _damaged(path, f"{name} is {found.dtype} {found.shape}, due is {due.dtype} {due.shape}")
+
+
+def _damaged(path: Path, why: object) -> StoreError:
+    return StoreError(f"the checkpoint {path} is damaged ({why}); remove it to solve from the beginning")

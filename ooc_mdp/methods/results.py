@@ -151,6 +151,7 @@ def write_result(
                 dtype=data.dtype,
                 serializer=BytesCodec(),
                 compressors=[BloscCodec(cname="zstd", clevel=3), Crc32cCodec()],
+                config={"write_empty_chunks": True},  # else a lost chunk would read as zeros
             )
             for start in range(0, data.size, chunk):
                 array[start : start + chunk] = data[start : start + chunk]
@@ -170,9 +171,10 @@ def open_result(path: str | Path) -> Result:
     attributes = _recognise(path)
     try:
         group = zarr.open_group(path, mode="r")
-        values = np.asarray(group["value"][:])  # type: ignore[index]
-        policy = np.asarray(group["policy"][:])  # type: ignore[index]
+        values, policy = (_whole(group[name], dtype) for name, dtype in (("value", "float64"), ("policy", "int32")))
         outcome = next(o for o in Outcome if o.word == attributes["outcome"])
+        if not values.shape == policy.shape == (attributes["statistics"]["n_states"],):
+            raise ValueError(f"{values.size} values and {policy.size} actions")
         solution = Solution(
             outcome=outcome,
             method=attributes["method"],
@@ -184,9 +186,16 @@ def open_result(path: str | Path) -> Result:
             policy=policy,
             memory_plan=attributes["memory_plan"],
         )
-    except (KeyError, TypeError, ValueError, StopIteration) as error:
-        raise StoreError(f"the result {path} is damaged ({error}); solve again") from error
-    return Result(path, attributes["identity"], solution)
+        return Result(path, dict(attributes["identity"]), solution)
+    except Exception as error:  # whatever Zarr and its codecs make of damaged files
+        raise StoreError(f"the result {path} is damaged ({error or type(error).__name__}); solve again") from error
+
+
+def _whole(array: Any, dtype: str) -> npt.NDArray[Any]:
+    """All values of a Zarr array; ValueError where it is of another type or a chunk is lost."""
+    if array.dtype != dtype or array.nchunks_initialized != array.nchunks:
+        raise ValueError(f"{array.name} is {array.dtype} and has {array.nchunks_initialized} of {array.nchunks} chunks")
+    return np.asarray(array[:])
 
 
 def _finite(figures: dict[str, Any]) -> dict[str, Any]:
@@ -242,7 +251,7 @@ def export_result(result: Result, file: Path, *, overwrite: bool = False) -> Non
         write(temporary, result.solution.values, result.solution.policy)
         temporary.replace(file)
     except OSError as error:
-        raise StoreError(f"cannot write {file}: {error.strerror}") from error
+        raise StoreError(f"cannot write {file}: {error.strerror or 'no room'} ({error})") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

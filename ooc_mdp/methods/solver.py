@@ -22,7 +22,7 @@ from ooc_mdp.events import SolveWatcher
 from ooc_mdp.kernels.base import Backend, ModelConstants, Resident
 from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
-from ooc_mdp.methods.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.methods.exact_p_eva import exact_p_eva
 from ooc_mdp.methods.p_eva import p_eva
 from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
@@ -235,6 +235,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
             note(f"{short}there is no checkpoint {where}: starting from the beginning")
         return finished
     arrays, statistics = saved
+    check_arrays(where, arrays, _state(run), optional=frozenset({"inflow"}))
     note(f"going on from the checkpoint {where}, after {statistics.seconds:.1f} s of work")
     run.backend.start(_model(run.store, run.options), arrays["values"], arrays["policy"])
     for name, bound in run.bounds.arrays().items():
@@ -261,7 +262,7 @@ def _state(run: Run) -> dict[str, npt.NDArray[Any]]:
         "values": run.backend.values(),
         "policy": run.backend.policy(),
         "visited": run.visited,
-        "value_size": np.float64(run.value_size),  # type: ignore[dict-item]
+        "value_size": np.array(run.value_size),
         **run.bounds.arrays(),
     }
     if isinstance(run.priority, H2):

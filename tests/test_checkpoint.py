@@ -1,0 +1,215 @@
+"""Checkpoints: whole or not there, belonging to one table and discount, and enough to go on from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import ooc, process, refused
+
+import ooc_mdp
+from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.methods.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from ooc_mdp.solution import SolveStatistics
+
+IDENTITY = {"fingerprint": "f", "sense": "max", "discount": 0.9}
+ARRAYS = {"values": np.linspace(0, 1, 500), "policy": np.arange(500, dtype=np.int32)}
+HARD = ("--discount", 0.99, "--epsilon", 1e-4, "--cache", "30%", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("checkpoint") / "maze.store"
+    assert ooc("generate", "GW-32x4", path, "--seed", 1, "--partitions", 16).status == 0
+    return path
+
+
+@pytest.fixture
+def stopped(store: Path, tmp_path: Path) -> Path:
+    """The output of a solve that a time limit stopped: its checkpoint is there, it is not."""
+    output = tmp_path / "r"
+    assert ooc("solve", store, *HARD, "--output", output, "--time-limit", 0.02).status == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
+    return output
+
+
+def test_a_checkpoint_is_read_back_as_it_was_saved(tmp_path):
+    path = checkpoint_path(tmp_path / "r")
+    assert load_checkpoint(path, IDENTITY) is None
+    save_checkpoint(path, IDENTITY, ARRAYS, SolveStatistics(n_states=500, loads=7, seconds=1.5))
+    loaded = load_checkpoint(path, IDENTITY)
+    assert loaded is not None
+    arrays, statistics = loaded
+    assert sorted(arrays) == sorted(ARRAYS)
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array)
+    assert asdict(statistics) == asdict(SolveStatistics(n_states=500, loads=7, seconds=1.5))
+    assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("fingerprint", "g"), ("sense", "min"), ("discount", 0.95)], ids=lambda v: str(v)
+)
+def test_a_checkpoint_of_another_table_sense_or_discount_is_refused(tmp_path, name, other):
+    path = tmp_path / "c"
+    save_checkpoint(path, IDENTITY, ARRAYS, SolveStatistics())
+    with pytest.raises(OptionsError, match=f"belongs to {name}"):
+        load_checkpoint(path, {**IDENTITY, name: other})
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path):
+    path = tmp_path / "c"
+    facts = {"version": 99, "identity": IDENTITY, "statistics": {}}
+    with path.open("wb") as f:
+        np.savez(f, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8))
+    with pytest.raises(StoreError, match="version 99"):
+        load_checkpoint(path, IDENTITY)
+
+
+def test_a_checkpoint_with_any_byte_changed_or_cut_off_is_refused_or_the_same(tmp_path):
+    path = tmp_path / "c"
+    save_checkpoint(path, IDENTITY, ARRAYS, SolveStatistics())
+    whole = path.read_bytes()
+    rng = np.random.default_rng(5)
+    remedy = "is damaged .*; remove it to solve from the beginning"
+    for _ in range(300):
+        raw = bytearray(whole)
+        raw[int(rng.integers(len(raw)))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(raw)
+        try:
+            loaded = load_checkpoint(path, IDENTITY)
+        except StoreError:
+            continue
+        # A byte that nothing depends on, such as a time in the archive's directory.
+        assert loaded is not None
+        for name, array in ARRAYS.items():
+            np.testing.assert_array_equal(loaded[0][name], array)
+    for length in [0, 1, 10, *rng.integers(0, len(whole), 50).tolist(), len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(StoreError, match=remedy):
+            load_checkpoint(path, IDENTITY)
+
+
+@pytest.mark.parametrize("what", ["text", "array", "archive", "folder"])
+def test_what_is_no_checkpoint_is_refused_with_the_remedy(tmp_path, what):
+    path = tmp_path / "c"
+    if what == "folder":
+        path.mkdir()
+    elif what == "text":
+        path.write_text("not a checkpoint")
+    else:
+        with path.open("wb") as f:
+            if what == "array":
+                np.save(f, np.zeros(3))
+            else:
+                np.savez(f, a=np.zeros(3))
+    with pytest.raises(StoreError, match="remove it to solve from the beginning"):
+        load_checkpoint(path, IDENTITY)
+
+
+def test_a_checkpoint_that_lacks_something_is_refused(store, stopped):
+    path = checkpoint_path(stopped)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    for name in ("values", "visited", "rise"):
+        with path.open("wb") as f:
+            np.savez(f, **{k: v for k, v in arrays.items() if k != name})
+        said = refused("solve", store, *HARD, "--output", stopped, "--resume")
+        assert f"{path} is damaged" in said
+        assert "remove it to solve from the beginning" in said
+    with path.open("wb") as f:
+        np.savez(f, **{**arrays, "values": arrays["values"][:-1]})
+    assert f"{path} is damaged" in refused("solve", store, *HARD, "--output", stopped, "--resume")
+
+
+def test_a_resumed_solve_goes_on_counting_and_proves_the_same(store, stopped):
+    with np.load(checkpoint_path(stopped)) as file:
+        before = json.loads(file["facts"].tobytes())["statistics"]
+    ran = ooc("solve", store, *HARD, "--output", stopped, "--resume", "--json")
+    assert ran.status == 0
+    assert f"going on from the checkpoint {stopped}.checkpoint" in ran.err
+    figures = ran.figures
+    for name in ("accesses", "loads", "visits", "sweeps", "backups", "bytes_read", "seconds"):
+        assert figures[name] >= before[name] > 0
+    whole = ooc_mdp.solve(store, 0.99, epsilon=1e-4, device="cpu")
+    resumed = ooc_mdp.open_result(stopped).solution
+    assert np.abs(whole.values - resumed.values).max() <= whole.error_bound + resumed.error_bound
+    assert not checkpoint_path(stopped).exists()
+
+
+@pytest.mark.parametrize("method", ["vi", "p-eva"])
+@pytest.mark.parametrize("cache", ["20%", "100%"])
+def test_a_solve_can_be_resumed_by_another_method_with_another_cache(store, stopped, method, cache):
+    solving = ("solve", store, *HARD[:4], "--device", "cpu", "--output", stopped, "--resume")
+    ran = ooc(*solving, "--method", method, "--cache", cache, "--json")
+    assert ran.status == 0
+    assert ran.figures["outcome"] == "proved"
+    assert ooc("verify", store, stopped).status == 0
+
+
+def test_resuming_with_another_discount_store_or_sense_is_refused_plainly(store, stopped, tmp_path):
+    discount = ("--discount", 0.95, "--device", "cpu", "--output", stopped, "--resume")
+    assert "belongs to discount 0.99, not 0.95" in refused("solve", store, *discount)
+    assert ooc("generate", "GW-32x4", tmp_path / "other", "--seed", 2).status == 0
+    assert "belongs to fingerprint" in refused("solve", tmp_path / "other", *HARD, "--output", stopped, "--resume")
+    assert ooc("generate", "GW-32x4", tmp_path / "min", "--seed", 1, "--partitions", 16, "--sense", "min").status == 0
+    assert "belongs to" in refused("solve", tmp_path / "min", *HARD, "--output", stopped, "--resume")
+    assert checkpoint_path(stopped).exists()
+
+
+def test_resuming_without_a_checkpoint_begins_anew_and_says_so(store, tmp_path):
+    output = tmp_path / "r"
+    ran = ooc("solve", store, "--discount", 0.9, "--device", "cpu", "--output", output, "--resume")
+    assert ran.status == 0
+    assert f"there is no checkpoint {output}.checkpoint: starting from the beginning" in ran.err
+
+
+def test_resuming_what_is_finished_returns_it_at_once(store, tmp_path):
+    output = tmp_path / "r"
+    solving = ("solve", store, "--discount", 0.9, "--device", "cpu", "--output", output, "--json")
+    first = ooc(*solving)
+    written = (output / "zarr.json").stat().st_mtime_ns
+    again = ooc(*solving, "--resume")
+    assert again.status == 0
+    assert again.figures == first.figures
+    assert "nothing is left to do" in again.err
+    assert (output / "zarr.json").stat().st_mtime_ns == written
+    finer = ooc(*solving, "--resume", "--epsilon", 1e-9)
+    assert "proves less than what is asked for" in finer.err
+    assert ooc_mdp.open_result(output).solution.error_bound <= 1e-9
+    assert "belongs to discount 0.9" in refused(
+        "solve", store, "--discount", 0.8, "--device", "cpu", "--output", output, "--resume"
+    )
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint(store, stopped):
+    """A limit on the size of files stands in for a full disk: the checkpoint needs about 15 KiB."""
+    path = checkpoint_path(stopped)
+    before = path.read_bytes()
+    assert len(before) > 8 << 10
+    solving = ("solve", store, *HARD, "--output", stopped, "--resume", "--checkpoint-interval", 0)
+    ran = process(*solving, limit="-f 8")
+    assert ran.status == 2, ran
+    assert f"error: cannot write the checkpoint {path}" in ran.err
+    assert "Traceback" not in ran.err
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in stopped.parent.iterdir()) == ["r.checkpoint"]
+    assert process(*solving).status == 0
+
+
+def test_an_error_while_a_checkpoint_is_written_leaves_no_file(tmp_path, monkeypatch):
+    path = tmp_path / "c"
+    save_checkpoint(path, IDENTITY, ARRAYS, SolveStatistics())
+    before = path.read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ooc_mdp.methods.checkpoint.os.fsync", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        save_checkpoint(path, IDENTITY, ARRAYS, SolveStatistics(loads=1))
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]

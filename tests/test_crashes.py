@@ -1,0 +1,210 @@
+"""Solves and conversions that are killed: what they leave is whole or refused by name, and can be gone on from."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import command, environment, ooc, process
+
+import ooc_mdp
+from ooc_mdp.errors import StoreError
+from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.store import validate_store
+
+DISCOUNT = 0.99
+SOLVING = ("--discount", DISCOUNT, "--epsilon", 1e-3, "--cache", "22%", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("crashes") / "maze.store"
+    assert ooc("generate", "GW-128x4", path, "--seed", 1).status == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(store: Path) -> ooc_mdp.Solution:
+    """What an undisturbed solve proves."""
+    return ooc_mdp.solve(store, DISCOUNT, epsilon=1e-3, cache="22%", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def seconds(store: Path, tmp_path_factory: pytest.TempPathFactory) -> float:
+    """Wall-clock seconds of an undisturbed solve, process start included."""
+    began = time.monotonic()
+    assert process(*solving(store, tmp_path_factory.mktemp("whole") / "r")).status == 0
+    return time.monotonic() - began
+
+
+def solving(store: Path, output: Path, *more: object) -> tuple[object, ...]:
+    return ("solve", store, *SOLVING, "--output", output, "--checkpoint-interval", 0.05, *more)
+
+
+def killed_after(seconds: float, *arguments: object) -> int | None:
+    """Kill a command after so many seconds; its exit status if it ended earlier, else None."""
+    with subprocess.Popen(
+        command(*arguments),
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        try:
+            return running.wait(seconds)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+            return None
+
+
+def counted(output: Path) -> dict[str, Any]:
+    """The counters in the checkpoint of an output; empty where there is none."""
+    path = checkpoint_path(output)
+    if not path.exists():
+        return {}
+    with np.load(path) as file:
+        statistics: dict[str, Any] = json.loads(file["facts"].tobytes())["statistics"]
+    return statistics
+
+
+def check_leftovers(output: Path) -> None:
+    """Whatever a kill left opens as a whole result or not at all."""
+    if output.exists():
+        assert ooc_mdp.open_result(output).solution.outcome.proved
+    else:
+        with pytest.raises(StoreError):
+            ooc_mdp.open_result(output)
+    partial = output.with_name(output.name + ".partial")
+    if partial.exists():
+        with pytest.raises(StoreError, match="half-written"):
+            ooc_mdp.open_result(partial)
+    counted(output)
+
+
+def check_resumed(store: Path, output: Path, whole: ooc_mdp.Solution) -> None:
+    """Going on gives the same answer within the bounds, and leaves nothing but the result."""
+    ran = process(*solving(store, output, "--resume", "--json"))
+    assert ran.status == 0, ran.err
+    assert ran.figures["outcome"] == "proved"
+    resumed = ooc_mdp.open_result(output).solution
+    assert np.abs(resumed.values - whole.values).max() <= resumed.error_bound + whole.error_bound
+    assert sorted(p.name for p in output.parent.iterdir()) == [output.name]
+
+
+def kill_and_resume(store: Path, folder: Path, whole: ooc_mdp.Solution, moments: list[float]) -> int:
+    kills = 0
+    for i, moment in enumerate(moments):
+        output = folder / str(i) / "r"
+        output.parent.mkdir()
+        kills += killed_after(moment, *solving(store, output)) is None
+        check_leftovers(output)
+        check_resumed(store, output, whole)
+    return kills
+
+
+def spread(count: int, seconds: float, seed: int) -> list[float]:
+    """One random moment in each of `count` equal parts of a run."""
+    rng = random.Random(seed)
+    return [(i + rng.random()) / count * seconds for i in range(count)]
+
+
+def test_a_solve_killed_at_three_moments_is_resumed_to_the_same_answer(store, whole, seconds, tmp_path):
+    assert kill_and_resume(store, tmp_path, whole, spread(3, seconds, seed=1)) > 0
+
+
+@pytest.mark.slow
+def test_a_solve_killed_at_twenty_moments_is_resumed_to_the_same_answer(store, whole, seconds, tmp_path):
+    assert kill_and_resume(store, tmp_path, whole, spread(20, seconds, seed=2)) > 10
+
+
+def chain(store: Path, output: Path, seed: int, links: int) -> list[int]:
+    """Kill a solve, and each of its resumes, some time after its first new checkpoint; backups done by then."""
+    rng = random.Random(seed)
+    done: list[int] = []
+    for _ in range(links):
+        before = checkpoint_path(output).stat().st_mtime_ns if checkpoint_path(output).exists() else 0
+        with subprocess.Popen(
+            command(*solving(store, output, "--resume")),
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as running:
+            while running.poll() is None:
+                path = checkpoint_path(output)
+                if path.exists() and path.stat().st_mtime_ns != before:
+                    time.sleep(rng.uniform(0, 0.1))
+                    running.kill()
+                    break
+                time.sleep(0.005)
+            running.wait()
+        check_leftovers(output)
+        if output.exists():
+            break
+        done.append(int(counted(output)["backups"]))
+    return done
+
+
+def test_resumes_that_are_killed_again_make_progress(store, whole, tmp_path):
+    done = chain(store, tmp_path / "r", seed=3, links=4)
+    assert done == sorted(set(done))
+    assert len(done) > 1
+    check_resumed(store, tmp_path / "r", whole)
+
+
+@pytest.mark.slow
+def test_a_long_chain_of_killed_resumes_ends(store, whole, tmp_path):
+    done = chain(store, tmp_path / "r", seed=4, links=200)
+    assert done == sorted(set(done))
+    assert (tmp_path / "r").exists()
+    check_resumed(store, tmp_path / "r", whole)
+
+
+def convert_and_kill(folder: Path, count: int, seed: int) -> None:
+    """Kill conversions of a text file at random moments; each is then run again to the same table."""
+    source = folder / "model.txt"
+    rng = np.random.default_rng(seed)
+    n = 20_000
+    with source.open("w") as f:
+        for s, (a, b) in enumerate(rng.integers(0, n, (n, 2)).tolist()):
+            f.write(f"S:{s}:0:2\nA:0:1\nD:{a}:1:1\nA:1:2\nD:{b}:0.25:3\nD:{(b + 1) % n}:0.75:0\n")
+    options = ("--partitions", 60)
+    assert ooc("convert", source, folder / "reference", *options).status == 0
+    began = time.monotonic()
+    assert process("convert", source, folder / "again", *options).status == 0
+    seconds = time.monotonic() - began
+    reference = ooc_mdp.open_store(folder / "reference")
+    kills = 0
+    for i, moment in enumerate(spread(count, seconds, seed)):
+        place = folder / str(i)
+        place.mkdir()
+        store = place / "s"
+        kills += killed_after(moment, "convert", source, store, *options) is None
+        if store.exists():
+            assert validate_store(ooc_mdp.open_store(store)).valid
+            continue
+        with pytest.raises(StoreError):
+            ooc_mdp.open_store(store)
+        if (place / "s.partial").exists():
+            with pytest.raises(StoreError, match="half-written"):
+                ooc_mdp.open_store(place / "s.partial")
+        assert ooc("convert", source, store, *options).status == 0
+        assert ooc_mdp.open_store(store).fingerprint == reference.fingerprint
+        assert [p.name for p in place.iterdir()] == ["s"]
+    assert kills > count // 2
+
+
+def test_a_conversion_killed_at_three_moments_can_be_run_again(tmp_path):
+    convert_and_kill(tmp_path, count=3, seed=5)
+
+
+@pytest.mark.slow
+def test_a_conversion_killed_at_twenty_moments_can_be_run_again(tmp_path):
+    convert_and_kill(tmp_path, count=20, seed=6)

@@ -1,0 +1,179 @@
+"""Results on disk: whole or not there, checked when read, in the order and sign of the source."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from command_line import ooc, process, refused
+
+import ooc_mdp
+from ooc_mdp.errors import StoreError
+from ooc_mdp.methods.results import open_result, write_result
+
+DISCOUNT = 0.9
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> ooc_mdp.store.Store:  # type: ignore[name-defined]
+    path = tmp_path_factory.mktemp("results") / "maze.store"
+    return ooc_mdp.generate("GW-32x4", path, {"seed": 1}, partitions=16)
+
+
+@pytest.fixture(scope="module")
+def solution(store) -> ooc_mdp.Solution:
+    return ooc_mdp.solve(store, DISCOUNT, device="cpu")
+
+
+@pytest.fixture
+def result(store, tmp_path: Path) -> Path:
+    ooc_mdp.solve(store, DISCOUNT, device="cpu", output=tmp_path / "r")
+    return tmp_path / "r"
+
+
+def chunk_files(result: Path, field: str) -> list[Path]:
+    return sorted(p for p in (result / field / "c").rglob("*") if p.is_file())
+
+
+def test_a_result_is_read_back_as_it_was_returned(store, tmp_path):
+    returned = ooc_mdp.solve(store, DISCOUNT, device="cpu", output=tmp_path / "r")
+    kept = ooc_mdp.open_result(tmp_path / "r")
+    np.testing.assert_array_equal(kept.solution.values, returned.values)
+    np.testing.assert_array_equal(kept.solution.policy, returned.policy)
+    assert kept.solution.summary() == returned.summary()
+    assert kept.identity == {"fingerprint": store.fingerprint, "sense": "max", "discount": DISCOUNT}
+
+
+def test_any_zarr_reader_opens_a_result(result):
+    group = zarr.open_group(result, mode="r")
+    assert group.attrs["format"] == "ooc-mdp-result"
+    assert group["value"].dtype == np.float64
+    assert group["policy"].dtype == np.int32
+    np.testing.assert_array_equal(group["value"][:], open_result(result).solution.values)
+
+
+def test_unknown_bounds_survive_as_what_they_are(store, solution, tmp_path):
+    certificate = replace(solution.certificate, error_bound=math.inf, upper=math.inf, lower=-math.inf)
+    write_result(tmp_path / "r", store, replace(solution, certificate=certificate), {})
+    assert open_result(tmp_path / "r").solution.certificate == certificate
+    json.dumps(open_result(tmp_path / "r").solution.summary(), allow_nan=False)
+
+
+@pytest.mark.parametrize("field", ["value", "policy"])
+def test_a_changed_or_lost_byte_of_a_result_is_found(result, field):
+    (chunk,) = chunk_files(result, field)
+    whole = chunk.read_bytes()
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        raw = bytearray(whole)
+        raw[int(rng.integers(len(raw)))] ^= 1 << int(rng.integers(8))
+        chunk.write_bytes(raw)
+        with pytest.raises(StoreError, match=f"{result} is damaged .*solve again"):
+            open_result(result)
+    for length in (0, 1, len(whole) // 2, len(whole) - 1):
+        chunk.write_bytes(whole[:length])
+        with pytest.raises(StoreError, match=f"{result} is damaged .*solve again"):
+            open_result(result)
+    chunk.unlink()
+    with pytest.raises(StoreError, match=f"{result} is damaged .*solve again"):
+        open_result(result)
+
+
+def test_values_of_zero_are_not_taken_for_lost_ones(tmp_path):
+    still = ooc_mdp.generate("random", tmp_path / "s", {"states": 20, "actions": 1, "seed": 0}, partitions=2)
+    solved = ooc_mdp.solve(still, 0.5, device="cpu")
+    write_result(tmp_path / "r", still, replace(solved, values=np.zeros(20), policy=np.zeros(20, np.int32)), {})
+    assert not open_result(tmp_path / "r").solution.values.any()
+
+
+@pytest.mark.parametrize("lost", ["value", "policy", "zarr.json", "value/zarr.json"])
+def test_a_result_that_lacks_a_part_is_refused(result, lost):
+    path = result / lost
+    path.rename(result.parent / "elsewhere")
+    with pytest.raises(StoreError, match=str(result)):
+        open_result(result)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: a.pop("certificate"),
+        lambda a: a["certificate"].pop("error_bound"),
+        lambda a: a.update(outcome="perfect"),
+        lambda a: a["statistics"].update(invented=1),
+        lambda a: a.pop("identity"),
+        lambda a: a.update(format_version=2),
+        lambda a: a.update(certificate=None),
+    ],
+)
+def test_attributes_that_are_not_those_of_a_result_are_refused(result, change):
+    document = json.loads((result / "zarr.json").read_text())
+    change(document["attributes"])
+    (result / "zarr.json").write_text(json.dumps(document))
+    with pytest.raises(StoreError, match=str(result)):
+        open_result(result)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"attributes": 3}', '{"attributes": {"format": "ooc-mdp"}}'])
+def test_a_group_file_that_is_no_results_is_refused(result, text):
+    (result / "zarr.json").write_text(text)
+    with pytest.raises(StoreError, match="is no result"):
+        open_result(result)
+
+
+def test_arrays_of_another_length_are_refused(result):
+    group = zarr.open_group(result, mode="r+")
+    del group["policy"]
+    group.create_array("policy", data=np.zeros(3, np.int32))
+    with pytest.raises(StoreError, match="damaged"):
+        open_result(result)
+
+
+def test_a_full_disk_leaves_no_result_and_the_previous_one(store, result):
+    """A limit on the size of files stands in for a full disk: the values need about 9 KiB."""
+    before = open_result(result).solution.values
+    solving = ("solve", store.path, "--discount", 0.95, "--epsilon", 1e-6, "--device", "cpu", "--output")
+    for output, options in ((result, ["--overwrite"]), (result.with_name("new"), [])):
+        ran = process(*solving, output, *options, limit="-f 2")
+        assert ran.status == 2, ran
+        assert "no room (File too large)" in ran.err
+        assert "Traceback" not in ran.err
+    np.testing.assert_array_equal(open_result(result).solution.values, before)
+    assert sorted(p.name for p in result.parent.iterdir()) == ["r"]
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "csv"])
+def test_a_full_disk_leaves_no_export(result, tmp_path, suffix):
+    file = tmp_path / f"x.{suffix}"
+    ran = process("export", result, file, limit="-f 2")
+    assert ran.status == 2, ran
+    assert f"cannot write {file}: " in ran.err
+    assert "File too large" in ran.err or "no room" in ran.err
+    assert "Traceback" not in ran.err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["r"]
+
+
+def test_a_symbolic_link_is_not_replaced(store, result):
+    link = result.with_name("link")
+    os.symlink(result, link)
+    said = refused("solve", store.path, "--discount", DISCOUNT, "--device", "cpu", "--output", link, "--overwrite")
+    assert "symbolic link" in said
+    assert "memory plan" not in said
+    assert ooc("verify", store.path, link).status == 0
+
+
+def test_a_minimisation_is_kept_in_the_sign_of_the_source(tmp_path):
+    largest = ooc_mdp.generate("random", tmp_path / "max", {"states": 30, "actions": 3, "seed": 4})
+    smallest = ooc_mdp.generate("random", tmp_path / "min", {"states": 30, "actions": 3, "seed": 4}, sense="min")
+    high = ooc_mdp.solve(largest, 0.9, epsilon=1e-8, device="cpu", output=tmp_path / "high")
+    low = ooc_mdp.solve(smallest, 0.9, epsilon=1e-8, device="cpu", output=tmp_path / "low")
+    assert (high.values >= low.values).all()
+    assert (high.values > low.values).any()
+    assert open_result(tmp_path / "low").solution.values.tolist() == low.values.tolist()
+    assert ooc("verify", tmp_path / "min", tmp_path / "low").status == 0
