@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ooc_mdp.bounds import Contraction, ResidualBounds
 from ooc_mdp.cache import PartitionCache
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.kernels.base import Backend, ModelConstants, Resident
+from ooc_mdp.kernels.base import Backend, ModelConstants, Resident, SweepLimits
 from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
@@ -31,6 +32,7 @@ from ooc_mdp.methods.target import Target
 from ooc_mdp.methods.trace import Trace
 from ooc_mdp.methods.value_iteration import value_iteration
 from ooc_mdp.options import SolveOptions, format_bytes
+from ooc_mdp.partition import PartitionTable
 from ooc_mdp.priority import H2, make_priority
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.stager import Stager
@@ -39,6 +41,8 @@ from ooc_mdp.store import Store, open_store
 __all__ = ["plan_memory", "solve"]
 
 _STAGING_DEPTH = 2
+_WRITE_BUFFERS = 32 << 20
+"""Bytes at most for pieces of the values on their way into a checkpoint (NumPy: 16 MiB) or a result (chunks of 8)."""
 
 
 def solve(
@@ -81,7 +85,8 @@ def solve(
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
     backend = select_backend(options.device)
     model = _model(opened, options)
-    plan = plan_memory(opened, options, backend, model)
+    _warm_up(opened, backend, model, writes=output is not None)
+    plan = plan_memory(opened, options, backend, model, writes=output is not None)
     if announce is not None:
         announce(plan)
     with ExitStack() as stack:
@@ -137,15 +142,57 @@ def _contraction(store: Store, options: SolveOptions) -> Contraction:
     return Contraction.of(options.discount, store.duration_range[:, 0], store.row_sum_range[:, 1], store.max_successors)
 
 
-def plan_memory(store: Store, options: SolveOptions, backend: Backend, model: ModelConstants) -> MemoryPlan:
-    """Every large buffer of the solve, in bytes.
+def _warm_up(store: Store, backend: Backend, model: ModelConstants, writes: bool) -> None:
+    """Load code now, so that the plan counts it: compiled kernels take some 60 MB, Zarr's writer some 10.
+
+    The kernels are called on a table of one state with the store's types. A CUDA backend loads its own at the start.
+    """
+    if writes:
+        import zarr.codecs  # noqa: F401
+    if backend.name != "cpu":
+        return
+    dtype = {name: field.dtype for name, field in store.fields.items()}
+    actions, successors = (int(store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
+    m, k = actions or 1, successors or 1
+    table = PartitionTable(
+        index=0,
+        first_state=0,
+        n_states=1,
+        actions_per_state=actions,
+        successors_per_action=successors,
+        action_ptr=np.array([] if actions else [0, 1], np.uint32),
+        successor_ptr=np.array([] if successors else [0, 1], np.uint32),
+        successors=np.zeros(m * k, dtype["successors"]),
+        probabilities=np.full(m * k, 1 / k, dtype["probabilities"]),
+        rewards=np.zeros(m, dtype["rewards"]),
+        durations=np.ones(m if "durations" in dtype else 0),
+        terminal_rewards=np.zeros(int("terminal_rewards" in dtype)),
+        initial_values=np.zeros(int("initial_values" in dtype)),
+        halo=np.empty(0, np.int64),
+        boundary=np.zeros(1, np.bool_),
+    )
+    small = replace(model, n_states=1, largest_partition=1, largest_halo=0, row_sums=np.ones(1))
+    backend.start(small, np.zeros(1), np.full(1, -1, np.int32))
+    resident = backend.admit(table)
+    backend.visit(resident, SweepLimits(0.0, 1))
+    backend.measure(resident, 0.0)
+    backend.release(resident)
+
+
+def plan_memory(
+    store: Store, options: SolveOptions, backend: Backend, model: ModelConstants, writes: bool
+) -> MemoryPlan:
+    """Every large buffer of the solve, in bytes; `writes` says whether checkpoints and a result are written.
+
+    The process as it is now counts as "interpreter", so it should have loaded its code (:func:`_warm_up`).
 
     Raises
     ------
     MemoryBudgetError : the cache cannot hold the largest partition, or the device cannot hold the plan.
     """
     n = store.n_states
-    cache = options.cache.resolve(int(store.partition_bytes.sum()))
+    table = int(store.partition_bytes.sum())
+    cache = options.cache.resolve(table)
     largest = int(store.partition_bytes.max())
     if largest > cache:
         worst = int(store.partition_bytes.argmax())
@@ -153,6 +200,7 @@ def plan_memory(store: Store, options: SolveOptions, backend: Backend, model: Mo
             f"partition {worst} needs {format_bytes(largest)}, the cache holds {format_bytes(cache)}; raise --cache to "
             f"at least {largest}, or convert again with smaller partitions (--partition-size {max(1, cache // 2)})"
         )
+    cache = min(cache, table)
     in_flight = _STAGING_DEPTH * (largest + int(store.chunk_bytes.max()))
     host = {
         "interpreter": resident_bytes(),
@@ -162,6 +210,8 @@ def plan_memory(store: Store, options: SolveOptions, backend: Backend, model: Mo
         "result": 12 * n,
         "staging": in_flight,
     }
+    if writes:
+        host["writing"] = min(16 * n, _WRITE_BUFFERS)
     on_backend = backend.plan(model)
     if backend.name == "cpu":
         # On the CPU a table is decoded straight into the room that the cache has set aside for it.

@@ -1,0 +1,69 @@
+"""The memory plan, printed before a solve, is what the solve then takes: measured peak against arithmetic."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import environment, ooc
+
+import ooc_mdp
+from ooc_mdp.options import format_bytes
+
+CODE = """
+import sys
+from ooc_mdp.cli import main
+try:
+    main()
+finally:
+    with open("/proc/self/status") as status:
+        print(next(line.split()[1] for line in status if line.startswith("VmHWM")), file=sys.stderr)
+"""
+CACHE = 16 << 20
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+
+
+def peak_and_plan(store: Path, *options: object) -> tuple[int, dict[str, int], str]:
+    """Peak bytes of a solve in a process of its own, what it planned, and what it said."""
+    line = [sys.executable, "-c", CODE, "solve", store, "--discount", 0.9, "--device", "cpu", "--json", *options]
+    done = subprocess.run(
+        [str(word) for word in line], env=environment(), capture_output=True, text=True, check=True, timeout=300
+    )
+    return int(done.stderr.split()[-1]) * 1024, json.loads(done.stdout)["memory_plan"]["host"], done.stderr
+
+
+def test_the_plan_is_printed_and_adds_up(tmp_path):
+    made = ooc_mdp.generate("GW-64x4", tmp_path / "s", {"seed": 1}, partitions=16)
+    peak, plan, said = peak_and_plan(tmp_path / "s", "--cache", "30%", "--output", tmp_path / "r")
+    table = int(made.partition_bytes.sum())
+    assert plan["values"] == 8 * 64 * 64
+    assert table * 0.3 <= plan["cache"] <= table * 0.3 + 1
+    assert f"= {format_bytes(sum(plan.values()))}\n" in said
+    assert all(f"{name} {format_bytes(size)}" in said for name, size in plan.items())
+    assert peak <= 1.2 * sum(plan.values())
+
+
+def test_a_cache_larger_than_the_table_is_planned_as_the_table(tmp_path):
+    made = ooc_mdp.generate("GW-16x4", tmp_path / "s")
+    figures = ooc("solve", tmp_path / "s", "--discount", 0.5, "--device", "cpu", "--cache", "64GiB", "--json").figures
+    assert figures["memory_plan"]["host"]["cache"] == int(made.partition_bytes.sum())
+    assert figures["cache_bytes"] == 64 << 30
+
+
+@pytest.mark.slow
+def test_the_peak_stays_within_a_fifth_of_the_plan_whatever_the_size_of_the_table(tmp_path):
+    peaks = []
+    for size in (448, 896):
+        store = tmp_path / str(size)
+        made = ooc_mdp.generate(f"GW-{size}x4", store, {"seed": 1}, partitions=64)
+        assert int(made.partition_bytes.sum()) > 2 * CACHE
+        peak, plan, _ = peak_and_plan(store, "--cache", CACHE, "--output", tmp_path / f"{size}.result")
+        assert plan["cache"] == CACHE
+        assert peak <= 1.2 * sum(plan.values())
+        assert peak >= 0.8 * sum(plan.values())
+        peaks.append(peak - 32 * size * size)  # values, policy and their copies grow with the states, not the table
+    assert peaks[1] - peaks[0] < CACHE
