@@ -7,6 +7,7 @@ the same with a share of its successors scattered over the grid, so that partiti
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,10 +45,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--partitions", type=int, default=240, help="number of partitions")
     parser.add_argument("--cache", default="5%,10%,22%,50%,100%", help="cache sizes, separated by commas")
     parser.add_argument("--methods", default=",".join(METHODS), help="separated by commas")
-    parser.add_argument("--discount", type=float, default=0.95)
+    parser.add_argument("--discount", type=float, default=0.9)
     parser.add_argument("--epsilon", type=float, default=1e-4, help="error to prove")
     parser.add_argument("--device", default="cpu", help="cpu or cuda:0")
-    parser.add_argument("--time-limit", type=float, default=120.0, help="seconds a solve")
+    parser.add_argument("--time-limit", type=float, default=300.0, help="seconds a solve")
     measuring.add_common_options(parser)
     return parser.parse_args(arguments)
 
@@ -90,6 +91,7 @@ def measure(store: ooc_mdp.Store, cache: str, method: str, options: argparse.Nam
         **METHODS[method],
     )
     summary = solution.summary()
+    print(f"{method}, cache {cache}: {summary['outcome']} in {summary['seconds']:.0f} s", file=sys.stderr, flush=True)
     return {"method": method, "cache": cache, **{k: summary[k] for k in KEPT}}
 
 
