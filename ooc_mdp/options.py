@@ -75,11 +75,15 @@ class CacheSize:
             return cls(share=share)
         return cls(size=parse_bytes(text))
 
-    def resolve(self, table_bytes: int) -> int:
-        """Bytes of the budget for a table of the given decoded size."""
+    def resolve(self, table_bytes: int, largest_partition: int) -> int:
+        """Bytes of the budget for a table and a largest partition of the given decoded sizes.
+
+        A size is taken at its word. A share stands for "about so much": it is never less than the largest
+        partition, so that 22% of a table of three partitions can be solved too.
+        """
         if self.size is not None:
             return self.size
-        return math.ceil((self.share or 1.0) * table_bytes)
+        return max(math.ceil((self.share or 1.0) * table_bytes), largest_partition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ __all__ = ["CudaBackend", "device_count"]
 
 _ALIGNMENT = 256
 _THREADS = 256
+_FIRST_BATCH = 8
+"""Sweeps before the first look at the changes: a look costs as much as several sweeps of a small partition."""
 _LARGEST_BATCH = 32
 _C_TYPES = {
     "u1": "unsigned char",
@@ -154,8 +156,9 @@ class CudaBackend:
             self._policy = cupy.asarray(policy)
             size = model.largest_partition + model.largest_halo
             self._buffers = (cupy.empty(size), cupy.empty(size))
-            self._changes = cupy.zeros((_LARGEST_BATCH, 2), cupy.uint64)
-            self._report = cupy.zeros(5, cupy.uint64)
+            self._marks = cupy.zeros(5 + 2 * _LARGEST_BATCH, cupy.uint64)
+            self._report = self._marks[:5]
+            self._changes = [self._marks[5 + 2 * i : 7 + 2 * i] for i in range(_LARGEST_BATCH)]
 
     def admit(self, table: PartitionTable) -> Resident:
         """One allocation for all fields, one copy."""
@@ -207,27 +210,34 @@ class CudaBackend:
         kernel((-(-count // _THREADS),), (_THREADS,), arguments)
 
     def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
-        """Jacobi sweeps in batches of 1, 2, 4 ... until a limit is reached."""
+        """Jacobi sweeps in batches of 8, 16, 32 ... until a limit is reached."""
         table, h, kernels = resident.arrays
         n = resident.n_states
         current, other = self._buffers
-        sweeps, batch = 0, 1
+        sweeps = 0
+        batch = _FIRST_BATCH
         with self._device:
             self._launch(kernels["gather"], n + h, (table, self._values, current, other))
             while True:
                 batch = min(batch, limits.most - sweeps, _LARGEST_BATCH)
-                self._changes[:batch] = 0
+                self._marks.data.memset_async(0, self._marks.nbytes)
                 for i in range(batch):
                     self._launch(kernels["sweep"], n, (table, current, other, self._policy, self._changes[i]))
                     current, other = other, current
                 sweeps += batch
-                up, down = _doubles(self._changes[batch - 1].get())
-                if sweeps >= limits.most or max(up, down) <= limits.change:
+                last = sweeps >= limits.most
+                if last:
+                    self._launch(kernels["scatter"], n, (table, current, self._values, self._report))
+                marks = self._marks.get()
+                up, down = _doubles(marks[5 + 2 * (batch - 1) : 7 + 2 * (batch - 1)])
+                if last:
+                    break
+                if max(up, down) <= limits.change:
+                    self._launch(kernels["scatter"], n, (table, current, self._values, self._report))
+                    marks = self._marks.get()
                     break
                 batch *= 2
-            self._report[:] = 0
-            self._launch(kernels["scatter"], n, (table, current, self._values, self._report))
-            report = self._report.get()
+        report = marks[:5]
         boundary = _doubles(report[:2])
         return VisitReport(
             sweeps,
@@ -248,7 +258,7 @@ class CudaBackend:
         row_sum = np.float64(self._model.row_sums[resident.index])
         with self._device:
             self._launch(kernels["gather"], n + h, (table, self._values, current, other))
-            self._report[:] = 0
+            self._marks.data.memset_async(0, self._marks.nbytes)
             arguments = (table, current, self._policy, row_sum, np.float64(significant), self._report)
             self._launch(kernels["measure"], n, arguments)
             report = self._report.get()
@@ -267,7 +277,7 @@ class CudaBackend:
 
     def close(self) -> None:
         """Free values, policy and buffers, and give the pool's blocks back to the device."""
-        for name in ("_values", "_policy", "_buffers", "_changes", "_report"):
+        for name in ("_values", "_policy", "_buffers", "_marks", "_changes", "_report"):
             if hasattr(self, name):
                 delattr(self, name)
         with self._device:

@@ -192,8 +192,8 @@ def plan_memory(
     """
     n = store.n_states
     table = int(store.partition_bytes.sum())
-    cache = options.cache.resolve(table)
     largest = int(store.partition_bytes.max())
+    cache = options.cache.resolve(table, largest)
     if largest > cache:
         worst = int(store.partition_bytes.argmax())
         raise MemoryBudgetError(
@@ -236,7 +236,7 @@ def _start(store: Store, options: SolveOptions, backend: Backend, model: ModelCo
         bounds.from_zero_values(reward_range)
     backend.start(model, values, policy)
     cache: PartitionCache[Resident] = PartitionCache(
-        options.cache.resolve(int(store.partition_bytes.sum())), p, backend.release
+        options.cache.resolve(int(store.partition_bytes.sum()), int(store.partition_bytes.max())), p, backend.release
     )
     stack.callback(cache.clear)
     stager = stack.enter_context(Stager(store, cache, backend, _STAGING_DEPTH))
