@@ -161,7 +161,7 @@ def _warm_up(store: Store, backend: Backend, model: ModelConstants, writes: bool
         actions_per_state=actions,
         successors_per_action=successors,
         action_ptr=np.array([] if actions else [0, 1], np.uint32),
-        successor_ptr=np.array([] if successors else [0, 1], np.uint32),
+        successor_ptr=np.arange(0 if successors else m + 1, dtype=np.uint32),
         successors=np.zeros(m * k, dtype["successors"]),
         probabilities=np.full(m * k, 1 / k, dtype["probabilities"]),
         rewards=np.zeros(m, dtype["rewards"]),
