@@ -55,13 +55,16 @@ def backup(rows: Rows, values: FloatArray, discount: float, sense: str = "max") 
 def policy_iteration(rows: Rows, discount: float, sense: str = "max") -> Evaluation:
     """Optimal values and policy by Howard's policy iteration with a dense linear solve.
 
-    An action replaces the present one only where it is better by more than rounding, so ties do not cycle.
+    An action replaces the present one only where it is better by more than the rounding of a backup; where the
+    rounding of the linear solve is larger than that, the search ends with the first policy that comes back.
     """
     n = rows.n_states
     sign = 1.0 if sense == "max" else -1.0
     terminal = np.zeros(n) if rows.terminal_rewards is None else rows.terminal_rewards
     policy = np.where(np.diff(rows.action_ptr) > 0, 0, -1)
     g = _discounts(rows, discount)
+    tie = (4 + int(np.diff(rows.successor_ptr).max(initial=0))) * 2.0**-52
+    seen = set()
     while True:
         matrix, right = np.eye(n), terminal.copy()
         for s in np.flatnonzero(policy >= 0):
@@ -75,8 +78,9 @@ def policy_iteration(rows: Rows, discount: float, sense: str = "max") -> Evaluat
         for s in np.flatnonzero(policy >= 0):
             lo, hi = rows.action_ptr[s], rows.action_ptr[s + 1]
             best = int(np.argmax(q[lo:hi]))
-            if q[lo + best] > q[lo + policy[s]] + 1e-12 * max(1.0, abs(q[lo + best])):
+            if q[lo + best] > q[lo + policy[s]] + tie * abs(q[lo + best]):
                 improved[s] = best
-        if np.array_equal(improved, policy):
+        seen.add(policy.tobytes())
+        if improved.tobytes() in seen:
             return Evaluation(values, policy)
         policy = improved
