@@ -35,6 +35,8 @@ __all__ = ["Contraction", "Measured", "ResidualBounds"]
 _UNIT_ROUNDOFF = 2.0**-53
 _UP = 1.0 + 1e-12
 """Sums of a few float64 bounds are rounded up by this factor."""
+_UP_ONE_SUM = 1.0 + 2 * _UNIT_ROUNDOFF
+"""One sum is rounded up by this: a bound takes in any number of small changes, each of which might be rounded away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,10 @@ class Measured:
     """max of max_a Q_a - V, at least 0."""
     plain_fall: float
     """-min of Q_a - V for the policy's action, at least 0."""
+
+    def rounded_up(self) -> Measured:
+        """Wider by what the subtraction of V and the division may have rounded away, which grows with the residual."""
+        return Measured(self.rise * _UP, self.fall * _UP, self.plain_rise * _UP, self.plain_fall * _UP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,7 @@ class ResidualBounds:
 
     def measured(self, p: int, m: Measured) -> None:
         """A pass without updates measured p; keep the tighter of it and what is known."""
+        m = m.rounded_up()
         self.rise[p] = min(self.rise[p], m.rise)
         self.fall[p] = min(self.fall[p], m.fall)
         self.plain_rise[p] = min(self.plain_rise[p], m.plain_rise)
@@ -159,6 +166,7 @@ class ResidualBounds:
 
     def replaced(self, p: int, m: Measured) -> None:
         """A pass without updates measured p at the present values: the bounds are what it saw."""
+        m = m.rounded_up()
         self.rise[p], self.fall[p] = m.rise, m.fall
         self.plain_rise[p], self.plain_fall[p] = m.plain_rise, m.plain_fall
 
@@ -172,11 +180,13 @@ class ResidualBounds:
         where = slice(self._ptr[q], self._ptr[q + 1])
         p = self._dependents[where]
         plain = self.contraction.discount[p] * self._mass[where] * _UP
-        self.plain_rise[p] += plain * up
-        self.plain_fall[p] += plain * down
         normalised = plain * self.contraction.inverse[p]
-        self.rise[p] += normalised * up
-        self.fall[p] += normalised * down
+        if up > 0:
+            self.plain_rise[p] = (self.plain_rise[p] + plain * up) * _UP_ONE_SUM
+            self.rise[p] = (self.rise[p] + normalised * up) * _UP_ONE_SUM
+        if down > 0:
+            self.plain_fall[p] = (self.plain_fall[p] + plain * down) * _UP_ONE_SUM
+            self.fall[p] = (self.fall[p] + normalised * down) * _UP_ONE_SUM
         change = max(up, down)
         return plain * change, normalised * change
 

@@ -1,0 +1,230 @@
+"""The bounds kept in RAM stay above the true residuals, whatever is visited in whatever order."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_mdps import Case, cases, stored
+
+from ooc_mdp.bounds import Contraction, Measured, ResidualBounds
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.kernels.base import ModelConstants, SweepLimits
+from ooc_mdp.kernels.cpu import CpuBackend
+from ooc_mdp.mdp import FloatArray
+from ooc_mdp.partition import Coupling, PartitionTable
+from ooc_mdp.store import Store
+
+
+class Work:
+    """Visits of a store's partitions with the CPU's kernels, bounds beside them."""
+
+    def __init__(self, store: Store, discount: float) -> None:
+        self.store, self.discount = store, discount
+        self.sign = 1.0 if store.sense == "max" else -1.0
+        self.contraction = Contraction.of(
+            discount, store.duration_range[:, 0], store.row_sum_range[:, 1], store.max_successors
+        )
+        rewards = store.reward_range if self.sign > 0 else -store.reward_range[:, ::-1]
+        self.bounds = ResidualBounds(store.coupling, self.contraction, rewards, store.max_successors)
+        self.values, self.policy = np.zeros(store.n_states), np.full(store.n_states, -1, np.int32)
+        self.tables = [store.read(p)[0] for p in range(store.n_partitions)]
+        for table in self.tables:
+            if table.initial_values.size:
+                own = slice(table.first_state, table.first_state + table.n_states)
+                self.values[own] = self.sign * table.initial_values
+        if not self.values.any():
+            self.bounds.from_zero_values(rewards)
+        self.size = float(np.abs(self.values).max())
+        self.backend = CpuBackend()
+        self.backend.start(
+            ModelConstants(
+                n_states=store.n_states,
+                largest_partition=int(np.diff(store.partition_ptr).max()),
+                largest_halo=int(store.partition_halo.max()),
+                discount=discount,
+                sign=self.sign,
+                row_sums=self.contraction.row_sum,
+            ),
+            self.values,
+            self.policy,
+        )
+        self.residents = [self.backend.admit(t) for t in self.tables]
+
+    def visit(self, p: int, limits: SweepLimits) -> None:
+        report = self.backend.visit(self.residents[p], limits)
+        self.bounds.swept(p, report.up, report.down)
+        self.bounds.disturb(p, report.boundary_up, report.boundary_down)
+        self.size = max(self.size, float(np.abs(self.values).max()))
+
+    def measure(self, p: int, replace: bool) -> None:
+        measured = self.backend.measure(self.residents[p], 0.0)[0]
+        (self.bounds.replaced if replace else self.bounds.measured)(p, measured)
+
+    def true(self, table: PartitionTable) -> tuple[float, float, float, float]:
+        """Rise and fall of the normalised residual, then of the plain one; the fall of an unknown policy is any's."""
+        own = self.values[table.first_state : table.first_state + table.n_states]
+        local = np.concatenate([own, self.values[table.halo]])
+        found = np.zeros(4)
+        for s, (row, end) in enumerate(spans(table.action_ptr, table.actions_per_state, table.n_states)):
+            if row == end:
+                terminal = self.sign * table.terminal_rewards[s] if table.terminal_rewards.size else 0.0
+                above = below = [(terminal - own[s], terminal - own[s])]
+            else:
+                both = [self.residual(table, local, j, own[s]) for j in range(row, end)]
+                chosen = self.policy[table.first_state + s]
+                above, below = both, both if chosen < 0 else [both[chosen]]
+            found[0], found[2] = np.maximum(found[[0, 2]], np.max(above, axis=0))
+            found[1], found[3] = np.maximum(found[[1, 3]], -np.min(below, axis=0))
+        return tuple(found)
+
+    def residual(self, table: PartitionTable, local: FloatArray, j: int, value: float) -> tuple[float, float]:
+        lo, hi = spans(table.successor_ptr, table.successors_per_action, table.n_rows)[j]
+        p = table.probabilities[lo:hi].astype(np.float64)
+        g = self.discount ** table.durations[j] if table.durations.size else self.discount
+        plain = self.sign * float(table.rewards[j]) + g * float(p @ local[table.successors[lo:hi]]) - value
+        rho = float(self.store.row_sum_range[table.index, 1])
+        return plain / (1 - g * rho), plain
+
+
+def spans(pointer: np.ndarray, uniform: int, n: int) -> list[tuple[int, int]]:
+    if uniform:
+        return [(i * uniform, (i + 1) * uniform) for i in range(n)]
+    return [(int(a), int(b)) for a, b in itertools.pairwise(pointer)]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 11),
+        st.sampled_from(["visit", "visit", "visit", "measure", "replace"]),
+        st.integers(1, 4),
+        st.sampled_from([-1.0, 0.0, 1e-3, 1e9]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases(), discount=st.sampled_from([0.0, 0.5, 0.9, 0.9999]), steps=STEPS)
+def test_each_bound_stays_above_the_true_residual(
+    case: Case, discount: float, steps: list[tuple[int, str, int, float]]
+) -> None:
+    with stored(case) as store:
+        work = Work(store, discount)
+    bounds = work.bounds
+    for p, what, most, change in steps:
+        if what == "visit":
+            work.visit(p % store.n_partitions, SweepLimits(change, most))
+        else:
+            work.measure(p % store.n_partitions, what == "replace")
+        slack = [bounds.rounding(work.size), bounds.rounding(work.size, plain=True)]
+        for q, table in enumerate(work.tables):
+            kept = (bounds.rise[q], bounds.fall[q], bounds.plain_rise[q], bounds.plain_fall[q])
+            for true, bound, rounding in zip(work.true(table), kept, np.repeat(slack, 2), strict=True):
+                assert true <= bound * (1 + 1e-9) + 2 * rounding  # its own rounding and the test's
+        assert bounds.normalised().max() + slack[0] == max(-bounds.span(work.size)[0], bounds.span(work.size)[1])
+        assert bounds.error(work.size) == bounds.normalised().max() + slack[0]
+
+
+def two_partitions(mass: tuple[float, float, float, float] = (0.5, 0.5, 0.25, 0.75)) -> ResidualBounds:
+    """w = [[0.5, 0.5], [0.25, 0.75]] by default, gamma 0.5."""
+    coupling = Coupling(np.array([0, 2, 4]), np.array([0, 1, 0, 1]), np.array(mass))
+    contraction = Contraction.of(0.5, np.ones(2), np.ones(2), np.array([2, 2]))
+    return ResidualBounds(coupling, contraction, np.array([[-1.0, 2.0], [0.0, 0.0]]), np.array([2, 2]))
+
+
+def test_nothing_is_known_before_the_first_visit_of_given_values() -> None:
+    bounds = two_partitions()
+    assert np.isinf(bounds.normalised()).all()
+    assert bounds.span(1.0) == (-np.inf, np.inf)
+    bounds.swept(0, 0.0, 0.0)
+    assert bounds.normalised().tolist() == [0.0, np.inf]
+
+
+def test_zero_values_are_as_wrong_as_rewards_are_large() -> None:
+    bounds = two_partitions()
+    bounds.from_zero_values(np.array([[-1.0, 2.0], [0.0, 0.5]]))
+    assert bounds.plain_rise.tolist() == [2.0, 0.5]
+    assert bounds.plain_fall.tolist() == [1.0, 0.0]
+    assert bounds.rise == pytest.approx([4.0, 1.0])
+
+
+def test_a_sweep_leaves_the_part_of_its_change_that_the_partition_reads_of_itself() -> None:
+    bounds = two_partitions()
+    bounds.swept(1, 8.0, 4.0)
+    assert (bounds.plain_rise[1], bounds.plain_fall[1]) == pytest.approx((3.0, 1.5))
+    assert (bounds.rise[1], bounds.fall[1]) == pytest.approx((6.0, 3.0))
+    assert bounds.plain_rise[1] >= 3.0
+    assert np.isinf(bounds.rise[0])
+
+
+def test_a_visit_disturbs_its_dependents_and_nobody_else() -> None:
+    bounds = two_partitions()
+    bounds.swept(0, 0.0, 0.0)
+    bounds.swept(1, 0.0, 0.0)
+    plain, normalised = bounds.disturb(0, 8.0, 16.0)
+    assert bounds.dependents(0).tolist() == [1]
+    assert plain == pytest.approx([2.0])
+    assert normalised == pytest.approx([4.0])
+    assert bounds.plain_rise == pytest.approx([0.0, 1.0])
+    assert bounds.plain_fall == pytest.approx([0.0, 2.0])
+    assert bounds.rise == pytest.approx([0.0, 2.0])
+    bounds.disturb(1, 0.0, 0.0)
+    assert bounds.rise[0] == 0.0
+
+
+def test_changes_too_small_to_move_a_sum_still_raise_it() -> None:
+    bounds = two_partitions()
+    bounds.swept(1, 8.0, 8.0)
+    before = bounds.rise[1], bounds.fall[1], bounds.plain_rise[1], bounds.plain_fall[1]
+    bounds.disturb(0, 1e-30, 1e-30)
+    after = bounds.rise[1], bounds.fall[1], bounds.plain_rise[1], bounds.plain_fall[1]
+    assert all(b > a for a, b in zip(before, after, strict=True))
+    assert after == pytest.approx(before, rel=1e-15)
+
+
+def test_a_measurement_tightens_and_a_replacement_replaces() -> None:
+    bounds = two_partitions()
+    bounds.swept(0, 8.0, 8.0)
+    bounds.measured(0, Measured(1.0, 9.0, 0.5, 9.0))
+    assert (bounds.rise[0], bounds.fall[0]) == pytest.approx((1.0, 4.0))
+    assert (bounds.plain_rise[0], bounds.plain_fall[0]) == pytest.approx((0.5, 2.0))
+    bounds.replaced(0, Measured(5.0, 9.0, 3.0, 7.0))
+    kept = bounds.rise[0], bounds.fall[0], bounds.plain_rise[0], bounds.plain_fall[0]
+    assert kept == pytest.approx((5.0, 9.0, 3.0, 7.0))
+
+
+def test_the_policy_loses_at_most_what_lies_between_both_ends() -> None:
+    bounds = two_partitions()
+    for p in (0, 1):
+        bounds.replaced(p, Measured(1.0, 2.0 * p, 0.0, 0.0))
+    lower, upper = bounds.span(1.0)
+    assert (lower, upper) == pytest.approx((-2.0, 1.0))
+    assert bounds.policy_loss(1.0) == upper - lower
+
+
+def test_rounding_grows_with_values_rows_and_discount() -> None:
+    bounds = two_partitions()
+    assert 0 < bounds.rounding(0.0) < bounds.rounding(10.0) < 1e-13
+    assert bounds.rounding(10.0, plain=True) < bounds.rounding(10.0)
+    one = Contraction.of(0.5, np.ones(2), np.ones(2), np.array([2, 2]))
+    arguments = np.array([[-1.0, 2.0], [0.0, 0.0]]), np.array([2, 200])
+    assert ResidualBounds.rounding_of(one, *arguments, 10.0) > bounds.rounding(10.0)
+
+
+@pytest.mark.parametrize(("gamma", "shortest", "total"), [(0.999, 1.0, 1.01), (0.5, 1e-18, 1.0), (1 - 2e-16, 1.0, 1.0)])
+def test_a_discount_that_row_sums_undo_is_refused(gamma: float, shortest: float, total: float) -> None:
+    with pytest.raises(OptionsError, match=r"partition 1 .*not below 1.*lower the discount.*--renormalise"):
+        Contraction.of(gamma, np.array([1.0, shortest]), np.array([0.5, total]), np.array([1, 1]))
+
+
+def test_the_shortest_duration_decides_the_discount() -> None:
+    c = Contraction.of(0.81, np.array([0.5, 2.0]), np.ones(2), np.array([1, 1]))
+    assert c.discount == pytest.approx([0.9, 0.6561])
+    assert (c.discount >= [0.9, 0.6561]).all()
+    assert (c.row_sum > 1).all()
+    assert c.inverse == pytest.approx([10.0, 1 / 0.3439])
