@@ -40,5 +40,6 @@ def _recompute(run: Run, partition: int) -> None:
     significant = run.options.residual or run.target.wanted / float(run.bounds.contraction.inverse[partition])
     measured, value = run.backend.measure(resident, max(significant, 0.0))
     run.bounds.replaced(partition, measured)
+    run.visited[partition] = True  # measuring chose the actions that its bounds hold for
     run.priority.exact(partition, max(measured.rise, measured.fall), value)
     run.note_auxiliary(partition, hit)

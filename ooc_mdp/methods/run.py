@@ -63,7 +63,7 @@ class Run:
     smallest: FloatArray
     """float64 [P]; smallest value of each partition."""
     visited: npt.NDArray[np.bool_]
-    """bool [P]; swept at least once."""
+    """bool [P]; swept or measured at least once: its states have the policy that the bounds are about."""
     save: Callable[[], None] | None = None
     """Writes a checkpoint."""
     watch: SolveWatcher | None = None
