@@ -18,8 +18,9 @@ def value_iteration(run: Run) -> None:
     run.refresh_target()
     while not run.target.reached():
         for i, partition in enumerate(order):
-            for ahead in order[i + 1 : i + 3]:
-                run.stager.prefetch(ahead, lambda p, now=partition: p == now)  # type: ignore[misc]
+            run.stager.prefetch(partition)  # its room comes before that of the next ones
+            for end in range(i + 1, min(i + 3, n)):
+                run.stager.prefetch(order[end], frozenset(order[i:end]).__contains__)
             run.sweep(partition, most=1, settle=False)
             run.stager.take_over()
             run.tick()
