@@ -1,7 +1,9 @@
 """When to stop: a proved error, or the papers' plain Bellman residual.
 
 The default target is 1e-4 of the value range, which is known only at the end; until then the span of one step's
-rewards stands in where it is larger, and the last word is the range of the values themselves.
+rewards stands in where it is larger, and the last word is the range of the values themselves. Where the optimal
+values may all be one number (the range is no wider than what is proved, and that is down to float64 rounding), their
+size stands in for the range: a constant has none that could be met.
 """
 
 from __future__ import annotations
@@ -55,22 +57,27 @@ class Target:
             return self._options.residual
         if self._options.epsilon is not None:
             return self._options.epsilon
+        size = max(abs(self.largest), abs(self.smallest))
         span = self.largest - self.smallest
-        return RELATIVE_EPSILON * (span if span > 0 else max(abs(self.largest), abs(self.smallest)))
+        asked = RELATIVE_EPSILON * (span if span > 0 else size)
+        if asked < 2 * self.rounding and span <= 2 * (float(self.levels().max(initial=0.0)) + self.rounding):
+            return max(RELATIVE_EPSILON * size, 4 * self.rounding)
+        return asked
+
+    @property
+    def in_force(self) -> float:
+        """`asked`, or what stands in for it while the range of the values is not known."""
+        return max(self.asked, RELATIVE_EPSILON * self._floor) if self._relative else self.asked
 
     @property
     def wanted(self) -> float:
         """What every partition's bound must come down to, rounding set aside."""
-        asked = self.asked
-        if self._options.residual is None and self._options.epsilon is None:
-            asked = max(asked, RELATIVE_EPSILON * self._floor)
-        return asked - self.rounding
+        return self.in_force - self.rounding
 
     @property
     def out_of_reach(self) -> bool:
         """Whether rounding alone takes half of what is asked."""
-        asked = max(self.asked, RELATIVE_EPSILON * self._floor) if self._relative else self.asked
-        return asked > 0 and self.rounding > asked / 2
+        return self.rounding > self.in_force / 2
 
     @property
     def _relative(self) -> bool:
@@ -81,14 +88,14 @@ class Target:
         return self._bounds.plain() if self.plain else self._bounds.normalised()
 
     def dirty(self) -> npt.NDArray[np.bool_]:
-        """bool [P]: partitions whose bound is above what is wanted."""
-        return self.levels() > max(self.wanted, 0.0)
+        """bool [P]: partitions whose bound, rounding included, is above the target in force."""
+        return self.levels() + self.rounding > self.in_force
 
     def reached(self) -> bool:
         """Whether the stopping rule holds; tightens a stand-in target that turns out too large."""
         if self.dirty().any():
             return False
-        if self._relative and self._floor > 0 and float(self.levels().max(initial=0.0)) + self.rounding > self.asked:
+        if self._floor > 0 and float(self.levels().max(initial=0.0)) + self.rounding > self.asked:
             self._floor = 0.0
             return not self.dirty().any()
         return True
