@@ -106,10 +106,11 @@ class Stager:
     def _take_in(self, partition: int, read: Callable[[], tuple[PartitionTable, int]]) -> None:
         try:
             table, bytes_read = read()
+            resident = self._backend.admit(table)
         except BaseException:
             self._cache.forget(partition)
             raise
-        self._cache.fill(partition, self._backend.admit(table), bytes_read)
+        self._cache.fill(partition, resident, bytes_read)
 
     def close(self) -> None:
         """Wait for the threads and drop what they bring."""

@@ -1,0 +1,186 @@
+"""The stager: what is under way, who gives way to whom, and what a failing read or a full device leaves behind."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ooc_mdp.cache import PartitionCache
+from ooc_mdp.errors import MemoryBudgetError, StoreError
+from ooc_mdp.stager import Stager
+
+SIZE = 10
+
+
+class Source:
+    """Partitions of one size; reads wait for `gate`, those in `broken` fail."""
+
+    def __init__(self, n: int = 6) -> None:
+        self.partition_bytes = np.full(n, SIZE, np.int64)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.broken: set[int] = set()
+        self.reads: list[int] = []
+        self.threads: set[str] = set()
+
+    def read(self, partition: int) -> tuple[Any, int]:
+        assert self.gate.wait(10)
+        self.reads.append(partition)
+        self.threads.add(threading.current_thread().name)
+        if partition in self.broken:
+            raise StoreError(f"partition {partition} is damaged")
+        return SimpleNamespace(index=partition), 4
+
+
+class Backend:
+    """Admits tables, in the solve's own thread only; has no room for those in `too_large`."""
+
+    def __init__(self) -> None:
+        self.too_large: set[int] = set()
+        self.released: list[int] = []
+
+    def admit(self, table: Any) -> int:
+        assert threading.current_thread() is threading.main_thread()
+        if table.index in self.too_large:
+            raise MemoryBudgetError(f"no room for partition {table.index}")
+        return int(table.index)
+
+
+class Bench:
+    def __init__(self, held: int) -> None:
+        self.source, self.backend = Source(), Backend()
+        self.cache: PartitionCache[Any] = PartitionCache(held * SIZE, 6, self.backend.released.append)
+        self.stager = Stager(self.source, self.cache, self.backend)  # type: ignore[arg-type]
+
+    def arrive(self) -> None:
+        """Wait until everything under way was read, then take it over."""
+        for future in self.stager._pending.values():
+            future.exception(timeout=10)
+        self.stager.take_over()
+
+    def assert_consistent(self) -> None:
+        assert self.cache.used == SIZE * len(list(self.cache)) <= self.cache.budget
+        assert set(self.stager.under_way()) | set(np.flatnonzero(self.cache.present)) == set(self.cache)
+
+
+@pytest.fixture
+def two() -> Any:
+    bench = Bench(2)
+    with bench.stager:
+        yield bench
+    assert bench.stager.under_way() == []
+
+
+def test_obtaining_loads_once_and_hits_afterwards(two: Bench) -> None:
+    assert [two.stager.obtain(3), two.stager.obtain(3)] == [(3, False), (3, True)]
+    assert two.source.reads == [3]
+    assert two.stager.obtain(3, auxiliary=True) == (3, True)
+    assert two.cache.statistics.auxiliary_accesses == 1
+
+
+def test_reading_ahead_happens_on_another_thread_and_is_taken_over_when_done(two: Bench) -> None:
+    assert two.stager.prefetch(1)
+    assert two.stager.under_way() == [1]
+    two.arrive()
+    assert two.stager.under_way() == []
+    assert two.cache.present[1]
+    assert two.stager.obtain(1) == (1, False)
+    assert threading.main_thread().name not in two.source.threads
+    two.assert_consistent()
+
+
+def test_what_is_still_being_read_is_not_taken_over(two: Bench) -> None:
+    two.source.gate.clear()
+    two.stager.prefetch(1)
+    two.stager.take_over()
+    assert two.stager.under_way() == [1]
+    assert not two.cache.present[1]
+    two.source.gate.set()
+    assert two.stager.obtain(1) == (1, False)
+    assert two.source.reads == [1]
+
+
+def test_no_more_than_the_depth_is_under_way_and_nothing_twice() -> None:
+    bench = Bench(5)
+    bench.source.gate.clear()
+    with bench.stager:
+        assert [bench.stager.prefetch(p) for p in (0, 0, 1, 2)] == [True, False, True, False]
+        assert bench.stager.under_way() == [0, 1]
+        bench.source.gate.set()
+        bench.arrive()
+        assert not bench.stager.prefetch(1)
+        assert bench.stager.prefetch(2)
+
+
+def test_reading_ahead_spares_whom_it_is_told_to(two: Bench) -> None:
+    two.stager.obtain(0)
+    two.stager.obtain(1)
+    assert not two.stager.prefetch(2, lambda p: p in (0, 1))
+    assert two.stager.prefetch(2, lambda p: p == 0)
+    assert two.backend.released == [1]
+    assert list(two.cache) == [0, 2]
+
+
+def test_what_is_read_ahead_makes_way_for_what_is_needed_now(two: Bench) -> None:
+    two.source.gate.clear()
+    two.stager.prefetch(0)
+    two.stager.prefetch(1)
+    two.source.gate.set()
+    assert two.stager.obtain(2) == (2, False)
+    assert two.backend.released == [0]
+    two.assert_consistent()
+    assert two.stager.obtain(1) == (1, False)
+
+
+def test_a_partition_in_use_does_not_make_way() -> None:
+    bench = Bench(1)
+    with bench.stager:
+        bench.stager.obtain(0)
+        bench.cache.pin(0, True)
+        assert not bench.stager.prefetch(1)
+        with pytest.raises(MemoryBudgetError, match=r"partition 1 needs 10 B beside .* raise --cache to at least 20"):
+            bench.stager.obtain(1)
+        bench.cache.pin(0, False)
+        assert bench.stager.obtain(1) == (1, False)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("fault", ["read", "admit"])
+def test_a_failed_load_raises_and_gives_its_room_back(two: Bench, ahead: bool, fault: str) -> None:
+    (two.source.broken if fault == "read" else two.backend.too_large).add(4)
+    two.stager.obtain(0)
+    if ahead:
+        assert two.stager.prefetch(4)
+    with pytest.raises((StoreError, MemoryBudgetError), match="partition 4"):
+        two.stager.obtain(4)
+    assert list(two.cache) == [0]
+    two.assert_consistent()
+    two.source.broken.clear()
+    two.backend.too_large.clear()
+    assert two.stager.obtain(4) == (4, False)
+    assert two.cache.statistics.loads == 2
+
+
+def test_a_failure_ahead_is_raised_when_it_is_taken_over(two: Bench) -> None:
+    two.source.broken.add(4)
+    two.stager.prefetch(4)
+    with pytest.raises(StoreError, match="partition 4"):
+        two.arrive()
+    two.assert_consistent()
+
+
+def test_closing_waits_for_threads_and_drops_what_they_bring() -> None:
+    bench = Bench(3)
+    bench.source.gate.clear()
+    with bench.stager:
+        bench.stager.prefetch(0)
+        bench.stager.prefetch(1)
+        threading.Timer(0.05, bench.source.gate.set).start()
+    assert bench.stager.under_way() == []
+    assert list(bench.cache) == []
+    assert bench.cache.used == 0
+    assert not [t for t in threading.enumerate() if t.name.startswith("stager")]
