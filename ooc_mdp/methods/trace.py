@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ooc_mdp.errors import OptionsError
+from ooc_mdp.errors import OptionsError, StoreError
 
 __all__ = ["Trace"]
 
@@ -27,20 +27,34 @@ class Trace:
             self._file = path.open("w", encoding="utf-8", buffering=1 << 16)
         except OSError as error:
             raise OptionsError(f"cannot write the trace {path}: {error.strerror}") from None
-        self._file.write("# ooc-mdp trace 1\n")
+        self._write("# ooc-mdp trace 1\n")
         for name, value in facts.items():
-            self._file.write(f"# {name}: {value}\n")
-        self._file.write("access,partition,kind,hit,sweeps,bound,seconds\n")
+            self._write(f"# {name}: {value}\n")
+        self._write("access,partition,kind,hit,sweeps,bound,seconds\n")
         self._count = 0
         self._started = time.monotonic()
 
     def access(self, partition: int, auxiliary: bool, hit: bool, sweeps: int, bound: float) -> None:
-        """Note one access."""
+        """Note one access; raises StoreError where the disk is full."""
         kind = "auxiliary" if auxiliary else "frontier"
         seconds = time.monotonic() - self._started
-        self._file.write(f"{self._count},{partition},{kind},{hit:d},{sweeps},{bound:.6g},{seconds:.6f}\n")
+        self._write(f"{self._count},{partition},{kind},{hit:d},{sweeps},{bound:.6g},{seconds:.6f}\n")
         self._count += 1
 
     def close(self) -> None:
-        """Write out what is left."""
-        self._file.close()
+        """Write out what is left; raises StoreError."""
+        try:
+            self._file.close()
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def _write(self, line: str) -> None:
+        try:
+            self._file.write(line)
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: OSError) -> StoreError:
+        return StoreError(
+            f"cannot write the trace {self._file.name}: {error.strerror}; solve without --trace, or make room"
+        )

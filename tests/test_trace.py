@@ -1,0 +1,59 @@
+"""The trace of a solve: its lines agree with what the solve counted."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_mdps import Case, make_store
+from store_models import random_model
+
+import ooc_mdp
+from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.methods.trace import Trace
+
+
+def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    lines = path.read_text().splitlines()
+    facts = [line for line in lines if line.startswith("#")]
+    return facts, list(csv.DictReader(lines[len(facts) :]))
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_trace_has_a_line_an_access_that_adds_up_to_the_statistics(tmp_path: Path, exact: bool) -> None:
+    store = make_store(Case(random_model(0, 40), partitions=8), tmp_path / "s")
+    options: dict[str, Any] = {"exact_priorities": exact, "cache": "40%", "device": "cpu", "epsilon": 1e-6}
+    solution = ooc_mdp.solve(store, 0.9, trace=tmp_path / "t.csv", **options)
+    facts, accesses = read(tmp_path / "t.csv")
+    s = solution.statistics
+    assert facts[0] == "# ooc-mdp trace 1"
+    assert f"# fingerprint: {store.fingerprint}" in facts
+    assert "# discount: 0.9" in facts
+    assert [int(a["access"]) for a in accesses] == list(range(len(accesses)))
+    frontier = [a for a in accesses if a["kind"] == "frontier"]
+    auxiliary = [a for a in accesses if a["kind"] == "auxiliary"]
+    assert (len(frontier), sum(int(a["hit"]) for a in frontier)) == (s.accesses, s.hits)
+    assert (len(auxiliary), sum(int(a["hit"]) for a in auxiliary)) == (s.auxiliary_accesses, s.auxiliary_hits)
+    assert bool(auxiliary) == exact
+    assert sum(int(a["sweeps"]) for a in frontier) == s.sweeps
+    assert all(int(a["sweeps"]) == 0 for a in auxiliary)
+    assert {int(a["partition"]) for a in accesses} <= set(range(8))
+    seconds = [float(a["seconds"]) for a in accesses]
+    assert seconds == sorted(seconds)
+
+
+def test_a_trace_that_cannot_be_begun_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionsError, match=r"cannot write the trace .*: No such file"):
+        Trace(tmp_path / "nowhere" / "t.csv", {})
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_named() -> None:
+    trace = Trace(Path("/dev/full"), {})
+    with pytest.raises(StoreError, match="cannot write the trace /dev/full: No space left"):  # noqa: PT012
+        for _ in range(100_000):
+            trace.access(0, False, True, 1, 0.5)
+    with pytest.raises(StoreError, match="No space left"):
+        trace.close()
