@@ -5,6 +5,7 @@ Whoever adds a buffer to the solver adds it here; a test holds the measured peak
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from ooc_mdp.options import format_bytes
@@ -16,10 +17,9 @@ def resident_bytes() -> int:
     """Bytes of this process in RAM now, or 0 where the system does not say."""
     try:
         with open("/proc/self/statm") as f:
-            pages = int(f.read().split()[1])
+            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
-    return pages * 4096
 
 
 @dataclass(frozen=True, slots=True)
