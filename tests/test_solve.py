@@ -1,0 +1,354 @@
+"""Whatever a solve claims holds of the exact optimum: by every method, from every cache, however it ends."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from small_mdps import Case, cases, distance, evaluate, exact_q, make_store, optimum, rows_of, stored
+from store_models import Action, Model, State, random_model
+
+import ooc_mdp
+from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.mdp import Rows
+from ooc_mdp.methods.results import Result
+from ooc_mdp.methods.solver import solve as solve_with
+from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.solution import Outcome, Solution
+from ooc_mdp.store import Store
+
+METHODS = [
+    {"method": "vi"},
+    {"method": "p-eva", "priority": "h1"},
+    {"method": "p-eva", "priority": "h2"},
+    {"method": "p-eva", "priority": "h1", "exact_priorities": True},
+    {"method": "p-eva", "priority": "h2", "exact_priorities": True},
+]
+few = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def caches(store: Store) -> list[int]:
+    """The whole table, its two largest partitions, its largest."""
+    table, sizes = int(store.partition_bytes.sum()), np.sort(store.partition_bytes)
+    return [table, int(sizes[-2:].sum()), int(sizes[-1])]
+
+
+def sign_of(store: Store) -> int:
+    return 1 if store.sense == "max" else -1
+
+
+def scale_of(rows: Rows, best: list[Fraction]) -> float:
+    """Largest number that a solve meets: float64 cannot be asked for much less than 1e-15 of it."""
+    numbers = [np.abs(rows.rewards).max(initial=0.0), float(max(map(abs, best)))]
+    if rows.initial_values is not None:
+        numbers.append(np.abs(rows.initial_values).max())
+    return float(max(numbers)) or 1.0
+
+
+def plain_residual(rows: Rows, values: np.ndarray, discount: float, sign: int) -> Fraction:
+    """Largest |opt_a Q_a - V|, exact."""
+    exact = [Fraction(v) for v in values]
+    largest = Fraction(0)
+    for s in range(rows.n_states):
+        pairs = range(rows.action_ptr[s], rows.action_ptr[s + 1])
+        terminal = Fraction(0) if rows.terminal_rewards is None else Fraction(rows.terminal_rewards[s])
+        q = max((sign * exact_q(rows, exact, j, discount) for j in pairs), default=sign * terminal)
+        largest = max(largest, abs(q - sign * exact[s]))
+    return largest
+
+
+def assert_that_all_claims_hold(
+    solution: Solution, store: Store, rows: Rows, best: list[Fraction], discount: float
+) -> None:
+    c, s, sign = solution.certificate, solution.statistics, sign_of(store)
+    errors = [sign * d for d in distance(solution.values, best)]
+    assert c.lower <= min(errors)
+    assert max(errors) <= c.upper
+    assert max(map(abs, errors)) <= c.error_bound
+    assert plain_residual(rows, solution.values, discount, sign) <= c.residual_bound
+    counts = np.diff(rows.action_ptr)
+    assert np.where(counts > 0, (solution.policy >= 0) & (solution.policy < counts), solution.policy == -1).all()
+    loss = [sign * d for d in distance(evaluate(rows, solution.policy, discount), best)]
+    assert min(loss) >= 0
+    assert max(loss) <= c.policy_loss_bound
+    if solution.outcome is Outcome.PROVED:
+        assert c.error_bound <= c.target
+    if solution.outcome is Outcome.RESIDUAL:
+        assert c.residual_bound <= c.target
+    assert s.cache_peak_bytes <= s.cache_bytes
+    assert s.hits + s.misses == s.accesses
+    assert s.auxiliary_hits <= s.auxiliary_accesses
+    assert s.loads >= s.misses == s.visits
+    assert s.partitions_never_read >= s.n_partitions - s.loads
+
+
+def solve(store: Store, discount: float, method: dict, **options: object) -> Solution:
+    return ooc_mdp.solve(store, discount, device="cpu", **method, **options)  # type: ignore[arg-type]
+
+
+MEASURED_BUT_NEVER_SWEPT = Case(
+    Model(
+        (
+            State((Action(1.0, {0: 1.0}),)),
+            State((Action(-1.0, {0: 1.0}), Action(0.0, {1: 1.0}))),
+        )
+    ),
+    partitions=2,
+)
+"""Exact priorities see that the second state's values are right already; its second action is the one to take."""
+
+LARGE_TERMINAL_START = Case(
+    Model(
+        (State((Action(8000 / 7, {1: 2 / 3, 0: 1 / 3}),), 0.0, -1000.0), State((), -1 / 3, 5e6)),
+        initial_values=True,
+    )
+)
+"""The residual of a terminal state is a difference of unlike numbers, rounded."""
+
+
+@few
+@given(
+    case=cases(shortest=0.3),
+    discount=st.sampled_from([0.0, 0.5, 0.9]),
+    share=st.sampled_from([1e-9, 1e-6, 1e-2]),
+    data=st.data(),
+)
+def test_each_method_proves_its_bound_from_any_cache(
+    case: Case, discount: float, share: float, data: st.DataObject
+) -> None:
+    with stored(case) as store:
+        rows = rows_of(store)
+        best = optimum(rows, discount, case.sense)
+        epsilon = share * scale_of(rows, best)
+        for method in METHODS:
+            cache = data.draw(st.sampled_from(caches(store)), label="cache")
+            solution = solve(store, discount, method, cache=cache, epsilon=epsilon)
+            assert_that_all_claims_hold(solution, store, rows, best, discount)
+            assert solution.outcome is Outcome.PROVED
+            assert solution.certificate.target == epsilon
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("case", [MEASURED_BUT_NEVER_SWEPT, LARGE_TERMINAL_START])
+@pytest.mark.parametrize("discount", [0.0, 0.9])
+@pytest.mark.parametrize("options", [{"epsilon": 1e-6}, {"epsilon": 1e-300}, {}])
+def test_claims_hold_of_cases_that_once_broke_them(case: Case, method: dict, discount: float, options: dict) -> None:
+    with stored(case) as store:
+        rows = rows_of(store)
+        solution = solve(store, discount, method, **options)
+        assert_that_all_claims_hold(solution, store, rows, optimum(rows, discount), discount)
+
+
+@few
+@given(
+    case=cases(),
+    method=st.sampled_from(METHODS),
+    discount=st.sampled_from([0.5, 0.99, 0.9999]),
+    seconds=st.sampled_from([1e-9, 0.02]),
+)
+def test_the_bound_holds_when_the_time_is_up(case: Case, method: dict, discount: float, seconds: float) -> None:
+    with stored(case) as store:
+        rows = rows_of(store)
+        best = optimum(rows, discount, case.sense)
+        solution = solve(store, discount, method, epsilon=1e-9 * scale_of(rows, best), time_limit=seconds)
+        assert_that_all_claims_hold(solution, store, rows, best, discount)
+        assert solution.outcome.proved or solution.outcome in (Outcome.TIME_LIMIT, Outcome.PRECISION)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_hardly_any_time_is_an_outcome(tmp_path: Path, method: dict) -> None:
+    store = make_store(Case(random_model(0, 40), partitions=8), tmp_path / "s")
+    solution = solve(store, 0.99, method, time_limit=1e-9, epsilon=1e-9)
+    assert solution.outcome is Outcome.TIME_LIMIT
+    assert math.isfinite(solution.error_bound)
+    later = make_store(Case(random_model(0, 40, initial_values=True), partitions=8), tmp_path / "t")
+    assert solve(later, 0.99, method, time_limit=1e-9).outcome is Outcome.TIME_LIMIT
+
+
+@few
+@given(case=cases(shortest=0.3), discount=st.sampled_from([0.0, 0.5, 0.9]), method=st.sampled_from(METHODS))
+def test_a_target_below_rounding_ends_and_says_so(case: Case, discount: float, method: dict) -> None:
+    with stored(case) as store:
+        rows = rows_of(store)
+        best = optimum(rows, discount, case.sense)
+        solution = solve(store, discount, method, epsilon=1e-40)
+        assert_that_all_claims_hold(solution, store, rows, best, discount)
+        if any(best) or rows.rewards.any():
+            assert solution.outcome is Outcome.PRECISION
+
+
+@few
+@given(
+    case=cases(shortest=0.3),
+    discount=st.sampled_from([0.0, 0.5, 0.9]),
+    share=st.sampled_from([1e-8, 1e-3]),
+    data=st.data(),
+)
+def test_the_papers_rule_stops_at_a_true_plain_residual(
+    case: Case, discount: float, share: float, data: st.DataObject
+) -> None:
+    with stored(case) as store:
+        rows = rows_of(store)
+        best = optimum(rows, discount, case.sense)
+        residual = share * scale_of(rows, best)
+        for method in METHODS:
+            cache = data.draw(st.sampled_from(caches(store)), label="cache")
+            solution = solve(store, discount, method, residual=residual, cache=cache)
+            assert_that_all_claims_hold(solution, store, rows, best, discount)
+            assert solution.outcome is Outcome.RESIDUAL
+            assert plain_residual(rows, solution.values, discount, sign_of(store)) <= residual
+
+
+@few
+@given(case=cases(shortest=0.3), discount=st.sampled_from([0.0, 0.5, 0.9]), method=st.sampled_from(METHODS))
+@example(case=Case(Model((State((Action(0.0, {0: 1.0}), Action(3.0, {0: 1.0}))),)), "min"), discount=0.5, method={})
+def test_the_default_target_is_a_share_of_the_range(case: Case, discount: float, method: dict) -> None:
+    with stored(case) as store:
+        rows = rows_of(store)
+        best = optimum(rows, discount, case.sense)
+        solution = solve(store, discount, method)
+        assert_that_all_claims_hold(solution, store, rows, best, discount)
+        span, size = float(np.ptp(solution.values)), float(np.abs(solution.values).max())
+        if solution.outcome is Outcome.PRECISION:
+            assert solution.certificate.rounding > 0.4e-4 * span
+        elif span > 2 * solution.error_bound:
+            assert solution.certificate.target == pytest.approx(1e-4 * span)
+        else:
+            assert solution.certificate.target <= max(1e-4 * size, 4 * solution.certificate.rounding)
+
+
+def damaged(solution: Solution, **arrays: np.ndarray) -> Solution:
+    return replace(solution, **arrays)
+
+
+@few
+@given(case=cases(shortest=0.3), discount=st.sampled_from([0.0, 0.5, 0.9]), data=st.data())
+def test_verify_agrees_with_every_certificate_and_catches_a_change(
+    case: Case, discount: float, data: st.DataObject
+) -> None:
+    with stored(case) as store:
+        rows = rows_of(store)
+        best = optimum(rows, discount, case.sense)
+        scale = scale_of(rows, best)
+        options = data.draw(st.sampled_from([{"epsilon": 1e-9 * scale}, {"residual": 1e-4 * scale}, {}]))
+        solution = solve(store, discount, data.draw(st.sampled_from(METHODS)), **options)
+        identity = {"fingerprint": store.fingerprint}
+        found = ooc_mdp.verify(store, Result(Path("result"), identity, solution))
+        assert found.holds
+        assert found.policy_errors == 0
+        assert found.bytes_read == store.chunk_bytes.sum()
+        assert max(map(abs, distance(solution.values, best))) <= found.error_bound
+        s = data.draw(st.integers(0, store.n_states - 1), label="state")
+        values = solution.values.copy()
+        values[s] += data.draw(st.sampled_from([-1, 1])) * (3 * solution.error_bound + 1e-6 * scale)
+        changed = damaged(solution, values=values)
+        assert not ooc_mdp.verify(store, Result(Path("result"), identity, changed)).holds
+        counts = np.diff(rows.action_ptr)
+        for wrong in {-2, -1, int(counts[s])} - ({-1} if counts[s] == 0 else set()):
+            policy = solution.policy.copy()
+            policy[s] = wrong
+            found = ooc_mdp.verify(store, Result(Path("result"), identity, damaged(solution, policy=policy)))
+            assert (found.holds, found.policy_errors) == (False, 1)
+        for action in range(counts[s]):
+            j = int(rows.action_ptr[s]) + action
+            loss = sign_of(store) * (best[s] - exact_q(rows, best, j, discount))
+            if loss > 3 * solution.error_bound + 1e-6 * scale:
+                policy = solution.policy.copy()
+                policy[s] = action
+                found = ooc_mdp.verify(store, Result(Path("result"), identity, damaged(solution, policy=policy)))
+                assert not found.holds
+
+
+def test_verify_refuses_what_is_no_number_and_another_table(tmp_path: Path) -> None:
+    store = make_store(Case(random_model(0, 20), partitions=3), tmp_path / "s")
+    solution = ooc_mdp.solve(store, 0.9, device="cpu")
+    values = solution.values.copy()
+    values[7] = np.nan
+    identity = {"fingerprint": store.fingerprint}
+    with pytest.raises(StoreError, match="no finite value for state 7"):
+        ooc_mdp.verify(store, Result(Path("result"), identity, damaged(solution, values=values)))
+    with pytest.raises(OptionsError, match="another table"):
+        ooc_mdp.verify(store, Result(Path("result"), {"fingerprint": "x"}, solution))
+
+
+@pytest.mark.parametrize("sense", ["max", "min"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_model_of_one_value_is_solved_at_its_default_target(tmp_path: Path, method: dict, sense: str) -> None:
+    rng = np.random.default_rng(0)
+    states = tuple(State((Action(1.0, {int(rng.integers(12)): 0.5, 12: 0.5}),)) for _ in range(13))
+    store = make_store(Case(Model(states), sense, partitions=4), tmp_path / "s")
+    solution = solve(store, 0.9, method)
+    assert solution.outcome is Outcome.PROVED
+    assert np.abs(solution.values - 10.0).max() <= solution.error_bound <= 1e-3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_model_without_rewards_is_solved_without_reading_it(tmp_path: Path, method: dict) -> None:
+    states = tuple(State((Action(0.0, {(i + 1) % 9: 1.0}),)) for i in range(9))
+    store = make_store(Case(Model(states), partitions=3), tmp_path / "s")
+    solution = solve(store, 0.999, method)
+    assert (solution.outcome, solution.error_bound) == (Outcome.PROVED, 0.0)
+    assert solution.statistics.sweeps == 0
+    assert solution.statistics.partitions_never_read == (0 if "exact_priorities" in method else 3)
+    assert not solution.values.any()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_values_that_fade_to_nothing_end(tmp_path: Path, method: dict) -> None:
+    states = tuple(State((Action(0.0, {(i + 1) % 5: 1.0}),), 0.0, float(i)) for i in range(5))
+    store = make_store(Case(Model(states, initial_values=True), partitions=2), tmp_path / "s")
+    solution = solve(store, 0.9, method)
+    assert solution.outcome is Outcome.PROVED
+    assert solution.error_bound <= 1e-4
+
+
+def fine_grid(n: int, step: float) -> Model:
+    """A car on a line, left or right by one cell a step, in time proportional to the cell: goals at both ends."""
+
+    def state(i: int) -> State:
+        if i in (0, n - 1):
+            return State((), 1.0 if i else 0.5)
+        moves = tuple(Action(0.0, {i + d: 0.75, i: 0.125, i - d: 0.125}, duration=step) for d in (-1, 1))
+        return State((*moves, Action(1e-5, {i: 1.0}, duration=step)))
+
+    return Model(tuple(state(i) for i in range(n)), durations=True)
+
+
+def test_methods_agree_on_a_fine_grid_of_short_durations(tmp_path: Path) -> None:
+    store = make_store(Case(fine_grid(64, 1e-3), partitions=8), tmp_path / "s")
+    rows = rows_of(store)
+    solutions = [solve(store, 0.9, m, epsilon=1e-5, cache="50%") for m in METHODS if m["method"] == "p-eva"]
+    for solution in solutions:
+        assert solution.outcome is Outcome.PROVED
+        expected = ooc_mdp.reference.policy_iteration(rows, 0.9).values
+        assert np.abs(solution.values - expected).max() <= solution.error_bound <= 1e-5
+    for solution in solutions[:2]:  # by bounds
+        assert solution.statistics.loads_per_partition <= 200
+    for a, b in itertools.pairwise(solutions):
+        assert np.abs(a.values - b.values).max() <= a.error_bound + b.error_bound
+
+
+@pytest.mark.parametrize("held", [1, 2, 3, 5, 10])
+def test_passes_in_turn_save_what_the_cache_holds(tmp_path: Path, held: int) -> None:
+    store = make_store(Case(random_model(1, 60, terminal=0, uniform=True), partitions=10), tmp_path / "s")
+    solution = solve(store, 0.9, {"method": "vi"}, epsilon=1e-6, cache=held * int(store.partition_bytes.max()))
+    s = solution.statistics
+    passes = s.accesses // 10
+    assert s.loads == s.misses == 10 + (passes - 1) * (10 - held)
+
+
+@settings(max_examples=10, deadline=None)
+@given(case=cases(shortest=0.3), method=st.sampled_from([METHODS[0], *METHODS[3:]]))
+def test_a_solve_that_does_not_read_ahead_by_priority_repeats_itself(case: Case, method: dict) -> None:
+    with stored(case) as store:
+        options = SolveOptions(discount=0.8, **method, cache=CacheSize(size=caches(store)[1]), device="cpu")
+        first, second = solve_with(store, options), solve_with(store, options)
+        np.testing.assert_array_equal(first.values, second.values)
+        np.testing.assert_array_equal(first.policy, second.policy)
