@@ -1,0 +1,163 @@
+"""The cache against a plain model of it: a list of partitions, least recently used first, and a budget."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ooc_mdp.cache import PartitionCache
+from ooc_mdp.errors import MemoryBudgetError
+
+BUDGET = 100
+SIZES = [10, 20, 30, 40, 50, 60, 100, 101]
+PARTITIONS = st.integers(0, len(SIZES) - 1)
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """`order` holds reserved and loaded partitions alike; `used`, `pinned`, `loaded` are what they say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released: list[str] = []
+        self.cache: PartitionCache[str] = PartitionCache(BUDGET, len(SIZES), self.released.append)
+        self.order: list[int] = []
+        self.loaded: set[int] = set()
+        self.used: set[int] = set()
+        self.pinned: set[int] = set()
+        self.evicted: list[str] = []
+        self.accesses = self.hits = self.auxiliary = self.auxiliary_hits = self.loads = self.moved = self.peak = 0
+
+    def held(self) -> int:
+        return sum(SIZES[p] for p in self.order)
+
+    def expect_room(self, size: int, spared: set[int]) -> bool:
+        victims, held = [], self.held()
+        for p in self.order:
+            if held + size <= BUDGET:
+                break
+            if p in self.loaded and p not in self.pinned | spared:
+                victims.append(p)
+                held -= SIZES[p]
+        if held + size > BUDGET:
+            return False
+        for p in victims:
+            self.order.remove(p)
+            self.loaded.discard(p)
+            self.evicted.append(str(p))
+        return True
+
+    @rule(p=PARTITIONS, spared=st.sets(PARTITIONS, max_size=3))
+    def reserve(self, p: int, spared: set[int]) -> None:
+        if p in self.cache:
+            return
+        if SIZES[p] > BUDGET:
+            with pytest.raises(MemoryBudgetError, match=r"partition 7 needs 101 B, the cache holds 100 B; raise"):
+                self.cache.reserve(p, SIZES[p])
+            return
+        expected = self.expect_room(SIZES[p], spared)
+        assert self.cache.reserve(p, SIZES[p], spared.__contains__ if spared else None) == expected
+        if expected:
+            self.order.append(p)
+            self.peak = max(self.peak, self.held())
+
+    @rule(size=st.sampled_from(SIZES))
+    def make_room(self, size: int) -> None:
+        assert self.cache.make_room(size) == self.expect_room(size, set())
+
+    @precondition(lambda self: len(self.order) > len(self.loaded))
+    @rule(data=st.data(), fails=st.booleans())
+    def finish_a_load(self, data: st.DataObject, fails: bool) -> None:
+        p = data.draw(st.sampled_from([p for p in self.order if p not in self.loaded]))
+        with pytest.raises(KeyError, match="reserved but not loaded"):
+            self.cache.access(p)
+        if fails:
+            self.cache.forget(p)
+            self.order.remove(p)
+        else:
+            self.cache.fill(p, str(p), 3)
+            self.loaded.add(p)
+            self.used.discard(p)
+            self.loads += 1
+            self.moved += SIZES[p]
+
+    @precondition(lambda self: self.loaded)
+    @rule(data=st.data(), auxiliary=st.booleans())
+    def access(self, data: st.DataObject, auxiliary: bool) -> None:
+        p = data.draw(st.sampled_from(sorted(self.loaded)))
+        hit = p in self.used
+        assert self.cache.access(p, auxiliary) == (str(p), hit)
+        self.used.add(p)
+        self.order.remove(p)
+        self.order.append(p)
+        if auxiliary:
+            self.auxiliary, self.auxiliary_hits = self.auxiliary + 1, self.auxiliary_hits + hit
+        else:
+            self.accesses, self.hits = self.accesses + 1, self.hits + hit
+
+    @precondition(lambda self: self.loaded)
+    @rule(data=st.data())
+    def pin(self, data: st.DataObject) -> None:
+        p = data.draw(st.sampled_from(sorted(self.loaded)))
+        self.pinned ^= {p}
+        self.cache.pin(p, p in self.pinned)
+
+    @rule()
+    def clear(self) -> None:
+        self.cache.clear()
+        self.evicted += [str(p) for p in self.order if p in self.loaded]
+        for held in (self.order, self.loaded, self.pinned):
+            held.clear()
+
+    @invariant()
+    def order_is_least_recently_used_first(self) -> None:
+        assert list(self.cache) == self.order
+
+    @invariant()
+    def the_budget_is_never_exceeded(self) -> None:
+        assert self.cache.used == self.held() <= BUDGET
+        assert self.cache.peak == self.peak <= BUDGET
+
+    @invariant()
+    def present_are_those_loaded(self) -> None:
+        assert set(np.flatnonzero(self.cache.present)) == self.loaded
+
+    @invariant()
+    def contents_are_released_once_and_in_turn(self) -> None:
+        assert self.released == self.evicted
+
+    @invariant()
+    def the_pinned_stay(self) -> None:
+        assert self.pinned <= self.loaded
+
+    @invariant()
+    def counts_add_up(self) -> None:
+        s = self.cache.statistics
+        assert (s.accesses, s.hits, s.misses) == (self.accesses, self.hits, self.accesses - self.hits)
+        assert (s.auxiliary_accesses, s.auxiliary_hits) == (self.auxiliary, self.auxiliary_hits)
+        assert (s.loads, s.bytes_read, s.bytes_moved) == (self.loads, 3 * self.loads, self.moved)
+        assert s.misses + s.auxiliary_accesses - s.auxiliary_hits <= s.loads
+
+
+CacheMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestThatTheCacheBehavesAsItsModel = CacheMachine.TestCase
+
+
+def test_a_refusal_of_room_evicts_nothing() -> None:
+    cache: PartitionCache[str] = PartitionCache(100, 3, lambda _: pytest.fail("evicted"))
+    for p, size in ((0, 40), (1, 50)):
+        cache.reserve(p, size)
+        cache.fill(p, "x", 1)
+    cache.pin(1, True)
+    assert not cache.make_room(51)
+    assert list(cache) == [0, 1]
+
+
+def test_a_content_read_ahead_is_a_miss_at_first_and_a_hit_from_then_on() -> None:
+    cache: PartitionCache[str] = PartitionCache(100, 1, lambda _: None)
+    cache.reserve(0, 10)
+    cache.fill(0, "x", 1)
+    assert [cache.access(0)[1], cache.access(0)[1]] == [False, True]
+    assert (cache.statistics.misses, cache.statistics.hits, cache.statistics.loads) == (1, 1, 1)

@@ -1,0 +1,316 @@
+"""Kernels equal the equations written out: Gauss-Seidel on the CPU, Jacobi on a CUDA device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ooc_mdp import reference
+from ooc_mdp.bounds import Measured
+from ooc_mdp.errors import MissingExtraError, OptionsError
+from ooc_mdp.kernels.base import Backend, ModelConstants, SweepLimits, VisitReport
+from ooc_mdp.kernels.cpu import CpuBackend
+from ooc_mdp.kernels.select import select_backend
+from ooc_mdp.mdp import FloatArray, Rows
+from ooc_mdp.partition import PartitionTable
+
+FIRST, N_STATES, N_OWN = 7, 60, 40
+"""The partition owns states 7 .. 46 of 60; its halo is among the others."""
+ROW_SUM = 1.0 + 1e-6
+TYPES = [(i, r) for i in ("u1", "u2", "u4") for r in ("f4", "f8")]
+BACKENDS = ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)]
+
+
+def random_table(
+    seed: int,
+    index: str = "u1",
+    real: str = "f8",
+    *,
+    uniform: bool = False,
+    durations: bool = False,
+    terminal: bool = True,
+) -> PartitionTable:
+    """A partition whose rows do not add up to 1 exactly, with duplicate actions where it is ragged."""
+    rng = np.random.default_rng(seed)
+    halo = np.sort(rng.choice(np.setdiff1d(np.arange(N_STATES), np.arange(FIRST, FIRST + N_OWN)), 13, replace=False))
+    counts = np.full(N_OWN, 3) if uniform else rng.integers(0, 5, N_OWN)
+    m = int(counts.sum())
+    widths = np.full(m, 4) if uniform else rng.integers(1, 8, m)
+    successors = [np.sort(rng.choice(N_OWN + halo.size, k, replace=False)) for k in widths]
+    probabilities = [rng.dirichlet(np.ones(k)) for k in widths]
+    rewards = rng.normal(size=m) * 10.0 ** rng.integers(-2, 4, m)
+    if not uniform:
+        starts = np.cumsum(counts) - counts
+        for j in starts[counts > 1]:  # a tie: the second action is the first once more
+            successors[j + 1], probabilities[j + 1], rewards[j + 1] = successors[j], probabilities[j], rewards[j]
+            widths[j + 1] = widths[j]
+    return PartitionTable(
+        index=0,
+        first_state=FIRST,
+        n_states=N_OWN,
+        actions_per_state=3 if uniform else 0,
+        successors_per_action=4 if uniform else 0,
+        action_ptr=pointer(counts) if not uniform else np.empty(0, np.uint32),
+        successor_ptr=pointer(widths) if not uniform else np.empty(0, np.uint32),
+        successors=np.concatenate(successors).astype(index),
+        probabilities=np.concatenate(probabilities).astype(real),
+        rewards=rewards.astype(real),
+        durations=rng.uniform(0.01, 3.0, m) if durations else np.empty(0),
+        terminal_rewards=rng.normal(size=N_OWN) if terminal else np.empty(0),
+        initial_values=np.empty(0),
+        halo=halo.astype(np.int64),
+        boundary=rng.random(N_OWN) < 0.5,
+    )
+
+
+def pointer(counts: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
+
+
+TABLES: dict[str, dict[str, Any]] = {
+    "ragged": {},
+    "uniform": {"uniform": True},
+    "durations": {"durations": True},
+    "uniform durations": {"uniform": True, "durations": True},
+    "no terminal rewards": {"terminal": False},
+}
+
+
+class Plain:
+    """The equations over one partition, one state at a time, in stored order of successors."""
+
+    def __init__(self, table: PartitionTable, discount: float, sign: float) -> None:
+        self.table, self.sign = table, sign
+        n, m = table.n_states, table.n_rows
+        self.rows = table.action_ptr.tolist() if table.action_ptr.size else [3 * i for i in range(n + 1)]
+        self.ptr = table.successor_ptr.tolist() if table.successor_ptr.size else [4 * j for j in range(m + 1)]
+        self.g = np.power(discount, table.durations).tolist() if table.durations.size else [discount] * m
+
+    def q(self, j: int, local: FloatArray) -> float:
+        total = 0.0
+        for k in range(self.ptr[j], self.ptr[j + 1]):
+            total += float(self.table.probabilities[k]) * float(local[self.table.successors[k]])
+        return self.sign * float(self.table.rewards[j]) + self.g[j] * total
+
+    def terminal(self, s: int) -> float:
+        return self.sign * float(self.table.terminal_rewards[s]) if self.table.terminal_rewards.size else 0.0
+
+    def backup(self, s: int, local: FloatArray) -> tuple[float, int]:
+        q = [self.q(j, local) for j in range(self.rows[s], self.rows[s + 1])]
+        return (max(q), q.index(max(q))) if q else (self.terminal(s), -1)
+
+    def gather(self, values: FloatArray) -> FloatArray:
+        return np.concatenate([values[FIRST : FIRST + N_OWN], values[self.table.halo]])
+
+    def visit(self, values: FloatArray, policy: np.ndarray, limits: SweepLimits, jacobi: bool) -> VisitReport:
+        """Updates values and policy."""
+        local = self.gather(values)
+        n, sweeps = self.table.n_states, 0
+        while True:
+            before = local.copy()
+            source = before if jacobi else local
+            for s in range(n) if jacobi or sweeps % 2 == 0 else reversed(range(n)):
+                local[s], policy[FIRST + s] = self.backup(s, source)
+            sweeps += 1
+            change = local[:n] - before[:n]
+            if sweeps == limits.most or np.abs(change).max() <= limits.change:
+                break
+        total = np.where(self.table.boundary, local[:n] - values[FIRST : FIRST + n], 0.0)
+        values[FIRST : FIRST + n] = local[:n]
+        return VisitReport(
+            sweeps,
+            max(change.max(), 0.0),
+            max(-change.min(), 0.0),
+            max(total.max(), 0.0),
+            max(-total.min(), 0.0),
+            max((float(v) for v, t in zip(local, total, strict=False) if t), default=-np.inf),
+            local[:n].max(),
+            local[:n].min(),
+        )
+
+    def measure(self, values: FloatArray, policy: np.ndarray, significant: float) -> tuple[Measured, float]:
+        """Updates the policy where there is none."""
+        local = self.gather(values)
+        plain, normalised, kept, kept_normalised, large = [0.0], [0.0], [0.0], [0.0], [-np.inf]
+        for s in range(self.table.n_states):
+            best, greedy = self.backup(s, local)
+            if greedy < 0:
+                residuals = scaled = [best - local[s]]
+                choice = 0
+            else:
+                if policy[FIRST + s] < 0:
+                    policy[FIRST + s] = greedy
+                choice = policy[FIRST + s]
+                pairs = range(self.rows[s], self.rows[s + 1])
+                residuals = [self.q(j, local) - local[s] for j in pairs]
+                scaled = [r / (1 - self.g[j] * ROW_SUM) for r, j in zip(residuals, pairs, strict=True)]
+            plain.append(best - local[s])
+            normalised.append(max(scaled))
+            kept.append(-residuals[choice])
+            kept_normalised.append(-scaled[choice])
+            if abs(best - local[s]) > significant:
+                large.append(best)
+        return Measured(max(normalised), max(kept_normalised), max(plain), max(kept)), max(large)
+
+
+class Bench:
+    """One backend and the plain equations at the same values."""
+
+    def __init__(self, device: str, table: PartitionTable, discount: float = 0.9, sign: float = 1.0) -> None:
+        rng = np.random.default_rng(99)
+        self.values = rng.normal(size=N_STATES) * 100
+        self.policy = np.full(N_STATES, -1, np.int32)
+        self.plain = Plain(table, discount, sign)
+        self.jacobi = device != "cpu"
+        self.backend: Backend = select_backend(device)
+        model = ModelConstants(N_STATES, N_OWN, 20, discount, sign, np.array([ROW_SUM]))
+        self.backend.start(model, self.values.copy(), self.policy.copy())
+        self.resident = self.backend.admit(table)
+
+    def assert_same_state(self) -> None:
+        np.testing.assert_array_equal(self.backend.values(), self.values)
+        np.testing.assert_array_equal(self.backend.policy(), self.policy)
+
+    def assert_same_visit(self, limits: SweepLimits) -> VisitReport:
+        report = self.backend.visit(self.resident, limits)
+        # A device looks at changes between batches only: it may sweep once more than needed, never beyond `most`.
+        expected = self.plain.visit(
+            self.values, self.policy, SweepLimits(-1.0, report.sweeps) if self.jacobi else limits, self.jacobi
+        )
+        assert report == expected
+        assert report.sweeps == limits.most or max(report.up, report.down) <= limits.change
+        self.assert_same_state()
+        return report
+
+    def assert_same_measure(self, significant: float) -> None:
+        measured, largest = self.backend.measure(self.resident, significant)
+        expected, expected_largest = self.plain.measure(self.values, self.policy, significant)
+        for name in ("rise", "fall", "plain_rise", "plain_fall"):
+            assert getattr(measured, name) == pytest.approx(getattr(expected, name), rel=1e-13, abs=0)
+        assert largest == expected_largest
+        self.assert_same_state()
+
+
+@pytest.fixture(params=BACKENDS)
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("shape", TABLES)
+@pytest.mark.parametrize(("index", "real"), TYPES)
+def test_a_visit_equals_the_plain_equations(device: str, index: str, real: str, shape: str, sign: float) -> None:
+    bench = Bench(device, random_table(1, index, real, **TABLES[shape]), sign=sign)
+    for limits in (SweepLimits(-1.0, 1), SweepLimits(-1.0, 4), SweepLimits(1e-6, 500), SweepLimits(1e9, 3)):
+        bench.assert_same_visit(limits)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("shape", TABLES)
+@pytest.mark.parametrize(("index", "real"), TYPES)
+def test_a_measurement_equals_the_plain_equations(device: str, index: str, real: str, shape: str, sign: float) -> None:
+    bench = Bench(device, random_table(2, index, real, **TABLES[shape]), sign=sign)
+    bench.assert_same_measure(0.0)
+    bench.assert_same_measure(50.0)
+    bench.assert_same_measure(np.inf)
+    bench.assert_same_visit(SweepLimits(-1.0, 3))
+    bench.assert_same_measure(1e-3)
+
+
+@pytest.mark.parametrize("discount", [0.0, 0.5, 0.9999])
+def test_any_discount_will_do(device: str, discount: float) -> None:
+    for durations in (False, True):
+        bench = Bench(device, random_table(3, durations=durations), discount)
+        bench.assert_same_measure(0.0)
+        bench.assert_same_visit(SweepLimits(-1.0, 5))
+
+
+def test_one_sweep_agrees_with_the_reference(device: str) -> None:
+    """The reference backs up all states of a model at once; here it is the partition and its halo, held still."""
+    table = random_table(4, "u2", "f8")
+    bench = Bench(device, table)
+    local = bench.plain.gather(bench.values)
+    rows = Rows(
+        action_ptr=np.append(table.action_ptr.astype(np.int64), [table.n_rows] * table.halo.size),
+        successor_ptr=table.successor_ptr.astype(np.int64),
+        successors=table.successors.astype(np.int64),
+        probabilities=table.probabilities.astype(np.float64),
+        rewards=table.rewards.astype(np.float64),
+        terminal_rewards=np.append(table.terminal_rewards, np.zeros(table.halo.size)),
+    )
+    expected = reference.backup(rows, local, 0.9)
+    if bench.jacobi:
+        bench.backend.visit(bench.resident, SweepLimits(-1.0, 1))
+        np.testing.assert_allclose(
+            bench.backend.values()[FIRST : FIRST + N_OWN], expected.values[:N_OWN], rtol=1e-13, atol=1e-12
+        )
+        np.testing.assert_array_equal(bench.backend.policy()[FIRST : FIRST + N_OWN], expected.policy[:N_OWN])
+    else:
+        measured, _ = bench.backend.measure(bench.resident, 0.0)
+        residual = expected.values[:N_OWN] - local[:N_OWN]
+        acting = expected.policy[:N_OWN] >= 0
+        expected_rise = np.where(acting, residual, table.terminal_rewards - local[:N_OWN]).max()
+        assert measured.plain_rise == pytest.approx(max(expected_rise, 0.0), rel=1e-13)
+        np.testing.assert_array_equal(
+            bench.backend.policy()[FIRST : FIRST + N_OWN][acting], expected.policy[:N_OWN][acting]
+        )
+
+
+def test_ties_go_to_the_lowest_action(device: str) -> None:
+    table = random_table(5)
+    same = replace(
+        table,
+        rewards=np.full_like(table.rewards, 2.0),
+        probabilities=np.ones(table.n_rows),
+        successors=np.full(table.n_rows, N_OWN, np.uint8),
+        successor_ptr=pointer(np.ones(table.n_rows, np.int64)),
+    )
+    bench = Bench(device, same)
+    bench.assert_same_measure(0.0)
+    bench.assert_same_visit(SweepLimits(-1.0, 2))
+    counts = np.diff(same.action_ptr.astype(np.int64))
+    own = bench.backend.policy()[FIRST : FIRST + N_OWN]
+    np.testing.assert_array_equal(own[counts > 0], 0)
+    np.testing.assert_array_equal(own[counts == 0], -1)
+
+
+def test_no_value_outside_the_partition_changes(device: str) -> None:
+    bench = Bench(device, random_table(6))
+    outside = np.setdiff1d(np.arange(N_STATES), np.arange(FIRST, FIRST + N_OWN))
+    before = bench.values[outside].copy()
+    bench.assert_same_visit(SweepLimits(-1.0, 3))
+    np.testing.assert_array_equal(bench.backend.values()[outside], before)
+    assert (bench.backend.policy()[outside] == -1).all()
+
+
+def test_a_visit_without_boundary_reports_no_boundary_change(device: str) -> None:
+    table = replace(random_table(7), boundary=np.zeros(N_OWN, np.bool_))
+    report = Bench(device, table).assert_same_visit(SweepLimits(-1.0, 2))
+    assert (report.boundary_up, report.boundary_down, report.boundary_value) == (0.0, 0.0, -np.inf)
+
+
+def test_a_visit_that_changes_nothing_reports_nothing(device: str) -> None:
+    table = replace(random_table(8, terminal=False), action_ptr=np.zeros(N_OWN + 1, np.uint32))
+    bench = Bench(device, table)
+    bench.assert_same_visit(SweepLimits(-1.0, 1))
+    report = bench.assert_same_visit(SweepLimits(0.0, 9))
+    assert report == VisitReport(1, 0.0, 0.0, 0.0, 0.0, -np.inf, 0.0, 0.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", TABLES)
+def test_a_measurement_on_the_device_is_bit_for_bit_the_cpu_s(shape: str) -> None:
+    cpu, gpu = (Bench(device, random_table(9, **TABLES[shape])) for device in ("cpu", "cuda:0"))
+    assert cpu.backend.measure(cpu.resident, 1.0) == gpu.backend.measure(gpu.resident, 1.0)
+
+
+def test_the_device_is_chosen_by_its_word() -> None:
+    assert isinstance(select_backend("cpu"), CpuBackend)
+    assert select_backend("auto").name in ("cpu", "cuda:0")
+    with pytest.raises(OptionsError, match=r"unknown device 'gpu'; there are cpu, cuda:0"):
+        select_backend("gpu")
+    with pytest.raises((MissingExtraError, OptionsError), match=r"cuda:99"):
+        select_backend("cuda:99")

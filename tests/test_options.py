@@ -1,0 +1,112 @@
+"""Options are checked once, and say what they would have."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.options import CacheSize, SolveOptions, format_bytes, parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4096", 4096),
+        (4096, 4096),
+        ("64MiB", 64 << 20),
+        ("64 mib", 64 << 20),
+        (" 1.5GB ", 1_500_000_000),
+        ("0.5KiB", 512),
+        ("2TiB", 2 << 40),
+        ("7b", 7),
+    ],
+)
+def test_sizes_are_read_with_their_units(text: str | int, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "1e3", "-5", "64 MiBs", "1,5GB", "٣", "1.GB", "nan", "22%"])
+def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(OptionsError, match=r"is no size; write for example 67108864, 64MiB or 1\.5GB"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize("size", [0, -1, "0", "0MiB", "0.3"])
+def test_nothing_fits_no_bytes(size: str | int) -> None:
+    with pytest.raises(OptionsError, match="cannot hold anything; give a positive one"):
+        parse_bytes(size)
+
+
+@given(st.integers(1, 1 << 50))
+def test_whole_sizes_are_read_exactly(size: int) -> None:
+    assert parse_bytes(str(size)) == parse_bytes(size) == size
+    assert parse_bytes(f"{size}KiB") == size << 10
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (64 << 20, "64.0 MiB"),
+        (5 << 30, "5.0 GiB"),
+        (3 << 40, "3.00 TiB"),
+    ],
+)
+def test_bytes_are_told_to_people_in_their_own_units(size: int, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+def test_a_cache_is_a_size_or_a_share_of_the_table() -> None:
+    assert CacheSize.parse("64MiB").resolve(10, 5) == 64 << 20
+    assert CacheSize.parse("22%").resolve(1000, 5) == 220
+    assert CacheSize.parse("0.1 %").resolve(1001, 1) == 2
+    assert CacheSize.parse("100%").resolve(12345, 5) == 12345
+    assert CacheSize.parse("1%").resolve(1000, 300) == 300  # a share always holds the largest partition
+    assert CacheSize.parse("100").resolve(1000, 300) == 100
+
+
+@pytest.mark.parametrize("text", ["0%", "101%", "-3%", "nan%", "inf%"])
+def test_a_share_lies_between_nothing_and_all(text: str) -> None:
+    with pytest.raises(OptionsError, match="give a percentage above 0 and up to 100"):
+        CacheSize.parse(text)
+
+
+def test_a_share_is_a_number() -> None:
+    with pytest.raises(OptionsError, match="'some%' is no percentage"):
+        CacheSize.parse("some%")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"discount": 1.0}, "the discount must be at least 0 and below 1, not 1.0"),
+        ({"discount": -0.1}, "the discount must be"),
+        ({"discount": float("nan")}, "the discount must be"),
+        ({"epsilon": 0.0}, "epsilon must be a positive number, not 0.0"),
+        ({"epsilon": float("inf")}, "epsilon must be"),
+        ({"residual": float("nan")}, "residual must be"),
+        ({"time_limit": -1.0}, "time limit must be"),
+        ({"epsilon": 1.0, "residual": 1.0}, "not both"),
+        ({"method": "magic"}, "unknown method 'magic'; there are vi and p-eva"),
+        ({"priority": "h3"}, "unknown priority 'h3'"),
+        ({"method": "vi", "exact_priorities": True}, "exact priorities belong to the method p-eva"),
+        ({"checkpoint_interval": -1.0}, "checkpoint interval must not be negative"),
+        ({"checkpoint_interval": float("nan")}, "checkpoint interval must not be negative"),
+    ],
+)
+def test_options_out_of_range_or_at_odds_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionsError, match=message):
+        SolveOptions(**({"discount": 0.9} | options))
+
+
+def test_options_do_not_change() -> None:
+    options = SolveOptions(discount=0.0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.discount = 0.5  # type: ignore[misc]
