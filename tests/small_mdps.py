@@ -92,7 +92,8 @@ def stored(case: Case) -> Iterator[Store]:
 
 def rows_of(store: Store) -> Rows:
     """The rows that a store holds (float32 ones as float64), in the source's order."""
-    model = replace(model_in(store), durations="durations" in store.fields)
+    has = {name: name in store.fields for name in ("durations", "initial_values")}
+    model = replace(model_in(store), **has)
     return model.rows(np.arange(store.n_states))
 
 
