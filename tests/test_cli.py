@@ -363,13 +363,14 @@ def test_a_signal_ends_with_1_one_json_object_and_a_checkpoint(place, tmp_path, 
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
 
 
-def test_an_interrupted_conversion_ends_with_1_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_conversion_ends_with_1_and_leaves_nothing(tmp_path, number):
     with start("generate", "GW-512x4", tmp_path / "s", "--partitions", 2000) as running:
         for _ in range(600):
             if (tmp_path / "s.partial").exists() or running.poll() is not None:
                 break
             time.sleep(0.02)
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         _, err = running.communicate(timeout=60)
     assert running.returncode == 1, err
     assert "interrupted" in err

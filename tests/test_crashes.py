@@ -18,7 +18,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.methods.checkpoint import checkpoint_path
 from ooc_mdp.store import validate_store
 
-DISCOUNT = 0.99
+DISCOUNT = 0.995
 SOLVING = ("--discount", DISCOUNT, "--epsilon", 1e-3, "--cache", "22%", "--device", "cpu")
 
 
@@ -98,30 +98,33 @@ def check_resumed(store: Path, output: Path, whole: ooc_mdp.Solution) -> None:
     assert sorted(p.name for p in output.parent.iterdir()) == [output.name]
 
 
-def kill_and_resume(store: Path, folder: Path, whole: ooc_mdp.Solution, moments: list[float]) -> int:
-    kills = 0
-    for i, moment in enumerate(moments):
+def kill_and_resume(store: Path, folder: Path, whole: ooc_mdp.Solution, kills: int, seconds: float, seed: int) -> None:
+    """Kill so many solves, one in each part of a run of so many seconds, and go on from each."""
+    rng = random.Random(seed)
+    killed = 0
+    for i in range(3 * kills):
         output = folder / str(i) / "r"
         output.parent.mkdir()
-        kills += killed_after(moment, *solving(store, output)) is None
+        began = time.monotonic()
+        if killed_after((killed + rng.random()) / kills * seconds, *solving(store, output)) is None:
+            killed += 1
+        else:
+            seconds = min(seconds, time.monotonic() - began)
         check_leftovers(output)
-        check_resumed(store, output, whole)
-    return kills
-
-
-def spread(count: int, seconds: float, seed: int) -> list[float]:
-    """One random moment in each of `count` equal parts of a run."""
-    rng = random.Random(seed)
-    return [(i + rng.random()) / count * seconds for i in range(count)]
+        if i % 3 == 0 or checkpoint_path(output).exists():
+            check_resumed(store, output, whole)
+        if killed == kills:
+            return
+    raise AssertionError(f"only {killed} of {kills} solves were still running when they were to be killed")
 
 
 def test_a_solve_killed_at_three_moments_is_resumed_to_the_same_answer(store, whole, seconds, tmp_path):
-    assert kill_and_resume(store, tmp_path, whole, spread(3, seconds, seed=1)) > 0
+    kill_and_resume(store, tmp_path, whole, kills=3, seconds=seconds, seed=1)
 
 
 @pytest.mark.slow
 def test_a_solve_killed_at_twenty_moments_is_resumed_to_the_same_answer(store, whole, seconds, tmp_path):
-    assert kill_and_resume(store, tmp_path, whole, spread(20, seconds, seed=2)) > 10
+    kill_and_resume(store, tmp_path, whole, kills=20, seconds=seconds, seed=2)
 
 
 def chain(store: Path, output: Path, seed: int, links: int) -> list[int]:
@@ -167,44 +170,60 @@ def test_a_long_chain_of_killed_resumes_ends(store, whole, tmp_path):
     check_resumed(store, tmp_path / "r", whole)
 
 
-def convert_and_kill(folder: Path, count: int, seed: int) -> None:
-    """Kill conversions of a text file at random moments; each is then run again to the same table."""
-    source = folder / "model.txt"
+def write_model(path: Path, n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    n = 20_000
-    with source.open("w") as f:
+    with path.open("w") as f:
         for s, (a, b) in enumerate(rng.integers(0, n, (n, 2)).tolist()):
             f.write(f"S:{s}:0:2\nA:0:1\nD:{a}:1:1\nA:1:2\nD:{b}:0.25:3\nD:{(b + 1) % n}:0.75:0\n")
+
+
+def convert_and_kill(folder: Path, kills: int, seed: int) -> None:
+    """Kill conversions of a text file at random moments; each is then run again to the same table."""
+    source = folder / "model.txt"
+    write_model(source, 20_000, seed)
     options = ("--partitions", 60)
     assert ooc("convert", source, folder / "reference", *options).status == 0
     began = time.monotonic()
     assert process("convert", source, folder / "again", *options).status == 0
     seconds = time.monotonic() - began
     reference = ooc_mdp.open_store(folder / "reference")
-    kills = 0
-    for i, moment in enumerate(spread(count, seconds, seed)):
-        place = folder / str(i)
-        place.mkdir()
-        store = place / "s"
-        kills += killed_after(moment, "convert", source, store, *options) is None
-        if store.exists():
-            assert validate_store(ooc_mdp.open_store(store)).valid
-            continue
-        with pytest.raises(StoreError):
-            ooc_mdp.open_store(store)
-        if (place / "s.partial").exists():
-            with pytest.raises(StoreError, match="half-written"):
-                ooc_mdp.open_store(place / "s.partial")
-        assert ooc("convert", source, store, *options).status == 0
+    rng = random.Random(seed)
+    killed = 0
+    for i in range(3 * kills):
+        store = folder / str(i) / "s"
+        store.parent.mkdir()
+        began = time.monotonic()
+        if killed_after((killed + rng.random()) / kills * seconds, "convert", source, store, *options) is None:
+            killed += 1
+        else:
+            seconds = min(seconds, time.monotonic() - began)
+        check_store(store)
+        if not store.exists():
+            assert ooc("convert", source, store, *options).status == 0
         assert ooc_mdp.open_store(store).fingerprint == reference.fingerprint
-        assert [p.name for p in place.iterdir()] == ["s"]
-    assert kills > count // 2
+        assert [p.name for p in store.parent.iterdir()] == ["s"]
+        if killed == kills:
+            return
+    raise AssertionError(f"only {killed} of {kills} conversions were still running when they were to be killed")
+
+
+def check_store(store: Path) -> None:
+    """Whatever a kill left opens as a valid store or not at all."""
+    if store.exists():
+        assert validate_store(ooc_mdp.open_store(store)).valid
+        return
+    with pytest.raises(StoreError):
+        ooc_mdp.open_store(store)
+    partial = store.with_name("s.partial")
+    if partial.exists():
+        with pytest.raises(StoreError, match="half-written"):
+            ooc_mdp.open_store(partial)
 
 
 def test_a_conversion_killed_at_three_moments_can_be_run_again(tmp_path):
-    convert_and_kill(tmp_path, count=3, seed=5)
+    convert_and_kill(tmp_path, kills=3, seed=5)
 
 
 @pytest.mark.slow
 def test_a_conversion_killed_at_twenty_moments_can_be_run_again(tmp_path):
-    convert_and_kill(tmp_path, count=20, seed=6)
+    convert_and_kill(tmp_path, kills=20, seed=6)
