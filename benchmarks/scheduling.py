@@ -91,6 +91,8 @@ def measure(store: ooc_mdp.Store, cache: str, method: str, options: argparse.Nam
         **METHODS[method],
     )
     summary = solution.summary()
+    if solution.outcome is ooc_mdp.Outcome.INTERRUPTED:
+        raise SystemExit(solution.outcome.message.partition(";")[0])
     print(f"{method}, cache {cache}: {summary['outcome']} in {summary['seconds']:.0f} s", file=sys.stderr, flush=True)
     return {"method": method, "cache": cache, **{k: summary[k] for k in KEPT}}
 
