@@ -54,7 +54,7 @@ def test_out_of_core_compares_proved_and_verified_solves(tmp_path):
 
 
 def test_memory_plan_compares_the_peak_with_the_printed_plan(tmp_path):
-    arguments = ("--sizes", "2MB", "--cases", "random:vi", "--partitions", "8", "--cache", "1MiB")
+    arguments = ("--sizes", "2MB", "--cases", "random:vi", "--partitions", "8", "--cache", "1MiB", "--repeat", "1")
     figures = figures_of("memory_plan.py", tmp_path, *arguments)
     (solve,) = figures["solves"]
     assert solve["partitions_never_read"] == 0
