@@ -45,6 +45,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--partitions", type=int, help="number of partitions; 256 or so by default")
     parser.add_argument("--discount", type=float, default=0.2)
     parser.add_argument("--residual", type=float, default=0.5, help="plain Bellman residual to stop at, a coarse one")
+    parser.add_argument("--repeat", type=int, default=3, help="solves of each kind; the largest peak counts")
     parser.add_argument(
         "--time-limit", type=float, default=300.0, help="seconds a solve; the plan must hold all the same"
     )
