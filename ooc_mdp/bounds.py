@@ -14,7 +14,8 @@ two more bound the plain residuals Q - V alike. They stay valid without reading 
 - a sweep of p that changed its values by at most d+ upwards and d- downwards leaves
   g w[p,p] d+ and g w[p,p] d- as its plain bounds, whatever the order of its backups, since each new value was a
   backup of values that differ from the present ones by no more than that;
-- a visit to q that changed its boundary values by at most d+ and d- adds g w[p,q] d+ and g w[p,q] d- to p's.
+- visits to partitions q that changed their boundary values by at most c+[q] and c-[q] since p's last visit add
+  g min(sum_q w[p,q] c+[q], rho max_q c+[q]) to p's, and the same with c-: a row has mass w[p,q] in q, and rho in all.
 
 Division by 1 - g rho, with the largest g and rho of p, normalises both. The design's R[p] is max(rise, fall).
 Float64 rounding of a backup is bounded apart (:meth:`ResidualBounds.rounding`) and added to what is reported.
@@ -22,6 +23,7 @@ Float64 rounding of a backup is bounded apart (:meth:`ResidualBounds.rounding`) 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +94,35 @@ class Contraction:
         return cls(discount, row_sum, 1 / margin)
 
 
+class _Flow:
+    """How much changed values, all of one sign, may have moved a row of each partition since its last visit.
+
+    A row of p has at most w[p,q] of its mass in q and at most rho in all, so changes of c[p,q] since p's last visit
+    move its expected value by at most min(sum_q w[p,q] c[p,q], rho max_q c[p,q]). The second is what keeps bounds
+    finite where many partitions are read: each w[p,q] may come from another row.
+    """
+
+    def __init__(self, partitions: int, entries: int) -> None:
+        self._change = np.zeros(entries)
+        """c[p,q] for each off-diagonal entry of w, by rows."""
+        self._sum = np.zeros(partitions)
+        self._largest = np.zeros(partitions)
+
+    def forget(self, p: int | slice, row: slice) -> None:
+        """Partition p was visited; its entries of the matrix are `row`."""
+        self._change[row] = 0.0
+        self._sum[p] = 0.0
+        self._largest[p] = 0.0
+
+    def add(self, p: IntArray, entries: IntArray, mass: FloatArray, row_sum: FloatArray, change: float) -> FloatArray:
+        """A partition changed by at most `change`; float64 [p.size]: what may have flowed into its dependents p."""
+        total = (self._change[entries] + change) * _UP_ONE_SUM
+        self._change[entries] = total
+        self._largest[p] = np.maximum(self._largest[p], total)
+        self._sum[p] = (self._sum[p] + mass * change) * _UP_ONE_SUM
+        return np.minimum(self._sum[p], row_sum * self._largest[p])
+
+
 class ResidualBounds:
     """Upper bounds on the residuals of P partitions, updated after each visit.
 
@@ -116,12 +147,18 @@ class ResidualBounds:
         self.own_mass[rows[diagonal]] = coupling.mass[diagonal]
         # The matrix by columns: the dependents of q are those that a visit to q disturbs.
         off = ~diagonal
-        order = np.argsort(coupling.partitions[off], kind="stable")
+        order: IntArray = np.argsort(coupling.partitions[off], kind="stable")
         self._dependents: IntArray = rows[off][order]
         self._mass = coupling.mass[off][order]
         self._ptr = np.searchsorted(coupling.partitions[off][order], np.arange(n + 1))
+        self._entries = order
+        """Where the matrix's entries lie by rows, for the sums below."""
+        self._row_ptr = np.searchsorted(rows[off], np.arange(n + 1))
+        self._up, self._down = _Flow(n, order.size), _Flow(n, order.size)
         self.rise, self.fall = np.empty(n), np.empty(n)
         self.plain_rise, self.plain_fall = np.empty(n), np.empty(n)
+        self._settled = np.empty((4, n))
+        """The four bounds of each partition as its last visit left them."""
         self.unknown()
 
     def arrays(self) -> dict[str, FloatArray]:
@@ -135,15 +172,28 @@ class ResidualBounds:
 
     def unknown(self) -> None:
         """Forget everything: values came from outside."""
-        for bound in self.arrays().values():
-            bound.fill(np.inf)
+        self.restore({name: np.full_like(bound, np.inf) for name, bound in self.arrays().items()})
+
+    def restore(self, saved: Mapping[str, FloatArray]) -> None:
+        """Take up bounds that :meth:`arrays` gave."""
+        for settled, (name, bound) in zip(self._settled, self.arrays().items(), strict=True):
+            bound[:] = saved[name]
+            settled[:] = bound
+        self._up.forget(slice(None), slice(None))
+        self._down.forget(slice(None), slice(None))
+
+    def _settle(self, p: int, bounds: tuple[float, float, float, float]) -> None:
+        """The bounds of p at the present values: what flowed in before is part of them."""
+        self.rise[p], self.fall[p], self.plain_rise[p], self.plain_fall[p] = self._settled[:, p] = bounds
+        row = slice(self._row_ptr[p], self._row_ptr[p + 1])
+        self._up.forget(p, row)
+        self._down.forget(p, row)
 
     def from_zero_values(self, reward_range: FloatArray) -> None:
         """Bounds at V = 0, where each Q is a reward (terminal rewards lie in the range too)."""
-        self.plain_rise[:] = np.maximum(reward_range[:, 1], 0)
-        self.plain_fall[:] = np.maximum(-reward_range[:, 0], 0)
-        self.rise[:] = self.plain_rise * self.contraction.inverse
-        self.fall[:] = self.plain_fall * self.contraction.inverse
+        rise, fall = np.maximum(reward_range[:, 1], 0), np.maximum(-reward_range[:, 0], 0)
+        inverse = self.contraction.inverse
+        self.restore({"rise": rise * inverse, "fall": fall * inverse, "plain_rise": rise, "plain_fall": fall})
 
     def dependents(self, q: int) -> IntArray:
         """Partitions that read boundary values of q, without q."""
@@ -152,23 +202,20 @@ class ResidualBounds:
     def swept(self, p: int, up: float, down: float) -> None:
         """A last sweep changed the values of p by at most `up` upwards and `down` downwards."""
         factor = self.contraction.discount[p] * self.own_mass[p] * _UP
-        self.plain_rise[p], self.plain_fall[p] = factor * up, factor * down
-        self.rise[p] = self.plain_rise[p] * self.contraction.inverse[p]
-        self.fall[p] = self.plain_fall[p] * self.contraction.inverse[p]
+        rise, fall, inverse = factor * up, factor * down, float(self.contraction.inverse[p])
+        self._settle(p, (rise * inverse, fall * inverse, rise, fall))
 
     def measured(self, p: int, m: Measured) -> None:
         """A pass without updates measured p; keep the tighter of it and what is known."""
         m = m.rounded_up()
-        self.rise[p] = min(self.rise[p], m.rise)
-        self.fall[p] = min(self.fall[p], m.fall)
-        self.plain_rise[p] = min(self.plain_rise[p], m.plain_rise)
-        self.plain_fall[p] = min(self.plain_fall[p], m.plain_fall)
+        known = (float(bound[p]) for bound in self.arrays().values())
+        rise, fall, plain_rise, plain_fall = map(min, known, (m.rise, m.fall, m.plain_rise, m.plain_fall))
+        self._settle(p, (rise, fall, plain_rise, plain_fall))
 
     def replaced(self, p: int, m: Measured) -> None:
         """A pass without updates measured p at the present values: the bounds are what it saw."""
         m = m.rounded_up()
-        self.rise[p], self.fall[p] = m.rise, m.fall
-        self.plain_rise[p], self.plain_fall[p] = m.plain_rise, m.plain_fall
+        self._settle(p, (m.rise, m.fall, m.plain_rise, m.plain_fall))
 
     def disturb(self, q: int, up: float, down: float) -> tuple[FloatArray, FloatArray]:
         """A visit to q changed its boundary values by at most `up` and `down`.
@@ -178,17 +225,20 @@ class ResidualBounds:
         two float64 [dependents of q] : by how much each dependent's plain and normalised bound may have grown.
         """
         where = slice(self._ptr[q], self._ptr[q + 1])
-        p = self._dependents[where]
-        plain = self.contraction.discount[p] * self._mass[where] * _UP
-        normalised = plain * self.contraction.inverse[p]
+        p, mass, entries = self._dependents[where], self._mass[where], self._entries[where]
+        discount, inverse = self.contraction.discount[p] * _UP, self.contraction.inverse[p]
+        settled_rise, settled_fall, settled_plain_rise, settled_plain_fall = self._settled[:, p]
+        row_sum = self.contraction.row_sum[p]
         if up > 0:
-            self.plain_rise[p] = (self.plain_rise[p] + plain * up) * _UP_ONE_SUM
-            self.rise[p] = (self.rise[p] + normalised * up) * _UP_ONE_SUM
+            grown = discount * self._up.add(p, entries, mass, row_sum, up)
+            self.plain_rise[p] = (settled_plain_rise + grown) * _UP_ONE_SUM
+            self.rise[p] = (settled_rise + grown * inverse) * _UP_ONE_SUM
         if down > 0:
-            self.plain_fall[p] = (self.plain_fall[p] + plain * down) * _UP_ONE_SUM
-            self.fall[p] = (self.fall[p] + normalised * down) * _UP_ONE_SUM
-        change = max(up, down)
-        return plain * change, normalised * change
+            grown = discount * self._down.add(p, entries, mass, row_sum, down)
+            self.plain_fall[p] = (settled_plain_fall + grown) * _UP_ONE_SUM
+            self.fall[p] = (settled_fall + grown * inverse) * _UP_ONE_SUM
+        change = discount * mass * max(up, down)
+        return change, change * inverse
 
     def normalised(self) -> FloatArray:
         """float64 [P]: R[p], the bound on |N| over each partition."""

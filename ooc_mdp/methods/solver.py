@@ -206,7 +206,7 @@ def plan_memory(
         "interpreter": resident_bytes(),
         "values": 8 * n,
         "policy": 4 * n,
-        "bounds and coupling": 96 * store.n_partitions + 48 * store.coupling.mass.size,
+        "bounds and coupling": 192 * store.n_partitions + 72 * store.coupling.mass.size,
         "result": 12 * n,
         "staging": in_flight,
     }
@@ -288,8 +288,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     check_arrays(where, arrays, _state(run), optional=frozenset({"inflow"}))
     note(f"going on from the checkpoint {where}, after {statistics.seconds:.1f} s of work")
     run.backend.start(_model(run.store, run.options), arrays["values"], arrays["policy"])
-    for name, bound in run.bounds.arrays().items():
-        bound[:] = arrays[name]
+    run.bounds.restore(arrays)
     run.visited[:] = arrays["visited"]
     if isinstance(run.priority, H2) and "inflow" in arrays:
         run.priority.value[:] = arrays["inflow"]
