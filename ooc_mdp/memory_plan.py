@@ -5,12 +5,28 @@ Whoever adds a buffer to the solver adds it here; a test holds the measured peak
 
 from __future__ import annotations
 
+import ctypes
 import os
 from dataclasses import dataclass
 
 from ooc_mdp.options import format_bytes
 
-__all__ = ["MemoryPlan", "resident_bytes"]
+__all__ = ["MemoryPlan", "give_memory_back", "resident_bytes"]
+
+_M_MMAP_THRESHOLD = -3
+_THRESHOLD = 128 << 10
+
+
+def give_memory_back() -> None:
+    """Have glibc return each freed array of 128 KiB or more to the system at once; nothing on other C libraries.
+
+    glibc raises its threshold as large arrays are freed and then keeps them in its heap, where tables that come and
+    go leave holes: a solve with a cache of 128 MiB peaked at 1.35 times its plan, and at 1.01 times with this. Naming
+    the threshold, at the value that it starts with, keeps it there.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _THRESHOLD)
 
 
 def resident_bytes() -> int:

@@ -4,17 +4,18 @@ Dirty partitions (R[p] above the target) that are in the cache cost no transfer,
 at a time, largest bound first; only when all of them are quiet is the best absent one, by the priority, brought in.
 No partition is read to be ranked.
 
-Two things that look like savings and are none, counted on a 256x256 gridworld of 4 successors, cache 22%, in loads a
-partition: reading ahead whenever a thread is idle (H1 14, H2 53, against 1.5 and 1.7), because what is read early is
-swept early, with values that do not hold, and disturbs its neighbours; and taking the best partition whether it is
-resident or not (H1 16, H2 2.0). So reading ahead begins with the last dirty resident partition.
+Reading ahead evicts nothing until the last dirty resident partition is swept, and only fills unused room before.
+What was counted (256x256 gridworld of 4 successors, discount 0.95, cache 22%, loads a partition for h1 and h2): as
+here 1.7 and 1.7; evicting clean partitions whenever a thread is idle 14 and 53, because what is read early is swept
+early, with values that do not hold, and disturbs its neighbours; the best partition whether resident or not 16 and
+2.0. Not filling unused room makes each first load disturb what is quiet: with 1% of the successors scrambled and the
+whole table cached, 2,491 backups a state instead of 137.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.methods.run import Run
 
 __all__ = ["p_eva"]
@@ -34,8 +35,9 @@ def p_eva(run: Run) -> None:
         here = np.flatnonzero(dirty & present)
         if here.size:
             partition = int(here[np.argmax(levels[here])])
-            if here.size == 1:
-                _read_ahead(run, run.priority.rank(levels), np.flatnonzero(dirty & ~present), partition)
+            absent = np.flatnonzero(dirty & ~present)
+            if absent.size and not run.stager.under_way():
+                _read_ahead(run, int(absent[np.argmax(run.priority.rank(levels)[absent])]), partition, here.size == 1)
         else:
             rank = run.priority.rank(levels)
             candidates = np.asarray([p for p in run.stager.under_way() if dirty[p]] or np.flatnonzero(dirty))
@@ -44,8 +46,6 @@ def p_eva(run: Run) -> None:
         run.tick()
 
 
-def _read_ahead(run: Run, rank: FloatArray, absent: IntArray, in_use: int) -> None:
-    """Start to load the best absent dirty partition, unless one is on its way already."""
-    if absent.size and not run.stager.under_way():
-        best = int(absent[np.argmax(rank[absent])])
-        run.stager.prefetch(best, lambda p: p == in_use)
+def _read_ahead(run: Run, partition: int, in_use: int, last_dirty: bool) -> None:
+    """Start to load the best absent dirty partition, if there is unused room or only one resident is still dirty."""
+    run.stager.prefetch(partition, lambda p: p == in_use or not last_dirty)

@@ -22,7 +22,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.kernels.base import Backend, ModelConstants, Resident, SweepLimits
 from ooc_mdp.kernels.select import select_backend
-from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
+from ooc_mdp.memory_plan import MemoryPlan, give_memory_back, resident_bytes
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.methods.exact_p_eva import exact_p_eva
 from ooc_mdp.methods.p_eva import p_eva
@@ -85,6 +85,7 @@ def solve(
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
     backend = select_backend(options.device)
     model = _model(opened, options)
+    give_memory_back()
     _warm_up(opened, backend, model, writes=output is not None)
     plan = plan_memory(opened, options, backend, model, writes=output is not None)
     if announce is not None:
