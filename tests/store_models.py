@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
@@ -124,6 +125,8 @@ class ModelProblem:
 
     name = "model"
     sense = "min"
+    exact_weights = False
+    default_dtype: Literal["float32", "float64"] = "float64"
 
     def __init__(self, model: Model, shape: tuple[int, ...] | None = None) -> None:
         self.model, self.shape = model, shape
@@ -134,6 +137,9 @@ class ModelProblem:
 
     def parameters(self) -> dict[str, int | float | str | bool]:
         return {"states": self.n_states}
+
+    def geometry(self) -> dict[str, Any] | None:
+        return None
 
 
 def model_in(store: Store) -> Model:

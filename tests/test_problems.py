@@ -128,6 +128,18 @@ def test_name_and_parameters_make_the_same_problem_again(problem):
     assert same_rows(all_rows(as_text), all_rows(problem))
 
 
+@pytest.mark.parametrize("name", ["GW-16x20x4", "QK-16x20", "random"])
+def test_axes_are_named_for_each_side_of_a_grid_and_weights_are_exact_where_said(name):
+    problem = make_problem(name)
+    geometry = problem.geometry()
+    assert (geometry is None) == (problem.shape is None)
+    if geometry is not None:
+        assert [axis["high"] - axis["low"] + 1 for axis in geometry["axes"]] == list(problem.shape)
+        assert all(set(axis) == {"name", "low", "high", "periodic", "unit"} for axis in geometry["axes"])
+    scaled = problem.rows(np.arange(200)).probabilities * 2.0**24
+    assert problem.exact_weights == bool((scaled == np.round(scaled)).all())
+
+
 @pytest.mark.parametrize("name", ["gridworld", "quintanilla", "random"])
 def test_another_seed_is_another_problem(name):
     one, other = (make_problem(name, {"seed": seed}) for seed in (0, 1))

@@ -7,7 +7,7 @@ counter-based, never a stream), so partitions can be generated in parallel and a
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 from ooc_mdp.mdp import IntArray, Rows
 
@@ -23,6 +23,10 @@ class Problem(Protocol):
     """Points along each axis where states are a grid in C order, else None."""
     sense: str
     """"max" or "min"."""
+    exact_weights: bool
+    """Whether every probability is a multiple of 2**-24, so that float32 holds it and 1 minus the others exactly."""
+    default_dtype: Literal["float32", "float64"]
+    """Type in which probabilities and rewards are stored unless the user says otherwise."""
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of the given states (int64 [n], any order), in that order; successors in the problem's numbering."""
@@ -30,4 +34,12 @@ class Problem(Protocol):
 
     def parameters(self) -> dict[str, int | float | str | bool]:
         """Everything needed to make the same problem again, for the store's provenance."""
+        ...
+
+    def geometry(self) -> dict[str, Any] | None:
+        """Axes of a grid's points for the store's attributes, without the shape; None where states are no grid.
+
+        ``{"axes": [{"name", "low", "high", "periodic", "unit"}, ...]}``, an entry for each axis of `shape`: points
+        lie from low to high (high itself is no point of a periodic axis, being low again).
+        """
         ...

@@ -36,6 +36,7 @@ Their 119,992 transitions of 100 x 100 cells are what merging gives: 12 a cell, 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numba
 import numpy as np
@@ -107,6 +108,8 @@ class Gridworld:
     """Jóhannsson's domain as a :class:`~ooc_mdp.problems.base.Problem`."""
 
     sense = "max"
+    exact_weights = False
+    default_dtype: Literal["float32", "float64"] = "float64"
 
     def __init__(self, options: GridworldOptions) -> None:
         if options.reward_states == 0:
@@ -146,11 +149,17 @@ class Gridworld:
         """Every option, the number of reward states resolved."""
         return asdict(self.options)
 
+    def geometry(self) -> dict[str, Any]:
+        """Rows and columns of cells."""
+        return _cell_axes(self.options.height, self.options.width)
+
 
 class QuintanillaWorld:
     """Quintanilla and Kolisetti's world as a :class:`~ooc_mdp.problems.base.Problem`."""
 
     sense = "max"
+    exact_weights = False
+    default_dtype: Literal["float32", "float64"] = "float64"
 
     def __init__(self, options: QuintanillaOptions) -> None:
         self.name = "quintanilla"
@@ -182,10 +191,24 @@ class QuintanillaWorld:
         """Every option."""
         return asdict(self.options)
 
+    def geometry(self) -> dict[str, Any]:
+        """Rows and columns of cells."""
+        return _cell_axes(self.options.height, self.options.width)
+
 
 def reward_states(height: int, width: int) -> int:
     """Number of reward states of a GW domain: table 6.1's, else one in 1,024, at least one."""
     return _TABLE_6_1.get((height, width), max(1, round(height * width / 1024)))
+
+
+def _cell_axes(height: int, width: int) -> dict[str, Any]:
+    sides = {"row": height, "column": width}
+    return {
+        "axes": [
+            {"name": name, "low": 0.0, "high": side - 1.0, "periodic": False, "unit": "cells"}
+            for name, side in sides.items()
+        ]
+    }
 
 
 def _check_grid(problem: str, height: int, width: int, scramble: float, seed: int) -> None:

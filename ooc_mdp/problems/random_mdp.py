@@ -10,6 +10,7 @@ is no locality: the hard case for partitioned solving, as every partition soon d
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 import numba
 import numpy as np
@@ -59,6 +60,8 @@ class RandomMdp:
     """A random MDP as a :class:`~ooc_mdp.problems.base.Problem`."""
 
     sense = "max"
+    exact_weights = False
+    default_dtype: Literal["float32", "float64"] = "float64"
 
     def __init__(self, options: RandomMdpOptions) -> None:
         self.name = "random"
@@ -85,6 +88,9 @@ class RandomMdp:
     def parameters(self) -> dict[str, int | float | str | bool]:
         """Every option."""
         return asdict(self.options)
+
+    def geometry(self) -> None:
+        """States are no grid."""
 
 
 @numba.njit(cache=True, nogil=True)
