@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ def test_a_trace_has_a_line_an_access_that_adds_up_to_the_statistics(tmp_path: P
     solution = ooc_mdp.solve(store, 0.9, trace=tmp_path / "t.csv", **options)
     facts, accesses = read(tmp_path / "t.csv")
     s = solution.statistics
-    assert facts[0] == "# ooc-mdp trace 1"
+    assert facts[0] == "# ooc-mdp trace 2"
     assert f"# fingerprint: {store.fingerprint}" in facts
     assert "# discount: 0.9" in facts
     assert [int(a["access"]) for a in accesses] == list(range(len(accesses)))
@@ -42,6 +44,31 @@ def test_a_trace_has_a_line_an_access_that_adds_up_to_the_statistics(tmp_path: P
     assert {int(a["partition"]) for a in accesses} <= set(range(8))
     seconds = [float(a["seconds"]) for a in accesses]
     assert seconds == sorted(seconds)
+    for p in range(8):
+        mine = [a for a in accesses if int(a["partition"]) == p]
+        swept = [int(a["kind"] == "frontier") for a in mine]
+        assert [int(a["visit"]) for a in mine] == list(accumulate(swept))
+
+
+@pytest.mark.parametrize("priority", ["h1", "h2"])
+def test_the_recorded_priorities_are_those_that_the_scheduler_went_by(tmp_path: Path, priority: Any) -> None:
+    store = make_store(Case(random_model(3, 60), partitions=12), tmp_path / "s")
+    ooc_mdp.solve(
+        store, 0.9, trace=tmp_path / "t.csv", exact_priorities=True, priority=priority, cache="40%", device="cpu",
+        epsilon=1e-6,
+    )  # fmt: skip
+    _, accesses = read(tmp_path / "t.csv")
+    known: dict[int, float] = {}
+    chosen = 0
+    for access in accesses:
+        partition = int(access["partition"])
+        if access["kind"] == "frontier":
+            assert len(known) == 12  # every priority was computed first
+            assert known[partition] == max(known.values()) > -math.inf
+            chosen += 1
+        known[partition] = float(access["priority"])
+    assert chosen > 12
+    assert set(known.values()) == {-math.inf}  # nothing is dirty when the target is reached
 
 
 def test_a_trace_that_cannot_be_begun_is_refused(tmp_path: Path) -> None:
@@ -54,6 +81,6 @@ def test_a_full_disk_is_named() -> None:
     trace = Trace(Path("/dev/full"), {})
     with pytest.raises(StoreError, match="cannot write the trace /dev/full: No space left"):  # noqa: PT012
         for _ in range(100_000):
-            trace.access(0, False, True, 1, 0.5)
+            trace.access(0, False, True, 1, 0.5, 0.5)
     with pytest.raises(StoreError, match="No space left"):
         trace.close()

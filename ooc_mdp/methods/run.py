@@ -153,13 +153,19 @@ class Run:
         s.visits += not hit
         s.sweeps += report.sweeps
         s.backups += report.sweeps * int(np.diff(self.store.partition_ptr[partition : partition + 2])[0])
-        if self.trace is not None:
-            self.trace.access(partition, False, hit, report.sweeps, float(self.target.levels()[partition]))
+        self._note_access(partition, False, hit, report.sweeps)
 
     def note_auxiliary(self, partition: int, hit: bool) -> None:
         """An access that only recomputed a priority."""
-        if self.trace is not None:
-            self.trace.access(partition, True, hit, 0, float(self.target.levels()[partition]))
+        self._note_access(partition, True, hit, 0)
+
+    def _note_access(self, partition: int, auxiliary: bool, hit: bool, sweeps: int) -> None:
+        if self.trace is None:
+            return
+        levels = self.target.levels()
+        # What is clean is ranked by no scheduler, whatever its B + V.
+        rank = float(self.priority.rank(levels)[partition]) if self.target.dirty()[partition] else -np.inf
+        self.trace.access(partition, auxiliary, hit, sweeps, float(levels[partition]), rank)
 
     def tick(self) -> None:
         """Between two accesses: report, save, and stop where a limit says so."""

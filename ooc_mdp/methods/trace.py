@@ -1,11 +1,11 @@
 """The access trace of a solve, as CSV: one line an access, for cache curves and for the curious.
 
-    access,partition,kind,hit,sweeps,bound,seconds
-    0,17,frontier,0,12,3.1e-05,0.004
+    access,partition,kind,visit,hit,sweeps,bound,priority,seconds
+    0,17,frontier,1,0,12,3.1e-05,-inf,0.004
 
-`kind` is frontier (the partition was swept) or auxiliary (read only to recompute a priority), `hit` whether it was
-resident and used since its load, `bound` the partition's residual bound afterwards. Lines that start with # say what
-the columns belong to.
+`kind` is frontier (the partition was swept) or auxiliary (read only to recompute a priority), `visit` how many of the
+partition's accesses were frontier ones so far, `hit` whether it was resident and used since its load, `bound` and
+`priority` the partition's residual bound and rank afterwards. Lines that start with # say what the columns belong to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from pathlib import Path
 
 from ooc_mdp.errors import OptionsError, StoreError
 
-__all__ = ["Trace"]
+__all__ = ["TRACE_COLUMNS", "TRACE_TITLE", "TRACE_VERSION", "Trace"]
+
+TRACE_TITLE = "# ooc-mdp trace"
+"""Begins the first line; the version follows."""
+
+TRACE_VERSION = 2
+"""1 had neither visit nor priority."""
+
+TRACE_COLUMNS = ("access", "partition", "kind", "visit", "hit", "sweeps", "bound", "priority", "seconds")
 
 
 class Trace:
@@ -27,18 +35,30 @@ class Trace:
             self._file = path.open("w", encoding="utf-8", buffering=1 << 16)
         except OSError as error:
             raise OptionsError(f"cannot write the trace {path}: {error.strerror}") from None
-        self._write("# ooc-mdp trace 1\n")
+        self._write(f"{TRACE_TITLE} {TRACE_VERSION}\n")
         for name, value in facts.items():
             self._write(f"# {name}: {value}\n")
-        self._write("access,partition,kind,hit,sweeps,bound,seconds\n")
+        self._write(",".join(TRACE_COLUMNS) + "\n")
         self._count = 0
+        self._visits: dict[int, int] = {}
         self._started = time.monotonic()
 
-    def access(self, partition: int, auxiliary: bool, hit: bool, sweeps: int, bound: float) -> None:
-        """Note one access; raises StoreError where the disk is full."""
+    def access(self, partition: int, auxiliary: bool, hit: bool, sweeps: int, bound: float, priority: float) -> None:
+        """Note one access; raises StoreError where the disk is full.
+
+        Parameters
+        ----------
+        sweeps : sweeps of this access, 0 where it was auxiliary.
+        bound : the bound in force on the partition's residual afterwards.
+        priority : the scheduler's rank of the partition afterwards, larger is sooner; -inf where it is not dirty.
+        """
         kind = "auxiliary" if auxiliary else "frontier"
+        visit = self._visits.get(partition, 0) + (not auxiliary)
+        self._visits[partition] = visit
         seconds = time.monotonic() - self._started
-        self._write(f"{self._count},{partition},{kind},{hit:d},{sweeps},{bound:.6g},{seconds:.6f}\n")
+        self._write(
+            f"{self._count},{partition},{kind},{visit},{hit:d},{sweeps},{bound:.6g},{priority!r},{seconds:.6f}\n"
+        )
         self._count += 1
 
     def close(self) -> None:
