@@ -43,24 +43,30 @@ import numpy as np
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.problems.cells import (
+    CLOCKWISE_OF_ACTION,
+    LARGEST_SEED,
+    LARGEST_SIDE,
+    PLACE,
+    arrival_rewards,
+    cell_axes,
+    cell_rewards,
+    four_each,
+    moves,
+)
 from ooc_mdp.problems.configuration import asked_states, in_range
-from ooc_mdp.problems.counter_random import bits_below, draw, permuted, stream_key, unit
+from ooc_mdp.problems.counter_random import bits_below, draw, stream_key, unit
 
-__all__ = ["Gridworld", "GridworldOptions", "QuintanillaOptions", "QuintanillaWorld"]
+__all__ = ["Gridworld", "GridworldOptions", "QuintanillaOptions", "QuintanillaWorld", "reward_states"]
 
 _OUTCOMES = {1: (1.0,), 2: (0.9, 0.1), 4: (0.7, 0.1, 0.1, 0.1)}
 _TABLE_6_1 = {(64, 64): 5, (256, 256): 65, (512, 512): 260, (1024, 1024): 1024}
 
-# Directions 0, 1, 2, 3 = up, right, down, left: +1 turns clockwise. Row a: outcome directions of action a.
-_CLOCKWISE = np.arange(4).reshape(4, 1)
-_GRIDWORLD_DIRECTIONS = (_CLOCKWISE + np.arange(4)) % 4
+# Row a: outcome directions of action a, as `CLOCKWISE_OF_ACTION` numbers them.
 _QUINTANILLA_DIRECTIONS = (np.array([[0], [3], [1], [2]]) + np.array([0, 3, 1])) % 4
 _QUINTANILLA_PROBABILITIES = np.array([0.8, 0.1, 0.1])
 
-_PLACE, _AMOUNT, _SCRAMBLE, _TARGET = (np.uint64(stream) for stream in range(4))
-_LARGEST_SIDE = 2**29
-"""Keeps cells x actions x outcomes inside int64."""
-_LARGEST_SEED = 2**63 - 1
+_LOWEST_REWARD, _HIGHEST_REWARD = 2.0, 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,28 +128,32 @@ class Gridworld:
     def rows(self, states: IntArray) -> Rows:
         """Rows of `states` (int64 [n]): 4 a state, each of at most `successors` transitions."""
         o = self.options
-        directions = np.ascontiguousarray(_GRIDWORLD_DIRECTIONS[:, : o.successors])
+        directions = np.ascontiguousarray(CLOCKWISE_OF_ACTION[:, : o.successors])
         probabilities = np.array(_OUTCOMES[o.successors])
         states = asked_states(states, self.n_states, self.name)
-        pointers, successors, masses = _moves(
+        pointers, successors, masses = moves(
             states, o.height, o.width, directions, probabilities, o.scramble, np.uint64(o.seed)
         )
-        rewards = _arrival_rewards(
+        rewards = arrival_rewards(
             pointers,
             successors,
             masses,
             self.n_states,
             bits_below(self.n_states),
             o.reward_states,
+            _LOWEST_REWARD,
+            _HIGHEST_REWARD,
             np.uint64(o.seed),
         )
-        return Rows(_four_each(states.size), pointers, successors, masses, rewards)
+        return Rows(four_each(states.size), pointers, successors, masses, rewards)
 
     def cell_rewards(self, states: IntArray) -> FloatArray:
         """float64 [n]: what arriving in each of `states` (int64 [n]) pays, 0 outside the reward states."""
         cells = asked_states(states, self.n_states, self.name)
         bits, seed = bits_below(self.n_states), np.uint64(self.options.seed)
-        return _cell_rewards(cells, self.n_states, bits, self.options.reward_states, seed)
+        return cell_rewards(
+            cells, self.n_states, bits, self.options.reward_states, _LOWEST_REWARD, _HIGHEST_REWARD, seed
+        )
 
     def parameters(self) -> dict[str, int | float | str | bool]:
         """Every option, the number of reward states resolved."""
@@ -151,7 +161,7 @@ class Gridworld:
 
     def geometry(self) -> dict[str, Any]:
         """Rows and columns of cells."""
-        return _cell_axes(self.options.height, self.options.width)
+        return cell_axes(self.options.height, self.options.width)
 
 
 class QuintanillaWorld:
@@ -171,7 +181,7 @@ class QuintanillaWorld:
         """Rows of `states` (int64 [n]): 4 a state, each of at most 3 transitions."""
         o = self.options
         states = asked_states(states, self.n_states, self.name)
-        pointers, successors, masses = _moves(
+        pointers, successors, masses = moves(
             states,
             o.height,
             o.width,
@@ -181,7 +191,7 @@ class QuintanillaWorld:
             np.uint64(o.seed),
         )
         rewards = np.repeat(_scattered_rewards(states, np.uint64(o.seed)), 4)
-        return Rows(_four_each(states.size), pointers, successors, masses, rewards)
+        return Rows(four_each(states.size), pointers, successors, masses, rewards)
 
     def cell_rewards(self, states: IntArray) -> FloatArray:
         """float64 [n]: R(s) of each of `states` (int64 [n])."""
@@ -193,7 +203,7 @@ class QuintanillaWorld:
 
     def geometry(self) -> dict[str, Any]:
         """Rows and columns of cells."""
-        return _cell_axes(self.options.height, self.options.width)
+        return cell_axes(self.options.height, self.options.width)
 
 
 def reward_states(height: int, width: int) -> int:
@@ -201,109 +211,17 @@ def reward_states(height: int, width: int) -> int:
     return _TABLE_6_1.get((height, width), max(1, round(height * width / 1024)))
 
 
-def _cell_axes(height: int, width: int) -> dict[str, Any]:
-    sides = {"row": height, "column": width}
-    return {
-        "axes": [
-            {"name": name, "low": 0.0, "high": side - 1.0, "periodic": False, "unit": "cells"}
-            for name, side in sides.items()
-        ]
-    }
-
-
 def _check_grid(problem: str, height: int, width: int, scramble: float, seed: int) -> None:
-    in_range(problem, "height", height, 1, _LARGEST_SIDE)
-    in_range(problem, "width", width, 1, _LARGEST_SIDE)
+    in_range(problem, "height", height, 1, LARGEST_SIDE)
+    in_range(problem, "width", width, 1, LARGEST_SIDE)
     in_range(problem, "scramble", scramble, 0.0, 0.5)
-    in_range(problem, "seed", seed, 0, _LARGEST_SEED)
-
-
-def _four_each(n: int) -> IntArray:
-    return np.arange(0, 4 * n + 1, 4, dtype=np.int64)
-
-
-@numba.njit(cache=True, nogil=True)
-def _moves(states, height, width, directions, probabilities, scramble, seed):  # type: ignore[no-untyped-def]
-    """CSR rows (successor_ptr, successors, probabilities) of 4 actions a state.
-
-    directions int64 [4, K] and probabilities float64 [K] give the outcomes of each action; outcomes that
-    end in the same cell are added in that order, so a row is the same wherever it is computed.
-    """
-    outcomes = probabilities.size
-    most = 4 * states.size * outcomes
-    pointers = np.empty(4 * states.size + 1, np.int64)
-    successors = np.empty(most, np.int64)
-    masses = np.empty(most, np.float64)
-    neighbour = np.empty(4, np.int64)
-    cells = np.uint64(height * width)
-    change_key, target_key = stream_key(seed, _SCRAMBLE), stream_key(seed, _TARGET)
-    filled = 0
-    pointers[0] = 0
-    for i in range(states.size):
-        s = states[i]
-        row, column = divmod(s, width)
-        neighbour[0] = s - width if row > 0 else s
-        neighbour[1] = s + 1 if column < width - 1 else s
-        neighbour[2] = s + width if row < height - 1 else s
-        neighbour[3] = s - 1 if column > 0 else s
-        for a in range(4):
-            start = filled
-            for k in range(outcomes):
-                t = neighbour[directions[a, k]]
-                if scramble > 0.0:
-                    outcome = np.uint64(4 * a + k)
-                    if unit(draw(change_key, np.uint64(s), outcome)) < scramble:
-                        t = np.int64(draw(target_key, np.uint64(s), outcome) % cells)
-                at = filled
-                while at > start and successors[at - 1] > t:
-                    at -= 1
-                if at > start and successors[at - 1] == t:
-                    masses[at - 1] += probabilities[k]
-                    continue
-                for j in range(filled, at, -1):
-                    successors[j] = successors[j - 1]
-                    masses[j] = masses[j - 1]
-                successors[at] = t
-                masses[at] = probabilities[k]
-                filled += 1
-            pointers[4 * i + a + 1] = filled
-    return pointers, successors[:filled], masses[:filled]
-
-
-@numba.njit(cache=True, nogil=True, inline="always")
-def _cell_reward(cell, cells, bits, n_rewarded, seed):  # type: ignore[no-untyped-def]
-    """R(cell): the cells whose image under a keyed bijection of all cells is below n_rewarded pay."""
-    rank = permuted(np.uint64(cell), np.uint64(cells), np.uint64(bits), stream_key(seed, _PLACE))
-    if rank >= np.uint64(n_rewarded):
-        return 0.0
-    return 2.0 + 18.0 * unit(draw(stream_key(seed, _AMOUNT), np.uint64(cell), np.uint64(0)))
-
-
-@numba.njit(cache=True, nogil=True)
-def _cell_rewards(states, cells, bits, n_rewarded, seed):  # type: ignore[no-untyped-def]
-    rewards = np.empty(states.size, np.float64)
-    for i in range(states.size):
-        rewards[i] = _cell_reward(states[i], cells, bits, n_rewarded, seed)
-    return rewards
-
-
-@numba.njit(cache=True, nogil=True)
-def _arrival_rewards(  # type: ignore[no-untyped-def]
-    pointers, successors, masses, cells, bits, n_rewarded, seed
-):
-    rewards = np.empty(pointers.size - 1, np.float64)
-    for j in range(rewards.size):
-        expected = 0.0
-        for k in range(pointers[j], pointers[j + 1]):
-            expected += masses[k] * _cell_reward(successors[k], cells, bits, n_rewarded, seed)
-        rewards[j] = expected
-    return rewards
+    in_range(problem, "seed", seed, 0, LARGEST_SEED)
 
 
 @numba.njit(cache=True, nogil=True)
 def _scattered_rewards(states, seed):  # type: ignore[no-untyped-def]
     rewards = np.empty(states.size, np.float64)
     for i in range(states.size):
-        chance = unit(draw(stream_key(seed, _PLACE), np.uint64(states[i]), np.uint64(0)))
+        chance = unit(draw(stream_key(seed, PLACE), np.uint64(states[i]), np.uint64(0)))
         rewards[i] = 10.0 if chance < 0.05 else (-10.0 if chance < 0.10 else -0.003)
     return rewards
