@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.problems.base import Problem
@@ -32,13 +33,18 @@ def make_problem(name: str, parameters: Mapping[str, Parameter] | None = None) -
     """The problem `name` with `parameters`.
 
     Short names stand for a problem and its sizes: GW-512x4 and GW-512x512x4 (side or height and width, then
-    successors, as in Jóhannsson's table 6.1), QK-100 and QK-100x200.
+    successors, as in Jóhannsson's table 6.1), QK-100 and QK-100x200. A name that ends in .py is a file that assigns
+    a :class:`~ooc_mdp.problems.control.ControlProblem` to the name ``problem``.
 
     Raises
     ------
     OptionsError : no such problem, or parameters that are unknown, out of range or said twice.
     """
     given = dict(parameters or {})
+    if name.endswith(".py"):
+        from ooc_mdp.problems.control.user_file import load_problem
+
+        return load_problem(name, given)
     problem, sizes = _parsed(name)
     twice = sorted(set(sizes) & set(given))
     if twice:
@@ -47,7 +53,7 @@ def make_problem(name: str, parameters: Mapping[str, Parameter] | None = None) -
     if problem not in PROBLEMS:
         raise OptionsError(
             f"there is no problem {name!r}; there are {', '.join(PROBLEMS)},"
-            " and short names such as GW-512x4, GW-512x512x4 and QK-100"
+            " short names such as GW-512x4, GW-512x512x4 and QK-100, and control problems in .py files"
         )
     return PROBLEMS[problem].make(sizes | given)
 
@@ -75,10 +81,34 @@ def _quintanilla(parameters: Mapping[str, Parameter]) -> Problem:
     return QuintanillaWorld(configure(QuintanillaOptions, parameters, "quintanilla"))
 
 
+def _animat(parameters: Mapping[str, Parameter]) -> Problem:
+    from ooc_mdp.problems.animat import Animat, AnimatOptions
+
+    return Animat(configure(AnimatOptions, parameters, "animat"))
+
+
+def _integer_mountain_car(parameters: Mapping[str, Parameter]) -> Problem:
+    from ooc_mdp.problems.integer_mountain_car import IntegerMountainCar, IntegerMountainCarOptions
+
+    return IntegerMountainCar(configure(IntegerMountainCarOptions, parameters, "integer-mountain-car"))
+
+
 def _random(parameters: Mapping[str, Parameter]) -> Problem:
     from ooc_mdp.problems.random_mdp import RandomMdp, RandomMdpOptions
 
     return RandomMdp(configure(RandomMdpOptions, parameters, "random"))
+
+
+def _control(module: str, name: str) -> Callable[[Mapping[str, Parameter]], Problem]:
+    """Maker of the control problem that a module of this package calls `name`."""
+
+    def make(parameters: Mapping[str, Parameter]) -> Problem:
+        from ooc_mdp.problems.control import discretise
+
+        definition = getattr(import_module(f"ooc_mdp.problems.control.{module}"), name)
+        return discretise(definition, parameters)
+
+    return make
 
 
 PROBLEMS: dict[str, ProblemEntry] = {
@@ -89,6 +119,30 @@ PROBLEMS: dict[str, ProblemEntry] = {
     "quintanilla": ProblemEntry(
         "Quintanilla and Kolisetti's worlds QK-HEIGHTxWIDTH: 0.8/0.1/0.1 moves, a tenth of the cells pays",
         _quintanilla,
+    ),
+    "animat": ProblemEntry(
+        "Inamoto, Higami and Kobayashi's agent that eats what lies in a plane of cells; --costs true minimises",
+        _animat,
+    ),
+    "integer-mountain-car": ProblemEntry(
+        "Inamoto, Higami and Kobayashi's mountain car on integers, deterministic: velocity x position, 3 thrusts",
+        _integer_mountain_car,
+    ),
+    "mountain-car": ProblemEntry(
+        "the car on the hill, thesis of Wingate: 2 dimensions, 3 thrusts; -p grid=300,300",
+        _control("mountain_car", "problem"),
+    ),
+    "single-pendulum": ProblemEntry(
+        "one link to swing up and balance: 2 dimensions, 2 torques",
+        _control("pendulums", "single_pendulum"),
+    ),
+    "double-pendulum": ProblemEntry(
+        "two links, a torque on the first, the second to swing up and balance: 4 dimensions, 2 torques",
+        _control("pendulums", "double_pendulum"),
+    ),
+    "triple-pendulum": ProblemEntry(
+        "three links, a torque on the first, the third to swing up and balance: 6 dimensions, 2 torques",
+        _control("pendulums", "triple_pendulum"),
     ),
     "random": ProblemEntry("states, actions, successors, seed: successors anywhere, no locality", _random),
 }

@@ -1,0 +1,99 @@
+"""What a continuous-time control problem is: axes, controls, dynamics, rewards. One small file a problem.
+
+    dx/dt = dynamics(x, control, p),     maximise  int gamma**t reward_rate dt + gamma**T final_reward(x(T), p)
+
+To add a problem, write a Python file that assigns a :class:`ControlProblem` to the name ``problem``; see
+``docs/control-problems.md`` for a whole one. The functions in it are compiled twice, by Numba for the CPU and by
+:mod:`ooc_mdp.problems.control.cuda_source` for the GPU, so they keep to a small part of Python: float arithmetic,
+``if``, local names, the parameters' fields, and ``math``'s functions. This module compiles and discretises nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ooc_mdp.errors import OptionsError
+
+__all__ = ["MOST_DIMENSIONS", "Axis", "ControlProblem", "State"]
+
+MOST_DIMENSIONS = 6
+
+State = tuple[float, ...]
+"""A state or its derivative, a component an axis; also a control."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One dimension of the state space."""
+
+    name: str
+    low: float
+    high: float
+    """The axis reaches from low to high; a periodic one includes only low."""
+    periodic: bool = False
+    """high is the same place as low, as for angles; the dynamics must not tell them apart."""
+    clipped: bool = False
+    """A state that would leave is held at the bound, as for velocities; else leaving ends the process."""
+    unit: str = ""
+    """For plots and listings."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise OptionsError(f"axis {self.name!r} reaches from {self.low} to {self.high}; give finite low < high")
+        if self.periodic and self.clipped:
+            raise OptionsError(f"axis {self.name!r} is both periodic and clipped; nothing leaves a periodic axis")
+
+    def step(self, points: int) -> float:
+        """Distance between neighbours on a grid of so many points."""
+        return (self.high - self.low) / (points if self.periodic else points - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlProblem:
+    """A deterministic system in continuous time with finitely many controls."""
+
+    name: str
+    summary: str
+    """One line for listings."""
+    axes: tuple[Axis, ...]
+    """1 to 6 dimensions, in the order of the state's components."""
+    controls: tuple[tuple[float, ...], ...]
+    """The actions: each a tuple of control values, held constant during a step."""
+    dynamics: Callable[[State, State, Any], State]
+    """(state, control, p) -> time derivative of each component, a tuple."""
+    parameters: Any
+    """A NamedTuple of floats with defaults: masses, lengths, ...; given to every function as p."""
+    reward_rate: Callable[[State, State, Any], float] | None = None
+    """(state, control, p) -> reward a unit of time; None is 0. It is integrated without discount inside a step."""
+    final_reward: Callable[[State, Any], float] | None = None
+    """(state, p) -> reward where the process ends: outside a bounded axis or in the region `ends`; None is 0."""
+    ends: Callable[[State, Any], bool] | None = None
+    """(state, p) -> whether the process ends here, apart from leaving the axes; None is never."""
+    default_grid: tuple[int, ...] = ()
+    """Points along each axis where the user says nothing; () is 100 on each."""
+    longest_step: float = 0.1
+    """Longest step of the integrator, in the problem's time; cells that are small shorten it."""
+    most_time: float = 1.0
+    """Longest duration of a transition: where a state does not leave its cell (an equilibrium) it ends here."""
+
+    def __post_init__(self) -> None:
+        d = len(self.axes)
+        if not 1 <= d <= MOST_DIMENSIONS:
+            raise OptionsError(f"problem {self.name!r} has {d} axes; give 1 to {MOST_DIMENSIONS}")
+        if not self.controls or len({len(c) for c in self.controls}) != 1 or not self.controls[0]:
+            raise OptionsError(f"problem {self.name!r}: controls are {self.controls}; give tuples of equal length")
+        if self.default_grid and len(self.default_grid) != d:
+            raise OptionsError(f"problem {self.name!r}: default_grid {self.default_grid} has not {d} numbers")
+        if not (0 < self.longest_step <= self.most_time < math.inf):
+            raise OptionsError(
+                f"problem {self.name!r}: longest_step {self.longest_step} and most_time {self.most_time} are not "
+                f"0 < longest_step <= most_time < inf"
+            )
+        if not hasattr(self.parameters, "_asdict"):
+            raise OptionsError(f"problem {self.name!r}: parameters is no NamedTuple but {self.parameters!r}")
+        for name, value in self.parameters._asdict().items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise OptionsError(f"problem {self.name!r}: parameter {name} is {value!r}; parameters are numbers")

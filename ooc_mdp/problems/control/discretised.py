@@ -1,0 +1,217 @@
+"""A control problem on a regular grid, as an MDP whose rows can be computed for any states.
+
+    state number = C order over the grid's points;     row (s, a): d + 1 successors, weights, reward, duration
+
+The grid, the integrator's limits and the unit of time are options; the physics are the problem's own parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.mdp import IntArray, Rows
+from ooc_mdp.problems.configuration import Parameter, asked_states, configure, in_range
+from ooc_mdp.problems.control.definition import ControlProblem
+from ooc_mdp.problems.control.integrate import compile_rows
+
+__all__ = ["DiscretisationOptions", "Discretised", "discretise"]
+
+_MOST_STATES = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class DiscretisationOptions:
+    """How a control problem becomes an MDP."""
+
+    grid: str = ""
+    """Points along each axis, such as 300,300; one number stands for all axes; "" is the problem's own."""
+    time_unit: float = 1.0
+    """So much of the problem's time is one unit of duration: the discount of solve belongs to it."""
+    longest_step: float = 0.0
+    """Longest step of the integrator; 0 is the problem's own."""
+    most_time: float = 0.0
+    """Longest duration of a transition, in the problem's time; 0 is the problem's own."""
+
+
+class Discretised:
+    """The MDP of a control problem on a grid (satisfies :class:`~ooc_mdp.problems.base.Problem`)."""
+
+    sense = "max"
+    exact_weights = True
+    default_dtype: Literal["float32", "float64"] = "float32"
+
+    def __init__(self, problem: ControlProblem, options: DiscretisationOptions) -> None:
+        self.problem = problem
+        self.options = options
+        self.name = problem.name
+        self.points: tuple[int, ...] = _grid(problem, options.grid)
+        self.shape: tuple[int, ...] | None = self.points
+        self.n_states = math.prod(self.points)
+        if self.n_states > _MOST_STATES:
+            raise OptionsError(f"a grid of {self.points} has {self.n_states} states; give at most 2**62")
+        in_range(problem.name, "time_unit", options.time_unit, 1e-300, 1e300)
+        for name in ("longest_step", "most_time"):
+            in_range(problem.name, name, getattr(options, name), 0.0, 1e300)
+        self.longest_step = options.longest_step or problem.longest_step
+        self.most_time = options.most_time or max(problem.most_time, self.longest_step)
+        if self.longest_step > self.most_time:
+            raise OptionsError(
+                f"problem {problem.name!r}: longest_step = {self.longest_step} is above most_time = {self.most_time}"
+            )
+
+    @property
+    def n_actions(self) -> int:
+        """Controls of every state."""
+        return len(self.problem.controls)
+
+    @property
+    def steps(self) -> tuple[float, ...]:
+        """Distance between neighbours on each axis."""
+        return tuple(axis.step(n) for axis, n in zip(self.problem.axes, self.points, strict=True))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """State numbers between neighbours on each axis."""
+        return tuple(math.prod(self.points[i + 1 :]) for i in range(len(self.points)))
+
+    def coordinates(self, states: IntArray) -> np.ndarray[Any, Any]:
+        """float64 [n, d]: where the states lie."""
+        index = np.stack(np.unravel_index(states, self.points), axis=1)
+        return np.array([axis.low for axis in self.problem.axes]) + index * np.array(self.steps)
+
+    def rows(self, states: IntArray) -> Rows:
+        """Rows of the given states (int64 [n], any order)."""
+        states = asked_states(states, self.n_states, self.name)
+        axes = self.problem.axes
+        n, a, k = states.size, self.n_actions, len(axes) + 1
+        successors = np.empty(n * a * k, np.int64)
+        probabilities = np.empty(n * a * k)
+        rewards, durations = np.empty(n * a), np.empty(n * a)
+        _kernel(self.problem)(
+            states,
+            self.points,
+            self.strides,
+            tuple(float(x.low) for x in axes),
+            tuple(float(x.high) for x in axes),
+            tuple(float(x.high - x.low) for x in axes),
+            self.steps,
+            tuple(x.periodic for x in axes),
+            tuple(x.clipped for x in axes),
+            tuple(tuple(float(u) for u in control) for control in self.problem.controls),
+            _floats(self.problem.parameters),
+            float(self.longest_step),
+            float(self.most_time),
+            float(self.options.time_unit),
+            successors,
+            probabilities,
+            rewards,
+            durations,
+        )
+        return Rows(
+            action_ptr=np.arange(n + 1, dtype=np.int64) * a,
+            successor_ptr=np.arange(n * a + 1, dtype=np.int64) * k,
+            successors=successors,
+            probabilities=probabilities,
+            rewards=rewards,
+            durations=durations,
+        )
+
+    def parameters(self) -> dict[str, int | float | str | bool]:
+        """Grid, limits and physics."""
+        return {
+            "grid": ",".join(map(str, self.points)),
+            "time_unit": self.options.time_unit,
+            "longest_step": self.longest_step,
+            "most_time": self.most_time,
+            **self.problem.parameters._asdict(),
+        }
+
+    def geometry(self) -> dict[str, Any]:
+        """The axes, for the store."""
+        return {"axes": [dataclasses.asdict(axis) for axis in self.problem.axes]}
+
+
+def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> Discretised:
+    """The MDP of a problem, its physics and its grid changed by `parameters`.
+
+    Raises
+    ------
+    OptionsError : unknown parameters, values that do not fit, or a grid that the problem cannot have.
+    """
+    own = problem.parameters._asdict()
+    both = sorted(set(own) & {f.name for f in dataclasses.fields(DiscretisationOptions)})
+    if both:
+        raise OptionsError(f"problem {problem.name!r} calls a parameter {both[0]!r}, which the grid has; rename it")
+    everything = dataclasses.make_dataclass(
+        "Parameters",
+        [(f.name, f.type, f.default) for f in dataclasses.fields(DiscretisationOptions)]
+        + [(name, float, default) for name, default in own.items()],
+        frozen=True,
+        namespace={"__annotations__": {}},
+    )
+    everything.__module__ = __name__
+    chosen = dataclasses.asdict(configure(everything, parameters, problem.name))
+    physics = problem.parameters._replace(**{name: float(chosen.pop(name)) for name in own})
+    return Discretised(dataclasses.replace(problem, parameters=physics), DiscretisationOptions(**chosen))
+
+
+def _grid(problem: ControlProblem, text: str) -> tuple[int, ...]:
+    d = len(problem.axes)
+    if not text:
+        return problem.default_grid or (100,) * d
+    try:
+        shape = tuple(int(n) for n in str(text).replace("x", ",").split(","))
+    except ValueError:
+        raise OptionsError(f"problem {problem.name!r}: grid = {text!r} is no list of numbers such as 100,200") from None
+    if len(shape) == 1:
+        shape *= d
+    if len(shape) != d:
+        names = ", ".join(axis.name for axis in problem.axes)
+        raise OptionsError(f"problem {problem.name!r}: grid = {text} has {len(shape)} numbers for {d} axes ({names})")
+    for axis, n in zip(problem.axes, shape, strict=True):
+        least = 3 if axis.periodic else 2
+        if n < least:
+            raise OptionsError(f"problem {problem.name!r}: {n} points on the axis {axis.name}; give at least {least}")
+    return shape
+
+
+def _floats(parameters: Any) -> Any:
+    """The NamedTuple with every field a float, so that one compiled kernel serves all values."""
+    return type(parameters)(*(float(x) for x in parameters))
+
+
+_compiling = threading.Lock()
+
+
+def _kernel(problem: ControlProblem) -> Any:
+    """The compiled kernel; problems that differ in parameters only share it."""
+    functions = (problem.dynamics, problem.reward_rate, problem.final_reward, problem.ends, len(problem.axes))
+    with _compiling:
+        return _compiled(functions, _Unhashed(problem))
+
+
+class _Unhashed:
+    """Carries a problem past the cache's key."""
+
+    def __init__(self, problem: ControlProblem) -> None:
+        self.problem = problem
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Unhashed)
+
+
+@lru_cache(maxsize=32)
+def _compiled(functions: tuple[Any, ...], carrier: _Unhashed) -> Any:
+    return compile_rows(carrier.problem)

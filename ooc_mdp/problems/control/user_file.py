@@ -1,0 +1,52 @@
+"""Control problems from a user's own Python file, which is run as the code that it is."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.problems.configuration import Parameter
+from ooc_mdp.problems.control.definition import ControlProblem
+from ooc_mdp.problems.control.discretised import Discretised, discretise
+
+__all__ = ["load_definition", "load_problem"]
+
+
+def load_problem(file: str, parameters: Mapping[str, Parameter]) -> Discretised:
+    """The problem that a file assigns to the name ``problem``, discretised.
+
+    Raises
+    ------
+    OptionsError : there is no such file, it fails, or it defines no problem; or parameters do not fit.
+    """
+    return discretise(load_definition(file), parameters)
+
+
+def load_definition(file: str) -> ControlProblem:
+    """Run the file and take its ``problem``."""
+    path = Path(file)
+    if not path.is_file():
+        raise OptionsError(f"there is no problem file {file}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise OptionsError(f"{file} cannot be run as Python")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except OptionsError as error:
+        raise OptionsError(f"{file}: {error}") from error
+    except Exception as error:
+        line = error.__traceback__
+        while line is not None and line.tb_next is not None:
+            line = line.tb_next
+        where = f", line {line.tb_lineno}" if line is not None and line.tb_frame.f_code.co_filename == str(path) else ""
+        raise OptionsError(f"{file}{where}: {type(error).__name__}: {error}") from error
+    problem = getattr(module, "problem", None)
+    if not isinstance(problem, ControlProblem):
+        raise OptionsError(
+            f"{file} assigns no ControlProblem to the name problem (it is {type(problem).__name__}); see "
+            f"docs/control-problems.md"
+        )
+    return problem
