@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.mdp import FloatArray, IntArray, discounts
 from ooc_mdp.partition import Coupling
 
 __all__ = ["Contraction", "Measured", "ResidualBounds"]
@@ -81,7 +81,7 @@ class Contraction:
         OptionsError : a row sums to so much above 1 that gamma times it is no contraction.
         """
         with np.errstate(divide="ignore"):
-            discount = np.power(gamma, shortest_durations) * (1 + 4 * _UNIT_ROUNDOFF)
+            discount = discounts(gamma, shortest_durations) * (1 + 4 * _UNIT_ROUNDOFF)
         row_sum = row_sums * (1 + (max_successors + 2) * _UNIT_ROUNDOFF)
         margin = 1 - discount * row_sum
         if margin.size and margin.min() <= 0:

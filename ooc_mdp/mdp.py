@@ -4,7 +4,10 @@
     has no action.
 
 Every reward convention of the input is folded into r(s,a) before it gets here:
-r(s,a) = r(s) + r_sa(s,a) + sum_s' p(s'|s,a) r(s,a,s'). This module knows no file and no partition.
+r(s,a) = r(s) + r_sa(s,a) + sum_s' p(s'|s,a) r(s,a,s'). A pair of infinite duration ends the process: it pays r(s,a)
+and nothing after, whatever its successors are (they are there so that rows may all have the same length; the convention
+is that of Wingate, *Solving Large MDPs Quickly with Partitioned Value Iteration*, M.Sc. thesis, 2004, chapter 9). This
+module knows no file and no partition.
 
     state      0         1   2 (no action)
     action_ptr 0         2   3   3
@@ -20,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Block", "FloatArray", "IntArray", "Rows"]
+__all__ = ["Block", "FloatArray", "IntArray", "Rows", "discounts"]
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -37,13 +40,13 @@ class Rows:
     successors: IntArray
     """int64 [nnz]; successor states in the source's numbering, strictly increasing inside a row."""
     probabilities: FloatArray
-    """float64 [nnz]; positive."""
+    """float64 [nnz]; at least 0, and they sum to 1 in each row."""
     rewards: FloatArray
     """float64 [m]; expected reward r(s,a) of one step, in the source's sign."""
     terminal_rewards: FloatArray | None = None
     """float64 [n]; the value of a state without action (0 elsewhere); None if all are 0."""
     durations: FloatArray | None = None
-    """float64 [m]; tau(s,a) > 0 of a semi-Markov model; None means 1 everywhere."""
+    """float64 [m]; tau(s,a) > 0 of a semi-Markov model, infinite where the row ends the process; None: 1 everywhere."""
     initial_values: FloatArray | None = None
     """float64 [n]; starting values that the source brings; None means 0."""
     action_labels: IntArray | None = None
@@ -75,3 +78,10 @@ class Block:
     """Largest successor in the block (-1 if none), for sources that learn their number of states at the end."""
     max_successor_line: int | None = None
     """Line of that successor, counted from the start of the file."""
+
+
+def discounts(gamma: float, durations: FloatArray) -> FloatArray:
+    """float64, of the durations' shape: gamma**tau, 0 where tau is infinite whatever gamma is (1**inf would be 1)."""
+    powers: FloatArray = np.power(gamma, durations)
+    powers[np.isinf(durations)] = 0.0
+    return powers

@@ -50,7 +50,7 @@ class PartitionTable:
     rewards: npt.NDArray[np.floating[Any]]
     """float32 or float64 [m]."""
     durations: FloatArray
-    """float64 [m] or empty."""
+    """float64 [m] or empty; infinite for rows that end the process."""
     terminal_rewards: FloatArray
     """float64 [n] or empty (all 0)."""
     initial_values: FloatArray

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ooc_mdp.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.mdp import FloatArray, IntArray, Rows, discounts
 
 __all__ = ["Evaluation", "backup", "policy_iteration", "q_values"]
 
@@ -29,7 +29,7 @@ class Evaluation:
 def _discounts(rows: Rows, discount: float) -> FloatArray:
     if rows.durations is None:
         return np.full(rows.n_rows, discount)
-    return np.power(discount, rows.durations)
+    return discounts(discount, rows.durations)
 
 
 def q_values(rows: Rows, values: FloatArray, discount: float) -> FloatArray:

@@ -6,6 +6,7 @@ is the float64 gamma**tau, as kernels and reference use it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from store_models import Action, Model, ModelSource, State, model_in
 
 from ooc_mdp import reference
 from ooc_mdp.conversion import ConvertOptions, convert
-from ooc_mdp.mdp import Rows
+from ooc_mdp.mdp import Rows, discounts
 from ooc_mdp.store import Store
 
 SIZES = (1e-6, 1.0, 1e3, 1e6)
@@ -41,7 +42,7 @@ class Case:
 @st.composite
 def actions(draw: st.DrawFn, n: int, durations: st.SearchStrategy[float] | None) -> Action:
     chosen = draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=4, unique=True))
-    weights = [draw(st.integers(1, 9)) for _ in chosen]
+    weights = [draw(st.integers(0 if i else 1, 9)) for i, _ in enumerate(chosen)]
     fault = 1 + draw(st.sampled_from(ROW_FAULTS))
     return Action(
         reward=draw(st.integers(-8, 8)) / 7 * draw(st.sampled_from(SIZES)),
@@ -52,10 +53,11 @@ def actions(draw: st.DrawFn, n: int, durations: st.SearchStrategy[float] | None)
 
 @st.composite
 def models(draw: st.DrawFn, most_states: int = 12, shortest: float = 0.01) -> Model:
-    """Ragged, with ties (duplicate actions), terminal states, self loops and states that nothing leads to."""
+    """Ragged: ties (duplicate actions), terminal states, self loops, rows that end, states that nothing leads to."""
     n = draw(st.integers(1, most_states))
     with_durations, with_initial, uniform = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
-    durations = st.sampled_from([max(0.01, shortest), max(0.3, shortest), 1.0, 3.0]) if with_durations else None
+    lengths = [max(0.01, shortest), max(0.3, shortest), 1.0, 3.0, math.inf]
+    durations = st.sampled_from(lengths) if with_durations else None
 
     def state() -> State:
         count = 2 if uniform else draw(st.integers(0, 3))
@@ -129,7 +131,7 @@ def exact_q(rows: Rows, values: list[Fraction], j: int, discount: float) -> Frac
 
 
 def _discount(rows: Rows, j: int, discount: float) -> float:
-    return discount if rows.durations is None else float(np.power(discount, rows.durations[j : j + 1])[0])
+    return discount if rows.durations is None else float(discounts(discount, rows.durations[j : j + 1])[0])
 
 
 def optimum(rows: Rows, discount: float, sense: str = "max") -> list[Fraction]:

@@ -122,7 +122,7 @@ def test_numbers_that_are_not_finite_are_refused(field: str, value: float) -> No
         check(raw_rows([[(0, 1.0)]], **{field: np.array([value])}))
 
 
-@pytest.mark.parametrize("duration", [0.0, -1.0])
+@pytest.mark.parametrize("duration", [0.0, -1.0, np.inf])
 def test_a_duration_is_positive(duration: float) -> None:
     with pytest.raises(InputError, match="duration"):
         check(raw_rows([[(0, 1.0)]], durations=np.array([duration])))

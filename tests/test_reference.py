@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from small_mdps import cases, distance, optimum
 from store_models import Action, Model, State
 
-from ooc_mdp.mdp import Rows
+from ooc_mdp.mdp import Rows, discounts
 from ooc_mdp.reference import backup, policy_iteration, q_values
 
 
@@ -53,6 +53,22 @@ def test_ties_go_to_the_lowest_action() -> None:
     model = rows(State((Action(0.0, {0: 1.0}), same, same)))
     assert backup(model, np.zeros(1), 0.5).policy.tolist() == [1]
     assert policy_iteration(model, 0.5).policy.tolist() == [1]
+
+
+def test_a_row_of_infinite_duration_ends_the_process_with_its_reward() -> None:
+    on, off = Action(1.0, {0: 1.0, 1: 0.0}), Action(3.0, {0: 0.5, 1: 0.5}, duration=np.inf)
+    model = rows(State((on, off)), State((off,)), durations=True)
+    found = policy_iteration(model, 0.5)
+    assert found.values.tolist() == [3.0, 3.0]
+    assert found.policy.tolist() == [1, 0]
+    assert policy_iteration(model, 0.75).values == pytest.approx([4.0, 3.0], rel=1e-15)
+
+
+def test_an_infinite_duration_discounts_to_nothing_whatever_the_discount() -> None:
+    durations = np.array([np.inf, 1.0, 2.0])
+    for gamma in (0.0, 0.5, 1.0):
+        assert discounts(gamma, durations).tolist() == [0.0, gamma, gamma**2]
+    assert discounts(0.5, np.empty(0)).size == 0
 
 
 def test_q_is_reward_plus_discounted_expectation() -> None:

@@ -335,6 +335,32 @@ def test_methods_agree_on_a_fine_grid_of_short_durations(tmp_path: Path) -> None
         assert np.abs(a.values - b.values).max() <= a.error_bound + b.error_bound
 
 
+def corridor(n: int, step: float) -> Model:
+    """A walk that pays a little a step and ends with 1 where it leaves to the right, with -1 to the left."""
+
+    def move(i: int, by: int) -> Action:
+        low, high = max(i - 1, 0), min(i + 1, n - 1)
+        if not 0 <= i + by < n:
+            return Action(float(by), {low: 0.5, high: 0.5}, duration=math.inf)
+        return Action(-1e-3, {i: 0.0, i + by: 1.0}, duration=step)
+
+    return Model(tuple(State((move(i, -1), move(i, 1))) for i in range(n)), durations=True)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_rows_that_end_the_process_pay_once_and_no_more(tmp_path: Path, method: dict) -> None:
+    n, g = 48, 0.9**0.25
+    store = make_store(Case(corridor(n, 0.25), dtype="float32", partitions=8), tmp_path / "s")
+    assert store.attributes["successors_per_action"] == 2
+    solution = solve(store, 0.9, method, epsilon=1e-9, cache="50%", output=tmp_path / "r")
+    assert solution.outcome is Outcome.PROVED
+    cost, steps = float(np.float32(1e-3)), np.arange(n)[::-1]
+    expected = g**steps - cost * (1 - g**steps) / (1 - g)
+    assert np.abs(solution.values - expected).max() <= solution.error_bound + 1e-14
+    assert solution.policy.tolist() == [1] * n
+    assert ooc_mdp.verify(store, tmp_path / "r").holds
+
+
 @pytest.mark.parametrize("held", [1, 2, 3, 5, 10])
 def test_passes_in_turn_save_what_the_cache_holds(tmp_path: Path, held: int) -> None:
     store = make_store(Case(random_model(1, 60, terminal=0, uniform=True), partitions=10), tmp_path / "s")

@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import google_crc32c
 import numpy as np
 import pytest
 import zarr
-from store_models import ModelSource, random_model
+from store_models import Action, Model, ModelSource, State, model_in, random_model
 
 from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import StoreError
@@ -198,6 +199,7 @@ def test_inspect_counts_what_the_tables_hold(store: Store) -> None:
         ("rewards", set_at(0, 1e6), "reward_range of partition 1: says"),
         ("rewards", set_at(0, np.nan), "rewards of partition 1: not all finite"),
         ("durations", set_at(0, -1.0), "durations of partition 1: not all positive"),
+        ("durations", set_at(0, np.nan), "durations of partition 1: not all positive"),
         ("halo", set_at(0, 59), "halo of partition 1: not ascending"),
         ("halo", set_at(slice(0, None), np.arange(15, 15 + 60)), None),
         ("boundary", lambda v: np.logical_not(v, out=v), "boundary of partition 1: wrong for 15 states"),
@@ -229,6 +231,23 @@ def test_validate_names_a_wrong_value(store: Store, name: str, change, finding: 
 def test_validate_names_a_wrong_small_array(store: Store, name: str, change, finding: str) -> None:
     rewrite_small(store, name, change)
     assert any(str(f).startswith(finding) for f in validate_store(open_store(store.path)).findings)
+
+
+def test_rows_that_end_the_process_bound_nothing(tmp_path: Path) -> None:
+    ends = Action(2.0, {0: 0.5, 1: 0.0, 2: 0.5000001}, duration=np.inf)
+    goes_on = Action(1.0, {0: 0.75, 1: 0.25, 2: 0.0}, label=1)
+    model = Model((State((ends, goes_on)), State((ends,)), State((ends,))), durations=True)
+    store = convert(ModelSource(model), tmp_path / "s", ConvertOptions(partitions=3))
+    assert store.duration_range.tolist() == [[1.0, np.inf], [np.inf, np.inf], [np.inf, np.inf]]
+    assert store.row_sum_range.tolist() == [[1.0, 1.0]] * 3
+    assert store.coupling.partitions.tolist() == [0, 1, 2] * 3
+    assert store.coupling.mass == pytest.approx([0.75, 0.25, 0, 0, 0, 0, 0, 0, 0], rel=1e-11)
+    assert store.attributes["successors_per_action"] == 3
+    assert model_in(store) == replace(model, durations=False)
+    assert validate_store(store).findings == ()
+    json.dumps(inspect_store(store), allow_nan=False)
+    rewrite_small(store, "duration_range", set_at((1, 1), 99.0))
+    assert [f.field for f in validate_store(open_store(store.path)).findings] == ["duration_range"]
 
 
 def test_validate_names_a_grid_that_is_not_cut_into_the_partitions(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ Reference for the coupling row, with s over p's states and q over partitions:
 
     w[p,q] = max_{s,a} sum_{s' in q} p(s'|s,a),   of the stored probabilities, in float64, times 1 + 1e-12
 
+Rows of infinite duration end the process: their successors count for the halo, but not for w and not for the range of
+row sums, since a change of value behind them changes nothing.
 Rows are checked here once more, whoever made them, because a solver's guarantees rest on them.
 """
 
@@ -78,6 +80,7 @@ def localise(
         np.searchsorted(partitions, owners),
         int(np.searchsorted(partitions, p)),
         partitions.size,
+        np.empty(0) if rows.durations is None else rows.durations,
     )
     return PartitionArrays(
         action_ptr=rows.action_ptr,
@@ -88,7 +91,7 @@ def localise(
         halo=halo,
         coupling_partitions=partitions,
         coupling_mass=mass * _ROUND_UP,
-        row_sum_range=(low, high) if rows.n_rows else (1.0, 1.0),
+        row_sum_range=(low, high) if low <= high else (1.0, 1.0),
         terminal_rewards=rows.terminal_rewards,
         durations=rows.durations,
         initial_values=rows.initial_values,
@@ -98,7 +101,7 @@ def localise(
 
 
 def _check_values(rows: Rows, rewards: npt.NDArray[np.floating], states: IntArray, source: str) -> None:
-    """Refuse values that are not finite, or not in the stored type, and durations that are not positive."""
+    """Refuse values that are not finite, or not in the stored type, and durations that are not above 0."""
     bad = np.flatnonzero(~np.isfinite(rewards))
     if bad.size:
         row = int(bad[0])
@@ -108,11 +111,11 @@ def _check_values(rows: Rows, rewards: npt.NDArray[np.floating], states: IntArra
             + ("; store float64 (--dtype float64)" if np.isfinite(rows.rewards[row]) else ""),
         )
     if rows.durations is not None:
-        bad = np.flatnonzero(~(np.isfinite(rows.durations) & (rows.durations > 0)))
+        bad = np.flatnonzero(~(rows.durations > 0))
         if bad.size:
             row = int(bad[0])
             value = rows.durations[row]
-            raise InputError(source, f"{_name_row(rows, states, row)}: the duration {value} is not positive and finite")
+            raise InputError(source, f"{_name_row(rows, states, row)}: the duration {value} is not positive")
     for name, values in (("state reward", rows.terminal_rewards), ("initial value", rows.initial_values)):
         if values is not None and not np.isfinite(values).all():
             i = int(np.flatnonzero(~np.isfinite(values))[0])
@@ -130,7 +133,7 @@ def _explain(code: int, rows: Rows, row: int, n_states: int) -> str:
         case 1:
             return "no successors"
         case 2:
-            return f"probabilities {rows.probabilities[span]} are not all positive and finite"
+            return f"probabilities {rows.probabilities[span]} are not all finite and at least 0"
         case 3:
             return f"successors {rows.successors[span]} are not increasing and below {n_states}"
         case _:
@@ -149,7 +152,7 @@ def _check_rows(
         total = 0.0
         before = -1
         for j in range(begin, end):
-            if not (0.0 < probabilities[j] < np.inf):
+            if not (0.0 <= probabilities[j] < np.inf):
                 return _BAD_PROBABILITY, row
             if successors[j] <= before or successors[j] >= n_states:
                 return _BAD_SUCCESSOR, row
@@ -169,15 +172,19 @@ def _row_masses(
     halo_owner: IntArray,
     own: int,
     n_partitions: int,
+    durations: FloatArray,
 ) -> tuple[FloatArray, float, float]:
     """Largest mass of one row into each partition [n_partitions], and the least and largest sum of a row.
 
-    Partitions are counted as positions in the coupling row: `halo_owner` [h] and `own` give them.
+    Partitions are counted as positions in the coupling row: `halo_owner` [h] and `own` give them. Rows of infinite
+    duration do not count; without others the least sum is above the largest.
     """
     mass = np.zeros(n_partitions)
     row_mass = np.zeros(n_partitions)
     low, high = np.inf, -np.inf
     for row in range(successor_ptr.size - 1):
+        if durations.size > 0 and durations[row] == np.inf:
+            continue
         total = 0.0
         for j in range(successor_ptr[row], successor_ptr[row + 1]):
             s = np.int64(successors[j])

@@ -21,6 +21,7 @@ from numba import njit
 from ooc_mdp.bounds import Measured
 from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.mdp import FloatArray
+from ooc_mdp.mdp import discounts as discounts_of
 from ooc_mdp.partition import PartitionTable
 
 __all__ = ["CpuBackend"]
@@ -180,7 +181,7 @@ class CpuBackend:
 
     def admit(self, table: PartitionTable) -> Resident:
         """Keep the decoded arrays; durations become discounts in place of themselves."""
-        discounts = np.power(self._model.discount, table.durations)
+        discounts = discounts_of(self._model.discount, table.durations)
         arrays: tuple[Any, ...] = (
             table.first_state,
             table.n_states,

@@ -18,6 +18,7 @@ from ooc_mdp.bounds import Measured
 from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
 from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.mdp import FloatArray
+from ooc_mdp.mdp import discounts as discounts_of
 from ooc_mdp.options import format_bytes
 from ooc_mdp.partition import PartitionTable
 
@@ -162,7 +163,7 @@ class CudaBackend:
 
     def admit(self, table: PartitionTable) -> Resident:
         """One allocation for all fields, one copy."""
-        discounts = np.power(self._model.discount, table.durations)
+        discounts = discounts_of(self._model.discount, table.durations)
         fields: list[npt.NDArray[Any]] = [
             table.action_ptr,
             table.successor_ptr,

@@ -127,15 +127,16 @@ def verify(store: Store, result: Result, watch: Watcher | None = None) -> Verifi
 
 
 def _row_sums(table: PartitionTable) -> FloatArray:
-    """float64 [m]: the sum of each row's stored probabilities."""
+    """float64 [<= m]: the sum of each row's stored probabilities, without the rows that end the process."""
     m = table.n_rows
     if m == 0:
         return np.empty(0)
     p = table.probabilities.astype(np.float64)
     if table.successors_per_action:
         total: FloatArray = p.reshape(m, table.successors_per_action).sum(axis=1)
-        return total
-    return np.add.reduceat(p, table.successor_ptr[:-1])
+    else:
+        total = np.add.reduceat(p, table.successor_ptr[:-1])
+    return total[np.isfinite(table.durations)] if table.durations.size else total
 
 
 def from_original(store: Store, original: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -51,9 +51,10 @@ class Store:
     reward_range: FloatArray
     """float64 [P,2]; least and largest stored reward, terminal ones included; (0, 0) if there is none."""
     duration_range: FloatArray
-    """float64 [P,2]; least and largest duration; (1, 1) without durations."""
+    """float64 [P,2]; least and largest duration, which may be infinite; (1, 1) without durations."""
     row_sum_range: FloatArray
-    """float64 [P,2]; least and largest float64 sum of a row's stored probabilities; (1, 1) without rows."""
+    """float64 [P,2]; least and largest float64 sum of a row's stored probabilities, of the rows that do not end the
+    process; (1, 1) without such rows."""
     max_successors: IntArray
     """int64 [P]; transitions of the longest row."""
     coupling: Coupling = field(repr=False)
