@@ -121,7 +121,7 @@ PROBLEMS: dict[str, ProblemEntry] = {
         _quintanilla,
     ),
     "animat": ProblemEntry(
-        "Inamoto, Higami and Kobayashi's agent that eats what lies in a plane of cells; --costs true minimises",
+        "Inamoto, Higami and Kobayashi's agent that eats what lies in a plane of cells; -p costs=true minimises",
         _animat,
     ),
     "integer-mountain-car": ProblemEntry(
