@@ -10,29 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from ooc_mdp.cache import PartitionCache
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import Backend, Resident
-from ooc_mdp.mdp import IntArray
 from ooc_mdp.options import format_bytes
 from ooc_mdp.partition import PartitionTable
+from ooc_mdp.table_source import TableSource
 
-__all__ = ["Stager", "TableSource"]
-
-
-class TableSource(Protocol):
-    """Whatever holds partitions: a store, later also a problem that computes them."""
-
-    @property
-    def partition_bytes(self) -> IntArray:
-        """int64 [P]; decoded bytes of each table."""
-        ...
-
-    def read(self, partition: int) -> tuple[PartitionTable, int]:
-        """The decoded table and the bytes read for it; thread-safe."""
-        ...
+__all__ = ["Stager"]
 
 
 class Stager:

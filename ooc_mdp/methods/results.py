@@ -26,9 +26,9 @@ from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.checkpoint import checkpoint_path
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
-from ooc_mdp.store import Store
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX
 from ooc_mdp.store.transaction import writing
+from ooc_mdp.table_source import TableSource
 
 __all__ = [
     "Result",
@@ -116,7 +116,7 @@ def _recognise(path: Path) -> dict[str, Any]:
 
 
 def write_result(
-    output: Path, store: Store, solution: Solution, identity: dict[str, Any], *, replace: bool = False
+    output: Path, store: TableSource, solution: Solution, identity: dict[str, Any], *, replace: bool = False
 ) -> None:
     """Write a solution as a Zarr group, in one atomic step.
 
@@ -131,7 +131,7 @@ def write_result(
         "format": _FORMAT,
         "format_version": _VERSION,
         "identity": identity,
-        "store": store.path.name,
+        "store": Path(store.name).name,
         "outcome": solution.outcome.word,
         "method": solution.method,
         "device": solution.device,

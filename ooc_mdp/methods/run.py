@@ -24,7 +24,7 @@ from ooc_mdp.options import SolveOptions
 from ooc_mdp.priority import Priority
 from ooc_mdp.solution import Outcome, SolveStatistics
 from ooc_mdp.stager import Stager
-from ooc_mdp.store import Store
+from ooc_mdp.table_source import TableSource
 
 __all__ = ["SETTLED_SHARE", "Run", "StoppedEarly"]
 
@@ -49,7 +49,7 @@ class StoppedEarly(Exception):
 class Run:
     """The state of a solve; one thread owns it."""
 
-    store: Store
+    store: TableSource
     options: SolveOptions
     backend: Backend
     bounds: ResidualBounds

@@ -36,7 +36,8 @@ from ooc_mdp.partition import PartitionTable
 from ooc_mdp.priority import H2, make_priority
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.stager import Stager
-from ooc_mdp.store import Store, open_store
+from ooc_mdp.store import open_store
+from ooc_mdp.table_source import TableSource
 
 __all__ = ["plan_memory", "solve"]
 
@@ -46,7 +47,7 @@ _WRITE_BUFFERS = 32 << 20
 
 
 def solve(
-    store: Store | Path | str,
+    store: TableSource | Path | str,
     options: SolveOptions,
     *,
     output: Path | None = None,
@@ -61,7 +62,7 @@ def solve(
 
     Parameters
     ----------
-    store : an open store or its path.
+    store : an open source of tables, or a store's path.
     options : discount, target, method, cache, device, limits.
     output : where the result is written (whole or not at all); checkpoints lie beside it while it is worked on.
     resume : go on from the output's checkpoint, or from the output itself; from the beginning if there is neither.
@@ -79,7 +80,7 @@ def solve(
     ------
     OptionsError, StoreError, MemoryBudgetError : before any work, or when the disk fails.
     """
-    opened = store if isinstance(store, Store) else open_store(store)
+    opened = open_store(store) if isinstance(store, (str, Path)) else store
     if output is not None:
         check_output(output, replace=resume or overwrite)
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
@@ -128,7 +129,7 @@ def _work(run: Run) -> Outcome:
     return Outcome.RESIDUAL if run.target.plain else Outcome.PROVED
 
 
-def _model(store: Store, options: SolveOptions) -> ModelConstants:
+def _model(store: TableSource, options: SolveOptions) -> ModelConstants:
     return ModelConstants(
         n_states=store.n_states,
         largest_partition=int(np.diff(store.partition_ptr).max()),
@@ -139,11 +140,11 @@ def _model(store: Store, options: SolveOptions) -> ModelConstants:
     )
 
 
-def _contraction(store: Store, options: SolveOptions) -> Contraction:
+def _contraction(store: TableSource, options: SolveOptions) -> Contraction:
     return Contraction.of(options.discount, store.duration_range[:, 0], store.row_sum_range[:, 1], store.max_successors)
 
 
-def _warm_up(store: Store, backend: Backend, model: ModelConstants, writes: bool) -> None:
+def _warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes: bool) -> None:
     """Load code now, so that the plan counts it: compiled kernels take some 60 MB, Zarr's writer some 10.
 
     The kernels are called on a table of one state with the store's types. A CUDA backend loads its own at the start.
@@ -181,7 +182,7 @@ def _warm_up(store: Store, backend: Backend, model: ModelConstants, writes: bool
 
 
 def plan_memory(
-    store: Store, options: SolveOptions, backend: Backend, model: ModelConstants, writes: bool
+    store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, writes: bool
 ) -> MemoryPlan:
     """Every large buffer of the solve, in bytes; `writes` says whether checkpoints and a result are written.
 
@@ -202,7 +203,7 @@ def plan_memory(
             f"at least {largest}, or convert again with smaller partitions (--partition-size {max(1, cache // 2)})"
         )
     cache = min(cache, table)
-    in_flight = _STAGING_DEPTH * (largest + int(store.chunk_bytes.max()))
+    in_flight = _STAGING_DEPTH * (largest + store.scratch_bytes)
     host = {
         "interpreter": resident_bytes(),
         "values": 8 * n,
@@ -217,13 +218,13 @@ def plan_memory(
     if backend.name == "cpu":
         # On the CPU a table is decoded straight into the room that the cache has set aside for it.
         host["cache"] = cache
-        host["staging"] = _STAGING_DEPTH * int(store.chunk_bytes.max())
+        host["staging"] = _STAGING_DEPTH * store.scratch_bytes
         return MemoryPlan(host | on_backend, {})
     device = {"cache": cache, "values": 8 * n, "policy": 4 * n} | on_backend
     return MemoryPlan(host, device)
 
 
-def _start(store: Store, options: SolveOptions, backend: Backend, model: ModelConstants, stack: ExitStack) -> Run:
+def _start(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, stack: ExitStack) -> Run:
     p = store.n_partitions
     reward_range = store.reward_range if model.sign > 0 else -store.reward_range[:, ::-1]
     bounds = ResidualBounds(store.coupling, _contraction(store, options), reward_range, store.max_successors)

@@ -20,7 +20,7 @@ from ooc_mdp.kernels.cpu import CpuBackend
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.results import Result
 from ooc_mdp.partition import PartitionTable
-from ooc_mdp.store import Store
+from ooc_mdp.table_source import TableSource
 
 __all__ = ["Verification", "verify"]
 
@@ -57,7 +57,7 @@ class Verification:
         }
 
 
-def verify(store: Store, result: Result, watch: Watcher | None = None) -> Verification:
+def verify(store: TableSource, result: Result, watch: Watcher | None = None) -> Verification:
     """Stream the table once and compare.
 
     Raises
@@ -67,7 +67,7 @@ def verify(store: Store, result: Result, watch: Watcher | None = None) -> Verifi
     """
     if result.identity.get("fingerprint") != store.fingerprint:
         raise OptionsError(
-            f"{result.path} was solved from another table than {store.path} holds (their fingerprints differ)"
+            f"{result.path} was solved from another table than {store.name} holds (their fingerprints differ)"
         )
     sign = 1.0 if store.sense == "max" else -1.0
     gamma = result.solution.discount
@@ -139,7 +139,7 @@ def _row_sums(table: PartitionTable) -> FloatArray:
     return total[np.isfinite(table.durations)] if table.durations.size else total
 
 
-def from_original(store: Store, original: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def from_original(store: TableSource, original: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy of an array over states, from the source's order into the store's."""
     out = np.empty_like(original)
     for p in range(store.n_partitions):

@@ -61,6 +61,16 @@ class Store:
     """Largest probability mass that one row of p sends into q; every p reads itself."""
 
     @property
+    def name(self) -> str:
+        """Its path, for messages."""
+        return str(self.path)
+
+    @property
+    def kind(self) -> str:
+        """ "store": tables are read from disk."""
+        return "store"
+
+    @property
     def n_states(self) -> int:
         """Number of states."""
         return int(self.partition_ptr[-1])
@@ -69,6 +79,11 @@ class Store:
     def n_partitions(self) -> int:
         """Number of partitions."""
         return self.partition_ptr.size - 1
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes that a read holds beside the table: the chunks as they are on disk."""
+        return int(self.chunk_bytes.max())
 
     @cached_property
     def n_rows(self) -> int:
