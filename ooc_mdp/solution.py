@@ -95,6 +95,10 @@ class SolveStatistics:
     """Backups of a state."""
     partitions_never_read: int = 0
     seconds: float = 0.0
+    source: str = "store"
+    """Where tables came from: "store" (disk) or "recomputed"."""
+    load_seconds: float = 0.0
+    """Seconds of all threads together in reading and decoding tables, or in recomputing them."""
 
     @property
     def loads_per_partition(self) -> float:
@@ -165,6 +169,8 @@ class Solution:
             "backups": s.backups,
             "partitions_never_read": s.partitions_never_read,
             "seconds": s.seconds,
+            "source": s.source,
+            "load_seconds": s.load_seconds,
             "memory_plan": self.memory_plan,
         }
 

@@ -7,6 +7,7 @@ touch nothing but the store. What to load, and when, is decided elsewhere.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -39,7 +40,9 @@ class Stager:
         self._backend = backend
         self._depth = depth
         self._pool = ThreadPoolExecutor(depth, thread_name_prefix="stager")
-        self._pending: dict[int, Future[tuple[PartitionTable, int]]] = {}
+        self._pending: dict[int, Future[tuple[PartitionTable, int, float]]] = {}
+        self.load_seconds = 0.0
+        """Seconds of all threads together in the source's `read`."""
 
     def __enter__(self) -> Self:
         return self
@@ -59,7 +62,7 @@ class Stager:
             return False
         if not self._cache.reserve(partition, int(self._source.partition_bytes[partition]), spare):
             return False
-        self._pending[partition] = self._pool.submit(self._source.read, partition)
+        self._pending[partition] = self._pool.submit(self._read, partition)
         return True
 
     def take_over(self) -> None:
@@ -75,7 +78,7 @@ class Stager:
             size = int(self._source.partition_bytes[partition])
             while not self._cache.reserve(partition, size):
                 self._make_way(partition, size)
-            self._take_in(partition, lambda: self._source.read(partition))  # at once: a thread would only add waiting
+            self._take_in(partition, lambda: self._read(partition))  # at once: a thread would only add waiting
         return self._cache.access(partition, auxiliary)
 
     def _make_way(self, partition: int, size: int) -> None:
@@ -90,9 +93,15 @@ class Stager:
     def _admit(self, partition: int) -> None:
         self._take_in(partition, self._pending.pop(partition).result)
 
-    def _take_in(self, partition: int, read: Callable[[], tuple[PartitionTable, int]]) -> None:
+    def _read(self, partition: int) -> tuple[PartitionTable, int, float]:
+        began = time.monotonic()
+        table, bytes_read = self._source.read(partition)
+        return table, bytes_read, time.monotonic() - began
+
+    def _take_in(self, partition: int, read: Callable[[], tuple[PartitionTable, int, float]]) -> None:
         try:
-            table, bytes_read = read()
+            table, bytes_read, seconds = read()
+            self.load_seconds += seconds
             resident = self._backend.admit(table)
         except BaseException:
             self._cache.forget(partition)

@@ -213,6 +213,7 @@ class Run:
         for name in ("accesses", "hits", "misses", "auxiliary_accesses", "auxiliary_hits", "loads"):
             setattr(s, name, getattr(c, name))
         s.bytes_read, s.bytes_moved = c.bytes_read, c.bytes_moved
+        s.load_seconds = self.stager.load_seconds
         s.cache_peak_bytes = max(s.cache_peak_bytes, self.cache.peak)
         s.partitions_never_read = int((~self.visited).sum())
         s.seconds = self.seconds

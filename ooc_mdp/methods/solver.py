@@ -256,6 +256,7 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
             n_partitions=p,
             cache_bytes=cache.budget,
             table_bytes=int(store.partition_bytes.sum()),
+            source=store.kind,
         ),
         largest=np.empty(p),
         smallest=np.empty(p),
@@ -304,6 +305,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
         statistics.bytes_read,
         statistics.bytes_moved,
     )
+    run.stager.load_seconds = statistics.load_seconds
     _see_values(run)
     return None
 
