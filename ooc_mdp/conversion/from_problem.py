@@ -31,7 +31,7 @@ from ooc_mdp.store.reader import Store, open_store
 from ooc_mdp.store.transaction import writing
 from ooc_mdp.store.writer import PartitionArrays
 
-__all__ = ["generate"]
+__all__ = ["generate", "partition_problem"]
 
 _SAMPLE = 4096
 """States looked at to estimate bytes a state."""
@@ -60,7 +60,7 @@ def generate(
     StoreError : the store exists, is being written, or cannot be.
     """
     options = options or ConvertOptions()
-    numbering, method = _numbering(problem, options)
+    numbering, method = partition_problem(problem, options)
     path = Path(store)
 
     def arrays(p: int) -> PartitionArrays:
@@ -87,7 +87,7 @@ def generate(
     return open_store(path)
 
 
-def _numbering(problem: Problem, options: ConvertOptions) -> tuple[Numbering, dict[str, Any]]:
+def partition_problem(problem: Problem, options: ConvertOptions) -> tuple[Numbering, dict[str, Any]]:
     """The partitions that the options ask for, and what the attributes say of them."""
     n = problem.n_states
     if options.partitions is not None:

@@ -22,7 +22,7 @@ from ooc_mdp.store.layout import successor_dtype
 from ooc_mdp.store.numbering import Numbering, owner
 from ooc_mdp.store.writer import PartitionArrays
 
-__all__ = ["localise"]
+__all__ = ["local_successors", "localise"]
 
 _ROUND_UP = 1 + 1e-12
 _TOLERANCE = ROW_SUM_TOLERANCE * 1.001
@@ -62,14 +62,8 @@ def localise(
     code, row = _check_rows(rows.successor_ptr, rows.successors, rows.probabilities, n_states, _TOLERANCE)
     if code:
         raise InputError(source, f"{_name_row(rows, states, row)}: {_explain(code, rows, row, n_states)}")
-    first, last = int(numbering.partition_ptr[p]), int(numbering.partition_ptr[p + 1])
-    local = numbering.to_new(rows.successors) - first
-    n_own = last - first
-    outside = np.flatnonzero((local < 0) | (local >= n_own))
-    halo = np.unique(local[outside])
-    local[outside] = np.searchsorted(halo, local[outside]) + n_own
-    halo += first
-    successors = local.astype(successor_dtype(n_own + halo.size))
+    successors, halo = local_successors(numbering.to_new(rows.successors), p, numbering.partition_ptr)
+    n_own = states.size
     owners = owner(numbering.partition_ptr, halo)
     partitions = np.union1d(owners, [p])
     mass, low, high = _row_masses(
@@ -98,6 +92,20 @@ def localise(
         action_labels=rows.action_labels,
         original_state=states if numbering.state_order()["kind"] == "array" else None,
     )
+
+
+def local_successors(
+    successors: IntArray, p: int, partition_ptr: IntArray
+) -> tuple[npt.NDArray[np.unsignedinteger], IntArray]:
+    """Partition p's successors (int64 [nnz], new numbers) as local ones in the narrowest type, and p's halo."""
+    first, last = int(partition_ptr[p]), int(partition_ptr[p + 1])
+    n_own = last - first
+    local = successors - first
+    outside = np.flatnonzero((local < 0) | (local >= n_own))
+    halo = np.unique(local[outside])
+    local[outside] = np.searchsorted(halo, local[outside]) + n_own
+    halo += first
+    return local.astype(successor_dtype(n_own + halo.size)), halo
 
 
 def _check_values(rows: Rows, rewards: npt.NDArray[np.floating], states: IntArray, source: str) -> None:
