@@ -15,11 +15,14 @@ import threading
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
 from ooc_mdp.errors import OocMdpError, OptionsError
+
+if TYPE_CHECKING:
+    from ooc_mdp.table_source import TableSource
 
 __all__ = ["app", "main"]
 
@@ -68,7 +71,31 @@ class PriorityName(StrEnum):
     H2 = "h2"
 
 
+class SweepOrderName(StrEnum):
+    """Orders of the states in a sweep."""
+
+    FORWARD = "forward"
+    ALTERNATING = "alternating"
+    VOTED = "voted"
+
+
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Store directory.")]
+TableArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="STORE", help="Store directory, or problem:NAME (problem:FILE.py): its table is computed on demand."
+    ),
+]
+ParameterOption = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter of the problem; repeat for more."),
+]
+ProblemGridOption = Annotated[
+    str | None, typer.Option("--grid", help="Points along each axis of problem:NAME; short for -p grid=...")
+]
+ProblemDtypeOption = Annotated[
+    Dtype | None, typer.Option(help="Type of probabilities and rewards of problem:NAME.  [default: the problem's own]")
+]
 SenseOption = Annotated[Sense | None, typer.Option(help="Maximise (the default for files) or minimise.")]
 PartitionerOption = Annotated[
     Partitioner | None,
@@ -95,6 +122,53 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(n) for n in text.replace("x", ",").split(","))
     except ValueError:
         raise OptionsError(f"--grid {text!r} is no shape; write for example --grid 100,200") from None
+
+
+def _parameters(texts: list[str] | None) -> dict[str, str | int | float]:
+    """Parameters of a problem from NAME=VALUE texts."""
+    parameters: dict[str, str | int | float] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise OptionsError(f"--parameter {text!r} has no value; write NAME=VALUE")
+        parameters[name] = value
+    return parameters
+
+
+def _open_table(table: Path, parameter: list[str] | None, grid: str | None, **options: Any) -> TableSource:
+    """The store at a path, or the problem behind ``problem:NAME`` after its first pass.
+
+    Raises
+    ------
+    OptionsError : options of a problem for a store, whose table is what it is.
+    """
+    from ooc_mdp import api
+    from ooc_mdp.report.terminal import WorkBar
+
+    name = api.problem_name(table)
+    if name is None:
+        given = {"-p": parameter or None, "--grid": grid, **{f"--{k.replace('_', '-')}": v for k, v in options.items()}}
+        said = [option for option, value in given.items() if value is not None]
+        if said:
+            raise OptionsError(
+                f"{', '.join(said)} belong to problem:NAME, but {table} is a store, whose table is made: leave them "
+                f"out, generate another store, or name the problem (problem:mountain-car) to have it recomputed"
+            )
+        return api.open_store(table)
+    parameters = _parameters(parameter)
+    if grid is not None:
+        if "grid" in parameters:
+            raise OptionsError("--grid and -p grid=... say the same; leave one out")
+        parameters["grid"] = grid
+    with WorkBar() as bar:
+        opened = api.open_problem(name, parameters, **options, progress=bar)
+    print(
+        f"{opened.name}: {opened.n_partitions} partitions computed once in {opened.first_pass_seconds:.1f} s; none is "
+        f"stored, each is computed again when it is needed",
+        file=sys.stderr,
+        flush=True,
+    )
+    return opened
 
 
 def _print_store(store: Any, as_json: bool) -> None:
@@ -163,10 +237,7 @@ def convert(
 def generate(
     problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="GW-1024x4, QK-500, gridworld, random, ...")],
     store: StoreArgument,
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter of the problem; repeat for more."),
-    ] = None,
+    parameter: ParameterOption = None,
     seed: Annotated[int | None, typer.Option(help="Short for -p seed=N.")] = None,
     scramble: Annotated[float | None, typer.Option(help="Short for -p scramble=SHARE, 0 to 0.5.")] = None,
     states: Annotated[int | None, typer.Option(help="Short for -p states=N (random).")] = None,
@@ -185,12 +256,7 @@ def generate(
     from ooc_mdp import api
     from ooc_mdp.report.terminal import WorkBar
 
-    parameters: dict[str, str | int | float] = {}
-    for text in parameter or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise OptionsError(f"--parameter {text!r} has no value; write NAME=VALUE")
-        parameters[name] = value
+    parameters = _parameters(parameter)
     short = {
         "seed": seed,
         "scramble": scramble,
@@ -218,7 +284,7 @@ def generate(
 
 @app.command()
 def solve(
-    store: StoreArgument,
+    store: TableArgument,
     discount: Annotated[float, typer.Option(help="Discount a step (or a unit of duration), at least 0, below 1.")],
     epsilon: Annotated[
         float | None,
@@ -235,16 +301,31 @@ def solve(
     ] = False,
     cache: Annotated[str, typer.Option(help="Budget of the partition cache: 256MiB, or 22% of the table.")] = "256MiB",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.")] = "auto",
+    sweep_order: Annotated[
+        SweepOrderName, typer.Option(help="Order of the states in a sweep on the CPU; voted: by where transitions lead.")
+    ] = SweepOrderName.VOTED,
     output: Annotated[Path | None, typer.Option(help="Where the result is kept; checkpoints lie beside it.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the output's checkpoint.")] = False,
     overwrite: OverwriteOption = False,
     trace: Annotated[Path | None, typer.Option(help="CSV file that gets every access to a partition.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds, with a checkpoint.")] = None,
     checkpoint_interval: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
+    parameter: ParameterOption = None,
+    grid: ProblemGridOption = None,
+    sense: SenseOption = None,
+    partitioner: PartitionerOption = None,
+    partition_size: PartitionSizeOption = None,
+    partitions: PartitionsOption = None,
+    dtype: ProblemDtypeOption = None,
+    workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Solve the MDP of a store, through a partition cache of bounded size, to a proved error."""
-    from ooc_mdp import api
+    """Solve the MDP of a store, through a partition cache of bounded size, to a proved error.
+
+    With problem:NAME in place of the store nothing is stored: each partition is computed when it is needed, and the
+    options -p, --grid, --sense, --partitioner, --partition-size, --partitions, --dtype and --workers are those of
+    generate.
+    """
     from ooc_mdp.memory_plan import MemoryPlan
     from ooc_mdp.methods.solver import solve as solve_store
     from ooc_mdp.options import CacheSize, SolveOptions
@@ -259,6 +340,7 @@ def solve(
         exact_priorities=exact_priorities,
         cache=CacheSize.parse(cache),
         device=device,
+        sweep_order=sweep_order.value,
         time_limit=time_limit,
         checkpoint_interval=checkpoint_interval,
     )
@@ -271,9 +353,20 @@ def solve(
     def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
+    table = _open_table(
+        store,
+        parameter,
+        grid,
+        sense=sense and sense.value,
+        partitioner=partitioner and partitioner.value,
+        partition_size=partition_size,
+        partitions=partitions,
+        dtype=dtype and dtype.value,
+        workers=workers,
+    )
     with SolveLine() as line:
         solution = solve_store(
-            api.open_store(store),
+            table,
             options,
             output=output,
             resume=resume,
@@ -323,16 +416,38 @@ def validate(store: StoreArgument, as_json: JsonOption = False) -> None:
 
 @app.command()
 def verify(
-    store: StoreArgument,
+    store: TableArgument,
     result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result directory of a solve.")],
+    parameter: ParameterOption = None,
+    grid: ProblemGridOption = None,
+    sense: SenseOption = None,
+    partitioner: PartitionerOption = None,
+    partition_size: PartitionSizeOption = None,
+    partitions: PartitionsOption = None,
+    dtype: ProblemDtypeOption = None,
+    workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stream the whole table once and measure the true residual of a result. Exit status 1 if its claim fails."""
+    """Stream the whole table once and measure the true residual of a result. Exit status 1 if its claim fails.
+
+    A result of problem:NAME is verified with the options that it was solved with.
+    """
     from ooc_mdp import api
     from ooc_mdp.report.terminal import WorkBar, print_verification
 
+    table = _open_table(
+        store,
+        parameter,
+        grid,
+        sense=sense and sense.value,
+        partitioner=partitioner and partitioner.value,
+        partition_size=partition_size,
+        partitions=partitions,
+        dtype=dtype and dtype.value,
+        workers=workers,
+    )
     with WorkBar() as bar:
-        found = api.verify(store, result, progress=bar)
+        found = api.verify(table, result, progress=bar)
     if as_json:
         _print_json(found.summary())
     else:
@@ -353,6 +468,66 @@ def export(
 
     export_result(api.open_result(result), file, overwrite=overwrite)
     print(file)
+
+
+@app.command("cache-curve")
+def cache_curve(
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Files that solve --trace wrote.")],
+    sizes: Annotated[
+        str, typer.Option(help="Cache sizes of the table, in partitions or as shares of them.")
+    ] = "5%,10%,22%,50%,100%",
+    policy: Annotated[
+        str, typer.Option(help="Which partition goes: lru, priority (the lowest), optimum (needed again last).")
+    ] = "lru,priority,optimum",
+    frontier_only: Annotated[
+        bool | None,
+        typer.Option(
+            "--frontier-only/--all", help="Leave auxiliary accesses out, or count them.  [default: show both]"
+        ),
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Count each access; else those that follow each other are one visit.")
+    ] = False,
+    labels: Annotated[str | None, typer.Option(help="A name for each trace, with commas between.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="CSV file that gets every size of every curve.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot of all traces: .png, .svg or .pdf.")] = None,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say from a trace what every cache size would have hit and loaded, and where more cache stops to pay.
+
+    Exact for any cache size where the order of accesses does not depend on the cache: traces of vi and of
+    --exact-priorities. p-eva as it is by default takes resident partitions first; for its traces the curves say what
+    other caches would have made of that one sequence.
+    """
+    from ooc_mdp.report import cache_plot, cache_report
+    from ooc_mdp.report.files import check_output_file
+
+    shown, policies = cache_report.parse_sizes(sizes), cache_report.parse_policies(policy)
+    outputs = [file for file in (csv, plot) if file is not None]
+    for file in outputs:
+        check_output_file(file, overwrite=overwrite, sources=[*traces, *(o for o in outputs if o is not file)])
+    if plot is not None:
+        cache_plot.check_plot(plot, len(traces))
+    curves = cache_report.curves_of_traces(
+        traces,
+        policies=policies,
+        scopes=None if frontier_only is None else ("frontier",) if frontier_only else ("all",),
+        raw=raw,
+        labels=None if labels is None else [label.strip() for label in labels.split(",")],
+    )
+    figures = cache_report.figures_of(curves, shown)
+    if csv is not None:
+        cache_report.write_cache_curves(curves, csv, overwrite=overwrite)
+    if plot is not None:
+        cache_plot.plot_cache_curves(curves, plot, overwrite=overwrite)
+    for each in curves:
+        for sentence in cache_report.notes_on(each):
+            print(sentence, file=sys.stderr)
+    if as_json:
+        _print_json(figures)
+    else:
+        cache_report.print_cache_curves(curves, shown)
 
 
 @app.callback(invoke_without_command=True)

@@ -16,7 +16,7 @@ from command_line import ooc, process, refused, start
 
 import ooc_mdp
 
-COMMANDS = ("convert", "generate", "solve", "inspect", "validate", "verify", "export")
+COMMANDS = ("convert", "generate", "solve", "inspect", "validate", "verify", "export", "cache-curve")
 FIGURES = {
     "outcome", "method", "error_bound", "residual_bound", "n_states", "n_partitions", "cache_bytes", "table_bytes",
     "accesses", "hits", "misses", "auxiliary_accesses", "loads", "loads_per_partition", "hit_rate", "bytes_read",
@@ -407,7 +407,7 @@ def test_a_trace_has_a_line_for_each_access(place, tmp_path):
         "--json",
     ).figures
     lines = trace.read_text().splitlines()
-    assert lines[0] == "# ooc-mdp trace 1"
+    assert lines[0] == "# ooc-mdp trace 2"
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     assert len(rows) == figures["accesses"] + figures["auxiliary_accesses"]
     assert sum(int(row["hit"]) for row in rows) == figures["hits"]

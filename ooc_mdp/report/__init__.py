@@ -1,1 +1,1 @@
-"""What people see: progress and summaries on a terminal."""
+"""What people see: progress, summaries, and what traces say about caches."""

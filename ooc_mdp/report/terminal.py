@@ -133,12 +133,20 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
                   f"{figures['partitions_never_read']:,} partitions never read"),
         ("cache", f"hit rate {figures['hit_rate']:.1%} of {figures['accesses']:,} accesses"
                   + (f" and {figures['auxiliary_accesses']:,} auxiliary" if figures["auxiliary_accesses"] else "")),
-        ("bytes", f"{format_bytes(figures['bytes_read'])} read, {format_bytes(figures['bytes_moved'])} moved"),
+        _where_from(figures),
         ("work", f"{figures['visits']:,} visits, {figures['sweeps']:,} sweeps, {figures['backups']:,} backups, "
                  f"{figures['seconds']:.1f} s"),
         ("result", result),
     ]  # fmt: skip
     _print_rows("", rows)
+
+
+def _where_from(figures: dict[str, Any]) -> tuple[str, str]:
+    """What loading took: bytes of a store, or seconds of recomputing."""
+    moved = format_bytes(figures["bytes_moved"])
+    if figures["source"] == "recomputed":
+        return "recomputed", f"{moved} of tables in {figures['load_seconds']:.1f} s of all threads; nothing was read"
+    return "bytes", f"{format_bytes(figures['bytes_read'])} read, {moved} moved"
 
 
 def _target(figures: dict[str, Any]) -> str:
@@ -165,7 +173,9 @@ def print_inspection(facts: dict[str, Any]) -> None:
         rows.append(
             (
                 f"  {name}",
-                f"{format_bytes(field['decoded_bytes'])} → {format_bytes(field['stored_bytes'])} ({ratio:.1f}x)",
+                f"{format_bytes(field['decoded_bytes'])} → {format_bytes(field['stored_bytes'])} ({ratio:.1f}x); "
+                f"{field['decoded_bytes_per_transition']:.2f} → {field['stored_bytes_per_transition']:.2f} bytes a "
+                f"transition" + (f", {field['encoding']}" if field["encoding"] else ""),
             )
         )
     rows.append(("order", facts["state_order"]))

@@ -1,0 +1,271 @@
+"""Cache curves for people and programs: which sizes to show, a table, CSV, JSON.
+
+Nothing here simulates: `ooc_mdp.report.cache_curve` does, and `ooc_mdp.report.cache_plot` draws.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Self
+
+from rich.console import Console
+from rich.table import Table
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.report.cache_curve import POLICIES, SCOPES, CacheCurve, Policy, Scope, cache_curve
+from ooc_mdp.report.cache_trace import AccessTrace, read_trace
+from ooc_mdp.report.files import whole_file
+
+__all__ = [
+    "POLICY_WORDS",
+    "SCOPE_WORDS",
+    "SizeOption",
+    "TraceCurves",
+    "curves_of_traces",
+    "figures_of",
+    "notes_on",
+    "parse_policies",
+    "parse_sizes",
+    "print_cache_curves",
+    "write_cache_curves",
+]
+
+POLICY_WORDS: dict[Policy, str] = {
+    "lru": "least recently used",
+    "priority": "lowest priority",
+    "optimum": "Belady's optimum",
+}
+SCOPE_WORDS: dict[Scope, str] = {"all": "with auxiliary accesses", "frontier": "frontier accesses only"}
+
+_PIPE_WIDTH = 160
+"""Columns where the output is no terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOption:
+    """A cache size: a number of partitions, or a share of them."""
+
+    partitions: int | None = None
+    share: Fraction | None = None
+    """In (0, 1]; exact, so that 29% of 100 partitions are 29."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read "32" or "22%"; raises OptionsError."""
+        number = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*(%?)\s*", text, re.ASCII)
+        size = Fraction(number[1]) if number else Fraction(0)
+        if number and number[2] and 0 < size <= 100:
+            return cls(share=size / 100)
+        if number and not number[2] and size > 0 and size.denominator == 1:
+            return cls(partitions=int(size))
+        raise OptionsError(
+            f"{text!r} is no cache size; write a number of partitions, such as 32, or a share, such as 22%"
+        )
+
+    def resolve(self, n_partitions: int) -> int:
+        """Partitions: a share is rounded down, as a cache would, to 1 at least; raises OptionsError."""
+        if self.share is not None:
+            return max(1, int(self.share * n_partitions))
+        assert self.partitions is not None
+        if self.partitions > n_partitions:
+            raise OptionsError(
+                f"a cache of {self.partitions} partitions is larger than the table, which has {n_partitions}; "
+                f"give --sizes as shares, such as 22%"
+            )
+        return self.partitions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceCurves:
+    """One trace and its curves."""
+
+    label: str
+    trace: AccessTrace
+    curves: tuple[CacheCurve, ...]
+
+
+def parse_sizes(text: str) -> tuple[SizeOption, ...]:
+    """Read "5%,22%,100"; raises OptionsError."""
+    return tuple(SizeOption.parse(part) for part in text.split(","))
+
+
+def parse_policies(text: str) -> tuple[Policy, ...]:
+    """Read "lru,optimum", in the order of POLICIES; raises OptionsError."""
+    wanted = [part.strip() for part in text.split(",")]
+    for name in wanted:
+        if name not in POLICIES:
+            raise OptionsError(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
+    return tuple(policy for policy in POLICIES if policy in wanted)
+
+
+def curves_of_traces(
+    paths: Sequence[str | Path],
+    *,
+    policies: Iterable[Policy] = POLICIES,
+    scopes: Sequence[Scope] | None = None,
+    raw: bool = False,
+    labels: Sequence[str] | None = None,
+) -> list[TraceCurves]:
+    """Read traces and find their curves over every cache size.
+
+    Parameters
+    ----------
+    scopes : which accesses count; if None both, or "frontier" alone where no trace has an auxiliary access.
+    raw : see :func:`~ooc_mdp.report.cache_curve.cache_curve`.
+    labels : a name a trace; file names without suffix if None, whole paths where those are not distinct.
+
+    Raises
+    ------
+    InputError : a trace is malformed.
+    OptionsError : the labels do not fit the traces.
+    """
+    names = _labels([Path(path) for path in paths], labels)
+    traces = [read_trace(path) for path in paths]
+    if scopes is None:
+        scopes = SCOPES if any(trace.auxiliary.any() for trace in traces) else ("frontier",)
+    policies = tuple(policies)
+    return [
+        TraceCurves(name, trace, tuple(cache_curve(trace, p, scope, raw=raw) for scope in scopes for p in policies))
+        for name, trace in zip(names, traces, strict=True)
+    ]
+
+
+def _labels(paths: list[Path], labels: Sequence[str] | None) -> list[str]:
+    if labels is None:
+        names = [path.stem for path in paths]
+        return names if len(set(names)) == len(names) else [str(path) for path in paths]
+    if len(labels) != len(paths):
+        raise OptionsError(f"{len(labels)} labels for {len(paths)} traces; give one for each, with commas between them")
+    if len(set(labels)) != len(labels):
+        raise OptionsError(f"the labels {', '.join(labels)} are not distinct; name each trace differently")
+    return list(labels)
+
+
+def notes_on(each: TraceCurves) -> list[str]:
+    """What to keep in mind about a trace's curves, a sentence each."""
+    notes = []
+    if not each.trace.order_is_fixed:
+        notes.append(
+            f"{each.label}: the order of accesses of {each.trace.method} depends on the cache that it ran with; the "
+            f"curves say what other caches would have made of this sequence, not of their own"
+        )
+    if each.trace.cut_off:
+        notes.append(f"{each.label}: the last line has no end and was left out; the solve was killed or is at work")
+    return notes
+
+
+def figures_of(traces: Sequence[TraceCurves], sizes: Sequence[SizeOption]) -> dict[str, Any]:
+    """What the table says, for `--json`."""
+    return {"traces": [_trace_figures(each, sizes) for each in traces]}
+
+
+def _trace_figures(each: TraceCurves, sizes: Sequence[SizeOption]) -> dict[str, Any]:
+    trace = each.trace
+    shown = _resolve(sizes, trace.n_partitions)
+    return {
+        "label": each.label,
+        "path": str(trace.path),
+        "method": trace.method,
+        "facts": trace.facts,
+        "partitions": trace.n_partitions,
+        "accesses": int((~trace.auxiliary).sum()),
+        "auxiliary_accesses": int(trace.auxiliary.sum()),
+        "order_is_fixed": trace.order_is_fixed,
+        "cut_off": trace.cut_off,
+        "curves": [
+            {
+                "scope": curve.scope,
+                "policy": curve.policy,
+                "accesses": curve.n_accesses,
+                "diminishing": None if curve.diminishing is None else _point(curve, curve.diminishing),
+                "sizes": [_point(curve, size) for size in shown],
+            }
+            for curve in each.curves
+        ],
+    }
+
+
+def _resolve(sizes: Sequence[SizeOption], n_partitions: int) -> list[int]:
+    return sorted({size.resolve(n_partitions) for size in sizes})
+
+
+def _point(curve: CacheCurve, size: int) -> dict[str, Any]:
+    return {
+        "partitions": size,
+        "share": size / curve.n_partitions,
+        "hits": int(curve.hits[size]),
+        "loads": int(curve.loads[size]),
+        "hit_rate": float(curve.hit_rate[size]),
+        "loads_per_partition": float(curve.loads_per_partition[size]),
+    }
+
+
+def write_cache_curves(traces: Sequence[TraceCurves], file: Path, *, overwrite: bool = False) -> None:
+    """Write every size of every curve as CSV, a line each.
+
+    Raises
+    ------
+    StoreError : the file exists and may not be replaced, or cannot be written.
+    """
+    with whole_file(file, overwrite=overwrite) as temporary, temporary.open("w", newline="", encoding="utf-8") as f:
+        out = csv.writer(f, lineterminator="\n")
+        out.writerow(
+            ("trace", "scope", "policy", "partitions", "share", "accesses", "hits", "loads", "hit_rate",
+             "loads_per_partition")
+        )  # fmt: skip
+        for each in traces:
+            for curve in each.curves:
+                sizes = range(1, curve.n_partitions + 1)
+                columns = (curve.hits, curve.loads, curve.hit_rate, curve.loads_per_partition)
+                for size, *figures in zip(sizes, *(column[1:].tolist() for column in columns), strict=True):
+                    share = size / curve.n_partitions
+                    out.writerow((each.label, curve.scope, curve.policy, size, share, curve.n_accesses, *figures))
+
+
+def print_cache_curves(traces: Sequence[TraceCurves], sizes: Sequence[SizeOption]) -> None:
+    """A table a trace and scope on stdout, each with its points of diminishing returns."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, soft_wrap=True, width=_PIPE_WIDTH)
+    for each in traces:
+        scopes = list(dict.fromkeys(curve.scope for curve in each.curves))
+        some_auxiliary = bool(each.trace.auxiliary.any())
+        for scope in scopes if some_auxiliary else scopes[:1]:
+            curves = [curve for curve in each.curves if curve.scope == scope]
+            n, which = curves[0].n_accesses, SCOPE_WORDS[scope] if some_auxiliary else "none of them auxiliary"
+            console.print(
+                f"{each.label}: {each.trace.method}, {each.trace.n_partitions:,} partitions, {n:,} accesses, {which}"
+            )
+            console.print(_table(curves, _resolve(sizes, each.trace.n_partitions)))
+            for curve in curves:
+                console.print(_diminishing(curve))
+            console.print()
+
+
+def _table(curves: Sequence[CacheCurve], sizes: Sequence[int]) -> Table:
+    """Narrow enough for 80 columns with every policy."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("cache\npartitions", justify="right")
+    table.add_column("\nshare", justify="right")
+    for curve in curves:
+        table.add_column(f"{curve.policy}\nhit rate", justify="right")
+        table.add_column("loads a\npartition", justify="right")
+    for size in sizes:
+        cells = [f"{size:,}", f"{size / curves[0].n_partitions:.1%}"]
+        for curve in curves:
+            cells += [f"{curve.hit_rate[size]:.2%}", f"{curve.loads_per_partition[size]:.3f}"]
+        table.add_row(*cells)
+    return table
+
+
+def _diminishing(curve: CacheCurve) -> str:
+    best = curve.diminishing
+    what = f"diminishing returns, {POLICY_WORDS[curve.policy]}"
+    if best is None:
+        return f"{what}: from the first partition on"
+    return f"{what}: at {best:,} partitions ({best / curve.n_partitions:.1%}), hit rate {curve.hit_rate[best]:.2%}"

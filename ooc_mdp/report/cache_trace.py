@@ -1,0 +1,189 @@
+"""Reading access traces back: the sequence of partitions that a cache simulation replays.
+
+    # ooc-mdp trace 2          version, then facts, one a line
+    access,partition,...       column names
+    0,17,frontier,...          accesses, in order; half a last line is what a killed process leaves
+
+What a trace must hold is checked line by line; what is wrong is refused with its line. Nothing is simulated here.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import InputError
+from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.methods.trace import TRACE_COLUMNS, TRACE_TITLE, TRACE_VERSION
+
+__all__ = ["AccessTrace", "read_trace"]
+
+_NATURAL = r"\d{1,15}"
+_REAL = r"-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf)"
+_VALUES = {
+    "access": _NATURAL,
+    "partition": _NATURAL,
+    "kind": "frontier|auxiliary",
+    "visit": _NATURAL,
+    "hit": "[01]",
+    "sweeps": _NATURAL,
+    "bound": f"{_REAL}|nan",
+    "priority": _REAL,
+    "seconds": _REAL,
+}
+_LINE = re.compile(",".join(f"({_VALUES[name]})" for name in TRACE_COLUMNS), re.ASCII)
+_FACT = re.compile(r"# ([a-z_ ]+): (.*)")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AccessTrace:
+    """The accesses of one solve, in order."""
+
+    path: Path
+    facts: dict[str, str]
+    """What the lines that start with # say: fingerprint, sense, discount, method, partitions."""
+    n_partitions: int
+    partition: IntArray
+    """int64 [n]; which partition was taken up."""
+    auxiliary: npt.NDArray[np.bool_]
+    """bool [n]; read only to recompute a priority."""
+    hit: npt.NDArray[np.bool_]
+    """bool [n]; was resident and had been used since its load, in the cache that the solve ran with."""
+    priority: FloatArray
+    """float64 [n]; the scheduler's rank of the partition afterwards, -inf where it was not dirty."""
+    cut_off: bool
+    """The last line has no end and was left out: the solve was killed, or is still at work."""
+
+    @property
+    def method(self) -> str:
+        """What solved, such as "p-eva h2 exact"; "unknown" where the trace does not say."""
+        return self.facts.get("method", "unknown")
+
+    @property
+    def order_is_fixed(self) -> bool:
+        """Whether the order of accesses would have been the same with any other cache."""
+        return self.method == "vi" or self.method.endswith(" exact")
+
+
+def read_trace(path: str | Path) -> AccessTrace:
+    """Read what `ooc-mdp solve --trace` wrote.
+
+    Raises
+    ------
+    InputError : the file cannot be read, is no trace of this version, or a line is malformed.
+    """
+    path = Path(path)
+    try:
+        with path.open(encoding="utf-8") as file:
+            return _Reader(path).read(file)
+    except OSError as error:
+        raise InputError(path, f"cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise InputError(path, "is no text, so no trace of ooc-mdp solve --trace") from None
+
+
+class _Reader:
+    """Goes through the lines once; remembers where it is for messages."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._line = 0
+        self._cut_off = False
+
+    def read(self, lines: Iterator[str]) -> AccessTrace:
+        whole = self._whole(lines)
+        self._check_title(next(whole, ""))
+        facts, header = self._facts(whole)
+        if header != ",".join(TRACE_COLUMNS):
+            raise self._wrong(f"the columns must be {','.join(TRACE_COLUMNS)}; solve again with --trace")
+        n_partitions = self._partitions(facts)
+        return self._accesses(whole, facts, n_partitions)
+
+    def _whole(self, lines: Iterator[str]) -> Iterator[str]:
+        """Lines without their ends; one that has none is half of what was to be written."""
+        for line in lines:
+            self._line += 1
+            if line.endswith("\n"):
+                yield line[:-1]
+            else:
+                self._cut_off = True
+
+    def _check_title(self, line: str) -> None:
+        if not line.startswith(TRACE_TITLE):
+            raise self._wrong(f"does not begin with {TRACE_TITLE!r}; give a file that ooc-mdp solve --trace wrote")
+        version = line[len(TRACE_TITLE) :].strip()
+        if version != str(TRACE_VERSION):
+            raise self._wrong(
+                f"a trace of version {version or '?'}, this release reads {TRACE_VERSION}; solve again with --trace"
+            )
+
+    def _facts(self, lines: Iterator[str]) -> tuple[dict[str, str], str]:
+        """Facts, and the first line after them."""
+        facts: dict[str, str] = {}
+        for line in lines:
+            if not line.startswith("#"):
+                return facts, line
+            fact = _FACT.fullmatch(line)
+            if fact is None:
+                raise self._wrong(f"{line[:40]!r} is no fact; a line before the accesses reads '# name: value'")
+            facts[fact[1]] = fact[2]
+        raise self._wrong("ends before the accesses begin; nothing was flushed yet, or the solve was killed early")
+
+    def _partitions(self, facts: dict[str, str]) -> int:
+        text = facts.get("partitions", "")
+        if not re.fullmatch(r"0*[1-9]\d{0,8}", text, re.ASCII):
+            raise InputError(
+                self._path, f"'# partitions: {text}' says no number of partitions; solve again with --trace"
+            )
+        return int(text)
+
+    def _accesses(self, lines: Iterator[str], facts: dict[str, str], n_partitions: int) -> AccessTrace:
+        partition, auxiliary, hit, priority = array("q"), array("b"), array("b"), array("d")
+        visits: dict[int, int] = {}
+        for n, line in enumerate(lines):
+            columns = _LINE.fullmatch(line)
+            if columns is None:
+                raise self._malformed(line)
+            access, p, is_auxiliary = int(columns[1]), int(columns[2]), columns[3] == "auxiliary"
+            if access != n:
+                raise self._wrong(f"access {access} follows {n - 1}: lines are missing or twice there; solve again")
+            if p >= n_partitions:
+                raise self._wrong(f"partition {p} of {n_partitions}: they are numbered from 0")
+            visit = visits.get(p, 0) + (not is_auxiliary)
+            if int(columns[4]) != visit:
+                raise self._wrong(f"visit {columns[4]} of partition {p} must be {visit}, by the lines before")
+            visits[p] = visit
+            partition.append(p)
+            auxiliary.append(is_auxiliary)
+            hit.append(columns[5] == "1")
+            priority.append(float(columns[8]))
+        if not partition:
+            raise InputError(self._path, "holds no access: there is nothing to simulate")
+        return AccessTrace(
+            path=self._path,
+            facts=facts,
+            n_partitions=n_partitions,
+            partition=np.array(partition, np.int64),
+            auxiliary=np.array(auxiliary, np.bool_),
+            hit=np.array(hit, np.bool_),
+            priority=np.array(priority, np.float64),
+            cut_off=self._cut_off,
+        )
+
+    def _malformed(self, line: str) -> InputError:
+        values = line.split(",")
+        if len(values) != len(TRACE_COLUMNS):
+            return self._wrong(f"{len(values)} columns instead of {len(TRACE_COLUMNS)}")
+        for name, value in zip(TRACE_COLUMNS, values, strict=True):
+            if not re.fullmatch(_VALUES[name], value, re.ASCII):
+                return self._wrong(f"{value[:40]!r} is no {name}")
+        raise AssertionError(line)  # columns that all match make a line that does
+
+    def _wrong(self, message: str) -> InputError:
+        return InputError(self._path, message, max(self._line, 1))

@@ -1,0 +1,544 @@
+"""Cache curves equal caches that are simulated one at a time, on traces of real solves and on made-up ones."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import OrderedDict
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import ooc, refused
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import ooc_mdp
+from ooc_mdp.errors import InputError, MissingExtraError, OptionsError, StoreError
+from ooc_mdp.mdp import IntArray
+from ooc_mdp.report.cache_curve import (
+    POLICIES,
+    SCOPES,
+    CacheCurve,
+    Policy,
+    Scope,
+    cache_curve,
+    lru_distances,
+    optimum_distances,
+    priority_distances,
+    repeats,
+)
+from ooc_mdp.report.cache_plot import plot_cache_curves
+from ooc_mdp.report.cache_report import SizeOption, TraceCurves, curves_of_traces
+from ooc_mdp.report.cache_trace import AccessTrace, read_trace
+from ooc_mdp.report.files import whole_file
+
+HEADER = "access,partition,kind,visit,hit,sweeps,bound,priority,seconds\n"
+PARTITIONS = 36
+
+
+def simulated_lru(partitions: list[int], size: int) -> int:
+    held: OrderedDict[int, None] = OrderedDict()
+    hits = 0
+    for p in partitions:
+        if p in held:
+            hits += 1
+            held.move_to_end(p)
+        else:
+            if len(held) == size:
+                held.popitem(last=False)
+            held[p] = None
+    return hits
+
+
+def simulated_optimum(partitions: list[int], size: int) -> int:
+    held: set[int] = set()
+    hits = 0
+    for i, p in enumerate(partitions):
+        if p in held:
+            hits += 1
+            continue
+        if len(held) == size:
+            rest = partitions[i + 1 :]
+            held.remove(max(held, key=lambda q: rest.index(q) if q in rest else len(rest)))
+        held.add(p)
+    return hits
+
+
+def simulated_priority(events: list[tuple[int, bool, float]], size: int) -> int:
+    """Events are (partition, whether it is accessed, the priority that is known of it from then on)."""
+    held: dict[int, int] = {}
+    known: dict[int, float] = {}
+    hits = 0
+    for time, (p, accessed, priority) in enumerate(events):
+        if accessed:
+            hits += p in held
+            if p not in held and len(held) == size:
+                del held[min(held, key=lambda q: (known[q], held[q]))]
+            held[p] = time
+        known[p] = priority
+    return hits
+
+
+def most_hits(partitions: tuple[int, ...], size: int) -> int:
+    """By trying every choice of what to evict."""
+
+    @cache
+    def best(i: int, held: frozenset[int]) -> int:
+        if i == len(partitions):
+            return 0
+        p = partitions[i]
+        if p in held:
+            return 1 + best(i + 1, held)
+        if len(held) < size:
+            return best(i + 1, held | {p})
+        return max(best(i + 1, (held - {q}) | {p}) for q in held)
+
+    return best(0, frozenset())
+
+
+def hits_of(distances: IntArray, size: int) -> int:
+    return int(((distances > 0) & (distances <= size)).sum())
+
+
+def array(partitions: list[int]) -> IntArray:
+    return np.array(partitions, np.int64)
+
+
+def trace_of(events: list[tuple[int, bool, float]], n_partitions: int, method: str = "vi") -> AccessTrace:
+    """Events are (partition, auxiliary, priority)."""
+    n = len(events)
+    return AccessTrace(
+        path=Path("made-up.csv"),
+        facts={"method": method},
+        n_partitions=n_partitions,
+        partition=np.array([p for p, _, _ in events], np.int64).reshape(n),
+        auxiliary=np.array([a for _, a, _ in events], np.bool_).reshape(n),
+        hit=np.zeros(n, np.bool_),
+        priority=np.array([r for _, _, r in events], np.float64).reshape(n),
+        cut_off=False,
+    )
+
+
+def curve_of(hits: list[int], n_accesses: int) -> CacheCurve:
+    return CacheCurve("lru", "all", len(hits) - 1, n_accesses, np.array(hits, np.int64))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store and traces of solves of it."""
+    folder = tmp_path_factory.mktemp("curves")
+    sizes = {"height": 48, "width": 48, "seed": 1}
+    store = ooc_mdp.generate("gridworld", folder / "g.store", sizes, partitions=PARTITIONS)
+    options: dict[str, Any] = {"epsilon": 0.01, "cache": "22%", "device": "cpu"}
+    for priority in ("h1", "h2"):
+        trace = folder / f"exact-{priority}.csv"
+        ooc_mdp.solve(store, 0.9, trace=trace, exact_priorities=True, priority=priority, **options)
+    ooc_mdp.solve(store, 0.9, trace=folder / "p-eva.csv", **options)
+    ooc_mdp.solve(store, 0.9, trace=folder / "vi.csv", method="vi", **options)
+    return folder
+
+
+REAL = ("exact-h1", "exact-h2", "p-eva", "vi")
+SIZES = np.unique(np.linspace(1, PARTITIONS, 20).astype(int)).tolist()
+sequences = st.lists(st.integers(0, 7), min_size=1, max_size=60)
+ranks = st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0, np.inf])
+events = st.lists(st.tuples(st.integers(0, 7), st.booleans(), ranks), min_size=1, max_size=60)
+
+
+@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("raw", [False, True])
+def test_curves_of_real_traces_equal_simulated_caches_at_twenty_sizes(
+    place: Path, name: str, scope: Scope, raw: bool
+) -> None:
+    trace = read_trace(place / f"{name}.csv")
+    counted = (~trace.auxiliary if scope == "frontier" else np.ones_like(trace.auxiliary)).tolist()
+    partitions = trace.partition.tolist()
+    if not raw:
+        for i in range(1, len(partitions)):
+            both_frontier = not (trace.auxiliary[i] or trace.auxiliary[i - 1])
+            counted[i] = counted[i] and not (both_frontier and partitions[i] == partitions[i - 1])
+    kept = [p for p, c in zip(partitions, counted, strict=True) if c]
+    noted = list(zip(partitions, counted, trace.priority.tolist(), strict=True))
+    curves: dict[Policy, CacheCurve] = {policy: cache_curve(trace, policy, scope, raw=raw) for policy in POLICIES}
+    assert len(SIZES) == 20
+    for size in SIZES:
+        assert curves["lru"].hits[size] == simulated_lru(kept, size)
+        assert curves["priority"].hits[size] == simulated_priority(noted, size)
+    for size in (1, 3, 8, 20, PARTITIONS):
+        assert curves["optimum"].hits[size] == simulated_optimum(kept, size)
+    assert all(curve.n_accesses == len(kept) for curve in curves.values())
+
+
+@pytest.mark.parametrize("size", [2, 5, 12, 30])
+def test_the_curve_of_one_run_tells_the_loads_of_runs_with_other_caches(place: Path, size: int) -> None:
+    store = ooc_mdp.open_store(place / "g.store")
+    budget = size * int(store.partition_bytes.max())
+    assert budget < (size + 1) * int(store.partition_bytes.min())  # it holds just so many
+    curve = cache_curve(read_trace(place / "exact-h2.csv"), "lru")
+    run = ooc_mdp.solve(
+        store, 0.9, epsilon=0.01, exact_priorities=True, priority="h2", cache=budget, device="cpu"
+    ).statistics
+    assert (run.accesses + run.auxiliary_accesses, run.loads) == (curve.n_accesses, curve.loads[size])
+
+
+def test_the_hit_column_is_what_the_simulation_says_of_the_solves_own_cache(place: Path) -> None:
+    store = ooc_mdp.open_store(place / "g.store")
+    size = int(0.22 * store.partition_bytes.sum()) // int(store.partition_bytes.mean())
+    for name in ("exact-h1", "exact-h2"):
+        trace = read_trace(place / f"{name}.csv")
+        assert cache_curve(trace, "lru", raw=True).hits[size] == trace.hit.sum()
+
+
+@given(sequences)
+@example([0])
+@example([0, 0, 0])
+@example([7, 0, 7])
+def test_lru_distances_equal_a_simulated_lru_at_every_size(partitions: list[int]) -> None:
+    distances = lru_distances(array(partitions), 8)
+    assert [hits_of(distances, c) for c in range(1, 9)] == [simulated_lru(partitions, c) for c in range(1, 9)]
+
+
+@given(sequences)
+def test_optimum_distances_equal_a_simulated_optimum_at_every_size(partitions: list[int]) -> None:
+    distances = optimum_distances(array(partitions), 8)
+    assert [hits_of(distances, c) for c in range(1, 9)] == [simulated_optimum(partitions, c) for c in range(1, 9)]
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.integers(1, 5))
+@settings(max_examples=60)
+def test_no_choice_of_what_to_evict_has_more_hits_than_the_optimum(partitions: list[int], size: int) -> None:
+    assert hits_of(optimum_distances(array(partitions), 5), size) == most_hits(tuple(partitions), size)
+
+
+@given(events)
+def test_priority_distances_equal_a_simulated_eviction_of_the_lowest_priority_at_every_size(
+    noted: list[tuple[int, bool, float]],
+) -> None:
+    partitions, counted, priority = (np.array(column) for column in zip(*noted, strict=True))
+    distances = priority_distances(partitions, counted, priority.astype(np.float64), 8)
+    assert [hits_of(distances, c) for c in range(1, 9)] == [simulated_priority(noted, c) for c in range(1, 9)]
+
+
+@given(events, st.sampled_from(SCOPES), st.booleans())
+def test_curves_rise_with_the_size_up_to_one_load_for_each_partition(
+    noted: list[tuple[int, bool, float]], scope: Scope, raw: bool
+) -> None:
+    trace = trace_of(noted, 8)
+    curves: dict[Policy, CacheCurve] = {policy: cache_curve(trace, policy, scope, raw=raw) for policy in POLICIES}
+    accessed = {p for p, auxiliary, _ in noted if scope == "all" or not auxiliary}
+    for curve in curves.values():
+        assert curve.hits[0] == 0
+        assert (np.diff(curve.hits) >= 0).all()
+        assert curve.hits.shape == (9,)
+        assert curve.loads[8] == len(accessed)
+        assert (curve.hits <= curves["optimum"].hits).all()
+        assert (curve.hit_rate <= 1).all()
+        np.testing.assert_allclose(curve.loads_per_partition * 8, (1 - curve.hit_rate) * curve.n_accesses, atol=1e-12)
+
+
+@given(events, st.sampled_from(POLICIES), st.sampled_from(SCOPES))
+def test_counting_repeats_changes_hits_and_not_loads(
+    noted: list[tuple[int, bool, float]], policy: Policy, scope: Scope
+) -> None:
+    trace = trace_of(noted, 8)
+    merged, raw = (cache_curve(trace, policy, scope, raw=raw) for raw in (False, True))
+    assert merged.loads[1:].tolist() == raw.loads[1:].tolist()
+    assert raw.n_accesses - merged.n_accesses == repeats(trace.partition, trace.auxiliary).sum()
+
+
+def test_a_repeat_is_a_frontier_access_right_after_one_to_the_same_partition() -> None:
+    frontier, auxiliary = False, True
+    noted = [(1, frontier), (1, frontier), (1, auxiliary), (1, frontier), (2, frontier), (2, frontier), (1, frontier)]
+    trace = trace_of([(p, a, 0.0) for p, a in noted], 3)
+    assert repeats(trace.partition, trace.auxiliary).tolist() == [False, True, False, False, False, True, False]
+
+
+def test_a_scan_defeats_lru_and_the_optimum_keeps_most_of_what_fits() -> None:
+    scans = array([*range(10)] * 5)
+    distances = lru_distances(scans, 10)
+    assert [hits_of(distances, c) for c in (1, 9, 10)] == [0, 0, 40]
+    assert hits_of(optimum_distances(scans, 10), 9) == simulated_optimum(scans.tolist(), 9) > 30
+
+
+def diminishing_by_definition(rate: list[Fraction]) -> int | None:
+    """The smallest size that no larger one beats by a unit a unit, and that beats all smaller ones by it."""
+    n = len(rate) - 1
+    for c in range(n + 1):
+        later = all((rate[d] - rate[c]) * n <= d - c for d in range(c + 1, n + 1))
+        if later and all((rate[c] - rate[b]) * n > c - b for b in range(c)):
+            return c or None
+    return None
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=10))
+def test_beyond_the_point_of_diminishing_returns_a_unit_of_cache_wins_less_than_a_unit_of_hits(
+    gains: list[int],
+) -> None:
+    hits = np.concatenate([[0], np.cumsum(gains)])
+    curve = CacheCurve("lru", "all", len(gains), int(hits[-1]) + 1, hits)
+    assert curve.diminishing == diminishing_by_definition([Fraction(int(h), curve.n_accesses) for h in hits])
+
+
+def test_the_point_of_diminishing_returns_of_a_concave_curve_is_where_its_slope_falls_to_one() -> None:
+    share = np.arange(101) / 100
+    rate = 2 * share - share**2  # slope 2 - 2 share
+    curve = curve_of(np.round(rate * 10_000).astype(int).tolist(), 10_000)
+    assert curve.diminishing == 50
+    assert curve_of([0, 1, 2, 3, 4], 4).diminishing is None  # a unit wins a unit everywhere
+    assert curve_of([0, 0, 0, 0, 4], 5).diminishing is None
+
+
+def test_a_share_of_the_partitions_is_exact_rounds_down_and_holds_one_at_least() -> None:
+    assert [SizeOption.parse("29%").resolve(n) for n in (100, 10, 2)] == [29, 2, 1]
+    assert SizeOption.parse(" 12.5% ").resolve(64) == 8
+    assert SizeOption.parse("7").resolve(7) == 7
+    for wrong in ("", "0", "0%", "101%", "-1", "2.5", "x", "1e3", "nan%", "٣"):
+        with pytest.raises(OptionsError, match="is no cache size"):
+            SizeOption.parse(wrong)
+    with pytest.raises(OptionsError, match="8 partitions is larger than the table, which has 7"):
+        SizeOption.parse("8").resolve(7)
+
+
+def write_trace(path: Path, body: str, head: str = "# ooc-mdp trace 2\n# method: vi\n# partitions: 4\n") -> Path:
+    path.write_text(head + HEADER + body, encoding="utf-8")
+    return path
+
+
+GOOD = "0,3,frontier,1,0,5,0.5,-inf,0.1\n1,3,frontier,2,1,5,inf,0.25,0.2\n2,0,auxiliary,0,0,0,nan,1e-05,0.3\n"
+
+
+def test_a_trace_is_read_as_it_stands(tmp_path: Path) -> None:
+    trace = read_trace(write_trace(tmp_path / "t.csv", GOOD))
+    assert (trace.n_partitions, trace.method, trace.cut_off, trace.order_is_fixed) == (4, "vi", False, True)
+    assert trace.partition.tolist() == [3, 3, 0]
+    assert trace.auxiliary.tolist() == [False, False, True]
+    assert trace.hit.tolist() == [False, True, False]
+    assert trace.priority.tolist() == [-np.inf, 0.25, 1e-05]
+
+
+@given(st.integers(0, len("3,1,frontier,1,0,5,0.5,0.125,0.1234")))
+def test_half_a_last_line_is_left_out(tmp_path_factory: pytest.TempPathFactory, length: int) -> None:
+    half = "3,1,frontier,1,0,5,0.5,0.125,0.1234"[:length]
+    trace = read_trace(write_trace(tmp_path_factory.getbasetemp() / "half.csv", GOOD + half))
+    assert trace.partition.size == 3
+    assert trace.cut_off == bool(half)
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "message"),
+    [
+        ("0,3,frontier,1,0,5,0.5,-inf\n", 5, "8 columns instead of 9"),
+        ("\n", 5, "1 columns instead of 9"),
+        ("0,4,frontier,1,0,5,0.5,-inf,0.1\n", 5, "partition 4 of 4"),
+        ("0,-1,frontier,1,0,5,0.5,-inf,0.1\n", 5, "'-1' is no partition"),
+        ("0,1_0,frontier,1,0,5,0.5,-inf,0.1\n", 5, "'1_0' is no partition"),
+        ("0,٣,frontier,1,0,5,0.5,-inf,0.1\n", 5, "is no partition"),
+        ("0,3,Frontier,1,0,5,0.5,-inf,0.1\n", 5, "'Frontier' is no kind"),
+        ("0,3,frontier,1,2,5,0.5,-inf,0.1\n", 5, "'2' is no hit"),
+        ("0,3,frontier,1,0,5,0.5,nan,0.1\n", 5, "'nan' is no priority"),
+        ("0,3,frontier,1,0,5,,0,0.1\n", 5, "'' is no bound"),
+        ("1,3,frontier,1,0,5,0.5,-inf,0.1\n", 5, "access 1 follows -1"),
+        (GOOD + "4,3,frontier,3,0,5,0.5,-inf,0.4\n", 8, "access 4 follows 2"),
+        (GOOD + "3,3,frontier,2,0,5,0.5,-inf,0.4\n", 8, "visit 2 of partition 3 must be 3"),
+        (GOOD + "3,3,auxiliary,3,0,0,0.5,-inf,0.4\n", 8, "visit 3 of partition 3 must be 2"),
+        (GOOD + "# comment\n", 8, "1 columns instead of 9"),
+        ("0,3,fro\n" + GOOD, 5, "3 columns instead of 9"),
+    ],
+)
+def test_a_malformed_line_is_refused_with_its_number(tmp_path: Path, body: str, line: int, message: str) -> None:
+    path = write_trace(tmp_path / "t.csv", body)
+    with pytest.raises(InputError) as refusal:
+        read_trace(path)
+    assert str(refusal.value).startswith(f"{path}, line {line}: ")
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: does not begin with '# ooc-mdp trace'"),
+        ("state,value\n0,1\n", "line 1: does not begin with '# ooc-mdp trace'"),
+        ("# ooc-mdp trace 1\n# partitions: 4\n", "line 1: a trace of version 1, this release reads 2; solve again"),
+        ("# ooc-mdp trace 20\n", "a trace of version 20"),
+        ("# ooc-mdp trace 2\n# partitions: 4\n", "line 2: ends before the accesses begin"),
+        ("# ooc-mdp trace 2\n#partitions 4\n", "line 2: '#partitions 4' is no fact"),
+        ("# ooc-mdp trace 2\n# partitions: 4\naccess,partition\n", "line 3: the columns must be access,partition,kind"),
+        ("# ooc-mdp trace 2\n" + HEADER, "'# partitions: ' says no number of partitions"),
+        ("# ooc-mdp trace 2\n# partitions: 0\n" + HEADER, "'# partitions: 0' says no number"),
+        ("# ooc-mdp trace 2\n# partitions: 4\n" + HEADER, "holds no access"),
+        ("# ooc-mdp trace 2\n# partitions: 4\n" + HEADER + "0,3,fr", "holds no access"),
+    ],
+)
+def test_what_is_no_trace_is_refused_with_a_remedy(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(InputError) as refusal:
+        read_trace(path)
+    assert message in str(refusal.value)
+
+
+def test_a_trace_that_is_no_text_or_not_there_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="is no text"):
+        read_trace(tmp_path / "t.csv")
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        read_trace(tmp_path / "missing.csv")
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        read_trace(tmp_path)
+
+
+def test_both_scopes_are_shown_once_any_trace_has_auxiliary_accesses(place: Path) -> None:
+    paths = [place / "vi.csv", place / "exact-h1.csv"]
+    both = curves_of_traces(paths, policies=["lru"])
+    assert [[c.scope for c in each.curves] for each in both] == [["all", "frontier"]] * 2
+    alone = curves_of_traces(paths[:1], policies=["lru"])
+    assert [c.scope for c in alone[0].curves] == ["frontier"]
+
+
+def test_labels_are_distinct_and_one_a_trace(place: Path, tmp_path: Path) -> None:
+    twin = tmp_path / "vi.csv"
+    twin.write_bytes((place / "vi.csv").read_bytes())
+    same = curves_of_traces([place / "vi.csv", twin], policies=["lru"])
+    assert [each.label for each in same] == [str(place / "vi.csv"), str(twin)]
+    with pytest.raises(OptionsError, match="1 labels for 2 traces"):
+        curves_of_traces([twin, twin], labels=["a"])
+    with pytest.raises(OptionsError, match="are not distinct"):
+        curves_of_traces([twin, twin], labels=["a", "a"])
+
+
+def test_the_command_prints_a_table_a_trace_and_scope(place: Path) -> None:
+    ran = ooc("cache-curve", place / "exact-h1.csv", place / "p-eva.csv", "--sizes", "25%,3", "--labels", "[b]one,two")
+    assert ran.status == 0
+    titles = [line for line in ran.out.splitlines() if "36 partitions" in line]
+    assert [title.partition(":")[0] for title in titles] == ["[b]one", "[b]one", "two"]
+    trace = read_trace(place / "exact-h1.csv")
+    curves: list[CacheCurve] = [cache_curve(trace, policy) for policy in POLICIES]
+    for size, share in ((3, "8.3%"), (9, "25.0%")):
+        cells = [str(size), share]
+        for curve in curves:
+            cells += [f"{curve.hit_rate[size]:.2%}", f"{curve.loads_per_partition[size]:.3f}"]
+        assert any(line.split() == cells for line in ran.out.splitlines())
+    best = curves[2].diminishing
+    assert best is not None
+    assert f"diminishing returns, Belady's optimum: at {best} partitions ({best / 36:.1%})" in ran.out
+    assert ran.err.count("\n") == 1
+    assert ran.err.startswith("two: the order of accesses of p-eva h2 depends on the cache that it ran with")
+
+
+def test_the_command_says_the_same_as_json_and_csv(place: Path, tmp_path: Path) -> None:
+    ran = ooc("cache-curve", place / "exact-h2.csv", "--json", "--csv", tmp_path / "c.csv", "--policy", "optimum,lru")
+    assert ran.status == 0
+    (each,) = ran.figures["traces"]
+    assert (each["method"], each["partitions"], each["order_is_fixed"]) == ("p-eva h2 exact", 36, True)
+    with (tmp_path / "c.csv").open(newline="") as f:
+        rows = {(r["scope"], r["policy"], int(r["partitions"])): r for r in csv.DictReader(f)}
+    assert set(rows) == {(s, p, c) for s in SCOPES for p in ("lru", "optimum") for c in range(1, 37)}
+    trace = read_trace(place / "exact-h2.csv")
+    for curve in each["curves"]:
+        expected = cache_curve(trace, curve["policy"], curve["scope"])
+        assert curve["accesses"] == expected.n_accesses
+        assert [point["partitions"] for point in curve["sizes"]] == [1, 3, 7, 18, 36]
+        for point in curve["sizes"]:
+            row = rows[curve["scope"], curve["policy"], point["partitions"]]
+            assert point["loads"] == int(row["loads"]) == expected.loads[point["partitions"]]
+            assert point["hit_rate"] == float(row["hit_rate"]) == point["hits"] / expected.n_accesses
+            assert point["loads_per_partition"] == float(row["loads_per_partition"]) == point["loads"] / 36
+
+
+@pytest.mark.parametrize(("flag", "scope"), [("--frontier-only", "frontier"), ("--all", "all")])
+def test_the_command_counts_the_accesses_that_it_is_told_to(place: Path, flag: str, scope: str) -> None:
+    figures = ooc("cache-curve", place / "exact-h1.csv", flag, "--raw", "--json").figures
+    (each,) = figures["traces"]
+    assert {curve["scope"] for curve in each["curves"]} == {scope}
+    expected = each["accesses"] + (each["auxiliary_accesses"] if scope == "all" else 0)
+    assert {curve["accesses"] for curve in each["curves"]} == {expected}
+
+
+def test_the_command_says_that_half_a_line_was_left_out(tmp_path: Path) -> None:
+    ran = ooc("cache-curve", write_trace(tmp_path / "t.csv", GOOD + "3,1,fr"))
+    assert ran.status == 0
+    assert ran.err == "t: the last line has no end and was left out; the solve was killed or is at work\n"
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_several_traces_are_drawn_on_one_plot_without_pyplot(
+    place: Path, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # to import it now is an error
+    file = tmp_path / f"curves{suffix}"
+    labels = "_a$b,two"
+    ran = ooc("cache-curve", place / "exact-h1.csv", place / "exact-h2.csv", "--labels", labels, "--plot", file)
+    assert (ran.status, ran.err) == (0, "")
+    drawn = file.read_bytes()
+    assert drawn.startswith({".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix])
+    if suffix == ".svg":
+        for words in (b"with auxiliary accesses", b"frontier accesses only", b"_a$b", b"two", b"loads a partition"):
+            assert words in drawn
+
+
+def test_more_traces_than_colours_are_not_drawn(tmp_path: Path) -> None:
+    each = TraceCurves("t", trace_of([(0, False, 0.0)], 1), ())
+    with pytest.raises(OptionsError, match="11 traces cannot be told apart"):
+        plot_cache_curves([each] * 11, tmp_path / "c.png")
+
+
+def test_a_plot_without_matplotlib_names_the_extra(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("matplotlib", "matplotlib.figure", "matplotlib.lines"):
+        monkeypatch.setitem(sys.modules, module, None)
+    message = refused("cache-curve", place / "vi.csv", "--plot", tmp_path / "c.png")
+    assert "needs the package matplotlib, which is not installed: pip install 'ooc-mdp[plot]'" in message
+    with pytest.raises(MissingExtraError):
+        plot_cache_curves([], tmp_path / "c.png")
+
+
+def test_options_that_make_no_sense_are_refused(place: Path, tmp_path: Path) -> None:
+    trace = place / "vi.csv"
+    assert "must end in .png, .svg, .pdf" in refused("cache-curve", trace, "--plot", tmp_path / "c.jpg")
+    assert "unknown policy 'fifo'; there are lru, prio" in refused("cache-curve", trace, "--policy", "lru,fifo")
+    assert "'x' is no cache size" in refused("cache-curve", trace, "--sizes", "1,5%,x")
+    assert "larger than the table, which has 36" in refused(
+        "cache-curve", trace, "--sizes", 37, "--csv", tmp_path / "c.csv"
+    )
+    assert "is no directory" in refused("cache-curve", trace, "--csv", tmp_path / "nowhere" / "c.csv")
+    assert "is a directory" in refused("cache-curve", trace, "--csv", tmp_path)
+    assert "line 1: does not begin with" in refused("cache-curve", Path(__file__), "--csv", tmp_path / "c.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_exist_stay_unless_they_are_to_be_replaced(place: Path, tmp_path: Path) -> None:
+    file = tmp_path / "c.csv"
+    file.write_text("mine")
+    trace = place / "vi.csv"
+    assert "exists; name another file, or replace it with --overwrite" in refused("cache-curve", trace, "--csv", file)
+    assert file.read_text() == "mine"
+    assert ooc("cache-curve", trace, "--csv", file, "--overwrite").status == 0
+    assert file.read_text().startswith("trace,scope,policy,partitions,")
+    before = trace.read_bytes()
+    assert "is read and cannot be written" in refused("cache-curve", trace, "--csv", trace, "--overwrite")
+    assert "is read and cannot be written" in refused(
+        "cache-curve", trace, "--csv", tmp_path / "c.svg", "--plot", tmp_path / "c.svg"
+    )
+    assert trace.read_bytes() == before
+    assert [f.name for f in tmp_path.iterdir()] == ["c.csv"]
+
+
+def test_an_output_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "c.csv"
+    file.write_text("mine")
+
+    def write_half() -> None:
+        with whole_file(file, overwrite=True) as temporary:
+            temporary.write_text("half")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(StoreError, match=r"cannot write .*c\.csv: No space left"):
+        write_half()
+    assert [(f.name, f.read_text()) for f in tmp_path.iterdir()] == [("c.csv", "mine")]
