@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.options import CacheSize, SolveOptions, parse_bytes
+from ooc_mdp.options import CacheSize, SolveOptions, SweepOrder, parse_bytes
 
 if TYPE_CHECKING:
     from ooc_mdp.conversion.options import ConvertOptions
@@ -172,6 +172,7 @@ def solve(
     exact_priorities: bool = False,
     cache: str | int = "256MiB",
     device: str = "auto",
+    sweep_order: SweepOrder = "voted",
     output: AnyPath | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -191,6 +192,7 @@ def solve(
     method, priority, exact_priorities : see :class:`~ooc_mdp.options.SolveOptions`.
     cache : budget of the partition cache, such as "256MiB" or "22%" of the table.
     device : "auto", "cpu" or "cuda:0".
+    sweep_order : order of the states in the CPU's sweeps: "forward", "alternating" or "voted".
     output : where the result is written, with checkpoints beside it meanwhile.
     resume : go on from a checkpoint of that output; from the beginning where there is none.
     overwrite : replace an output that exists.
@@ -218,6 +220,7 @@ def solve(
         exact_priorities=exact_priorities,
         cache=CacheSize.parse(cache),
         device=device,
+        sweep_order=sweep_order,
         time_limit=time_limit,
         checkpoint_interval=checkpoint_interval,
     )

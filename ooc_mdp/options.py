@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from ooc_mdp.errors import OptionsError
 
-__all__ = ["CacheSize", "SolveOptions", "format_bytes", "parse_bytes"]
+__all__ = ["CacheSize", "SolveOptions", "SweepOrder", "format_bytes", "parse_bytes"]
+
+SweepOrder = Literal["forward", "alternating", "voted"]
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
     "kib": 1 << 10,
@@ -106,6 +108,8 @@ class SolveOptions:
     """Budget of the partition cache."""
     device: str = "auto"
     """"cpu", "cuda:N", or "auto": the first CUDA device where CuPy finds one, else the CPU."""
+    sweep_order: SweepOrder = "voted"
+    """Order of the states in the CPU's sweeps: as in memory, every second sweep of a visit reversed, or as voted."""
     time_limit: float | None = None
     """Seconds after which the solve stops with a checkpoint."""
     checkpoint_interval: float = 60.0
@@ -127,6 +131,8 @@ class SolveOptions:
             raise OptionsError(f"unknown method {self.method!r}; there are vi and p-eva")
         if self.priority not in ("h1", "h2"):
             raise OptionsError(f"unknown priority {self.priority!r}; there are h1 and h2")
+        if self.sweep_order not in get_args(SweepOrder):
+            raise OptionsError(f"unknown sweep order {self.sweep_order!r}; there are {', '.join(get_args(SweepOrder))}")
         if self.exact_priorities and self.method != "p-eva":
             raise OptionsError("exact priorities belong to the method p-eva; value iteration ranks nothing")
         if not self.checkpoint_interval >= 0:

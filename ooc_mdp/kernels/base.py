@@ -37,6 +37,8 @@ class ModelConstants:
     """1.0 to maximise, -1.0 to minimise: it multiplies every reward."""
     row_sums: FloatArray
     """float64 [P]; the rounded-up largest row sum of each partition, for normalised residuals."""
+    block_shapes: npt.NDArray[np.int32] | None = None
+    """int32 [P, d]; points along each axis of the grid block that each partition's states fill in C order, if any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
     V(s) <- max_a { sign r(s,a) + g(s,a) sum_k p_k V(succ_k) },   own states in place, halo fixed during a visit
 
 A visit gathers own and halo values into one contiguous vector, so that a transition costs one narrow index, one
-probability and one value from a vector that fits the processor's cache; it sweeps in alternating directions and
-writes own values back. The kernels are written out in full: a call between compiled functions counts references to
-every array, an atomic step each, which took nine tenths of the time (120 against 13 ns a backup of 4 actions and 4
-successors). Indices are unsigned, which spares a test for negative ones. Kernels release the interpreter lock, so
-partitions are decoded on other threads meanwhile.
+probability and one value from a vector that fits the processor's cache; it sweeps in the order that
+`ooc_mdp.kernels.sweep_order` gives and writes own values back. The kernels are written out in full: a call between
+compiled functions counts references to every array, an atomic step each, which took nine tenths of the time (120
+against 13 ns a backup of 4 actions and 4 successors). Indices are unsigned, which spares a test for negative ones.
+Kernels release the interpreter lock, so partitions are decoded on other threads meanwhile.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from numba import njit
 
 from ooc_mdp.bounds import Measured
 from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.sweep_order import SweepOrders
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.mdp import discounts as discounts_of
+from ooc_mdp.options import SweepOrder
 from ooc_mdp.partition import PartitionTable
 
 __all__ = ["CpuBackend"]
@@ -40,46 +42,62 @@ def _gather(values, first, n, halo, local):
 @njit(nogil=True, cache=True)
 def _visit(
     values, policy, local, first, n, actions, width, action_ptr, successor_ptr, successors, probabilities,
-    rewards, discounts, terminal, halo, boundary, discount, sign, change_limit, most_sweeps,
+    rewards, discounts, terminal, halo, boundary, extents, strides, alternate, discount, sign, change_limit,
+    most_sweeps,
 ):  # fmt: skip
     _gather(values, first, n, halo, local)
     has_durations, has_terminal = discounts.size > 0, terminal.size > 0
+    inner = extents.size - 1
+    at = np.zeros(extents.size, np.int64)
     sweeps = 0
     up = 0.0
     down = 0.0
     while sweeps < most_sweeps:
         up = 0.0
         down = 0.0
-        backwards = sweeps % 2 == 1
-        for i in range(n):
-            s = np.uint64(n - 1 - i if backwards else i)
-            if actions > 0:
-                row, end = s * np.uint64(actions), (s + _ONE) * np.uint64(actions)
-            else:
-                row, end = np.uint64(action_ptr[s]), np.uint64(action_ptr[s + _ONE])
-            choice = -1
-            if row == end:
-                best = sign * terminal[s] if has_terminal else 0.0
-            else:
-                best = -np.inf
-                hi = row * np.uint64(width) if width > 0 else np.uint64(successor_ptr[row])
-                for a in range(np.int64(end - row)):
-                    j = row + np.uint64(a)
-                    lo = hi
-                    hi = lo + np.uint64(width) if width > 0 else np.uint64(successor_ptr[j + _ONE])
-                    total = 0.0
-                    for k in range(np.int64(hi - lo)):
-                        transition = lo + np.uint64(k)
-                        total += np.float64(probabilities[transition]) * local[successors[transition]]
-                    g = discounts[j] if has_durations else discount
-                    q = sign * np.float64(rewards[j]) + g * total
-                    choice = a if q > best else choice
-                    best = q if q > best else best
-            change = best - local[s]
-            up = max(up, change)
-            down = max(down, -change)
-            local[s] = best
-            policy[np.uint64(first) + s] = choice
+        way = -1 if alternate and sweeps % 2 == 1 else 1
+        line = np.int64(0)
+        for axis in range(strides.size):
+            if way * strides[axis] < 0:
+                line -= way * strides[axis] * (extents[axis] - 1)
+        step = way * strides[inner]
+        for _ in range(n // extents[inner]):
+            for i in range(extents[inner]):
+                s = np.uint64(line + i * step)
+                if actions > 0:
+                    row, end = s * np.uint64(actions), (s + _ONE) * np.uint64(actions)
+                else:
+                    row, end = np.uint64(action_ptr[s]), np.uint64(action_ptr[s + _ONE])
+                choice = -1
+                if row == end:
+                    best = sign * terminal[s] if has_terminal else 0.0
+                else:
+                    best = -np.inf
+                    hi = row * np.uint64(width) if width > 0 else np.uint64(successor_ptr[row])
+                    for a in range(np.int64(end - row)):
+                        j = row + np.uint64(a)
+                        lo = hi
+                        hi = lo + np.uint64(width) if width > 0 else np.uint64(successor_ptr[j + _ONE])
+                        total = 0.0
+                        for k in range(np.int64(hi - lo)):
+                            transition = lo + np.uint64(k)
+                            total += np.float64(probabilities[transition]) * local[successors[transition]]
+                        g = discounts[j] if has_durations else discount
+                        q = sign * np.float64(rewards[j]) + g * total
+                        choice = a if q > best else choice
+                        best = q if q > best else best
+                change = best - local[s]
+                up = max(up, change)
+                down = max(down, -change)
+                local[s] = best
+                policy[np.uint64(first) + s] = choice
+            for axis in range(inner - 1, -1, -1):
+                at[axis] += 1
+                line += way * strides[axis]
+                if at[axis] < extents[axis]:
+                    break
+                line -= way * strides[axis] * extents[axis]
+                at[axis] = 0
         sweeps += 1
         if up <= change_limit and down <= change_limit:
             break
@@ -164,13 +182,23 @@ def _measure(
 
 
 class CpuBackend:
-    """One worker's Gauss-Seidel sweeps; not for use from several threads at once."""
+    """One worker's Gauss-Seidel sweeps; not for use from several threads at once.
+
+    Parameters
+    ----------
+    sweep_order : in which order a sweep backs up the states of a partition.
+    """
 
     name = "cpu"
 
+    def __init__(self, sweep_order: SweepOrder = "alternating") -> None:
+        self._sweep_order: SweepOrder = sweep_order
+
     def plan(self, model: ModelConstants) -> dict[str, int]:
-        """The local vector of a visit; values and policy are the caller's arrays."""
-        return {"local values": 8 * (model.largest_partition + model.largest_halo)}
+        """The local vector of a visit and what votes leave; values and policy are the caller's arrays."""
+        votes = SweepOrders.nbytes(self._sweep_order, model.row_sums.size, model.block_shapes)
+        planned = {"local values": 8 * (model.largest_partition + model.largest_halo)}
+        return planned | ({"sweep orders": votes} if votes else {})
 
     def start(self, model: ModelConstants, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
         """Work in the caller's arrays."""
@@ -178,6 +206,7 @@ class CpuBackend:
         self._values = values
         self._policy = policy
         self._local = np.empty(model.largest_partition + model.largest_halo)
+        self._orders = SweepOrders(self._sweep_order, model.row_sums.size, model.block_shapes)
 
     def admit(self, table: PartitionTable) -> Resident:
         """Keep the decoded arrays; durations become discounts in place of themselves."""
@@ -202,12 +231,18 @@ class CpuBackend:
         """Nothing to do: the arrays go with their last reference."""
 
     def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
-        """Gauss-Seidel sweeps in alternating directions."""
+        """Gauss-Seidel sweeps."""
+        table = resident.arrays
+        voters = (*table[:8], table[9])  # all that votes need: no rewards
+        extents, strides = self._orders.of(resident.index, self._policy, voters, self._model.discount)
         out = _visit(
             self._values,
             self._policy,
             self._local,
-            *resident.arrays,
+            *table,
+            extents,
+            strides,
+            self._orders.alternate,
             self._model.discount,
             self._model.sign,
             limits.change,

@@ -6,12 +6,13 @@ import re
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.kernels.base import Backend
+from ooc_mdp.options import SweepOrder
 
 __all__ = ["select_backend"]
 
 
-def select_backend(device: str) -> Backend:
-    """The backend for "cpu", "cuda:N" or "auto".
+def select_backend(device: str, sweep_order: SweepOrder = "alternating") -> Backend:
+    """The backend for "cpu", "cuda:N" or "auto"; a CUDA device sweeps all states at once, in no order.
 
     Raises
     ------
@@ -21,7 +22,7 @@ def select_backend(device: str) -> Backend:
     from ooc_mdp.kernels.cpu import CpuBackend
 
     if device == "cpu":
-        return CpuBackend()
+        return CpuBackend(sweep_order)
     match = re.fullmatch(r"cuda(?::(\d+))?", device)
     if match is None and device != "auto":
         raise OptionsError(f"unknown device {device!r}; there are cpu, cuda:0 (or another number), and auto")
@@ -29,4 +30,4 @@ def select_backend(device: str) -> Backend:
 
     if match is not None:
         return CudaBackend(int(match[1] or 0))
-    return CudaBackend(0) if device_count() > 0 else CpuBackend()
+    return CudaBackend(0) if device_count() > 0 else CpuBackend(sweep_order)

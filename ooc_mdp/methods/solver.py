@@ -37,6 +37,7 @@ from ooc_mdp.priority import H2, make_priority
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.stager import Stager
 from ooc_mdp.store import open_store
+from ooc_mdp.store.numbering import GridNumbering
 from ooc_mdp.table_source import TableSource
 
 __all__ = ["plan_memory", "solve"]
@@ -84,7 +85,7 @@ def solve(
     if output is not None:
         check_output(output, replace=resume or overwrite)
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
-    backend = select_backend(options.device)
+    backend = select_backend(options.device, options.sweep_order)
     model = _model(opened, options)
     give_memory_back()
     _warm_up(opened, backend, model, writes=output is not None)
@@ -137,7 +138,13 @@ def _model(store: TableSource, options: SolveOptions) -> ModelConstants:
         discount=options.discount,
         sign=1.0 if store.sense == "max" else -1.0,
         row_sums=_contraction(store, options).row_sum,
+        block_shapes=_block_shapes(store) if options.sweep_order == "voted" else None,
     )
+
+
+def _block_shapes(store: TableSource) -> npt.NDArray[np.int32] | None:
+    order = store.attributes["state_order"]
+    return GridNumbering.from_order(order).block_shapes() if order["kind"] == "grid" else None
 
 
 def _contraction(store: TableSource, options: SolveOptions) -> Contraction:
@@ -173,7 +180,8 @@ def _warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes
         halo=np.empty(0, np.int64),
         boundary=np.zeros(1, np.bool_),
     )
-    small = replace(model, n_states=1, largest_partition=1, largest_halo=0, row_sums=np.ones(1))
+    one = None if model.block_shapes is None else np.ones((1, model.block_shapes.shape[1]), np.int32)
+    small = replace(model, n_states=1, largest_partition=1, largest_halo=0, row_sums=np.ones(1), block_shapes=one)
     backend.start(small, np.zeros(1), np.full(1, -1, np.int32))
     resident = backend.admit(table)
     backend.visit(resident, SweepLimits(0.0, 1))

@@ -129,6 +129,11 @@ class GridNumbering:
             flat = np.add.outer(flat * n, np.arange(edges[b], edges[b + 1], dtype=np.int64)).ravel()
         return flat
 
+    def block_shapes(self) -> npt.NDArray[np.int32]:
+        """int32 [P, d]; points along each axis of each block."""
+        sizes = np.meshgrid(*(np.diff(e).astype(np.int32) for e in self.edges), indexing="ij")
+        return np.stack([s.ravel() for s in sizes], axis=1)
+
     def state_order(self) -> dict[str, Any]:
         """Kind "grid" with shape, largest block and edges of the blocks."""
         return {
