@@ -21,12 +21,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from numba import njit
 from numba.cpython.unsafe.tuple import tuple_setitem
+from numba.extending import register_jitable
 
 from ooc_mdp.problems.control.definition import ControlProblem
+from ooc_mdp.problems.control.definitions_of import called_functions, plain_function
 
 __all__ = ["WEIGHT_UNIT", "compile_point", "compile_rows"]
 
@@ -68,14 +71,28 @@ def _wrapped(x, low, span, periodic):
     return out
 
 
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function compiled; also where it calls plain functions of its module, which Numba must be told of."""
+    plain = plain_function(function)
+    for called in [] if plain is None else called_functions(plain):
+        if called not in _told:
+            _told.add(called)
+            register_jitable(called)
+    compiled: Callable[..., Any] = njit(nogil=True)(plain or function)
+    return compiled
+
+
+_told: WeakSet[Callable[..., Any]] = WeakSet()
+
+
 def compile_point(problem: ControlProblem) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Compiled (step, look): one Runge-Kutta step with clipping, and what holds at a state.
 
     step(x, control, p, dt, k1, low, high, clipped) -> x after dt, from the derivative k1 at x
     look(x, p, low, high, span, periodic, clipped) -> (ended, state with periodic components wrapped)
     """
-    dynamics = njit(nogil=True)(problem.dynamics)
-    ends = njit(nogil=True)(problem.ends or _never)
+    dynamics = _compiled(problem.dynamics)
+    ends = _compiled(problem.ends or _never)
 
     @njit(nogil=True)
     def step(x, control, p, dt, k1, low, high, clipped):
@@ -111,9 +128,9 @@ def compile_rows(problem: ControlProblem) -> Callable[..., None]:
     periodic, clipped (tuples of bool), controls (tuple of tuples), p (the NamedTuple), longest_step, most_time,
     time_unit; it fills successors int64 [n A K], probabilities float64 [n A K], rewards and durations float64 [n A].
     """
-    dynamics = njit(nogil=True)(problem.dynamics)
-    rate = njit(nogil=True)(problem.reward_rate or _no_rate)
-    final = njit(nogil=True)(problem.final_reward or _nothing_at_end)
+    dynamics = _compiled(problem.dynamics)
+    rate = _compiled(problem.reward_rate or _no_rate)
+    final = _compiled(problem.final_reward or _nothing_at_end)
     step, look = compile_point(problem)
     d = len(problem.axes)
     share = STEP_SHARE
