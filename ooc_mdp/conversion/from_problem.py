@@ -25,7 +25,7 @@ from ooc_mdp.conversion.partitioners import (
 )
 from ooc_mdp.conversion.table_bytes import TableBytes
 from ooc_mdp.mdp import IntArray
-from ooc_mdp.problems.base import Problem
+from ooc_mdp.problems.base import Problem, provenance_of
 from ooc_mdp.store.numbering import Numbering
 from ooc_mdp.store.reader import Store, open_store
 from ooc_mdp.store.transaction import writing
@@ -75,9 +75,7 @@ def generate(
         sense=options.sense or problem.sense,
         partitioning=method,
         provenance={
-            "source": problem.name,
-            "format": "problem",
-            "options": problem.parameters(),
+            **provenance_of(problem),
             **(provenance or {}),
         },
         geometry=axes or None,

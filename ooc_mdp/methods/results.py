@@ -3,8 +3,8 @@
     value    float64 [n_states]   in the source's state order and sign
     policy   int32   [n_states]   the state's own action index, -1 where it has none
 
-Attributes: format "ooc-mdp-result", version, identity (table fingerprint, sense, discount), certificate, statistics,
-options. ``docs/result-format.md`` lists them.
+Attributes: format "ooc-mdp-result", version, identity (table fingerprint, sense, discount), provenance, certificate,
+statistics, options. ``docs/result-format.md`` lists them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import csv
 import json
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,8 @@ class Result:
     identity: dict[str, Any]
     """Fingerprint of the table, sense, discount."""
     solution: Solution
+    provenance: dict[str, Any] = field(default_factory=dict)
+    """Where the table came from, as its store says it; empty in results of releases that did not keep it."""
 
 
 def check_output(output: Path, replace: bool) -> None:
@@ -132,6 +134,7 @@ def write_result(
         "format_version": _VERSION,
         "identity": identity,
         "store": Path(store.name).name,
+        "provenance": store.attributes.get("provenance", {}),
         "outcome": solution.outcome.word,
         "method": solution.method,
         "device": solution.device,
@@ -186,7 +189,7 @@ def open_result(path: str | Path) -> Result:
             policy=policy,
             memory_plan=attributes["memory_plan"],
         )
-        return Result(path, dict(attributes["identity"]), solution)
+        return Result(path, dict(attributes["identity"]), solution, dict(attributes.get("provenance") or {}))
     except Exception as error:  # whatever Zarr and its codecs make of damaged files
         raise StoreError(f"the result {path} is damaged ({error or type(error).__name__}); solve again") from error
 

@@ -7,11 +7,13 @@ counter-based, never a stream), so partitions can be generated in parallel and a
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ooc_mdp.mdp import IntArray, Rows
 
-__all__ = ["Problem"]
+__all__ = ["Problem", "provenance_of"]
 
 
 class Problem(Protocol):
@@ -43,3 +45,12 @@ class Problem(Protocol):
         lie from low to high (high itself is no point of a periodic axis, being low again).
         """
         ...
+
+
+def provenance_of(problem: Problem) -> dict[str, Any]:
+    """What a table of the problem says of its origin: name, parameters and, for a user's problem, its file."""
+    said: dict[str, Any] = {"source": problem.name, "format": "problem", "options": problem.parameters()}
+    file: Path | None = getattr(problem, "file", None)
+    if file is not None:
+        said["file"] = {"path": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    return said

@@ -72,6 +72,8 @@ class ControlProblem:
     """(state, p) -> reward where the process ends: outside a bounded axis or in the region `ends`; None is 0."""
     ends: Callable[[State, Any], bool] | None = None
     """(state, p) -> whether the process ends here, apart from leaving the axes; None is never."""
+    rest: State | None = None
+    """A natural start for simulations, such as hanging down at rest."""
     default_grid: tuple[int, ...] = ()
     """Points along each axis where the user says nothing; () is 100 on each."""
     longest_step: float = 0.1
@@ -87,6 +89,8 @@ class ControlProblem:
             raise OptionsError(f"problem {self.name!r}: controls are {self.controls}; give tuples of equal length")
         if self.default_grid and len(self.default_grid) != d:
             raise OptionsError(f"problem {self.name!r}: default_grid {self.default_grid} has not {d} numbers")
+        if self.rest is not None and len(self.rest) != d:
+            raise OptionsError(f"problem {self.name!r}: rest {self.rest} has not {d} numbers")
         if not (0 < self.longest_step <= self.most_time < math.inf):
             raise OptionsError(
                 f"problem {self.name!r}: longest_step {self.longest_step} and most_time {self.most_time} are not "

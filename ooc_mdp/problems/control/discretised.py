@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -53,6 +54,8 @@ class Discretised:
         self.problem = problem
         self.options = options
         self.name = problem.name
+        self.file: Path | None = None
+        """Python file that defines the problem, where it is a user's."""
         self.points: tuple[int, ...] = _grid(problem, options.grid)
         self.shape: tuple[int, ...] | None = self.points
         self.n_states = math.prod(self.points)

@@ -58,4 +58,5 @@ problem = ControlProblem(
     dynamics=dynamics,
     final_reward=final_reward,
     parameters=Parameters(),
+    rest=(-0.5, 0.0),
 )

@@ -85,6 +85,7 @@ single_pendulum = ControlProblem(
     ends=single_ends,
     final_reward=one_at_end,
     parameters=SingleParameters(),
+    rest=(-pi, 0.0),
 )
 
 
@@ -145,6 +146,7 @@ double_pendulum = ControlProblem(
     ends=double_ends,
     final_reward=one_at_end,
     parameters=DoubleParameters(),
+    rest=(-pi, -pi, 0.0, 0.0),
     default_grid=(30, 30, 30, 30),
 )
 
@@ -242,5 +244,6 @@ triple_pendulum = ControlProblem(
     ends=triple_ends,
     final_reward=one_at_end,
     parameters=TripleParameters(),
+    rest=(-pi, 0.0, -pi, 0.0, -pi, 0.0),
     default_grid=(10,) * 6,
 )

@@ -21,7 +21,9 @@ def load_problem(file: str, parameters: Mapping[str, Parameter]) -> Discretised:
     ------
     OptionsError : there is no such file, it fails, or it defines no problem; or parameters do not fit.
     """
-    return discretise(load_definition(file), parameters)
+    problem = discretise(load_definition(file), parameters)
+    problem.file = Path(file).resolve()
+    return problem
 
 
 def load_definition(file: str) -> ControlProblem:
