@@ -17,6 +17,7 @@ from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store import Store, inspect_store, open_store, validate_store
 from ooc_mdp.store.chunks import encode_chunk
+from ooc_mdp.store.encodings import encode
 from ooc_mdp.store.layout import FIELDS, SMALL_ARRAYS, chunk_path
 
 
@@ -31,7 +32,9 @@ def rewrite(store: Store, name: str, p: int, change) -> None:
     meta = store.fields[name]
     values = store.read_field(name, p)[0].copy()
     change(values)
-    frame, crc = encode_chunk(meta.field, values, meta.max_len)
+    if meta.encoding is not None:
+        values = encode(meta.encoding, values, store._row_layout(p, {}))
+    frame, crc = encode_chunk(meta.field, values.astype(meta.stored, copy=False), meta.max_len)
     chunk_path(store.path, name, p, 0).write_bytes(frame + crc.to_bytes(4, "little"))
 
 
@@ -144,7 +147,7 @@ def change_json(path: Path, change) -> None:
 
 def test_another_format_version_is_refused_with_both_numbers(store: Store) -> None:
     change_json(store.path / "zarr.json", lambda d: d["attributes"].update(format_version=7))
-    with pytest.raises(StoreError, match="has format version 7, this program reads 1"):
+    with pytest.raises(StoreError, match="has format version 7, this program reads 1 and 2"):
         open_store(store.path)
 
 

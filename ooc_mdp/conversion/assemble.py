@@ -47,9 +47,10 @@ def assemble(
     options: ConvertOptions,
     progress: Progress | None = None,
     lengths: Mapping[Length, int] | None = None,
+    exact_weights: bool = False,
 ) -> None:
     """Fill the directory `root` with a store whose partition p is arrays(p); each p is asked for once."""
-    writer = StoreWriter(root, numbering.partition_ptr, options.stored_dtype, lengths)
+    writer = StoreWriter(root, numbering.partition_ptr, options.stored_dtype, lengths, exact_weights)
     n = writer.n_partitions
 
     def make(p: int) -> None:

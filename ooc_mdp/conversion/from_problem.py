@@ -81,7 +81,7 @@ def generate(
         geometry=axes or None,
     )
     with writing(path, options.overwrite) as root:
-        assemble(root, numbering, arrays, description, options, progress)
+        assemble(root, numbering, arrays, description, options, progress, exact_weights=problem.exact_weights)
     return open_store(path)
 
 

@@ -64,17 +64,22 @@ def _spread(values: np.ndarray[Any, Any]) -> dict[str, float]:
 
 
 def _field(store: Store, name: str) -> dict[str, Any]:
-    """Type and bytes of one field; decoded as stored, without padding."""
+    """Type and bytes of one field, without padding: in the table, and on disk."""
     meta = store.fields[name]
     length = FIELDS[name].length
     values = sum(store.sizes(p).of(length) for p in range(store.n_partitions))
     decoded = values * meta.dtype.itemsize
     stored = sum(chunk_path(store.path, name, p, 0).stat().st_size for p in range(store.n_partitions))
+    transitions = max(store.n_transitions, 1)
     return {
         "dtype": meta.dtype.name,
+        "stored_dtype": meta.stored.name,
+        "encoding": meta.encoding,
         "decoded_bytes": decoded,
         "stored_bytes": stored,
         "ratio": decoded / stored,
+        "decoded_bytes_per_transition": decoded / transitions,
+        "stored_bytes_per_transition": stored / transitions,
     }
 
 

@@ -1,8 +1,8 @@
-"""What format 1 is: names, lengths, types and codecs of the arrays in a store. Nothing here reads or writes.
+"""What format 2 is: names, lengths, types and codecs of the arrays in a store. Nothing here reads or writes.
 
 A store is a Zarr v3 group. A *field* has shape (P, max_len) and chunks (1, max_len): row p is partition p,
 padded with zeros. A *small array* holds a few numbers a partition in a single chunk. ``docs/store-format.md``
-is the table for readers of stores; this module is the one for the code.
+is the table for readers of stores; this module is the one for the code. Format 1 is the same without encodings.
 
     successors    c/0/0   [ nnz(0) values | zeros up to max_len ]      codecs: bytes, blosc, crc32c
                   c/1/0   [ nnz(1) values | zeros up to max_len ]
@@ -11,7 +11,8 @@ is the table for readers of stores; this module is the one for the code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,7 @@ __all__ = [
     "FORMAT_VERSION",
     "GROUP_FILE",
     "LOCK_FILE",
+    "READABLE_VERSIONS",
     "READ_FIELDS",
     "SMALL_ARRAYS",
     "Field",
@@ -35,7 +37,8 @@ __all__ = [
 ]
 
 FORMAT = "ooc-mdp"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READABLE_VERSIONS = (1, 2)
 GROUP_FILE = "zarr.json"
 LOCK_FILE = ".lock"
 
@@ -76,7 +79,7 @@ class Field:
     length: Length
     """What its values belong to."""
     dtypes: tuple[str, ...]
-    """Types that the format allows."""
+    """Types that the format allows where values are stored as they are."""
     cname: Literal["lz4", "zstd"]
     """Blosc compressor that the writer uses (the reader takes any)."""
     clevel: int
@@ -85,20 +88,32 @@ class Field:
     """Whether a store may lack it."""
     read: bool = True
     """Whether it is part of the partition's table."""
+    encodings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Other forms in which its values may be stored (`ooc_mdp.store.encodings`), and the types of each."""
 
 
-# Measured on mountain car (1500x1500 states, both types) on one busy core: lz4 at level 5 with byte shuffle
-# decodes at 2 to 8 GB/s in every large field; bit shuffle halves that and saves a quarter of successors
-# only; zstd shrinks successors four times as much, but decodes at down to a fifth of the speed.
+# Measured in docs/store-format.md. lz4 with byte shuffle decodes fast enough to keep up with a fast disk; level 9
+# (larger blocks) saves 3 to 12 % of the encoded fields at the same speed; zstd saves more at half the speed.
+_INDICES = ("uint8", "uint16", "uint32")
+_WEIGHTS = {"weights": ("uint32",), "weight-planes": ("uint32",)}
 FIELDS: dict[str, Field] = {
     f.name: f
     for f in (
         Field("action_ptr", "states+1", ("uint32",), "lz4", 5, "shuffle", optional=True),
         Field("successor_ptr", "rows+1", ("uint32",), "lz4", 5, "shuffle", optional=True),
-        Field("successors", "transitions", ("uint8", "uint16", "uint32"), "lz4", 5, "shuffle"),
-        Field("probabilities", "transitions", ("float32", "float64"), "lz4", 5, "shuffle"),
+        Field("successors", "transitions", _INDICES, "lz4", 9, "shuffle", encodings={"row-differences": _INDICES}),
+        Field("probabilities", "transitions", ("float32", "float64"), "lz4", 9, "shuffle", encodings=_WEIGHTS),
         Field("rewards", "rows", ("float32", "float64"), "lz4", 5, "shuffle"),
-        Field("durations", "rows", ("float64",), "lz4", 5, "shuffle", optional=True),
+        Field(
+            "durations",
+            "rows",
+            ("float64", "float32"),
+            "lz4",
+            9,
+            "shuffle",
+            optional=True,
+            encodings={"bit-planes": ("uint32",)},
+        ),
         Field("terminal_rewards", "states", ("float64",), "lz4", 5, "shuffle", optional=True),
         Field("initial_values", "states", ("float64",), "lz4", 5, "shuffle", optional=True),
         Field("halo", "halo", ("uint32", "int64"), "lz4", 5, "shuffle"),

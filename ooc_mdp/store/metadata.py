@@ -17,6 +17,7 @@ from ooc_mdp.store.layout import (
     FORMAT,
     FORMAT_VERSION,
     GROUP_FILE,
+    READABLE_VERSIONS,
     SMALL_ARRAYS,
     Field,
     chunk_path,
@@ -35,19 +36,27 @@ class ArrayMetadata:
 
     field: Field
     dtype: np.dtype[Any]
+    """Type in the partition's table (the halo's: on disk)."""
     max_len: int
     """Values in a chunk, padding included."""
+    stored: np.dtype[Any]
+    """Type of the chunks' values."""
+    encoding: str | None
+    """How they stand for the table's values; None where they are those."""
 
 
 def read_metadata(root: Path) -> tuple[dict[str, Any], dict[str, ArrayMetadata]]:
     """Attributes and fields of the store at root, or StoreError."""
     attributes = _attributes(root)
+    encodings = attributes.get("encodings", {})
+    if not isinstance(encodings, dict) or not set(encodings) <= set(attributes["fields"]):
+        raise StoreError(f"{root} names encodings of fields that it does not have: {encodings}; {_REMEDY}")
     n_partitions = int(attributes["n_partitions"])
     fields: dict[str, ArrayMetadata] = {}
     for name in attributes["fields"]:
         if name not in FIELDS:
             raise StoreError(f"{root} has a field {name} that format {FORMAT_VERSION} does not know; {_REMEDY}")
-        meta = _array_metadata(root, FIELDS[name])
+        meta = _array_metadata(root, FIELDS[name], attributes)
         if meta.max_len < 1 or _read_json(root / name / GROUP_FILE)["shape"][0] != n_partitions:
             raise StoreError(f"field {name} of {root} has not one chunk for each of {n_partitions} partitions")
         fields[name] = meta
@@ -107,10 +116,10 @@ def _attributes(root: Path) -> dict[str, Any]:
     if attributes.get("format") != FORMAT:
         raise StoreError(f"{root} is a Zarr group, but not one written by this program")
     version = attributes.get("format_version")
-    if version != FORMAT_VERSION:
+    if version not in READABLE_VERSIONS:
         raise StoreError(
-            f"{root} has format version {version}, this program reads {FORMAT_VERSION}; {_REMEDY}, or "
-            "use the program's version that wrote it"
+            f"{root} has format version {version}, this program reads {' and '.join(map(str, READABLE_VERSIONS))}; "
+            f"{_REMEDY}, or use the program's version that wrote it"
         )
     missing = [name for name in _ATTRIBUTES if name not in attributes]
     if missing:
@@ -130,7 +139,14 @@ def _why_no_store(root: Path) -> str:
     return f"{root} does not exist; make a store with convert or generate"
 
 
-def _array_metadata(root: Path, field: Field) -> ArrayMetadata:
+def _array_metadata(root: Path, field: Field, attributes: dict[str, Any]) -> ArrayMetadata:
+    encoding = attributes.get("encodings", {}).get(field.name)
+    if encoding is not None and encoding not in field.encodings:
+        raise StoreError(
+            f"field {field.name} of {root} is encoded as {encoding!r}, which this program does not know; {_REMEDY}, or "
+            "use the program's version that wrote it"
+        )
+    dtypes = field.dtypes if encoding is None else field.encodings[encoding]
     meta = _read_json(root / field.name / GROUP_FILE)
     try:
         shape, chunks = meta["shape"], meta["chunk_grid"]["configuration"]["chunk_shape"]
@@ -138,12 +154,18 @@ def _array_metadata(root: Path, field: Field) -> ArrayMetadata:
         data_type = meta["data_type"]
     except (KeyError, TypeError) as error:
         raise StoreError(f"{root / field.name / GROUP_FILE} is no array metadata: no {error}") from error
-    if data_type not in field.dtypes or codecs != ["bytes", "blosc", "crc32c"] or chunks != [1, *shape[1:]]:
+    if data_type not in dtypes or codecs != ["bytes", "blosc", "crc32c"] or chunks != [1, *shape[1:]]:
         raise StoreError(
             f"field {field.name} of {root} is {data_type} in chunks {chunks} with codecs {codecs}, which "
             f"format {FORMAT_VERSION} does not allow; {_REMEDY}"
         )
-    return ArrayMetadata(field, np.dtype(data_type), int(shape[1]))
+    if encoding is not None and encoding.endswith("planes"):
+        needed = ("actions_per_state", "successors_per_action")[: 1 if field.length == "rows" else 2]
+        if not all(attributes[name] for name in needed):
+            raise StoreError(f"field {field.name} of {root} is encoded as {encoding!r} of rows that differ; {_REMEDY}")
+    stored = np.dtype(data_type)
+    table = {"probabilities": np.dtype(attributes["dtype"]), "durations": np.dtype(np.float64)}.get(field.name, stored)
+    return ArrayMetadata(field, table, int(shape[1]), stored, encoding)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ it with zarr-python. This module knows no solver and caches nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -20,6 +21,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import Coupling, PartitionTable
 from ooc_mdp.store.chunks import ChunkDamage, read_chunk
+from ooc_mdp.store.encodings import RowLayout, decode, stored_count
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_path
 from ooc_mdp.store.metadata import ArrayMetadata, read_metadata, read_small_arrays
 from ooc_mdp.store.numbering import GridNumbering
@@ -82,8 +84,15 @@ class Store:
 
     @property
     def scratch_bytes(self) -> int:
-        """Most bytes that a read holds beside the table: the chunks as they are on disk."""
-        return int(self.chunk_bytes.max())
+        """Most bytes that a read holds beside the table: chunks as they are on disk, or encoded values."""
+        held = self.chunk_bytes.copy()
+        for name, meta in self.fields.items():
+            if meta.encoding is not None and name != "successors":  # which are decoded in place
+                values = self.partition_rows * 2  # two forms at once, the table's apart
+                if meta.field.length == "transitions":
+                    values = self.partition_transitions - self.partition_rows
+                np.maximum(held, values * meta.stored.itemsize, out=held)
+        return int(held.max())
 
     @cached_property
     def n_rows(self) -> int:
@@ -133,8 +142,8 @@ class Store:
         """
         arrays: dict[str, npt.NDArray[Any]] = {}
         total = 0
-        for name in READ_FIELDS:
-            arrays[name], n_bytes = self.read_field(name, p)
+        for name in READ_FIELDS:  # pointers first: they say where rows lie
+            arrays[name], n_bytes = self._read(name, p, arrays)
             total += n_bytes
         arrays["halo"] = arrays["halo"].astype(np.int64, copy=False)
         table = PartitionTable(
@@ -149,18 +158,39 @@ class Store:
 
     def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
         """One field of partition p and the bytes read; an empty array and 0 if the store lacks the field."""
+        return self._read(name, p, {})
+
+    def _read(self, name: str, p: int, known: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], int]:
+        """:meth:`read_field`, with the pointers of partition p where they have been read."""
         meta = self.fields.get(name)
         if meta is None:
             return np.empty(0, _ABSENT_DTYPES[name]), 0
         path = chunk_path(self.path, name, p, 0)
+        sizes = self.sizes(p)
+        count = stored_count(sizes.of(meta.field.length), meta.encoding, sizes)
         try:
-            return read_chunk(path, meta.dtype, self.sizes(p).of(meta.field.length), meta.max_len)
+            stored, n_bytes = read_chunk(path, meta.stored, count, meta.max_len)
         except FileNotFoundError:
             raise StoreError(
                 f"field {name} of partition {p} is missing: {path} does not exist; convert again"
             ) from None
         except (ChunkDamage, OSError) as error:
             raise StoreError(f"field {name} of partition {p} is damaged in {path}: {error}; convert again") from error
+        if meta.encoding is None:
+            return stored.astype(meta.dtype, copy=False), n_bytes
+        layout = self._row_layout(p, known)
+        fault = layout.fault()
+        if fault is not None:
+            raise StoreError(f"field {name} of partition {p} cannot be decoded: {fault}; convert again")
+        return decode(meta.encoding, stored, meta.dtype, layout), n_bytes
+
+    def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
+        pointers = {
+            name: known[name] if name in known else self._read(name, p, known)[0]
+            for name in ("action_ptr", "successor_ptr")
+        }
+        actions, width = (int(self.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
+        return RowLayout(self.sizes(p), actions, width, **pointers)
 
     def action_counts(self, p: int) -> IntArray:
         """int64 [n]; number of actions of each state of partition p."""

@@ -1,4 +1,4 @@
-"""Checks that a store is what format 1 promises, one partition in memory at a time, and lists every fault.
+"""Checks that a store is what its format promises, one partition in memory at a time, and lists every fault.
 
 Where it recomputes (row sums, ranges, coupling) it shares no code with the writer.
 """

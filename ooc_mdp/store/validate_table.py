@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.store.layout import FIELDS
+from ooc_mdp.store.layout import FIELDS, PartitionSizes
 from ooc_mdp.store.numbering import owner
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.state_bits import StateBits
@@ -44,13 +44,18 @@ def check_table(store: Store, p: int, halos: StateBits, originals: StateBits) ->
     findings: list[Finding] = []
     arrays: dict[str, Array] = {}
     n_bytes = 0
-    for name in store.fields:
+    rows_known = True  # else nothing that is encoded by rows can be decoded
+    for name, meta in store.fields.items():
+        if meta.encoding is not None and not rows_known:
+            continue
         try:
             arrays[name], size = store.read_field(name, p)
+            faults = _check_pointer(name, p, arrays[name], store.sizes(p)) if name.endswith("_ptr") else []
         except StoreError as error:
-            findings.append(Finding(name, p, str(error)))
-        else:
-            n_bytes += size if FIELDS[name].read else 0
+            faults, size = [Finding(name, p, str(error))], 0
+        findings += faults
+        rows_known = rows_known and not (faults and name.endswith("_ptr"))
+        n_bytes += size if FIELDS[name].read else 0
     if findings:
         if "halo" not in arrays:
             return findings, False
@@ -67,6 +72,14 @@ def check_table(store: Store, p: int, halos: StateBits, originals: StateBits) ->
         table.check_coupling()
     table.check_states(originals)
     return table.findings, not faults
+
+
+def _check_pointer(name: str, p: int, ptr: Array, sizes: PartitionSizes) -> list[Finding]:
+    """Findings of a pointer array; rows hold at least one transition, states may have no rows."""
+    end, least = (sizes.rows, 0) if name == "action_ptr" else (sizes.transitions, 1)
+    if ptr[0] != 0 or ptr[-1] != end or (np.diff(ptr.astype(np.int64)) < least).any():
+        return [Finding(name, p, f"does not rise from 0 to {end} by at least {least} each")]
+    return []
 
 
 def _check_halo(store: Store, p: int, stored: Array, halos: StateBits) -> list[Finding]:
@@ -100,12 +113,8 @@ class _Table:
     def check_pointers(self) -> bool:
         """Whether the rows can be judged at all."""
         before = len(self.findings)
-        for name, ptr, end, least in (
-            ("action_ptr", self.action_ptr, self.sizes.rows, 0),
-            ("successor_ptr", self.successor_ptr, self.sizes.transitions, 1),
-        ):
-            if ptr[0] != 0 or ptr[-1] != end or (np.diff(ptr) < least).any():
-                self.wrong(name, f"does not rise from 0 to {end} by at least {least} each")
+        for name, ptr in (("action_ptr", self.action_ptr), ("successor_ptr", self.successor_ptr)):
+            self.findings += _check_pointer(name, self.p, ptr, self.sizes)
         successors = self.arrays["successors"]
         limit = self.sizes.states + self.sizes.halo
         if successors.size and successors.max() >= limit:

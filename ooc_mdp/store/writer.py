@@ -1,9 +1,9 @@
-"""Writes the chunks and metadata of format 1 from partitions that come in any order, from many threads.
+"""Writes the chunks and metadata of format 2 from partitions that come in any order, from many threads.
 
-What the whole store needs but only the last partition settles (padded lengths, the type of successors,
-whether every state has the same number of actions, which optional fields exist, who is in whose halo) is
-guessed from the partitions so far. A second round recodes the chunks that guessed wrong, adds those left out
-and those that wait:
+What the whole store needs but only the last partition settles (padded lengths, the types of successors and durations,
+whether every state has the same number of actions, and with it how values are encoded, which optional fields exist,
+who is in whose halo) is guessed from the partitions so far. A second round recodes the chunks that guessed wrong, adds
+those left out and those that wait:
 
     write_partition(p)     fields as p alone needs them, at the largest length and type known so far
     finish_partition(p)    recode or add what differs from the store's; halo (exact length) and boundary
@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.store.chunks import encode_chunk, read_chunk, write_file
+from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, stored_count
 from ooc_mdp.store.layout import FIELDS, Length, PartitionSizes, chunk_path, halo_dtype
 from ooc_mdp.store.state_bits import StateBits
 from ooc_mdp.store.zarr_metadata import write_metadata
@@ -33,6 +35,7 @@ from ooc_mdp.store.zarr_metadata import write_metadata
 __all__ = ["PartitionArrays", "StoreWriter"]
 
 Array = npt.NDArray[Any]
+Dtype = np.dtype[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,31 +81,36 @@ class StoreWriter:
     partition_ptr : int64 [P+1].
     dtype : type of probabilities and rewards.
     lengths : padded lengths of rows and transitions where they are known beforehand.
+    exact_weights : whether all probabilities are multiples of 2**-24, and each row sums to 1 exactly.
     """
 
     def __init__(
         self,
         root: Path,
         partition_ptr: IntArray,
-        dtype: np.dtype[Any],
+        dtype: Dtype,
         lengths: Mapping[Length, int] | None = None,
+        exact_weights: bool = False,
     ) -> None:
         self.root = root
         self.partition_ptr = partition_ptr
         self.n_states = int(partition_ptr[-1])
         self.n_partitions = partition_ptr.size - 1
         self.dtype = dtype
+        self._exact_weights = exact_weights
         self._lock = threading.Lock()
         self._max_states = int(np.diff(partition_ptr).max())
-        known = dict(lengths or {})
-        self._rows_len = known.get("rows", 0)
-        self._transitions_len = known.get("transitions", 0)
+        self._known_lengths = dict(lengths or {})
+        self._most_rows = self._most_transitions = 0
+        self._longest_row = 0
+        self._float32_durations = True
         self._successors_dtype = np.dtype(np.uint8)
         self._max_actions = 0
         self._read_by_others = StateBits(self.n_states)
         n = self.n_partitions
         self._rows, self._transitions, self._halo = (np.zeros(n, np.int64) for _ in range(3))
         self._uniform_actions, self._uniform_successors = (np.zeros(n, np.int64) for _ in range(2))
+        self._noted = np.zeros(n, np.bool_)
         self._reward_range = np.zeros((n, 2))
         self._duration_range = np.ones((n, 2))
         self._row_sum_range = np.ones((n, 2))
@@ -116,57 +124,66 @@ class StoreWriter:
             part.action_ptr.size - 1, part.successor_ptr.size - 1, part.successors.size, part.halo.size
         )
         actions, counts = np.diff(part.action_ptr), np.diff(part.successor_ptr)
+        float32_durations = _fits_float32(part.durations)
         with self._lock:
             self._note_sizes(p, sizes, actions, counts)
+            self._float32_durations &= float32_durations
             self._read_by_others.mark(part.halo)
             dtype = max(part.successors.dtype, self._successors_dtype, key=lambda t: t.itemsize)
             self._successors_dtype = dtype
-            rows_len, transitions_len = self._rows_len, self._transitions_len
+            lengths = {**self._lengths(), "halo": max(part.halo.size, 1)}
+            durations_dtype = self._final_dtype("durations")
         self._note_ranges(p, part)
-        lengths: dict[Length, int] = {
-            "states": self._max_states,
-            "states+1": self._max_states + 1,
-            "rows": rows_len,
-            "rows+1": rows_len + 1,
-            "transitions": transitions_len,
-            "halo": max(part.halo.size, 1),
-        }
         arrays: dict[str, Array | None] = {
+            "action_ptr": None if self._uniform_actions[p] else part.action_ptr.astype(np.uint32),
+            "successor_ptr": None if self._uniform_successors[p] else part.successor_ptr.astype(np.uint32),
             "successors": part.successors.astype(dtype, copy=False),
             "probabilities": part.probabilities,
             "rewards": part.rewards,
-            "durations": part.durations,
+            "durations": None if part.durations is None else part.durations.astype(durations_dtype, copy=False),
             "terminal_rewards": part.terminal_rewards,
             "initial_values": part.initial_values,
             "action_labels": part.action_labels,
             "original_state": part.original_state,
             "halo": part.halo.astype(halo_dtype(self.n_states)),
         }
-        if not self._uniform_actions[p]:
-            arrays["action_ptr"] = part.action_ptr.astype(np.uint32)
-        if sizes.rows and not self._uniform_successors[p]:
-            arrays["successor_ptr"] = part.successor_ptr.astype(np.uint32)
+        actions_here, width_here = int(self._uniform_actions[p]), int(self._uniform_successors[p])
+        pointers = {n: a for n in ("action_ptr", "successor_ptr") if (a := arrays[n]) is not None}
+        layout = RowLayout(sizes, actions_here, width_here, **pointers)
+        if not sizes.rows:
+            arrays["successor_ptr"] = None
         for name, values in arrays.items():
             if values is not None:
-                self._write_chunk(name, p, values, max(lengths[FIELDS[name].length], 1))
+                encoding = self._encoding(name, actions_here > 0, width_here > 0, durations_dtype)
+                self._write_values(name, p, values, lengths[FIELDS[name].length], encoding, layout)
 
     def finish_partition(self, p: int) -> None:
         """Bring partition p's chunks to the store's lengths and types, after the last write_partition."""
-        lengths = self._final_lengths()
-        sizes = self._sizes(p)
-        for name in self._final_fields():
-            field = FIELDS[name]
-            dtype = self._final_dtype(name)
-            max_len = lengths[field.length]
-            chunk = self._written[name].get(p)
+        lengths, encodings = self._final_lengths(), self._final_encodings()
+        wrong = [name for name in self._final_fields() if not self._is_final(name, p, lengths, encodings)]
+        encoded = any(name in encodings or self._has_encoding(name, p) for name in wrong)
+        layout = self._row_layout(p) if encoded else None
+        for name in wrong:
             if name == "boundary":
-                boundary = self._read_by_others.slice(*self.partition_ptr[p : p + 2].tolist())
-                self._write_chunk(name, p, boundary, max_len)
-            elif chunk is None:
-                self._write_chunk(name, p, self._default(name, p), max_len)
-            elif (chunk.dtype, chunk.max_len) != (dtype, max_len):
-                values = self._read_chunk(name, p, sizes.of(field.length))
-                self._write_chunk(name, p, values.astype(dtype, copy=False), max_len)
+                values: Array = self._read_by_others.slice(*self.partition_ptr[p : p + 2].tolist())
+            elif p in self._written[name]:
+                values = self._read_values(name, p, layout)
+            else:
+                values = self._default(name, p)
+            values = values.astype(self._final_dtype(name), copy=False)
+            self._write_values(name, p, values, lengths[FIELDS[name].length], encodings.get(name), layout)
+
+    def _is_final(self, name: str, p: int, lengths: Mapping[Length, int], encodings: Mapping[str, str]) -> bool:
+        """Whether p's chunk of a field is as the store has it."""
+        chunk = self._written[name].get(p)
+        if chunk is None or name == "boundary":
+            return False
+        encoding = encodings.get(name)
+        final = self._stored_dtype(name, encoding), lengths[FIELDS[name].length], encoding
+        return (chunk.dtype, chunk.max_len, chunk.encoding) == final
+
+    def _has_encoding(self, name: str, p: int) -> bool:
+        return p in self._written[name] and self._written[name][p].encoding is not None
 
     def finish(self, attributes: Mapping[str, Any]) -> None:
         """Write small arrays and metadata; `attributes` are those that the writer does not know."""
@@ -189,9 +206,10 @@ class StoreWriter:
             "coupling_mass": np.concatenate([c[1] for c in coupling]),
         }
         lengths = self._final_lengths()
+        encodings = self._final_encodings()
         write_metadata(
             self.root,
-            {name: (self._final_dtype(name), lengths[FIELDS[name].length]) for name in fields},
+            {name: (self._stored_dtype(name, encodings.get(name)), lengths[FIELDS[name].length]) for name in fields},
             small,
             {
                 "n_states": self.n_states,
@@ -203,6 +221,7 @@ class StoreWriter:
                 "actions_per_state": actions,
                 "successors_per_action": successors,
                 "fields": fields,
+                "encodings": {name: encoding for name, encoding in encodings.items() if name in fields},
                 "fingerprint": self._fingerprint(fields, str(attributes["sense"])),
                 **attributes,
             },
@@ -214,14 +233,11 @@ class StoreWriter:
         self._uniform_actions[p] = most_actions if actions.min() == most_actions else 0
         self._uniform_successors[p] = most_successors if counts.min(initial=most_successors) == most_successors else 0
         self._max_successors[p] = most_successors
+        self._noted[p] = True
         self._max_actions = max(self._max_actions, most_actions)
-        # A quarter of slack spares recoding where partitions differ; a full one of like states needs none.
-        rows_bound = self._max_states * self._max_actions
-        if sizes.rows > self._rows_len:
-            self._rows_len = min(rows_bound, sizes.rows + sizes.rows // 4)
-        if sizes.transitions > self._transitions_len:
-            bound = rows_bound * int(self._max_successors.max())
-            self._transitions_len = min(bound, sizes.transitions + sizes.transitions // 4)
+        self._longest_row = max(self._longest_row, most_successors)
+        self._most_rows = max(self._most_rows, sizes.rows)
+        self._most_transitions = max(self._most_transitions, sizes.transitions)
 
     def _note_ranges(self, p: int, part: PartitionArrays) -> None:
         terminal = np.diff(part.action_ptr) == 0
@@ -245,15 +261,16 @@ class StoreWriter:
             case "action_labels":
                 if self._uniform_actions[p]:
                     return np.tile(np.arange(self._uniform_actions[p]), sizes.states)
-                ptr = self._read_chunk("action_ptr", p, sizes.states + 1).astype(np.int64)
+                ptr = self._read_values("action_ptr", p).astype(np.int64)
                 return np.arange(sizes.rows) - np.repeat(ptr[:-1], np.diff(ptr))
             case _:
                 return np.zeros(sizes.of(FIELDS[name].length), self._final_dtype(name))
 
     def _uniform(self) -> tuple[int, int]:
-        """Actions of every state and successors of every row, each 0 where they differ or there is none."""
-        actions = int(self._uniform_actions[0]) if np.ptp(self._uniform_actions) == 0 else 0
-        with_rows = self._uniform_successors[self._rows > 0]
+        """Actions of every state and successors of every row so far, each 0 where they differ or there is none."""
+        noted = self._uniform_actions[self._noted]
+        actions = int(noted[0]) if noted.size and np.ptp(noted) == 0 else 0
+        with_rows = self._uniform_successors[self._noted & (self._rows > 0)]
         successors = int(with_rows[0]) if with_rows.size and np.ptp(with_rows) == 0 else 0
         return actions, successors
 
@@ -271,19 +288,54 @@ class StoreWriter:
                 fields.append(name)
         return fields
 
-    def _final_lengths(self) -> dict[Length, int]:
+    def _lengths(self) -> dict[Length, int]:
+        """Padded lengths for the partitions so far; the order in which they came does not matter."""
+        # Uniform partitions are at most as long as a full one; slack spares recoding where they differ.
+        actions, successors = self._uniform()
+        bounds = self._max_states * self._max_actions, self._max_states * self._max_actions * self._longest_row
+        rows = _padded(self._most_rows, bounds[0], self._known_lengths.get("rows", 0), actions > 0)
+        known = self._known_lengths.get("transitions", 0)
+        transitions = _padded(self._most_transitions, bounds[1], known, actions > 0 and successors > 0)
         return {
             "states": self._max_states,
             "states+1": self._max_states + 1,
-            "rows": max(self._rows_len, 1),
-            "rows+1": self._rows_len + 1,
-            "transitions": max(self._transitions_len, 1),
-            "halo": max(int(self._halo.max()), 1),
+            "rows": max(rows, 1),
+            "rows+1": rows + 1,
+            "transitions": max(transitions, 1),
         }
 
-    def _final_dtype(self, name: str) -> np.dtype[Any]:
+    def _final_lengths(self) -> dict[Length, int]:
+        return {**self._lengths(), "halo": max(int(self._halo.max()), 1)}
+
+    def _encoding(self, name: str, uniform_actions: bool, uniform_successors: bool, durations: Dtype) -> str | None:
+        """How a field is encoded whose rows are uniform or not, with durations of that type."""
+        match name:
+            case "successors":
+                return "row-differences"
+            case "probabilities" if self._exact_weights:
+                return "weight-planes" if uniform_actions and uniform_successors else "weights"
+            case "durations" if uniform_actions and durations == np.float32:
+                return "bit-planes"
+            case _:
+                return None
+
+    def _final_encodings(self) -> dict[str, str]:
+        actions, successors = self._uniform()
+        chosen = {n: self._encoding(n, actions > 0, successors > 0, self._final_dtype("durations")) for n in FIELDS}
+        return {name: encoding for name, encoding in chosen.items() if encoding is not None}
+
+    def _stored_dtype(self, name: str, encoding: str | None) -> Dtype:
+        """Type of the chunks' values."""
+        if encoding is None or name == "successors":
+            return self._final_dtype(name)
+        return np.dtype(FIELDS[name].encodings[encoding][0])
+
+    def _final_dtype(self, name: str) -> Dtype:
+        """Type of the values before they are encoded."""
         if name == "successors":
             return self._successors_dtype
+        if name == "durations":
+            return np.dtype(np.float32 if self._float32_durations else np.float64)
         if name in ("probabilities", "rewards"):
             return self.dtype
         if name == "halo":
@@ -298,7 +350,7 @@ class StoreWriter:
         total = np.zeros(self.n_partitions, np.int64)
         for name in fields:
             if FIELDS[name].read:
-                itemsize = 8 if name == "halo" else self._final_dtype(name).itemsize
+                itemsize = 8 if name in ("halo", "durations") else self._final_dtype(name).itemsize
                 counts = [self._sizes(p).of(FIELDS[name].length) for p in range(self.n_partitions)]
                 total += np.asarray(counts, np.int64) * itemsize
         return total
@@ -315,23 +367,71 @@ class StoreWriter:
             digest.update(name.encode() + np.array(crcs, "<u4").tobytes())
         return digest.hexdigest()
 
-    def _write_chunk(self, name: str, p: int, values: Array, max_len: int) -> None:
+    def _write_values(
+        self, name: str, p: int, values: Array, max_len: int, encoding: str | None, layout: RowLayout | None
+    ) -> None:
+        """Write a chunk of values in the table's type, encoded where a layout is given and needed."""
+        if encoding is not None and layout is not None:
+            try:
+                values = encode(encoding, values, layout)
+            except InexactWeights as error:
+                raise StoreError(
+                    f"local row {error.row} of partition {p} is not made of multiples of 2**-24 that sum to 1, "
+                    f"although its problem says that all are (exact_weights)"
+                ) from error
         frame, crc = encode_chunk(FIELDS[name], values, max_len)
         path = chunk_path(self.root, name, p, 0)
         path.parent.mkdir(parents=True, exist_ok=True)
         n_bytes = write_file(path, frame, crc.to_bytes(4, "little"))
-        self._written[name][p] = _Chunk(values.dtype, max_len, n_bytes, crc)
+        self._written[name][p] = _Chunk(values.dtype, max_len, n_bytes, crc, encoding)
 
-    def _read_chunk(self, name: str, p: int, count: int) -> Array:
-        chunk = self._written[name][p]
-        return read_chunk(chunk_path(self.root, name, p, 0), chunk.dtype, count, chunk.max_len)[0]
+    def _read_values(self, name: str, p: int, layout: RowLayout | None = None) -> Array:
+        """What was given to :meth:`_write_values`, as it was written last."""
+        chunk, sizes = self._written[name][p], self._sizes(p)
+        count = stored_count(sizes.of(FIELDS[name].length), chunk.encoding, sizes)
+        values = read_chunk(chunk_path(self.root, name, p, 0), chunk.dtype, count, chunk.max_len)[0]
+        if chunk.encoding is None or layout is None:
+            return values
+        dtype = chunk.dtype if name == "successors" else self._final_dtype(name)
+        return decode(chunk.encoding, values, dtype, layout)
+
+    def _row_layout(self, p: int) -> RowLayout:
+        """Where p's rows lie, of which its own chunks say what is not uniform in p itself."""
+        actions, width = int(self._uniform_actions[p]), int(self._uniform_successors[p])
+        pointers = {}
+        if not actions:
+            pointers["action_ptr"] = self._read_values("action_ptr", p)
+        if not width:
+            has_rows = p in self._written["successor_ptr"]
+            pointers["successor_ptr"] = self._read_values("successor_ptr", p) if has_rows else np.zeros(1, np.uint32)
+        return RowLayout(self._sizes(p), actions, width, **pointers)
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
     """What was written to a chunk file."""
 
-    dtype: np.dtype[Any]
+    dtype: Dtype
     max_len: int
     n_bytes: int
     crc: int
+    encoding: str | None
+
+
+def _padded(longest: int, bound: int, known: int, full: bool) -> int:
+    """A length of at least `longest`: the known one where that is enough, else the bound, or a quarter of slack."""
+    if longest <= known:
+        return known
+    if full:
+        return bound
+    padded = 1
+    while padded < longest:  # 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, ...: lengths that differ a little share one
+        padded += max(padded // 4, 1)
+    return min(padded, bound) if longest else 0
+
+
+def _fits_float32(durations: FloatArray | None) -> bool:
+    if durations is None:
+        return True
+    with np.errstate(over="ignore"):
+        return bool((durations.astype(np.float32) == durations).all())

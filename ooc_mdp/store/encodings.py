@@ -1,0 +1,138 @@
+"""How a field's values become the values that its chunks hold, and back: fewer bytes for what the rest determines.
+
+row-differences   successors     the first of each row less its own state, the others less the one before
+weights           probabilities  in units of 2**-24, without the last of each row: it is 1 minus the others
+weight-planes     probabilities  the same where rows are uniform: a plane for each (action, k), the states of the
+                                 partition in it, as zigzag of second differences
+bit-planes        durations      the bits of float32 values, a plane for each action, differences as above
+
+Successors and weights of neighbouring states hardly differ in a discretised control problem, so differences are
+small numbers, which compress. ``docs/store-format.md`` has the figures, and what else was tried. This module knows
+neither files nor stores, and compiles nothing until it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.store.layout import PartitionSizes
+
+__all__ = ["InexactWeights", "RowLayout", "decode", "encode", "stored_count"]
+
+Array = npt.NDArray[Any]
+
+_WITHOUT_LAST = ("weights", "weight-planes")
+
+
+class InexactWeights(Exception):
+    """A row of probabilities is not made of multiples of 2**-24 that sum to 1."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+def _none() -> npt.NDArray[np.uint32]:
+    return np.empty(0, np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """Where one partition's rows lie in its arrays."""
+
+    sizes: PartitionSizes
+    actions: int
+    """Rows of every state, or 0 where action_ptr says it."""
+    width: int
+    """Transitions of every row, or 0 where successor_ptr says it."""
+    action_ptr: npt.NDArray[np.uint32] = field(default_factory=_none)
+    """uint32 [n+1], empty where uniform."""
+    successor_ptr: npt.NDArray[np.uint32] = field(default_factory=_none)
+    """uint32 [m+1], empty where uniform."""
+
+    def fault(self) -> str | None:
+        """What is wrong, if the loops over rows would leave the arrays."""
+        s = self.sizes
+        for name, ptr, uniform, count, end in (
+            ("action_ptr", self.action_ptr, self.actions, s.states, s.rows),
+            ("successor_ptr", self.successor_ptr, self.width, s.rows, s.transitions),
+        ):
+            if uniform and count * uniform != end:
+                return f"{count} times {uniform} is not {end}"
+            if not uniform and (ptr.size != count + 1 or ptr[0] != 0 or ptr[-1] != end or (ptr[1:] < ptr[:-1]).any()):
+                return f"{name} does not rise from 0 to {end}"
+        return None
+
+
+def stored_count(length: int, encoding: str | None, sizes: PartitionSizes) -> int:
+    """Values that a chunk holds of a field with `length` values."""
+    return length - sizes.rows if encoding in _WITHOUT_LAST else length
+
+
+def encode(encoding: str, values: Array, layout: RowLayout) -> Array:
+    """Values as the chunk holds them.
+
+    Raises
+    ------
+    InexactWeights : probabilities that only "plain" storage could hold.
+    """
+    from ooc_mdp.store import compiled_encodings as compiled
+
+    n, rows = layout.sizes.states, layout.sizes.rows
+    match encoding:
+        case "row-differences":
+            out = np.empty_like(values)
+            pointers = layout.action_ptr, layout.successor_ptr
+            compiled.to_row_differences(values, out, n, layout.actions, layout.width, *pointers)
+            return out
+        case "weights" | "weight-planes":
+            weights = np.empty(values.size - rows, np.uint32)
+            row = compiled.weights_of_rows(values, weights, rows, layout.width, layout.successor_ptr)
+            if row >= 0:
+                raise InexactWeights(row)
+            return weights if encoding == "weights" else _planes(weights, n, layout.actions * (layout.width - 1))
+        case "bit-planes":
+            return _planes(values.astype(np.float32).view(np.uint32), n, layout.actions)
+        case _:
+            raise ValueError(encoding)
+
+
+def decode(encoding: str, stored: Array, dtype: np.dtype[Any], layout: RowLayout) -> Array:
+    """Values from what the chunk holds, in the type that the table has; may change `stored`.
+
+    The layout's pointers must be sound (see :meth:`RowLayout.fault`).
+    """
+    from ooc_mdp.store import compiled_encodings as compiled
+
+    n, rows = layout.sizes.states, layout.sizes.rows
+    match encoding:
+        case "row-differences":
+            pointers = layout.action_ptr, layout.successor_ptr
+            compiled.from_row_differences(stored, n, layout.actions, layout.width, *pointers)
+            return stored
+        case "weights":
+            out = np.empty(layout.sizes.transitions, dtype)
+            compiled.weights_from_rows(stored, out, rows, layout.width, layout.successor_ptr)
+            return out
+        case "weight-planes":
+            out = np.empty(layout.sizes.transitions, dtype)
+            compiled.weights_from_planes(stored, out, n, layout.actions, layout.width)
+            return out
+        case "bit-planes":
+            bits = np.empty(rows, np.uint32)
+            compiled.bits_from_planes(stored, bits, n, layout.actions)
+            return bits.view(np.float32).astype(dtype)
+        case _:
+            raise ValueError(encoding)
+
+
+def _planes(values: npt.NDArray[np.uint32], n: int, planes: int) -> npt.NDArray[np.uint32]:
+    from ooc_mdp.store import compiled_encodings as compiled
+
+    out = np.empty_like(values)
+    compiled.to_planes(values, out, n, planes)
+    return out
