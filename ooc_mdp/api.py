@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -124,7 +124,9 @@ def generate(
     dtype: Literal["float32", "float64"] = "float64",
     workers: int | None = None,
     overwrite: bool = False,
+    device: str = "auto",
     progress: Watcher | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Store:
     """Build the store of a generated problem, partition by partition, whatever its size.
 
@@ -132,18 +134,27 @@ def generate(
     ----------
     name : a problem, such as "GW-1024x4", "QK-500" or "random" (`ooc_mdp.problems.PROBLEMS`).
     parameters : its options, such as {"seed": 1, "scramble": 0.1}.
+    device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem; others take the CPU.
+    note : told of what deserves a line, such as why "auto" left a control problem to the CPU.
     Other parameters : as for :func:`convert`.
 
     Raises
     ------
-    OptionsError, StoreError : as their names say.
+    OptionsError, StoreError, MissingExtraError : as their names say.
     """
     from ooc_mdp.conversion import generate as generate_problem
+    from ooc_mdp.kernels.control_rows import DeviceProblem
+    from ooc_mdp.kernels.select import select_rows
     from ooc_mdp.problems import make_problem
 
-    problem = make_problem(name, parameters)
+    problem = select_rows(make_problem(name, parameters), device, note)
     options = _convert_options(sense, partitioner, partition_size, partitions, None, dtype, workers, overwrite)
-    return generate_problem(problem, store, options, progress=progress)
+    if not isinstance(problem, DeviceProblem):
+        return generate_problem(problem, store, options, progress=progress)
+    try:
+        return generate_problem(problem, store, options, provenance={"device": problem.source.name}, progress=progress)
+    finally:
+        problem.source.close()
 
 
 def open_store(path: AnyPath) -> Store:

@@ -249,6 +249,7 @@ def generate(
     partitions: PartitionsOption = None,
     dtype: Annotated[Dtype, typer.Option(help="Stored type of probabilities and rewards.")] = Dtype.FLOAT64,
     workers: WorkersOption = None,
+    device: Annotated[str, typer.Option(help="What computes a control problem's rows: auto, cpu or cuda:0.")] = "auto",
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -277,7 +278,9 @@ def generate(
             dtype=dtype.value,
             workers=workers,
             overwrite=overwrite,
+            device=device,
             progress=bar,
+            note=lambda text: print(text, file=sys.stderr, flush=True),
         )
     _print_store(built, as_json)
 

@@ -179,10 +179,9 @@ class DeviceProblem(Discretised):
     """A discretised problem whose rows a device computes."""
 
     def __init__(self, discretised: Discretised, source: ControlRows) -> None:
-        super().__init__(discretised.problem, discretised.options)
-        self.__dict__ |= discretised.__dict__
-        self._source = source
+        self.__dict__.update(discretised.__dict__)
+        self.source = source
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of the given states (int64 [n], any order)."""
-        return self._source.rows(self, states)
+        return self.source.rows(self, states)

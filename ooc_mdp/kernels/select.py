@@ -1,14 +1,16 @@
-"""Choose a backend by the word for --device."""
+"""Choose by the word for --device: a backend for a solve, a maker of rows for a problem."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.kernels.base import Backend
 from ooc_mdp.options import SweepOrder
+from ooc_mdp.problems.base import Problem
 
-__all__ = ["select_backend"]
+__all__ = ["select_backend", "select_rows"]
 
 
 def select_backend(device: str, sweep_order: SweepOrder = "alternating") -> Backend:
@@ -19,15 +21,61 @@ def select_backend(device: str, sweep_order: SweepOrder = "alternating") -> Back
     OptionsError : no such word, or no such device.
     MissingExtraError : CuPy is not installed and a CUDA device was asked for by name.
     """
-    from ooc_mdp.kernels.cpu import CpuBackend
+    number = _cuda_number(device)
+    if number is None:
+        from ooc_mdp.kernels.cpu import CpuBackend
 
-    if device == "cpu":
         return CpuBackend(sweep_order)
-    match = re.fullmatch(r"cuda(?::(\d+))?", device)
-    if match is None and device != "auto":
-        raise OptionsError(f"unknown device {device!r}; there are cpu, cuda:0 (or another number), and auto")
-    from ooc_mdp.kernels.cuda import CudaBackend, device_count
+    from ooc_mdp.kernels.cuda import CudaBackend
 
+    return CudaBackend(number)
+
+
+def select_rows(problem: Problem, device: str, note: Callable[[str], None] | None = None) -> Problem:
+    """The problem, its rows computed by what `device` says: "cpu", "cuda:N" or "auto".
+
+    Only control problems' rows can come from a GPU; "auto" leaves all others, those whose functions cannot be
+    translated (`note` is told why) and all on a machine without a GPU to the CPU.
+
+    Raises
+    ------
+    OptionsError : no such word or device, or a CUDA device was asked for by name and cannot compute these rows.
+    MissingExtraError : CuPy is not installed and a CUDA device was asked for by name.
+    """
+    if device == "cpu":
+        return problem
+    from ooc_mdp.problems.control.discretised import Discretised
+
+    number = _cuda_number(device)
+    if number is None:
+        return problem
+    if not isinstance(problem, Discretised):
+        if device == "auto":
+            return problem
+        raise OptionsError(f"only control problems' rows can come from {device}, not {problem.name!r}'s; take cpu")
+    from ooc_mdp.kernels.control_rows import ControlRows, DeviceProblem, kernel_source
+
+    source = ControlRows(number)
+    try:
+        kernel_source(problem)
+    except OptionsError as error:
+        if device != "auto":
+            raise
+        if note is not None:
+            note(f"the CPU computes the rows: {error}")
+        return problem
+    return DeviceProblem(problem, source)
+
+
+def _cuda_number(device: str) -> int | None:
+    """Number of the CUDA device, None for the CPU."""
+    if device == "cpu":
+        return None
+    match = re.fullmatch(r"cuda(?::(\d+))?", device)
     if match is not None:
-        return CudaBackend(int(match[1] or 0))
-    return CudaBackend(0) if device_count() > 0 else CpuBackend(sweep_order)
+        return int(match[1] or 0)
+    if device != "auto":
+        raise OptionsError(f"unknown device {device!r}; there are cpu, cuda:0 (or another number), and auto")
+    from ooc_mdp.kernels.cuda import device_count
+
+    return 0 if device_count() > 0 else None
