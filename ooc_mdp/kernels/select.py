@@ -52,7 +52,7 @@ def select_rows(problem: Problem, device: str, note: Callable[[str], None] | Non
     if not isinstance(problem, Discretised):
         if device == "auto":
             return problem
-        raise OptionsError(f"only control problems' rows can come from {device}, not {problem.name!r}'s; take cpu")
+        raise OptionsError(f"{device} computes rows of control problems only, not those of {problem.name!r}; take cpu")
     from ooc_mdp.kernels.control_rows import ControlRows, DeviceProblem, kernel_source
 
     source = ControlRows(number)
