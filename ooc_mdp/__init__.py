@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ooc_mdp.api import convert, generate, open_result, open_store, solve, verify
+    from ooc_mdp.api import convert, generate, open_problem, open_result, open_store, solve, verify
     from ooc_mdp.errors import InputError, MemoryBudgetError, OocMdpError, OptionsError, StoreError
     from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 
@@ -23,6 +23,7 @@ __all__ = [
     "__version__",
     "convert",
     "generate",
+    "open_problem",
     "open_result",
     "open_store",
     "solve",
@@ -32,7 +33,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "ooc_mdp.api": ("convert", "generate", "open_result", "open_store", "solve", "verify"),
+    "ooc_mdp.api": ("convert", "generate", "open_problem", "open_result", "open_store", "solve", "verify"),
     "ooc_mdp.errors": ("InputError", "MemoryBudgetError", "OocMdpError", "OptionsError", "StoreError"),
     "ooc_mdp.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
 }

@@ -1,4 +1,4 @@
-"""The Python interface: `convert`, `generate`, `open_store`, `solve`, `open_result`, `verify`.
+"""The Python interface: `convert`, `generate`, `open_store`, `open_problem`, `solve`, `open_result`, `verify`.
 
 >>> import ooc_mdp
 >>> store = ooc_mdp.convert("model.tra", "model.zarr")  # doctest: +SKIP
@@ -18,15 +18,19 @@ from ooc_mdp.options import CacheSize, SolveOptions, SweepOrder, parse_bytes
 
 if TYPE_CHECKING:
     from ooc_mdp.conversion.options import ConvertOptions
+    from ooc_mdp.conversion.recompute import RecomputedTable
     from ooc_mdp.events import SolveWatcher, Watcher
     from ooc_mdp.methods.results import Result
     from ooc_mdp.methods.verify import Verification
     from ooc_mdp.solution import Solution
     from ooc_mdp.store import Store
+    from ooc_mdp.table_source import TableSource
 
-__all__ = ["convert", "generate", "open_result", "open_store", "solve", "verify"]
+__all__ = ["convert", "generate", "open_problem", "open_result", "open_store", "problem_name", "solve", "verify"]
 
 AnyPath = str | PathLike[str]
+
+_PROBLEM_PREFIX = "problem:"
 
 
 def _convert_options(
@@ -172,8 +176,73 @@ def open_store(path: AnyPath) -> Store:
         raise
 
 
+def problem_name(table: AnyPath) -> str | None:
+    """NAME where `table` is "problem:NAME", None where it is a path."""
+    text = fspath(table)
+    return text.removeprefix(_PROBLEM_PREFIX) if text.startswith(_PROBLEM_PREFIX) else None
+
+
+def open_problem(
+    name: str,
+    parameters: Mapping[str, str | int | float] | None = None,
+    *,
+    sense: Literal["max", "min"] | None = None,
+    partitioner: Literal["ranges", "grid", "metis"] | None = None,
+    partition_size: str | int | None = None,
+    partitions: int | None = None,
+    dtype: Literal["float32", "float64"] | None = None,
+    workers: int | None = None,
+    progress: Watcher | None = None,
+) -> RecomputedTable:
+    """A generated problem as a table that is computed on demand and never stored, for :func:`solve` and :func:`verify`.
+
+    Every partition is computed once now, in parallel, to learn the sizes, ranges and couplings that a store keeps.
+
+    Parameters
+    ----------
+    name : a problem, as for :func:`generate`, or a .py file that defines one.
+    parameters : its options.
+    dtype : type of probabilities and rewards; the problem's own by default.
+    workers : threads of the first pass, and of the computation of a large partition.
+    Other parameters : as for :func:`convert`.
+
+    Raises
+    ------
+    OptionsError, InputError : as their names say.
+    """
+    import hashlib
+
+    from ooc_mdp.conversion.recompute import RecomputedTable
+    from ooc_mdp.problems import make_problem
+
+    problem = make_problem(name, parameters)
+    options = _convert_options(
+        sense,
+        partitioner,
+        partition_size,
+        partitions,
+        None,
+        dtype or problem.default_dtype,
+        workers,
+        False,
+    )
+    identity = {}
+    if name.endswith(".py"):
+        identity["file"] = hashlib.blake2b(Path(name).read_bytes(), digest_size=16).hexdigest()
+    said = _PROBLEM_PREFIX + Path(name).name
+    return RecomputedTable(problem, options, said, identity, progress)
+
+
+def _opened(table: TableSource | AnyPath) -> TableSource:
+    """The source itself, or what a path or "problem:NAME" names."""
+    if not isinstance(table, str | PathLike):
+        return table
+    name = problem_name(table)
+    return open_store(table) if name is None else open_problem(name)
+
+
 def solve(
-    store: Store | AnyPath,
+    store: TableSource | AnyPath,
     discount: float,
     *,
     epsilon: float | None = None,
@@ -196,7 +265,7 @@ def solve(
 
     Parameters
     ----------
-    store : an open store or its path.
+    store : an open store or its path; or a problem from :func:`open_problem`, or "problem:NAME" with its defaults.
     discount : gamma in [0, 1); a (state, action) of duration tau is discounted by gamma**tau.
     epsilon : target for ||V - V*||; 1e-4 of the value range by default.
     residual : stop at this plain Bellman residual instead; the bound that it proves is reported.
@@ -220,7 +289,6 @@ def solve(
     OptionsError, StoreError, MemoryBudgetError, MissingExtraError : as their names say.
     """
     from ooc_mdp.methods.solver import solve as solve_store
-    from ooc_mdp.store import Store
 
     options = SolveOptions(
         discount=discount,
@@ -238,7 +306,7 @@ def solve(
     if resume and output is None:
         raise OptionsError("resume needs an output: its checkpoint lies beside it")
     return solve_store(
-        store if isinstance(store, Store) else open_store(store),
+        _opened(store),
         options,
         output=None if output is None else Path(output),
         resume=resume,
@@ -255,7 +323,7 @@ def open_result(path: AnyPath) -> Result:
     return open_(Path(path))
 
 
-def verify(store: Store | AnyPath, result: Result | AnyPath, *, progress: Watcher | None = None) -> Verification:
+def verify(store: TableSource | AnyPath, result: Result | AnyPath, *, progress: Watcher | None = None) -> Verification:
     """Stream the whole table once in float64 and measure what a result's values really leave.
 
     Raises
@@ -265,10 +333,9 @@ def verify(store: Store | AnyPath, result: Result | AnyPath, *, progress: Watche
     """
     from ooc_mdp.methods.results import Result
     from ooc_mdp.methods.verify import verify as verify_result
-    from ooc_mdp.store import Store
 
     return verify_result(
-        store if isinstance(store, Store) else open_store(store),
+        _opened(store),
         result if isinstance(result, Result) else open_result(result),
         progress,
     )

@@ -43,6 +43,8 @@ from ooc_mdp.table_source import TableSource
 __all__ = ["plan_memory", "solve"]
 
 _STAGING_DEPTH = 2
+_STAGING = {"store": "staging", "recomputed": "recomputing"}
+"""What the plan calls the memory of tables on their way, by the kind of source."""
 _WRITE_BUFFERS = 32 << 20
 """Bytes at most for pieces of the values on their way into a checkpoint (NumPy: 16 MiB) or a result (chunks of 8)."""
 
@@ -218,7 +220,7 @@ def plan_memory(
         "policy": 4 * n,
         "bounds and coupling": 192 * store.n_partitions + 72 * store.coupling.mass.size,
         "result": 12 * n,
-        "staging": in_flight,
+        _STAGING[store.kind]: in_flight,
     }
     if writes:
         host["writing"] = min(16 * n, _WRITE_BUFFERS)
@@ -226,7 +228,7 @@ def plan_memory(
     if backend.name == "cpu":
         # On the CPU a table is decoded straight into the room that the cache has set aside for it.
         host["cache"] = cache
-        host["staging"] = _STAGING_DEPTH * store.scratch_bytes
+        host[_STAGING[store.kind]] = _STAGING_DEPTH * store.scratch_bytes
         return MemoryPlan(host | on_backend, {})
     device = {"cache": cache, "values": 8 * n, "policy": 4 * n} | on_backend
     return MemoryPlan(host, device)

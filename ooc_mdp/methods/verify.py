@@ -67,7 +67,8 @@ def verify(store: TableSource, result: Result, watch: Watcher | None = None) -> 
     """
     if result.identity.get("fingerprint") != store.fingerprint:
         raise OptionsError(
-            f"{result.path} was solved from another table than {store.name} holds (their fingerprints differ)"
+            f"{result.path} was solved from another table than {store.name} holds (their fingerprints differ); give "
+            f"the store, or the problem and options, that it was solved from"
         )
     sign = 1.0 if store.sense == "max" else -1.0
     gamma = result.solution.discount

@@ -1,0 +1,147 @@
+"""What a whole table needs to know of its partitions, noted one at a time: the small arrays, in RAM alone.
+
+Which fields there are, their types, whether every state has the same number of actions, and who is in whose halo is
+settled by the last partition; then `table(p, ...)` gives a partition as a store of the same partitions would. Keeps a
+few numbers a partition, the coupling entries, and one bit a state for the boundary. Writes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.partition import Coupling, PartitionTable
+from ooc_mdp.store.layout import FIELDS, READ_FIELDS, PartitionSizes
+from ooc_mdp.store.state_bits import StateBits
+from ooc_mdp.store.writer import PartitionArrays
+
+__all__ = ["Census"]
+
+_OPTIONAL = ("durations", "terminal_rewards", "initial_values")
+
+
+class Census:
+    """One table's partitions, counted.
+
+    Parameters
+    ----------
+    partition_ptr : int64 [P+1].
+    dtype : type of probabilities and rewards.
+    """
+
+    def __init__(self, partition_ptr: IntArray, dtype: np.dtype[Any]) -> None:
+        self.partition_ptr = partition_ptr
+        self.n_partitions = n = partition_ptr.size - 1
+        self.rows, self.transitions, self.halo = (np.zeros(n, np.int64) for _ in range(3))
+        self.reward_range: FloatArray = np.zeros((n, 2))
+        self.duration_range: FloatArray = np.ones((n, 2))
+        self.row_sum_range: FloatArray = np.ones((n, 2))
+        self.max_successors: IntArray = np.zeros(n, np.int64)
+        self._dtype = dtype
+        self._successors_dtype = np.dtype(np.uint8)
+        self._uniform_actions, self._uniform_successors = (np.zeros(n, np.int64) for _ in range(2))
+        self._optional: set[str] = set()
+        self._coupling: list[tuple[IntArray, FloatArray]] = [(np.empty(0, np.int64), np.empty(0))] * n
+        self._read_by_others = StateBits(int(partition_ptr[-1]))
+        self._lock = threading.Lock()
+
+    def note(self, p: int, part: PartitionArrays) -> None:
+        """Count partition p; any thread, each p once."""
+        actions, counts = np.diff(part.action_ptr), np.diff(part.successor_ptr)
+        terminal = actions == 0
+        paid = np.zeros(int(terminal.sum())) if part.terminal_rewards is None else part.terminal_rewards[terminal]
+        rewards = [a for a in (part.rewards, paid) if a.size]
+        self.rows[p], self.transitions[p], self.halo[p] = counts.size, part.successors.size, part.halo.size
+        self._uniform_actions[p], self._uniform_successors[p] = _if_equal(actions), _if_equal(counts)
+        self.max_successors[p] = counts.max(initial=0)
+        self.reward_range[p] = min(a.min() for a in rewards), max(a.max() for a in rewards)
+        if part.durations is not None and part.durations.size:
+            self.duration_range[p] = part.durations.min(), part.durations.max()
+        self.row_sum_range[p] = part.row_sum_range
+        self._coupling[p] = part.coupling_partitions, part.coupling_mass
+        with self._lock:
+            self._read_by_others.mark(part.halo)
+            self._successors_dtype = max(part.successors.dtype, self._successors_dtype, key=lambda t: t.itemsize)
+            self._optional |= {name for name in _OPTIONAL if getattr(part, name) is not None}
+
+    @property
+    def actions_per_state(self) -> int:
+        """A where every state has A > 0 actions, else 0."""
+        return _if_equal(self._uniform_actions)
+
+    @property
+    def successors_per_action(self) -> int:
+        """K where every row has K transitions, else 0."""
+        return _if_equal(self._uniform_successors[self.rows > 0])
+
+    def fields(self) -> dict[str, np.dtype[Any]]:
+        """Types of the fields that the table has, in the order of a PartitionTable's arrays."""
+        absent = {name for name in _OPTIONAL if name not in self._optional}
+        if self.actions_per_state:
+            absent.add("action_ptr")
+        if self.successors_per_action:
+            absent.add("successor_ptr")
+        types = {
+            "successors": self._successors_dtype,
+            "probabilities": self._dtype,
+            "rewards": self._dtype,
+            "halo": np.dtype(np.int64),
+        }
+        return {name: types.get(name, np.dtype(FIELDS[name].dtypes[0])) for name in READ_FIELDS if name not in absent}
+
+    def sizes(self, p: int) -> PartitionSizes:
+        """How many of everything partition p has."""
+        states = int(self.partition_ptr[p + 1] - self.partition_ptr[p])
+        return PartitionSizes(states, int(self.rows[p]), int(self.transitions[p]), int(self.halo[p]))
+
+    def partition_bytes(self) -> IntArray:
+        """int64 [P]; bytes of each PartitionTable."""
+        total = np.zeros(self.n_partitions, np.int64)
+        for name, dtype in self.fields().items():
+            counts = [self.sizes(p).of(FIELDS[name].length) for p in range(self.n_partitions)]
+            total += np.asarray(counts, np.int64) * dtype.itemsize
+        return total
+
+    def coupling(self) -> Coupling:
+        """Rows noted by each partition, together."""
+        sizes = [partitions.size for partitions, _ in self._coupling]
+        return Coupling(
+            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            np.concatenate([partitions for partitions, _ in self._coupling]),
+            np.concatenate([mass for _, mass in self._coupling]),
+        )
+
+    def table(self, p: int, part: PartitionArrays) -> PartitionTable:
+        """Partition p in the table's types, after the last `note`."""
+        present = self.fields()
+        given: dict[str, npt.NDArray[Any] | None] = {
+            **{name: getattr(part, name) for name in READ_FIELDS if name != "boundary"},
+            "boundary": self._read_by_others.slice(*self.partition_ptr[p : p + 2].tolist()),
+        }
+        arrays: dict[str, Any] = {}
+        for name in READ_FIELDS:
+            values, dtype = given[name], present.get(name)
+            if dtype is None:
+                arrays[name] = np.empty(0, FIELDS[name].dtypes[0])
+            elif values is None:
+                default = np.ones if name == "durations" else np.zeros
+                arrays[name] = default(self.sizes(p).of(FIELDS[name].length), dtype)
+            else:
+                arrays[name] = values.astype(dtype, copy=False)
+        return PartitionTable(
+            index=p,
+            first_state=int(self.partition_ptr[p]),
+            n_states=self.sizes(p).states,
+            actions_per_state=self.actions_per_state,
+            successors_per_action=self.successors_per_action,
+            **arrays,
+        )
+
+
+def _if_equal(counts: IntArray) -> int:
+    """The number that all counts are, 0 if they differ or there is none."""
+    return int(counts[0]) if counts.size and counts.min() == counts.max() else 0
