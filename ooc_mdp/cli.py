@@ -79,6 +79,14 @@ class SweepOrderName(StrEnum):
     VOTED = "voted"
 
 
+class PolicyName(StrEnum):
+    """How a policy is taken from the grid to states between its points."""
+
+    LOOKAHEAD = "lookahead"
+    VOTE = "vote"
+    NEAREST = "nearest"
+
+
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Store directory.")]
 TableArgument = Annotated[
     Path,
@@ -135,7 +143,7 @@ def _parameters(texts: list[str] | None) -> dict[str, str | int | float]:
     return parameters
 
 
-def _open_table(table: Path, parameter: list[str] | None, grid: str | None, **options: Any) -> TableSource:
+def _open_table(table: Path, parameter: list[str] | None, grid: str | None, device: str, **options: Any) -> TableSource:
     """The store at a path, or the problem behind ``problem:NAME`` after its first pass.
 
     Raises
@@ -160,13 +168,15 @@ def _open_table(table: Path, parameter: list[str] | None, grid: str | None, **op
         if "grid" in parameters:
             raise OptionsError("--grid and -p grid=... say the same; leave one out")
         parameters["grid"] = grid
+
+    def note(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
     with WorkBar() as bar:
-        opened = api.open_problem(name, parameters, **options, progress=bar)
-    print(
+        opened = api.open_problem(name, parameters, **options, device=device, progress=bar, note=note)
+    note(
         f"{opened.name}: {opened.n_partitions} partitions computed once in {opened.first_pass_seconds:.1f} s; none is "
-        f"stored, each is computed again when it is needed",
-        file=sys.stderr,
-        flush=True,
+        f"stored, each is computed again when it is needed"
     )
     return opened
 
@@ -305,7 +315,8 @@ def solve(
     cache: Annotated[str, typer.Option(help="Budget of the partition cache: 256MiB, or 22% of the table.")] = "256MiB",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.")] = "auto",
     sweep_order: Annotated[
-        SweepOrderName, typer.Option(help="Order of the states in a sweep on the CPU; voted: by where transitions lead.")
+        SweepOrderName,
+        typer.Option(help="Order of the states in a sweep on the CPU; voted: by where transitions lead."),
     ] = SweepOrderName.VOTED,
     output: Annotated[Path | None, typer.Option(help="Where the result is kept; checkpoints lie beside it.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the output's checkpoint.")] = False,
@@ -360,6 +371,7 @@ def solve(
         store,
         parameter,
         grid,
+        device,
         sense=sense and sense.value,
         partitioner=partitioner and partitioner.value,
         partition_size=partition_size,
@@ -429,6 +441,7 @@ def verify(
     partitions: PartitionsOption = None,
     dtype: ProblemDtypeOption = None,
     workers: WorkersOption = None,
+    device: Annotated[str, typer.Option(help="What computes the rows of problem:NAME: auto, cpu or cuda:0.")] = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Stream the whole table once and measure the true residual of a result. Exit status 1 if its claim fails.
@@ -442,6 +455,7 @@ def verify(
         store,
         parameter,
         grid,
+        device,
         sense=sense and sense.value,
         partitioner=partitioner and partitioner.value,
         partition_size=partition_size,
@@ -533,6 +547,97 @@ def cache_curve(
         cache_report.print_cache_curves(curves, shown)
 
 
+@app.command()
+def simulate(
+    result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result directory of a solved control problem.")],
+    start: Annotated[
+        list[str] | None,
+        typer.Option(help="A start, such as 0.1,-2 or rest; repeat for more.  [default: rest, where there is one]"),
+    ] = None,
+    starts: Annotated[int | None, typer.Option(help="So many random starts, uniform over the axes.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random starts.")] = 1,
+    seconds: Annotated[float, typer.Option(help="Longest run, in the problem's unit of time.")] = 20.0,
+    policy: Annotated[
+        PolicyName, typer.Option(help="Plans weighed by interpolated values, or stored actions: vote, nearest.")
+    ] = PolicyName.LOOKAHEAD,
+    depth: Annotated[int, typer.Option(help="Controls in turn of a plan (lookahead).")] = 3,
+    period: Annotated[
+        float | None, typer.Option(help="Time between decisions.  [default: a tenth of a cell's crossing]")
+    ] = None,
+    keep: Annotated[float, typer.Option(help="The goal must be held for this last part of a run.")] = 5.0,
+    past_end: Annotated[
+        bool, typer.Option("--past-end", help="Go on where the problem ends inside its axes, to see what holds.")
+    ] = False,
+    problem: Annotated[
+        str | None, typer.Option(metavar="FILE.py", help="The problem's file, where it has moved.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="CSV file that gets every sample.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot of all runs: .png, .svg or .pdf.")] = None,
+    animation: Annotated[Path | None, typer.Option(help="Animation of the first run: .gif or .mp4.")] = None,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a control problem's continuous dynamics under the policy of a result; say whether the goal is reached.
+
+    Exit status 1 where no start succeeds.
+    """
+    from ooc_mdp import api
+    from ooc_mdp.report import animation as animations
+    from ooc_mdp.report import trajectory_plot as plots
+    from ooc_mdp.report import trajectory_table as tables
+    from ooc_mdp.report.files import check_output_file
+    from ooc_mdp.simulation import (
+        PolicyKind,
+        SimulationOptions,
+        parse_start,
+        problem_of,
+        random_starts,
+    )
+    from ooc_mdp.simulation import simulate as run_policy
+
+    options = SimulationOptions(
+        seconds=seconds,
+        policy=PolicyKind(policy.value),
+        depth=depth,
+        period=period or 0.0,
+        keep=keep,
+        past_end=past_end,
+    )
+    opened = api.open_result(result)
+    discretised = problem_of(opened, problem, note=lambda text: print(text, file=sys.stderr))
+    outputs = [file for file in (csv, plot, animation) if file is not None]
+    for file in outputs:
+        check_output_file(file, overwrite=overwrite, sources=[o for o in outputs if o is not file])
+    if plot is not None:
+        plots.check_trajectory_plot(plot)
+    if animation is not None:
+        animations.check_animation(animation, discretised.problem, seconds)
+    chosen = [parse_start(discretised.problem, text) for text in start or []]
+    if starts is not None:
+        chosen += random_starts(discretised.problem, starts, seed)
+    simulation = run_policy(
+        discretised,
+        opened.solution.values,
+        opened.solution.policy,
+        opened.solution.discount,
+        chosen or [parse_start(discretised.problem, "rest")],
+        options,
+        sense=opened.identity["sense"],
+    )
+    if csv is not None:
+        tables.write_trajectories(simulation, csv, overwrite=overwrite)
+    if plot is not None:
+        plots.plot_trajectories(simulation, opened.solution.values, plot, overwrite=overwrite)
+    if animation is not None:
+        animations.animate(simulation, animation, overwrite=overwrite)
+    if as_json:
+        _print_json(simulation.summary())
+    else:
+        tables.print_simulation(simulation)
+    if not simulation.summary()["successes"]:
+        raise typer.Exit(1)
+
+
 @app.callback(invoke_without_command=True)
 def _options(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
@@ -576,8 +681,9 @@ def main() -> None:
         _fail(f"the system reports: {error}", 2)
     except MemoryError as error:
         _fail(f"out of memory ({error or 'no details'}); lower --cache, --partition-size or --workers", 2)
-    except _Stopped:
-        _fail("interrupted; nothing half-written was left behind", 1)
+    except _Stopped as stopped:
+        left = getattr(stopped, "__notes__", ["nothing half-written was left behind"])
+        _fail("; ".join(["interrupted", *left]), 1)
 
 
 def _fail(message: str, status: int) -> None:

@@ -31,7 +31,7 @@ from numba.extending import register_jitable
 from ooc_mdp.problems.control.definition import ControlProblem
 from ooc_mdp.problems.control.definitions_of import called_functions, plain_function
 
-__all__ = ["WEIGHT_UNIT", "compile_point", "compile_rows"]
+__all__ = ["STEP_SHARE", "WEIGHT_UNIT", "compile_point", "compile_rows", "compiled_function"]
 
 WEIGHT_UNIT = 2.0**-24
 """Weights are multiples of this."""
@@ -71,7 +71,7 @@ def _wrapped(x, low, span, periodic):
     return out
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function compiled; also where it calls plain functions of its module, which Numba must be told of."""
     plain = plain_function(function)
     for called in [] if plain is None else called_functions(plain):
@@ -91,8 +91,8 @@ def compile_point(problem: ControlProblem) -> tuple[Callable[..., Any], Callable
     step(x, control, p, dt, k1, low, high, clipped) -> x after dt, from the derivative k1 at x
     look(x, p, low, high, span, periodic, clipped) -> (ended, state with periodic components wrapped)
     """
-    dynamics = _compiled(problem.dynamics)
-    ends = _compiled(problem.ends or _never)
+    dynamics = compiled_function(problem.dynamics)
+    ends = compiled_function(problem.ends or _never)
 
     @njit(nogil=True)
     def step(x, control, p, dt, k1, low, high, clipped):
@@ -128,9 +128,9 @@ def compile_rows(problem: ControlProblem) -> Callable[..., None]:
     periodic, clipped (tuples of bool), controls (tuple of tuples), p (the NamedTuple), longest_step, most_time,
     time_unit; it fills successors int64 [n A K], probabilities float64 [n A K], rewards and durations float64 [n A].
     """
-    dynamics = _compiled(problem.dynamics)
-    rate = _compiled(problem.reward_rate or _no_rate)
-    final = _compiled(problem.final_reward or _nothing_at_end)
+    dynamics = compiled_function(problem.dynamics)
+    rate = compiled_function(problem.reward_rate or _no_rate)
+    final = compiled_function(problem.final_reward or _nothing_at_end)
     step, look = compile_point(problem)
     d = len(problem.axes)
     share = STEP_SHARE

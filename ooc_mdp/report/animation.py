@@ -1,0 +1,176 @@
+"""A simulated run as an animation: the car on its hill, or the links of a pendulum, in real time.
+
+GIF through Pillow, which matplotlib brings; MP4 through ffmpeg where it is installed. A drawing is known by the
+dynamics that it belongs to; to add one, define a class that satisfies :class:`Drawing` and enter it in `_drawing`.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
+from ooc_mdp.mdp import FloatArray
+from ooc_mdp.problems.control import mountain_car, pendulums
+from ooc_mdp.problems.control.definition import ControlProblem, State
+from ooc_mdp.report.files import whole_file
+from ooc_mdp.simulation import Simulation
+
+__all__ = ["ANIMATION_FORMATS", "Drawing", "animate", "check_animation"]
+
+ANIMATION_FORMATS = (".gif", ".mp4")
+
+_FRAMES_PER_SECOND = 25
+_MOST_FRAMES = 1500
+
+
+class Drawing(Protocol):
+    """How the state of a problem looks."""
+
+    def prepare(self, panel: Any) -> None:
+        """Draw what stays and create what moves, on matplotlib axes."""
+        ...
+
+    def show(self, state: FloatArray, control: State) -> None:
+        """Move what moves to a state (float64 [d])."""
+        ...
+
+
+class _Car:
+    """A car on the hill, its thrust as an arrow."""
+
+    def prepare(self, panel: Any) -> None:
+        x = np.linspace(-1.0, 1.0, 401)
+        panel.plot(x, _hill(x), color="black", linewidth=2.0)
+        panel.set_xlim(-1.1, 1.1)
+        panel.set_ylim(-0.45, 0.65)
+        (self._car,) = panel.plot([], [], color="C0", marker="o", markersize=16)
+        (self._thrust,) = panel.plot([], [], color="C3", linewidth=4.0)
+
+    def show(self, state: FloatArray, control: State) -> None:
+        x = float(state[0])
+        height = float(_hill(np.array([x]))[0]) + 0.04
+        self._car.set_data([x], [height])
+        self._thrust.set_data([x, x + 0.15 * control[0]], [height, height])
+
+
+class _Links:
+    """A chain of links from the origin; angles are from upright, clockwise."""
+
+    def __init__(self, lengths: tuple[float, ...], angles: tuple[int, ...]) -> None:
+        self._lengths = lengths
+        self._angles = angles
+
+    def prepare(self, panel: Any) -> None:
+        reach = 1.1 * sum(self._lengths)
+        panel.set_xlim(-reach, reach)
+        panel.set_ylim(-reach, reach)
+        panel.plot([0.0], [0.0], color="black", marker="s", markersize=8)
+        (self._chain,) = panel.plot([], [], color="C0", linewidth=3.0, marker="o", markersize=9)
+        (self._torque,) = panel.plot([], [], color="C3", linewidth=4.0)
+
+    def show(self, state: FloatArray, control: State) -> None:
+        angles = [float(state[i]) for i in self._angles]
+        x = accumulate((n * np.sin(a) for n, a in zip(self._lengths, angles, strict=True)), initial=0.0)
+        y = accumulate((n * np.cos(a) for n, a in zip(self._lengths, angles, strict=True)), initial=0.0)
+        self._chain.set_data(list(x), list(y))
+        self._torque.set_data([0.0, 0.3 * control[0]], [0.0, 0.0])
+
+
+def _hill(x: FloatArray) -> FloatArray:
+    """Height of the car's hill; see :mod:`ooc_mdp.problems.control.mountain_car`."""
+    return np.where(x < 0.0, x * x + x, x / np.sqrt(1.0 + 5.0 * x * x))
+
+
+def _drawing(problem: ControlProblem) -> Drawing | None:
+    p = problem.parameters
+    if problem.dynamics is mountain_car.dynamics:
+        return _Car()
+    if problem.dynamics is pendulums.single_dynamics:
+        return _Links((p.length,), (0,))
+    if problem.dynamics is pendulums.double_dynamics:
+        return _Links((p.length1, p.length2), (0, 1))
+    if problem.dynamics is pendulums.triple_dynamics:
+        return _Links((p.length1, p.length2, p.length3), (0, 2, 4))
+    return None
+
+
+def check_animation(file: Path, problem: ControlProblem, seconds: float) -> None:
+    """Refuse an animation that could not be drawn, before there is any work.
+
+    Raises
+    ------
+    OptionsError : the suffix is none of ANIMATION_FORMATS, the problem has no drawing, or there are too many frames.
+    MissingExtraError : matplotlib or Pillow is not installed.
+    StoreError : ffmpeg is not there for MP4.
+    """
+    if file.suffix not in ANIMATION_FORMATS:
+        raise OptionsError(f"cannot animate to {file.name}: the name must end in {' or '.join(ANIMATION_FORMATS)}")
+    if _drawing(problem) is None:
+        raise OptionsError(
+            f"there is no drawing of {problem.name}; mountain-car and the pendulums are animated, --plot and --csv "
+            f"take every problem"
+        )
+    if seconds * _FRAMES_PER_SECOND > _MOST_FRAMES:
+        raise OptionsError(
+            f"{seconds:g} seconds are too long for an animation; give --seconds {_MOST_FRAMES // _FRAMES_PER_SECOND}"
+            f" or less"
+        )
+    _, writers = _matplotlib()
+    if file.suffix == ".mp4" and not writers.is_available("ffmpeg"):
+        raise StoreError(f"{file} cannot be written: the program ffmpeg is not installed; name a .gif")
+
+
+def animate(simulation: Simulation, file: Path, *, run: int = 0, overwrite: bool = False) -> None:
+    """Draw one run, 25 frames a unit of time; the suffix of `file` chooses GIF or MP4.
+
+    Raises
+    ------
+    OptionsError, MissingExtraError : see :func:`check_animation`.
+    StoreError : the file exists and may not be replaced, or cannot be written.
+    """
+    trajectory = simulation.trajectories[run]
+    problem = simulation.problem.problem
+    check_animation(file, problem, trajectory.seconds)
+    drawing = _drawing(problem)
+    assert drawing is not None  # checked above
+    new_figure, writers = _matplotlib()
+    figure = new_figure(figsize=(5.0, 5.0), layout="constrained", dpi=80)
+    panel = figure.subplots()
+    panel.set_aspect("equal")
+    drawing.prepare(panel)
+    frames = np.append(np.arange(0.0, trajectory.seconds, 1.0 / _FRAMES_PER_SECOND), trajectory.seconds)
+    samples = np.minimum(np.searchsorted(trajectory.times, frames), trajectory.times.size - 1)
+    writer = writers["pillow" if file.suffix == ".gif" else "ffmpeg"](fps=_FRAMES_PER_SECOND)
+    with whole_file(file, overwrite=overwrite) as temporary:
+        named = temporary.with_suffix(f".partial{file.suffix}")  # writers choose the format by the name
+        try:
+            with writer.saving(figure, str(named), dpi=80):
+                for sample in samples.tolist():
+                    action = int(trajectory.actions[sample])
+                    drawing.show(trajectory.states[sample], problem.controls[max(action, 0)])
+                    panel.set_title(f"{problem.name}, {trajectory.times[sample]:.2f}")
+                    writer.grab_frame()
+            named.replace(temporary)
+        finally:
+            named.unlink(missing_ok=True)
+
+
+def _matplotlib() -> tuple[Any, Any]:
+    try:
+        import PIL  # noqa: F401  (matplotlib's own dependency; its writer imports it)
+        from matplotlib.animation import writers
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plot", "drawing an animation") from error
+
+    def new_figure(**options: Any) -> Any:
+        figure = Figure(**options)
+        FigureCanvasAgg(figure)
+        return figure
+
+    return new_figure, writers

@@ -1,0 +1,83 @@
+"""Simulated runs for people and programs: a table of one line a start, and every sample as CSV."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ooc_mdp.report.files import whole_file
+from ooc_mdp.simulation import Simulation, Trajectory
+
+__all__ = ["print_simulation", "write_trajectories"]
+
+_PIPE_WIDTH = 160
+"""Columns where the output is no terminal."""
+
+
+def print_simulation(simulation: Simulation) -> None:
+    """One line a start, then the shares of success."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PIPE_WIDTH)
+    options = simulation.options
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(f"start ({', '.join(axis.name for axis in simulation.problem.problem.axes)})", overflow="fold")
+    headers = ("value", "outcome", "seconds", "reached at", "held since", f"last {options.keep:g} at goal", "earned")
+    for header in headers:
+        table.add_column(header, justify="left" if header == "outcome" else "right")
+    for run in simulation.trajectories:
+        table.add_row(*_cells(run))
+    console.print(table)
+    console.print("\n".join(_conclusions(simulation)), soft_wrap=True)
+
+
+def _cells(run: Trajectory) -> tuple[str, ...]:
+    return (
+        ", ".join(f"{x:.3g}" for x in run.states[0]),
+        f"{run.start_value:.4g}",
+        run.outcome.word,
+        f"{run.seconds:.2f}",
+        "" if run.reached is None else f"{run.reached:.2f}",
+        "" if run.held_since is None else f"{run.held_since:.2f}",
+        "" if run.share_inside_last is None else f"{run.share_inside_last:.1%}",
+        f"{run.earned:.4g}",
+    )
+
+
+def _conclusions(simulation: Simulation) -> list[str]:
+    figures = simulation.summary()
+    lines = [
+        f"success: {figures['successes']} of {figures['starts']} starts ({figures['success_share']:.0%}); "
+        f"{figures['promising_successes']} of the {figures['promising_starts']} promising ones "
+        f"(value above 1% of the largest)"
+    ]
+    lines += [
+        f"{outcome.word}: {outcome.message}"
+        for outcome in dict.fromkeys(run.outcome for run in simulation.trajectories)
+    ]
+    return lines
+
+
+def write_trajectories(simulation: Simulation, file: Path, *, overwrite: bool = False) -> None:
+    """Every sample of every run: run, time, the state's components by name, control's index and values, value.
+
+    Raises
+    ------
+    StoreError : the file exists and may not be replaced, or cannot be written.
+    """
+    problem = simulation.problem.problem
+    inputs = [f"control{i}" for i in range(len(problem.controls[0]))]
+    nothing = [""] * len(inputs)
+    with whole_file(file, overwrite=overwrite) as temporary, temporary.open("w", newline="", encoding="utf-8") as f:
+        out = csv.writer(f)
+        out.writerow(["run", "time", *(axis.name for axis in problem.axes), "action", *inputs, "value"])
+        for number, run in enumerate(simulation.trajectories):
+            samples = zip(
+                run.times.tolist(), run.states.tolist(), run.actions.tolist(), run.values.tolist(), strict=True
+            )
+            for time, state, action, value in samples:
+                held = nothing if action < 0 else problem.controls[action]
+                out.writerow([number, time, *state, action, *held, value])

@@ -1,0 +1,25 @@
+"""The policy of a solved control problem at work on the continuous dynamics."""
+
+from ooc_mdp.simulation.of_result import problem_of
+from ooc_mdp.simulation.simulate import (
+    PolicyKind,
+    RunOutcome,
+    Simulation,
+    SimulationOptions,
+    Trajectory,
+    parse_start,
+    random_starts,
+    simulate,
+)
+
+__all__ = [
+    "PolicyKind",
+    "RunOutcome",
+    "Simulation",
+    "SimulationOptions",
+    "Trajectory",
+    "parse_start",
+    "problem_of",
+    "random_starts",
+    "simulate",
+]
