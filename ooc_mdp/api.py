@@ -192,7 +192,9 @@ def open_problem(
     partitions: int | None = None,
     dtype: Literal["float32", "float64"] | None = None,
     workers: int | None = None,
+    device: str = "auto",
     progress: Watcher | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> RecomputedTable:
     """A generated problem as a table that is computed on demand and never stored, for :func:`solve` and :func:`verify`.
 
@@ -204,18 +206,21 @@ def open_problem(
     parameters : its options.
     dtype : type of probabilities and rewards; the problem's own by default.
     workers : threads of the first pass, and of the computation of a large partition.
+    device : what computes the rows of a control problem; others are computed by the CPU.
+    note : as for :func:`generate`.
     Other parameters : as for :func:`convert`.
 
     Raises
     ------
-    OptionsError, InputError : as their names say.
+    OptionsError, InputError, MissingExtraError : as their names say.
     """
-    import hashlib
-
     from ooc_mdp.conversion.recompute import RecomputedTable
+    from ooc_mdp.kernels.select import select_rows
     from ooc_mdp.problems import make_problem
+    from ooc_mdp.problems.control.discretised import Discretised
 
     problem = make_problem(name, parameters)
+    problem = select_rows(problem, device if isinstance(problem, Discretised) else "cpu", note)
     options = _convert_options(
         sense,
         partitioner,
@@ -226,19 +231,15 @@ def open_problem(
         workers,
         False,
     )
-    identity = {}
-    if name.endswith(".py"):
-        identity["file"] = hashlib.blake2b(Path(name).read_bytes(), digest_size=16).hexdigest()
-    said = _PROBLEM_PREFIX + Path(name).name
-    return RecomputedTable(problem, options, said, identity, progress)
+    return RecomputedTable(problem, options, _PROBLEM_PREFIX + Path(name).name, progress)
 
 
-def _opened(table: TableSource | AnyPath) -> TableSource:
+def _opened(table: TableSource | AnyPath, device: str) -> TableSource:
     """The source itself, or what a path or "problem:NAME" names."""
     if not isinstance(table, str | PathLike):
         return table
     name = problem_name(table)
-    return open_store(table) if name is None else open_problem(name)
+    return open_store(table) if name is None else open_problem(name, device=device)
 
 
 def solve(
@@ -306,7 +307,7 @@ def solve(
     if resume and output is None:
         raise OptionsError("resume needs an output: its checkpoint lies beside it")
     return solve_store(
-        _opened(store),
+        _opened(store, device),
         options,
         output=None if output is None else Path(output),
         resume=resume,
@@ -335,7 +336,7 @@ def verify(store: TableSource | AnyPath, result: Result | AnyPath, *, progress: 
     from ooc_mdp.methods.verify import verify as verify_result
 
     return verify_result(
-        _opened(store),
+        _opened(store, "auto"),
         result if isinstance(result, Result) else open_result(result),
         progress,
     )

@@ -26,6 +26,7 @@ from ooc_mdp.conversion.localise import local_successors, localise
 from ooc_mdp.conversion.options import ConvertOptions
 from ooc_mdp.conversion.schedule import run_in_order
 from ooc_mdp.errors import InputError
+from ooc_mdp.kernels.control_rows import DeviceProblem
 from ooc_mdp.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.memory_plan import give_memory_back
 from ooc_mdp.partition import Coupling, PartitionTable
@@ -57,7 +58,6 @@ class RecomputedTable:
     problem : gives rows of any states; it must give the same ones each time.
     options : partitioning, type, sense and number of threads, as for :func:`~ooc_mdp.conversion.generate`.
     name : what messages and results call it.
-    identity : what else tells this problem from others of its name, for the fingerprint.
     progress : told of the first pass.
 
     Raises
@@ -73,7 +73,6 @@ class RecomputedTable:
         problem: Problem,
         options: ConvertOptions,
         name: str | None = None,
-        identity: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> None:
         began = time.monotonic()
@@ -81,7 +80,8 @@ class RecomputedTable:
         self.problem = problem
         self.name = name or f"problem:{problem.name}"
         self._dtype = options.stored_dtype
-        self._workers = options.workers
+        self._rows_by = problem.source.name if isinstance(problem, DeviceProblem) else "cpu"
+        self._pieces = options.workers if self._rows_by == "cpu" else 1
         self._numbering, method = partition_problem(problem, options)
         self.partition_ptr: IntArray = self._numbering.partition_ptr
         self._census = Census(self.partition_ptr, self._dtype)
@@ -92,7 +92,7 @@ class RecomputedTable:
         self.fields: dict[str, _Field] = {n: _Field(dtype) for n, dtype in self._census.fields().items()}
         self.partition_bytes: IntArray = self._census.partition_bytes()
         self.coupling: Coupling = self._census.coupling()
-        self.attributes: dict[str, Any] = self._describe(method, options, identity or {})
+        self.attributes: dict[str, Any] = self._describe(method, options)
         self.first_pass_seconds = time.monotonic() - began
         """Seconds that it took to compute everything once."""
 
@@ -215,7 +215,7 @@ class RecomputedTable:
 
     def _rows(self, states: IntArray) -> Rows:
         """Rows in the table's type and with new numbers as successors; large partitions on several threads."""
-        pieces = min(self._workers, states.size // _LEAST_PIECE)
+        pieces = min(self._pieces, states.size // _LEAST_PIECE)
         if pieces < 2:
             return self._piece(states)
         with ThreadPoolExecutor(pieces, thread_name_prefix="recompute") as pool:
@@ -230,9 +230,7 @@ class RecomputedTable:
             rewards=rows.rewards.astype(self._dtype, copy=False),
         )
 
-    def _describe(
-        self, method: Mapping[str, Any], options: ConvertOptions, identity: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _describe(self, method: Mapping[str, Any], options: ConvertOptions) -> dict[str, Any]:
         problem, census = self.problem, self._census
         sense = options.sense or problem.sense
         axes = dict(problem.geometry() or {})
@@ -251,12 +249,11 @@ class RecomputedTable:
             "fields": list(self.fields),
             "state_order": self._numbering.state_order(),
             "partitioning": dict(method),
-            "provenance": {
-                **provenance_of(problem),
-                **written_by(),
-            },
+            "provenance": {**provenance_of(problem), "device": self._rows_by, **written_by()},
             "fingerprint": _fingerprint(
-                problem, self._numbering, {"sense": sense, "dtype": self._dtype.name, **identity}
+                problem,
+                self._numbering,
+                {"sense": sense, "dtype": self._dtype.name, "rows_by": self._rows_by.partition(":")[0]},
             ),
             **({"geometry": axes} if axes else {}),
         }
@@ -298,10 +295,12 @@ def _joined(pieces: list[Rows]) -> Rows:
 def _fingerprint(problem: Problem, numbering: Numbering, facts: Mapping[str, Any]) -> str:
     """Hash of what makes the table; cheap, since of its rows only those of a sample of states take part."""
     order = numbering.state_order()
+    origin = provenance_of(problem)
     said = {
         "table_version": TABLE_VERSION,
         "problem": problem.name,
-        "parameters": problem.parameters(),
+        "parameters": origin["options"],
+        "file": origin.get("file", {}).get("sha256"),
         "n_states": problem.n_states,
         "state_order": order,
         **facts,
