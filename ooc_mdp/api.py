@@ -42,6 +42,9 @@ def _convert_options(
     dtype: Literal["float32", "float64"],
     workers: int | None,
     overwrite: bool,
+    blocks: Sequence[int] | None = None,
+    block_shape: Sequence[int] | None = None,
+    resume: bool = False,
 ) -> ConvertOptions:
     from ooc_mdp.conversion.options import ConvertOptions
 
@@ -54,6 +57,9 @@ def _convert_options(
         shape=None if grid is None else tuple(grid),
         dtype=dtype,
         overwrite=overwrite,
+        blocks=None if blocks is None else tuple(blocks),
+        block_shape=None if block_shape is None else tuple(block_shape),
+        resume=resume,
         **options,
     )
 
@@ -125,9 +131,12 @@ def generate(
     partitioner: Literal["ranges", "grid", "metis"] | None = None,
     partition_size: str | int | None = None,
     partitions: int | None = None,
-    dtype: Literal["float32", "float64"] = "float64",
+    blocks: Sequence[int] | None = None,
+    block_shape: Sequence[int] | None = None,
+    dtype: Literal["float32", "float64"] | None = None,
     workers: int | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     device: str = "auto",
     progress: Watcher | None = None,
     note: Callable[[str], None] | None = None,
@@ -137,7 +146,11 @@ def generate(
     Parameters
     ----------
     name : a problem, such as "GW-1024x4", "QK-500" or "random" (`ooc_mdp.problems.PROBLEMS`).
-    parameters : its options, such as {"seed": 1, "scramble": 0.1}.
+    parameters : its options, such as {"seed": 1, "scramble": 0.1}, or {"grid": "300,300"} for a control problem.
+    blocks : number of partitions along each axis of a grid, instead of a size.
+    block_shape : points of a partition along each axis of a grid, instead of a size.
+    dtype : type in which probabilities and rewards are stored; the problem's own by default.
+    resume : go on where the same call was stopped, if it was; else as without.
     device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem; others take the CPU.
     note : told of what deserves a line, such as why "auto" left a control problem to the CPU.
     Other parameters : as for :func:`convert`.
@@ -152,7 +165,19 @@ def generate(
     from ooc_mdp.problems import make_problem
 
     problem = select_rows(make_problem(name, parameters), device, note)
-    options = _convert_options(sense, partitioner, partition_size, partitions, None, dtype, workers, overwrite)
+    options = _convert_options(
+        sense,
+        partitioner,
+        partition_size,
+        partitions,
+        None,
+        dtype or problem.default_dtype,
+        workers,
+        overwrite,
+        blocks,
+        block_shape,
+        resume,
+    )
     if not isinstance(problem, DeviceProblem):
         return generate_problem(problem, store, options, progress=progress)
     try:

@@ -253,14 +253,26 @@ def generate(
     states: Annotated[int | None, typer.Option(help="Short for -p states=N (random).")] = None,
     actions: Annotated[int | None, typer.Option(help="Short for -p actions=N (random).")] = None,
     successors: Annotated[int | None, typer.Option(help="Short for -p successors=N.")] = None,
+    grid: Annotated[str | None, typer.Option(help="Short for -p grid=100,200: points along each axis.")] = None,
     sense: SenseOption = None,
     partitioner: PartitionerOption = None,
     partition_size: PartitionSizeOption = None,
     partitions: PartitionsOption = None,
-    dtype: Annotated[Dtype, typer.Option(help="Stored type of probabilities and rewards.")] = Dtype.FLOAT64,
+    blocks: Annotated[
+        str | None, typer.Option(help="Partitions along each axis of a grid, such as 30,30, instead of a size.")
+    ] = None,
+    block_shape: Annotated[
+        str | None, typer.Option(help="Points of a partition along each axis, such as 10,10, instead of a size.")
+    ] = None,
+    dtype: Annotated[
+        Dtype | None, typer.Option(help="Stored type of probabilities and rewards.  [default: the problem's own]")
+    ] = None,
     workers: WorkersOption = None,
     device: Annotated[str, typer.Option(help="What computes a control problem's rows: auto, cpu or cuda:0.")] = "auto",
     overwrite: OverwriteOption = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where the same command was stopped or killed.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Build the store of a generated problem, partition by partition, of any size."""
@@ -274,6 +286,7 @@ def generate(
         "states": states,
         "actions": actions,
         "successors": successors,
+        "grid": grid,
     }
     parameters |= {name: given for name, given in short.items() if given is not None}
     with WorkBar() as bar:
@@ -285,9 +298,12 @@ def generate(
             partitioner=cast(Literal["ranges", "grid", "metis"] | None, partitioner and partitioner.value),
             partition_size=partition_size,
             partitions=partitions,
-            dtype=dtype.value,
+            blocks=_shape(blocks),
+            block_shape=_shape(block_shape),
+            dtype=cast(Literal["float32", "float64"] | None, dtype and dtype.value),
             workers=workers,
             overwrite=overwrite,
+            resume=resume,
             device=device,
             progress=bar,
             note=lambda text: print(text, file=sys.stderr, flush=True),

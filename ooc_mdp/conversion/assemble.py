@@ -13,6 +13,7 @@ from typing import Any
 
 from ooc_mdp.conversion.options import ConvertOptions
 from ooc_mdp.conversion.schedule import run_in_order
+from ooc_mdp.store.journal import Journal
 from ooc_mdp.store.layout import Length
 from ooc_mdp.store.numbering import Numbering
 from ooc_mdp.store.writer import PartitionArrays, StoreWriter
@@ -48,17 +49,35 @@ def assemble(
     progress: Progress | None = None,
     lengths: Mapping[Length, int] | None = None,
     exact_weights: bool = False,
+    journal: Journal | None = None,
 ) -> None:
-    """Fill the directory `root` with a store whose partition p is arrays(p); each p is asked for once."""
+    """Fill the directory `root` with a store whose partition p is arrays(p); each p is asked for once.
+
+    With a journal, partitions that it has and whose chunks are intact are not asked for, and others are noted in it.
+    """
     writer = StoreWriter(root, numbering.partition_ptr, options.stored_dtype, lengths, exact_weights)
     n = writer.n_partitions
 
+    def note(p: int) -> None:
+        if journal is not None:
+            journal.append(p, writer.record(p))
+
     def make(p: int) -> None:
         writer.write_partition(p, arrays(p))
+        note(p)
 
-    for step, task in (("partitions", make), ("finish", writer.finish_partition)):
-        tasks = (partial(task, p) for p in range(n))
-        for done, _ in enumerate(run_in_order(tasks, options.workers, _WINDOW), 1):
+    def finish(p: int) -> None:
+        if writer.finish_partition(p):
+            note(p)
+
+    records = {} if journal is None else journal.records
+    checks = (partial(writer.restore, p, record) for p, record in records.items())
+    intact = run_in_order(checks, options.workers, _WINDOW)
+    restored = {p for p, whole in zip(records, intact, strict=True) if whole}
+    missing = [p for p in range(n) if p not in restored]
+    for step, task, partitions in (("partitions", make, missing), ("finish", finish, range(n))):
+        tasks = (partial(task, p) for p in partitions)
+        for done, _ in enumerate(run_in_order(tasks, options.workers, _WINDOW), n - len(partitions) + 1):
             if progress is not None:
                 progress(step, done, n)
     attributes: dict[str, Any] = {

@@ -1,19 +1,23 @@
 """From a generated problem to a store: partition by partition, in parallel, each row computed once.
 
 The problem is asked for the rows of one partition at a time, so memory does not grow with its number of
-states, apart from one bit for each.
+states, apart from one bit for each. A run that is stopped leaves a journal beside its chunks, and another with the
+same options goes on from there.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ooc_mdp.conversion.assemble import Description, Progress, assemble
+from ooc_mdp.conversion.assemble import Description, Progress, assemble, written_by
 from ooc_mdp.conversion.localise import localise
 from ooc_mdp.conversion.options import ConvertOptions
 from ooc_mdp.conversion.partitioners import (
@@ -24,12 +28,16 @@ from ooc_mdp.conversion.partitioners import (
     metis_numbering,
 )
 from ooc_mdp.conversion.table_bytes import TableBytes
+from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import IntArray
 from ooc_mdp.problems.base import Problem, provenance_of
+from ooc_mdp.store.journal import Journal, differences
+from ooc_mdp.store.layout import FORMAT_VERSION
 from ooc_mdp.store.numbering import Numbering
 from ooc_mdp.store.reader import Store, open_store
-from ooc_mdp.store.transaction import writing
+from ooc_mdp.store.transaction import clear, writing
 from ooc_mdp.store.writer import PartitionArrays
+from ooc_mdp.store.zarr_metadata import remove_metadata
 
 __all__ = ["generate", "partition_problem"]
 
@@ -51,13 +59,13 @@ def generate(
 
     Parameters
     ----------
-    geometry : axes of the grid (names, bounds, periodic) for the store's attributes; the shape is added.
+    geometry : axes of the grid for the store's attributes, instead of the problem's own; the shape is added.
 
     Raises
     ------
     OptionsError : the options do not fit the problem.
     InputError : the problem's rows are no probability distributions.
-    StoreError : the store exists, is being written, or cannot be.
+    StoreError : the store exists, is being written, cannot be, or is to be resumed with other options.
     """
     options = options or ConvertOptions()
     numbering, method = partition_problem(problem, options)
@@ -68,7 +76,7 @@ def generate(
         rows = problem.rows(states)
         return localise(rows, states, p, numbering, problem.n_states, options.stored_dtype, problem.name)
 
-    axes = dict(geometry or {})
+    axes = dict(geometry or problem.geometry() or {})
     if problem.shape is not None:
         axes["shape"] = list(problem.shape)
     description = Description(
@@ -80,9 +88,72 @@ def generate(
         },
         geometry=axes or None,
     )
-    with writing(path, options.overwrite) as root:
-        assemble(root, numbering, arrays, description, options, progress, exact_weights=problem.exact_weights)
+    header = _header(problem, options, description, numbering)
+    run = _Run()
+    with (
+        writing(path, options.overwrite, resume=options.resume, keep=run.keeps) as root,
+        _journal(root, header, options.resume) as run.journal,
+    ):
+        exact = problem.exact_weights
+        assemble(root, numbering, arrays, description, options, progress, exact_weights=exact, journal=run.journal)
     return open_store(path)
+
+
+@dataclass
+class _Run:
+    """Whether what this run left, if something stops it, is for another to go on with."""
+
+    journal: Journal | None = None
+
+    def keeps(self, error: BaseException) -> bool:
+        """Signals, full disks and the like leave it; faults of the problem do not."""
+        if isinstance(error, _OtherOptions):
+            return True
+        fault = isinstance(error, Exception) and not isinstance(error, (OSError, MemoryError))
+        if fault or self.journal is None or not self.journal.holds_work:
+            return False
+        error.add_note("what is done was kept: the same command with --resume goes on, without it starts over")
+        return True
+
+
+class _OtherOptions(StoreError):
+    """A run that is to be resumed was begun with other options."""
+
+
+def _header(
+    problem: Problem, options: ConvertOptions, description: Description, numbering: Numbering
+) -> dict[str, Any]:
+    """Everything that decides what chunks hold."""
+    order = json.dumps([numbering.state_order(), numbering.partition_ptr.tolist()]).encode()
+    return {
+        "format_version": FORMAT_VERSION,
+        "version": written_by()["version"],
+        "provenance": dict(description.provenance),
+        "sense": description.sense,
+        "dtype": options.dtype,
+        "exact_weights": problem.exact_weights,
+        "states": problem.n_states,
+        "partitioning": dict(description.partitioning),
+        "partitions": numbering.partition_ptr.size - 1,
+        "partition_hash": hashlib.blake2b(order, digest_size=8).hexdigest(),
+    }
+
+
+def _journal(root: Path, header: Mapping[str, Any], resume: bool) -> Journal:
+    """The journal of a directory that is new, or that a run with the same header left."""
+    journal = Journal.resume(root) if resume else None
+    if journal is None:
+        clear(root)
+        return Journal.create(root, header)
+    different = differences(journal.header, header)
+    if different:
+        journal.close()
+        raise _OtherOptions(
+            f"{root} was begun otherwise and cannot be resumed: {'; '.join(different)}. Give the same options, or "
+            "leave out --resume to start over"
+        )
+    remove_metadata(root)
+    return journal
 
 
 def partition_problem(problem: Problem, options: ConvertOptions) -> tuple[Numbering, dict[str, Any]]:
@@ -90,13 +161,13 @@ def partition_problem(problem: Problem, options: ConvertOptions) -> tuple[Number
     n = problem.n_states
     if options.partitions is not None:
         check_count(options.partitions, n)
-    method = options.partitioner or ("grid" if problem.shape or options.shape or options.block_shape else "ranges")
+    method = options.partitioner or ("grid" if problem.shape or options.shape or options.in_blocks else "ranges")
     per_state, target = _mean_bytes(problem, options)
     states = max(int(target / per_state), 1)
     partitions = options.partitions or -(-n // states)
     if method == "grid":
         shape = options.grid_shape(n, problem.shape)
-        grid = grid_numbering(shape, options.block_shape, options.partitions, states)
+        grid = grid_numbering(shape, options.block_shape, options.partitions, states, options.blocks)
         return grid, {"method": "grid", "block_shape": grid.state_order()["block_shape"]}
     if method == "metis":
         weights = np.full(n, round(per_state), np.int64)

@@ -34,7 +34,7 @@ from ooc_mdp.conversion.partitioners import (
 from ooc_mdp.conversion.schedule import run_in_order
 from ooc_mdp.conversion.spool import Segment, Spool, write_segment
 from ooc_mdp.conversion.table_bytes import TableBytes
-from ooc_mdp.errors import InputError
+from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.formats.base import Job, Source
 from ooc_mdp.store.layout import Length
 from ooc_mdp.store.numbering import Numbering, owner
@@ -69,6 +69,8 @@ def convert(
     StoreError : the store exists, is being written, or cannot be.
     """
     options = options or ConvertOptions()
+    if options.resume:
+        raise OptionsError("a conversion cannot be resumed, only the generation of a problem")
     path = Path(store)
     with writing(path, options.overwrite) as root:
         scratch = root / ".spool"
@@ -138,11 +140,11 @@ def _numbering(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[Nu
         check_count(options.partitions, n_states)
     table, target = _table_bytes(spool, n_states, options)
     total = _total_bytes(spool, table)
-    method = options.partitioner or ("grid" if options.shape or options.block_shape else "ranges")
+    method = options.partitioner or ("grid" if options.shape or options.in_blocks else "ranges")
     if method == "grid":
         block_states = max(target * n_states // total, 1)
         shape = options.grid_shape(n_states)
-        grid = grid_numbering(shape, options.block_shape, options.partitions, block_states)
+        grid = grid_numbering(shape, options.block_shape, options.partitions, block_states, options.blocks)
         return grid, {"method": "grid", "block_shape": grid.state_order()["block_shape"]}
     if method == "metis":
         weights = np.concatenate([table.per_state(a, t) for _, a, t in spool.counts()])

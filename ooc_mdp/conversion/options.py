@@ -30,12 +30,16 @@ class ConvertOptions:
     """Points along each axis of a grid, in C order."""
     block_shape: tuple[int, ...] | None = None
     """States of a partition along each axis, instead of a size (grid only)."""
+    blocks: tuple[int, ...] | None = None
+    """Number of partitions along each axis, instead of a size (grid only)."""
     dtype: Literal["float32", "float64"] = "float64"
     """Type in which probabilities and rewards are stored."""
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Tasks at once; memory grows with it."""
     overwrite: bool = False
     """Replace a store of the same name when the new one is whole."""
+    resume: bool = False
+    """Go on where a run with the same options was stopped (generate only)."""
 
     def __post_init__(self) -> None:
         if self.sense not in (None, "max", "min"):
@@ -48,15 +52,20 @@ class ConvertOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionsError(f"{name} is {value}; give at least 1")
-        for name in ("shape", "block_shape"):
+        for name in ("shape", "block_shape", "blocks"):
             value = getattr(self, name)
             if value is not None and (not value or min(value) < 1):
                 raise OptionsError(f"{name} is {value}; give at least one axis and 1 along each")
-        chosen = [n for n in ("partition_size", "partitions", "block_shape") if getattr(self, n) is not None]
+        chosen = [n for n in ("partition_size", "partitions", "block_shape", "blocks") if getattr(self, n) is not None]
         if len(chosen) > 1:
             raise OptionsError(f"{' and '.join(chosen)} contradict each other; give one of them")
-        if self.block_shape is not None and self.partitioner not in (None, "grid"):
-            raise OptionsError(f"block_shape needs the partitioner grid, not {self.partitioner}")
+        if self.in_blocks and self.partitioner not in (None, "grid"):
+            raise OptionsError(f"{chosen[0]} needs the partitioner grid, not {self.partitioner}")
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether the options say how a grid is cut along each axis."""
+        return self.block_shape is not None or self.blocks is not None
 
     @property
     def stored_dtype(self) -> np.dtype[np.floating]:

@@ -112,9 +112,25 @@ def cut_ranges(state_bytes: Iterable[IntArray], target: int) -> RangeNumbering:
 
 
 def grid_numbering(
-    shape: Sequence[int], block_shape: Sequence[int] | None, partitions: int | None, block_states: int
+    shape: Sequence[int],
+    block_shape: Sequence[int] | None,
+    partitions: int | None,
+    block_states: int,
+    blocks: Sequence[int] | None = None,
 ) -> GridNumbering:
-    """Blocks of a given shape, or a number of blocks, or blocks of at most so many states."""
+    """Blocks of a given shape, or a number of blocks (along each axis or in all), or blocks of at most so many states.
+
+    Raises
+    ------
+    OptionsError : the shape cannot be cut so.
+    """
+    if blocks is not None:
+        if len(blocks) != len(shape) or any(b > n for b, n in zip(blocks, shape, strict=True)):
+            raise OptionsError(
+                f"a grid of shape {tuple(shape)} cannot be cut into {tuple(blocks)} blocks; give a number for each "
+                f"axis, none above its number of points"
+            )
+        return CompiledGridNumbering(shape, [equal_edges(n, b) for n, b in zip(shape, blocks, strict=True)])
     if block_shape is not None:
         if len(block_shape) != len(shape):
             raise OptionsError(f"a block of shape {tuple(block_shape)} does not fit a grid of shape {tuple(shape)}")
@@ -122,10 +138,10 @@ def grid_numbering(
         return CompiledGridNumbering(shape, edges)
     if partitions is not None:
         check_count(partitions, math.prod(shape))
-        blocks = blocks_for(tuple(shape), partitions)
+        counts = blocks_for(tuple(shape), partitions)
     else:
-        blocks = tuple(-(-n // b) for n, b in zip(shape, block_shape_for(tuple(shape), block_states), strict=True))
-    return CompiledGridNumbering(shape, [equal_edges(n, b) for n, b in zip(shape, blocks, strict=True)])
+        counts = tuple(-(-n // b) for n, b in zip(shape, block_shape_for(tuple(shape), block_states), strict=True))
+    return CompiledGridNumbering(shape, [equal_edges(n, b) for n, b in zip(shape, counts, strict=True)])
 
 
 def equal_edges(n: int, blocks: int) -> list[int]:

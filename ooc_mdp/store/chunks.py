@@ -31,6 +31,7 @@ __all__ = [
     "ChunkDamage",
     "decode_chunk",
     "encode_chunk",
+    "is_intact",
     "read_chunk",
     "read_plain",
     "write_file",
@@ -114,6 +115,15 @@ def read_chunk(path: Path, dtype: np.dtype[Any], count: int, max_len: int) -> tu
     return decode_chunk(chunk, dtype, count, max_len), chunk.size
 
 
+def is_intact(path: Path, n_bytes: int, crc: int) -> bool:
+    """Whether a chunk file is there with so many bytes, and with this crc32c, which also ends it."""
+    try:
+        chunk = _read_file(path)
+    except FileNotFoundError:
+        return False
+    return chunk.size == n_bytes and chunk[-_CRC:].tobytes() == crc.to_bytes(_CRC, "little") == _crc_of(chunk[:-_CRC])
+
+
 def read_plain(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """A small array's only chunk: values and crc32c. Raises ChunkDamage or FileNotFoundError."""
     values = _checked(_read_file(path))
@@ -139,10 +149,13 @@ def _checked(chunk: Bytes) -> Bytes:
     if chunk.size < _CRC:
         raise ChunkDamage(f"{chunk.size} bytes leave no room for a checksum")
     body = chunk[:-_CRC]
-    stored = int.from_bytes(chunk[-_CRC:].tobytes(), "little")
-    if google_crc32c.value(body) != stored:
+    if _crc_of(body) != chunk[-_CRC:].tobytes():
         raise ChunkDamage("the checksum does not match")
     return body
+
+
+def _crc_of(body: Bytes) -> bytes:
+    return int(google_crc32c.value(body)).to_bytes(_CRC, "little")
 
 
 def _read_file(path: Path) -> Bytes:

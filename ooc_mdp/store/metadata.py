@@ -17,6 +17,7 @@ from ooc_mdp.store.layout import (
     FORMAT,
     FORMAT_VERSION,
     GROUP_FILE,
+    JOURNAL_FILE,
     READABLE_VERSIONS,
     SMALL_ARRAYS,
     Field,
@@ -106,7 +107,8 @@ _ATTRIBUTES = (
 
 def _attributes(root: Path) -> dict[str, Any]:
     if root.name.endswith(PARTIAL_SUFFIX):
-        raise StoreError(f"{root} is half-written: a store when its conversion ends; {_REMEDY} if none is running")
+        remedy = _remedy_of_partial(root, root.with_name(root.name.removesuffix(PARTIAL_SUFFIX)))
+        raise StoreError(f"{root} is half-written: a store when its conversion ends; {remedy} if none is running")
     if not (root / GROUP_FILE).is_file():
         raise StoreError(_why_no_store(root))
     group = _read_json(root / GROUP_FILE)
@@ -135,8 +137,15 @@ def _why_no_store(root: Path) -> str:
     if previous.exists():
         return f"{root} does not exist, but {previous} was being replaced by it; rename it back or {_REMEDY}"
     if partial.exists():
-        return f"{root} is half-written ({partial} exists): wait for its conversion or {_REMEDY}"
+        remedy = _remedy_of_partial(partial, root)
+        return f"{root} is half-written ({partial} exists): wait for its conversion or {remedy}"
     return f"{root} does not exist; make a store with convert or generate"
+
+
+def _remedy_of_partial(partial: Path, store: Path) -> str:
+    if (partial / JOURNAL_FILE).is_file():
+        return f"go on with it (generate {store} --resume)"
+    return _REMEDY
 
 
 def _array_metadata(root: Path, field: Field, attributes: dict[str, Any]) -> ArrayMetadata:

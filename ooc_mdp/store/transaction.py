@@ -6,7 +6,8 @@
 
 A leftover of a dead writer holds no lock and is emptied by the next one. Replacing a store exchanges the two
 directories in one step (renameat2); where the file system cannot, the old one waits as STORE.previous in
-between, and the next writer puts it back if it finds no STORE. This module knows no arrays.
+between, and the next writer puts it back if it finds no STORE. A writer that can go on where another was stopped says
+so, and then finds STORE.partial as that one left it. This module knows no arrays.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store.layout import LOCK_FILE
+from ooc_mdp.store.layout import JOURNAL_FILE, LOCK_FILE
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, read_metadata
 
-__all__ = ["writing"]
+__all__ = ["clear", "writing"]
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -34,10 +35,21 @@ _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ER
 
 
 @contextmanager
-def writing(store: Path, overwrite: bool, recognise: Callable[[Path], object] = read_metadata) -> Iterator[Path]:
+def writing(
+    store: Path,
+    overwrite: bool,
+    recognise: Callable[[Path], object] = read_metadata,
+    *,
+    resume: bool = False,
+    keep: Callable[[BaseException], bool] = lambda error: False,
+) -> Iterator[Path]:
     """Yield the directory to write into; on leaving, sync and move it to `store`, or remove it on an error.
 
-    `recognise` raises StoreError for what may not be overwritten, being not of the kind that is written.
+    Parameters
+    ----------
+    recognise : raises StoreError for what may not be overwritten, being not of the kind that is written.
+    resume : yield what another writer left as it is, instead of empty.
+    keep : whether an error leaves the directory as it is, for a later writer that resumes.
 
     Raises
     ------
@@ -48,7 +60,7 @@ def writing(store: Path, overwrite: bool, recognise: Callable[[Path], object] = 
     try:
         _check_place(store)
         with ExitStack() as locks:
-            locks.callback(os.close, _lock_new(partial, store))
+            locks.callback(os.close, _lock_new(partial, store, empty=not resume))
             try:
                 _restore_previous(store)
                 _check_target(store, overwrite, recognise)
@@ -56,14 +68,15 @@ def writing(store: Path, overwrite: bool, recognise: Callable[[Path], object] = 
                 _sync_tree(partial)
                 _check_target(store, overwrite, recognise)
                 _move_into_place(partial, store, locks)
-            except BaseException:
-                _remove_tree(partial)
+            except BaseException as error:
+                if not keep(error):
+                    _remove_tree(partial)
                 raise
     except OSError as error:
         message = _plain_message(error, store, partial)
         if message is None:
             raise
-        raise StoreError(message) from error
+        raise StoreError("; ".join([message, *getattr(error, "__notes__", [])])) from error
 
 
 def _check_place(store: Path) -> None:
@@ -89,8 +102,8 @@ def _check_target(store: Path, overwrite: bool, recognise: Callable[[Path], obje
         raise StoreError(f"{store} is not overwritten: {error}") from error
 
 
-def _lock_new(partial: Path, store: Path) -> int:
-    """Take the partial directory, emptied, and return the descriptor that holds its lock."""
+def _lock_new(partial: Path, store: Path, empty: bool) -> int:
+    """Take the partial directory, emptied or not, and return the descriptor that holds its lock."""
     while True:
         partial.mkdir(exist_ok=True)
         try:
@@ -100,7 +113,8 @@ def _lock_new(partial: Path, store: Path) -> int:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(fd), os.stat(partial / LOCK_FILE)):
-                _empty(partial)
+                if empty:
+                    clear(partial)
                 return fd
         except BlockingIOError:
             os.close(fd)
@@ -130,6 +144,7 @@ def _move_into_place(partial: Path, store: Path, locks: ExitStack) -> None:
             os.rename(partial, store)
             _sync(store.parent)
             _remove_tree(previous)
+    (store / JOURNAL_FILE).unlink(missing_ok=True)
     (store / LOCK_FILE).unlink()
 
 
@@ -155,8 +170,8 @@ def _exchange(a: Path, b: Path) -> bool:
     raise OSError(code, os.strerror(code), str(a), None, str(b))
 
 
-def _empty(directory: Path) -> None:
-    """Remove everything but the lock file."""
+def clear(directory: Path) -> None:
+    """Remove everything but the lock file from a directory whose lock we hold."""
     for entry in directory.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -168,7 +183,7 @@ def _remove_tree(directory: Path) -> None:
     """Remove a directory whose lock we hold, lock file last, unless a new writer takes it at that moment."""
     if not directory.is_dir():
         return
-    _empty(directory)
+    clear(directory)
     (directory / LOCK_FILE).unlink(missing_ok=True)
     try:
         directory.rmdir()

@@ -26,9 +26,10 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.store.chunks import encode_chunk, read_chunk, write_file
+from ooc_mdp.store.chunks import encode_chunk, is_intact, read_chunk, write_file
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, stored_count
-from ooc_mdp.store.layout import FIELDS, Length, PartitionSizes, chunk_path, halo_dtype
+from ooc_mdp.store.layout import FIELDS, Length, PartitionSizes, chunk_path, halo_dtype, successor_dtype
+from ooc_mdp.store.partition_note import PartitionNote
 from ooc_mdp.store.state_bits import StateBits
 from ooc_mdp.store.zarr_metadata import write_metadata
 
@@ -111,32 +112,21 @@ class StoreWriter:
         self._rows, self._transitions, self._halo = (np.zeros(n, np.int64) for _ in range(3))
         self._uniform_actions, self._uniform_successors = (np.zeros(n, np.int64) for _ in range(2))
         self._noted = np.zeros(n, np.bool_)
-        self._reward_range = np.zeros((n, 2))
-        self._duration_range = np.ones((n, 2))
-        self._row_sum_range = np.ones((n, 2))
         self._max_successors = np.zeros(n, np.int64)
-        self._coupling: list[tuple[IntArray, FloatArray] | None] = [None] * n
+        self._notes: list[PartitionNote | None] = [None] * n
         self._written: dict[str, dict[int, _Chunk]] = {name: {} for name in FIELDS}
 
     def write_partition(self, p: int, part: PartitionArrays) -> None:
         """Write partition p's chunks as far as they can be known now; any thread, each p once."""
-        sizes = PartitionSizes(
-            part.action_ptr.size - 1, part.successor_ptr.size - 1, part.successors.size, part.halo.size
-        )
-        actions, counts = np.diff(part.action_ptr), np.diff(part.successor_ptr)
-        float32_durations = _fits_float32(part.durations)
+        note = PartitionNote.of(part)
         with self._lock:
-            self._note_sizes(p, sizes, actions, counts)
-            self._float32_durations &= float32_durations
-            self._read_by_others.mark(part.halo)
-            dtype = max(part.successors.dtype, self._successors_dtype, key=lambda t: t.itemsize)
-            self._successors_dtype = dtype
+            self._note(p, note, part.halo)
+            dtype = self._successors_dtype
             lengths = {**self._lengths(), "halo": max(part.halo.size, 1)}
             durations_dtype = self._final_dtype("durations")
-        self._note_ranges(p, part)
         arrays: dict[str, Array | None] = {
-            "action_ptr": None if self._uniform_actions[p] else part.action_ptr.astype(np.uint32),
-            "successor_ptr": None if self._uniform_successors[p] else part.successor_ptr.astype(np.uint32),
+            "action_ptr": None if note.actions else part.action_ptr.astype(np.uint32),
+            "successor_ptr": None if note.successors else part.successor_ptr.astype(np.uint32),
             "successors": part.successors.astype(dtype, copy=False),
             "probabilities": part.probabilities,
             "rewards": part.rewards,
@@ -147,18 +137,20 @@ class StoreWriter:
             "original_state": part.original_state,
             "halo": part.halo.astype(halo_dtype(self.n_states)),
         }
-        actions_here, width_here = int(self._uniform_actions[p]), int(self._uniform_successors[p])
         pointers = {n: a for n in ("action_ptr", "successor_ptr") if (a := arrays[n]) is not None}
-        layout = RowLayout(sizes, actions_here, width_here, **pointers)
-        if not sizes.rows:
+        layout = RowLayout(note.sizes, note.actions, note.successors, **pointers)
+        if not note.sizes.rows:
             arrays["successor_ptr"] = None
         for name, values in arrays.items():
             if values is not None:
-                encoding = self._encoding(name, actions_here > 0, width_here > 0, durations_dtype)
+                encoding = self._encoding(name, note.actions > 0, note.successors > 0, durations_dtype)
                 self._write_values(name, p, values, lengths[FIELDS[name].length], encoding, layout)
 
-    def finish_partition(self, p: int) -> None:
-        """Bring partition p's chunks to the store's lengths and types, after the last write_partition."""
+    def finish_partition(self, p: int) -> bool:
+        """Bring partition p's chunks to the store's lengths and types, after the last write_partition.
+
+        Returns whether any but the boundary, which is written each time, had to change.
+        """
         lengths, encodings = self._final_lengths(), self._final_encodings()
         wrong = [name for name in self._final_fields() if not self._is_final(name, p, lengths, encodings)]
         encoded = any(name in encodings or self._has_encoding(name, p) for name in wrong)
@@ -172,6 +164,7 @@ class StoreWriter:
                 values = self._default(name, p)
             values = values.astype(self._final_dtype(name), copy=False)
             self._write_values(name, p, values, lengths[FIELDS[name].length], encodings.get(name), layout)
+        return wrong != ["boundary"]
 
     def _is_final(self, name: str, p: int, lengths: Mapping[Length, int], encodings: Mapping[str, str]) -> bool:
         """Whether p's chunk of a field is as the store has it."""
@@ -185,11 +178,41 @@ class StoreWriter:
     def _has_encoding(self, name: str, p: int) -> bool:
         return p in self._written[name] and self._written[name][p].encoding is not None
 
+    def record(self, p: int) -> dict[str, Any]:
+        """What :meth:`restore` needs of partition p, as plain values; its chunks are in place."""
+        note = self._notes[p]
+        if note is None:
+            raise ValueError(f"partition {p} is not written")
+        chunks = {
+            name: [c.dtype.name, c.max_len, c.n_bytes, c.crc, c.encoding]
+            for name in FIELDS
+            if name != "boundary" and (c := self._written[name].get(p)) is not None
+        }
+        return {"note": note.to_json(), "chunks": chunks}
+
+    def restore(self, p: int, record: Mapping[str, Any]) -> bool:
+        """Take over partition p as another writer left it; False if a chunk is not as it was written then.
+
+        Any thread, each p once, before any :meth:`write_partition`.
+        """
+        chunks = {name: _Chunk(np.dtype(dtype), *rest) for name, (dtype, *rest) in record["chunks"].items()}
+        for name, chunk in chunks.items():
+            if not is_intact(chunk_path(self.root, name, p, 0), chunk.n_bytes, chunk.crc):
+                return False
+        note = PartitionNote.from_json(record["note"])
+        path, chunk = chunk_path(self.root, "halo", p, 0), chunks["halo"]
+        halo = read_chunk(path, chunk.dtype, note.sizes.halo, chunk.max_len)[0]
+        with self._lock:
+            for name, chunk in chunks.items():
+                self._written[name][p] = chunk
+            self._note(p, note, halo.astype(np.int64))
+        return True
+
     def finish(self, attributes: Mapping[str, Any]) -> None:
         """Write small arrays and metadata; `attributes` are those that the writer does not know."""
         fields = self._final_fields()
         actions, successors = self._uniform()
-        coupling = [c for c in self._coupling if c is not None]
+        notes = [note for note in self._notes if note is not None]
         small: dict[str, Array] = {
             "partition_ptr": self.partition_ptr,
             "partition_rows": self._rows,
@@ -197,13 +220,13 @@ class StoreWriter:
             "partition_halo": self._halo,
             "partition_bytes": self._partition_bytes(fields),
             "chunk_bytes": self._chunk_bytes(fields),
-            "reward_range": self._reward_range,
-            "duration_range": self._duration_range,
-            "row_sum_range": self._row_sum_range,
+            "reward_range": np.array([note.reward_range for note in notes]),
+            "duration_range": np.array([note.duration_range for note in notes]),
+            "row_sum_range": np.array([note.row_sum_range for note in notes]),
             "max_successors": self._max_successors,
-            "coupling_ptr": np.concatenate([[0], np.cumsum([c[0].size for c in coupling])]),
-            "coupling_partitions": np.concatenate([c[0] for c in coupling]),
-            "coupling_mass": np.concatenate([c[1] for c in coupling]),
+            "coupling_ptr": np.concatenate([[0], np.cumsum([note.coupling_mass.size for note in notes])]),
+            "coupling_partitions": np.concatenate([note.coupling_partitions for note in notes]),
+            "coupling_mass": np.concatenate([note.coupling_mass for note in notes]),
         }
         lengths = self._final_lengths()
         encodings = self._final_encodings()
@@ -227,27 +250,22 @@ class StoreWriter:
             },
         )
 
-    def _note_sizes(self, p: int, sizes: PartitionSizes, actions: IntArray, counts: IntArray) -> None:
+    def _note(self, p: int, note: PartitionNote, halo: IntArray) -> None:
+        """Count partition p, whose halo is given; with the lock held."""
+        self._notes[p] = note
+        sizes = note.sizes
         self._rows[p], self._transitions[p], self._halo[p] = sizes.rows, sizes.transitions, sizes.halo
-        most_actions, most_successors = int(actions.max()), int(counts.max(initial=0))
-        self._uniform_actions[p] = most_actions if actions.min() == most_actions else 0
-        self._uniform_successors[p] = most_successors if counts.min(initial=most_successors) == most_successors else 0
-        self._max_successors[p] = most_successors
+        self._uniform_actions[p], self._uniform_successors[p] = note.actions, note.successors
+        self._max_successors[p] = note.most_successors
         self._noted[p] = True
-        self._max_actions = max(self._max_actions, most_actions)
-        self._longest_row = max(self._longest_row, most_successors)
+        self._max_actions = max(self._max_actions, note.most_actions)
+        self._longest_row = max(self._longest_row, note.most_successors)
         self._most_rows = max(self._most_rows, sizes.rows)
         self._most_transitions = max(self._most_transitions, sizes.transitions)
-
-    def _note_ranges(self, p: int, part: PartitionArrays) -> None:
-        terminal = np.diff(part.action_ptr) == 0
-        paid = np.zeros(int(terminal.sum())) if part.terminal_rewards is None else part.terminal_rewards[terminal]
-        rewards = [a for a in (part.rewards, paid) if a.size]
-        self._reward_range[p] = min(a.min() for a in rewards), max(a.max() for a in rewards)
-        if part.durations is not None and part.durations.size:
-            self._duration_range[p] = part.durations.min(), part.durations.max()
-        self._row_sum_range[p] = part.row_sum_range
-        self._coupling[p] = part.coupling_partitions, part.coupling_mass
+        self._float32_durations &= note.float32_durations
+        narrowest = successor_dtype(sizes.states + sizes.halo)
+        self._successors_dtype = max(narrowest, self._successors_dtype, key=lambda t: t.itemsize)
+        self._read_by_others.mark(halo)
 
     def _default(self, name: str, p: int) -> Array:
         sizes = self._sizes(p)
@@ -428,10 +446,3 @@ def _padded(longest: int, bound: int, known: int, full: bool) -> int:
     while padded < longest:  # 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, ...: lengths that differ a little share one
         padded += max(padded // 4, 1)
     return min(padded, bound) if longest else 0
-
-
-def _fits_float32(durations: FloatArray | None) -> bool:
-    if durations is None:
-        return True
-    with np.errstate(over="ignore"):
-        return bool((durations.astype(np.float32) == durations).all())

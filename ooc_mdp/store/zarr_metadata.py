@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ import zarr
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 
 from ooc_mdp.store.chunks import write_file
-from ooc_mdp.store.layout import FIELDS, FORMAT, FORMAT_VERSION, SMALL_ARRAYS, chunk_path
+from ooc_mdp.store.layout import FIELDS, FORMAT, FORMAT_VERSION, GROUP_FILE, SMALL_ARRAYS, chunk_path
 
-__all__ = ["write_metadata"]
+__all__ = ["remove_metadata", "write_metadata"]
 
 
 def write_metadata(
@@ -62,3 +63,11 @@ def write_metadata(
         path = chunk_path(root, name, *(0 for _ in values.shape))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, data, google_crc32c.value(data).to_bytes(4, "little"))
+
+
+def remove_metadata(root: Path) -> None:
+    """Remove what :func:`write_metadata` wrote, or began to; chunks of fields stay."""
+    for name in SMALL_ARRAYS:
+        shutil.rmtree(root / name, ignore_errors=True)
+    for path in (root, *(root / name for name in FIELDS)):
+        (path / GROUP_FILE).unlink(missing_ok=True)

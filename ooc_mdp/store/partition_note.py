@@ -1,0 +1,95 @@
+"""What a writer keeps in RAM of one partition once its chunks are written: numbers, no table.
+
+It can be written down as JSON and read back bit by bit (`float` is printed so that it reads back as it was), so that a
+run that was stopped can go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.store.layout import PartitionSizes
+
+if TYPE_CHECKING:
+    from ooc_mdp.store.writer import PartitionArrays
+
+__all__ = ["PartitionNote"]
+
+_RANGES = ("reward_range", "duration_range", "row_sum_range")
+_NUMBERS = ("actions", "successors", "most_actions", "most_successors", "float32_durations", *_RANGES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionNote:
+    """One partition in numbers."""
+
+    sizes: PartitionSizes
+    actions: int
+    """Actions of each of its states, 0 where they differ."""
+    successors: int
+    """Transitions of each of its rows, 0 where they differ."""
+    most_actions: int
+    most_successors: int
+    float32_durations: bool
+    """Whether float32 holds its durations without loss."""
+    reward_range: tuple[float, float]
+    """Least and largest reward, values of terminal states included."""
+    duration_range: tuple[float, float]
+    """(1, 1) without durations."""
+    row_sum_range: tuple[float, float]
+    coupling_partitions: IntArray
+    """int64, ascending."""
+    coupling_mass: FloatArray
+    """float64, of the same length."""
+
+    @classmethod
+    def of(cls, part: PartitionArrays) -> Self:
+        """From the partition itself."""
+        actions, counts = np.diff(part.action_ptr), np.diff(part.successor_ptr)
+        most_actions, most_successors = int(actions.max()), int(counts.max(initial=0))
+        terminal = actions == 0
+        paid = np.zeros(int(terminal.sum())) if part.terminal_rewards is None else part.terminal_rewards[terminal]
+        rewards = [a for a in (part.rewards, paid) if a.size]
+        durations = part.durations if part.durations is not None and part.durations.size else np.ones(1)
+        with np.errstate(over="ignore"):
+            float32_durations = bool((durations.astype(np.float32) == durations).all())
+        return cls(
+            PartitionSizes(actions.size, counts.size, part.successors.size, part.halo.size),
+            most_actions if actions.min() == most_actions else 0,
+            most_successors if counts.min(initial=most_successors) == most_successors else 0,
+            most_actions,
+            most_successors,
+            float32_durations,
+            (float(min(a.min() for a in rewards)), float(max(a.max() for a in rewards))),
+            (float(durations.min()), float(durations.max())),
+            part.row_sum_range,
+            part.coupling_partitions,
+            part.coupling_mass,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; infinite ones as Python's json writes them."""
+        s = self.sizes
+        return {
+            "sizes": [s.states, s.rows, s.transitions, s.halo],
+            **{name: getattr(self, name) for name in _NUMBERS},
+            "coupling_partitions": self.coupling_partitions.tolist(),
+            "coupling_mass": self.coupling_mass.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`to_json`, from what was parsed."""
+        numbers: dict[str, Any] = {name: document[name] for name in _NUMBERS}
+        numbers |= {name: tuple(document[name]) for name in _RANGES}
+        return cls(
+            sizes=PartitionSizes(*document["sizes"]),
+            coupling_partitions=np.array(document["coupling_partitions"], np.int64),
+            coupling_mass=np.array(document["coupling_mass"], np.float64),
+            **numbers,
+        )
