@@ -45,7 +45,7 @@ _SAMPLE = 4096
 """States whose rows are part of the fingerprint."""
 _LEAST_PIECE = 2048
 """States below which a thread of its own costs more than it saves."""
-_SCRATCH = {"transition": 36, "row": 48, "state": 32}
+_SCRATCH = {"transition": 26, "row": 26, "state": 16}
 """Bytes that computing a partition holds beside its table: rows as the problem gives them (int64 and float64), their
 new numbers, and what joins the pieces of several threads. ``tests/test_recompute.py`` holds the measured peak to it."""
 

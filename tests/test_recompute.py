@@ -1,0 +1,295 @@
+"""A recomputed problem gives the tables of its store, bit by bit, and so the same answers, without a byte on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from command_line import environment, ooc, refused
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_mdps import Case, cases
+from store_models import ModelProblem
+
+import ooc_mdp
+from ooc_mdp.conversion import ConvertOptions, generate, recompute
+from ooc_mdp.conversion.recompute import RecomputedTable
+from ooc_mdp.errors import InputError, MemoryBudgetError, OptionsError
+from ooc_mdp.mdp import IntArray, Rows
+from ooc_mdp.methods.solver import solve as solve_with
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.partition import PartitionTable
+from ooc_mdp.solution import Outcome
+from ooc_mdp.store import Store
+from ooc_mdp.table_source import TableSource
+
+CAR = {"grid": "24,20"}
+_SMALL_ARRAYS = (
+    "partition_ptr",
+    "partition_bytes",
+    "partition_halo",
+    "reward_range",
+    "duration_range",
+    "row_sum_range",
+    "max_successors",
+)
+
+
+def assert_equal_tables(one: PartitionTable, other: PartitionTable) -> None:
+    for field in dataclasses.fields(one):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(a, np.ndarray):
+            assert a.dtype == b.dtype, field.name
+            np.testing.assert_array_equal(a, b, field.name)
+        else:
+            assert a == b, field.name
+
+
+def assert_equal_sources(one: TableSource, other: TableSource) -> None:
+    assert (one.n_states, one.n_partitions, one.sense) == (other.n_states, other.n_partitions, other.sense)
+    for name in _SMALL_ARRAYS:
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
+    for name in ("ptr", "partitions", "mass"):
+        np.testing.assert_array_equal(getattr(one.coupling, name), getattr(other.coupling, name), name)
+    for name in ("actions_per_state", "successors_per_action", "state_order", "partitioning", "n_rows", "dtype"):
+        assert one.attributes[name] == other.attributes[name], name
+    assert {*one.fields} - {"original_state", "action_labels"} == {*other.fields} - {"original_state", "action_labels"}
+    for p in range(one.n_partitions):
+        assert_equal_tables(one.read(p)[0], other.read(p)[0])
+        np.testing.assert_array_equal(one.action_counts(p), other.action_counts(p))
+        np.testing.assert_array_equal(one.original_states(p), other.original_states(p))
+    numbers = np.arange(one.n_states)
+    np.testing.assert_array_equal(one.to_original(numbers), other.to_original(numbers))
+
+
+@contextmanager
+def both(problem: object, options: ConvertOptions) -> Iterator[tuple[Store, RecomputedTable]]:
+    with TemporaryDirectory() as place:
+        yield generate(problem, Path(place, "s"), options), RecomputedTable(problem, options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "options"),
+    [
+        ("mountain-car", CAR, {"dtype": "float32", "partitions": 12}),
+        ("single-pendulum", {"grid": "16,17"}, {"dtype": "float64", "partition_size": 4000}),
+        ("double-pendulum", {"grid": "5,6,7,4"}, {"dtype": "float32", "partitions": 6}),
+        ("gridworld", {"height": 9, "width": 11, "seed": 3}, {"partitioner": "ranges", "partitions": 5}),
+        ("random", {"states": 60, "seed": 2}, {"partitions": 4, "sense": "min"}),
+    ],
+)
+def test_every_table_is_that_of_the_store(name, parameters, options, tmp_path):
+    store = ooc_mdp.generate(name, tmp_path / "s", parameters, device="cpu", **options)
+    assert_equal_sources(store, ooc_mdp.open_problem(name, parameters, device="cpu", **options))
+
+
+@settings(max_examples=25, deadline=None)
+@given(case=cases(), workers=st.sampled_from([1, 3]))
+def test_tables_of_ragged_models_with_any_optional_fields_are_those_of_the_store(case: Case, workers: int) -> None:
+    options = ConvertOptions(sense=case.sense, dtype=case.dtype, partitions=case.partitions, workers=workers)  # type: ignore[arg-type]
+    least, recompute._LEAST_PIECE = recompute._LEAST_PIECE, 1  # so that three workers share even a small partition
+    try:
+        with both(ModelProblem(case.model), options) as (store, table):
+            assert_equal_sources(store, table)
+    finally:
+        recompute._LEAST_PIECE = least
+
+
+@pytest.mark.parametrize("method", [{"method": "vi"}, {"priority": "h1"}, {"exact_priorities": True}])
+def test_the_solution_is_that_from_the_store_and_reads_nothing(method, tmp_path):
+    options = {"partitions": 12, "dtype": "float32", "device": "cpu"}
+    store = ooc_mdp.generate("mountain-car", tmp_path / "s", CAR, **options)
+    table = ooc_mdp.open_problem("mountain-car", CAR, **options)
+    from_store, recomputed = (
+        ooc_mdp.solve(source, 0.9, device="cpu", cache="40%", epsilon=1e-3, **method) for source in (store, table)
+    )
+    assert recomputed.outcome is Outcome.PROVED
+    assert recomputed.statistics.bytes_read == 0 < from_store.statistics.bytes_read
+    assert recomputed.statistics.load_seconds > 0
+    assert recomputed.statistics.loads >= 12
+    assert [s.summary()["source"] for s in (from_store, recomputed)] == ["store", "recomputed"]
+    difference = np.abs(recomputed.values - from_store.values).max()
+    assert difference <= recomputed.error_bound + from_store.error_bound
+    if method == {"method": "vi"}:  # p-eva's order depends on which read ends first
+        np.testing.assert_array_equal(recomputed.values, from_store.values)
+        np.testing.assert_array_equal(recomputed.policy, from_store.policy)
+        assert recomputed.statistics.loads == from_store.statistics.loads
+
+
+def test_initial_values_are_taken_from_the_problem(tmp_path):
+    from store_models import random_model
+
+    model = random_model(1, 12, initial_values=True)
+    with both(ModelProblem(model), ConvertOptions(partitions=3)) as (store, table):
+        first = [solve_with(s, SolveOptions(0.5, epsilon=1e3, device="cpu")).values for s in (store, table)]
+        np.testing.assert_array_equal(*first)
+        assert first[0].any()
+
+
+def test_a_result_is_verified_by_recomputing_it(tmp_path):
+    table = ooc_mdp.open_problem("mountain-car", CAR, partitions=6)
+    ooc_mdp.solve(table, 0.9, device="cpu", output=tmp_path / "r")
+    found = ooc_mdp.verify(ooc_mdp.open_problem("mountain-car", CAR, partitions=6), tmp_path / "r")
+    assert found.holds
+    assert found.bytes_read == 0
+    with pytest.raises(OptionsError, match="another table than problem:mountain-car holds"):
+        ooc_mdp.verify(ooc_mdp.open_problem("mountain-car", CAR, partitions=5), tmp_path / "r")
+    kept = ooc_mdp.open_result(tmp_path / "r")
+    assert kept.solution.statistics.source == "recomputed"
+    assert kept.provenance["options"]["grid"] == "24,20"
+
+
+def test_an_interrupted_solve_goes_on_from_its_checkpoint(tmp_path):
+    def table() -> RecomputedTable:
+        return ooc_mdp.open_problem("mountain-car", CAR, partitions=6)
+
+    asked = {"device": "cpu", "output": tmp_path / "r", "epsilon": 1e-4}
+    stopped = ooc_mdp.solve(table(), 0.99, time_limit=1e-9, **asked)
+    assert stopped.outcome is Outcome.TIME_LIMIT
+    with pytest.raises(OptionsError, match="belongs to fingerprint"):
+        ooc_mdp.solve(ooc_mdp.open_problem("mountain-car", CAR, partitions=5), 0.99, resume=True, **asked)
+    went_on = ooc_mdp.solve(table(), 0.99, resume=True, **asked)
+    assert went_on.outcome is Outcome.PROVED
+    assert went_on.statistics.load_seconds > stopped.statistics.load_seconds
+
+
+def test_the_fingerprint_tells_tables_apart_and_nothing_else():
+    def of(parameters: dict = CAR, **options: object) -> str:
+        return ooc_mdp.open_problem("mountain-car", parameters, **{"partitions": 6, **options}).fingerprint  # type: ignore[arg-type]
+
+    assert of() == of(workers=1)
+    others = [
+        of({"grid": "24,21"}),
+        of({**CAR, "time_unit": 2.0}),
+        of(partitions=4),
+        of(dtype="float64"),
+        of(sense="min"),
+        of(partitioner="ranges"),
+    ]
+    assert len({of(), *others}) == 7
+
+
+FILE = """
+from typing import NamedTuple
+from ooc_mdp.problems.control import Axis, ControlProblem
+
+class P(NamedTuple):
+    k: float = 1.0
+
+def dynamics(x, u, p):
+    return (p.k * u[0] - x[0],)
+
+problem = ControlProblem("leak", "a leaking tank", (Axis("level", 0.0, 1.0, clipped=True),), ((0.0,), (1.0,)),
+                         dynamics, P(), reward_rate=lambda x, u, p: x[0])
+"""
+
+
+def test_a_problem_of_the_users_own_file_is_recognised_by_the_files_text(tmp_path):
+    file = tmp_path / "leak.py"
+    file.write_text(FILE)
+    first = ooc_mdp.open_problem(str(file), {"grid": 30})
+    assert first.name == "problem:leak.py"
+    assert ooc_mdp.solve(f"problem:{file}", 0.9, device="cpu").outcome is Outcome.PROVED
+    file.write_text(FILE + "# a remark\n")
+    assert ooc_mdp.open_problem(str(file), {"grid": 30}).fingerprint != first.fingerprint
+
+
+class _Fickle(ModelProblem):
+    """Gives fewer successors when asked for the third time and later."""
+
+    asked = 0
+
+    def rows(self, states: IntArray) -> Rows:
+        rows = super().rows(states)
+        self.asked += 1
+        if self.asked < 4:
+            return rows
+        m = rows.n_rows
+        return dataclasses.replace(
+            rows, successor_ptr=np.arange(m + 1), successors=np.zeros(m, np.int64), probabilities=np.ones(m)
+        )
+
+
+def test_a_problem_that_gives_other_rows_the_second_time_is_refused():
+    from store_models import random_model
+
+    table = RecomputedTable(_Fickle(random_model(2, 9, max_successors=4)), ConvertOptions(partitions=1, workers=1))
+    with pytest.raises(
+        InputError, match=r"partition 0 has \d+ rows, .* as before; rows must depend on the state alone"
+    ):
+        table.read(0)
+
+
+def test_a_cache_below_the_largest_partition_is_refused_before_any_work():
+    with pytest.raises(MemoryBudgetError, match="raise --cache"):
+        ooc_mdp.solve(ooc_mdp.open_problem("mountain-car", CAR, partitions=2), 0.9, device="cpu", cache=1000)
+
+
+def test_the_command_line_solves_and_verifies_a_problem_without_a_store(tmp_path):
+    made = ("--grid", "24,20", "--partitions", 6, "--device", "cpu")
+    solved = ooc("solve", "problem:mountain-car", *made, "--discount", 0.9, "--output", tmp_path / "r", "--json")
+    assert solved.status == 0
+    assert solved.figures["source"] == "recomputed"
+    assert solved.figures["bytes_read"] == 0 < solved.figures["loads"]
+    assert "recomputing" in solved.figures["memory_plan"]["host"]
+    assert "problem:mountain-car: 6 partitions computed once in" in solved.err
+    verified = ooc("verify", "problem:mountain-car", tmp_path / "r", *made, "--json")
+    assert verified.figures["holds"]
+    assert "recomputed" in ooc("solve", "problem:mountain-car", *made, "--discount", 0.5).out
+    assert list(tmp_path.iterdir()) == [tmp_path / "r"]
+
+
+def test_options_of_a_problem_are_refused_for_a_store_and_said_once(tmp_path):
+    ooc_mdp.generate("GW-8x4", tmp_path / "s")
+    message = refused("solve", tmp_path / "s", "--discount", 0.9, "--grid", "3,3", "-p", "seed=1", "--partitions", 3)
+    assert "-p, --grid, --partitions belong to problem:NAME" in message
+    assert "generate another store" in message
+    assert "--dtype" in refused("verify", tmp_path / "s", tmp_path / "r", "--dtype", "float32")
+    twice = refused("solve", "problem:mountain-car", "--discount", 0.9, "--grid", "9,9", "-p", "grid=9,9")
+    assert "leave one out" in twice
+    assert "there is no problem 'nothing'" in refused("solve", "problem:nothing", "--discount", 0.9)
+
+
+MEASURE = """
+import sys
+import ooc_mdp
+table = ooc_mdp.open_problem(sys.argv[1], {"grid": sys.argv[2]}, partitions=int(sys.argv[3]), workers=int(sys.argv[4]),
+                             device="cpu")
+table.read(0)
+def status(name):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+with open("/proc/self/clear_refs", "w") as f:
+    f.write("5")  # the peak from here on
+before = status("VmRSS")
+read = table.read(0)[0]
+print((status("VmHWM") - before - read.nbytes) / table.scratch_bytes)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("problem", [("mountain-car", "500,500", 2), ("double-pendulum", "14,14,14,14", 2)])
+def test_computing_a_partition_holds_no_more_than_is_planned(problem, workers):
+    line = [sys.executable, "-c", MEASURE, *map(str, (*problem, workers))]
+    done = subprocess.run(line, env=environment(), capture_output=True, text=True, check=True, timeout=120)
+    assert 0.3 < float(done.stdout) < 1.1
+
+
+@pytest.mark.gpu
+def test_a_gpu_recomputes_the_tables_of_the_store_that_it_generates(tmp_path):
+    options = {"partitions": 12, "dtype": "float32", "device": "cuda:0"}
+    store = ooc_mdp.generate("double-pendulum", tmp_path / "s", {"grid": "6,6,6,6"}, **options)
+    table = ooc_mdp.open_problem("double-pendulum", {"grid": "6,6,6,6"}, **options)
+    assert_equal_sources(store, table)
+    solutions = [ooc_mdp.solve(s, 0.9, method="vi", epsilon=1e-2, device="cuda:0", cache="50%") for s in (store, table)]
+    np.testing.assert_array_equal(solutions[0].values, solutions[1].values)
+    assert solutions[1].statistics.bytes_read == 0
+    assert table.fingerprint != ooc_mdp.open_problem("double-pendulum", {"grid": "6,6,6,6"}, device="cpu").fingerprint
