@@ -27,6 +27,8 @@ class ProblemEntry:
     """One line for listings."""
     make: Callable[[Mapping[str, Parameter]], Problem]
     """Problem from its parameters (texts are turned into the options' types); raises OptionsError."""
+    grid: bool = False
+    """Whether it takes the parameter grid, points along each axis."""
 
 
 def make_problem(name: str, parameters: Mapping[str, Parameter] | None = None) -> Problem:
@@ -55,6 +57,9 @@ def make_problem(name: str, parameters: Mapping[str, Parameter] | None = None) -
             f"there is no problem {name!r}; there are {', '.join(PROBLEMS)},"
             " short names such as GW-512x4, GW-512x512x4 and QK-100, and control problems in .py files"
         )
+    if "grid" in given and not PROBLEMS[problem].grid:
+        with_grid = ", ".join(n for n, entry in PROBLEMS.items() if entry.grid)
+        raise OptionsError(f"problem {problem!r} takes no grid; these do: {with_grid}, and control problems in .py files")
     return PROBLEMS[problem].make(sizes | given)
 
 
@@ -131,18 +136,22 @@ PROBLEMS: dict[str, ProblemEntry] = {
     "mountain-car": ProblemEntry(
         "the car on the hill, thesis of Wingate: 2 dimensions, 3 thrusts; -p grid=300,300",
         _control("mountain_car", "problem"),
+        grid=True,
     ),
     "single-pendulum": ProblemEntry(
         "one link to swing up and balance: 2 dimensions, 2 torques",
         _control("pendulums", "single_pendulum"),
+        grid=True,
     ),
     "double-pendulum": ProblemEntry(
         "two links, a torque on the first, the second to swing up and balance: 4 dimensions, 2 torques",
         _control("pendulums", "double_pendulum"),
+        grid=True,
     ),
     "triple-pendulum": ProblemEntry(
         "three links, a torque on the first, the third to swing up and balance: 6 dimensions, 2 torques",
         _control("pendulums", "triple_pendulum"),
+        grid=True,
     ),
     "random": ProblemEntry("states, actions, successors, seed: successors anywhere, no locality", _random),
 }
