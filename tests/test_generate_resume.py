@@ -1,0 +1,339 @@
+"""A generation that was stopped or killed goes on where it was, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from store_models import ModelProblem, ModelSource, random_model
+
+from ooc_mdp.conversion import ConvertOptions, convert, generate
+from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.mdp import Rows
+from ooc_mdp.problems import make_problem
+from ooc_mdp.store import Store, open_store, validate_store
+from ooc_mdp.store.journal import Journal, differences
+from ooc_mdp.store.layout import JOURNAL_FILE, chunk_path
+from ooc_mdp.store.partition_note import PartitionNote
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+
+GENERATE = """
+import sys, time
+from store_models import ModelProblem, random_model
+from ooc_mdp.conversion import ConvertOptions, generate
+
+class Slow(ModelProblem):
+    def rows(self, states):
+        time.sleep(0.01)
+        return super().rows(states)
+
+problem = Slow(random_model(3, 300, durations=True, labels=True))
+print("ready", flush=True)
+generate(problem, sys.argv[1], ConvertOptions(partitions=30, workers=2, resume=sys.argv[2] == "resume"))
+"""
+
+
+def run(path: Path, mode: str, kill_after: float | None = None) -> int:
+    command = [sys.executable, "-c", GENERATE, str(path), mode]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{TESTS}"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        if kill_after is not None:
+            time.sleep(kill_after)
+            process.send_signal(signal.SIGKILL)
+        return process.wait()
+
+
+@pytest.mark.slow
+def test_a_generation_killed_at_any_moment_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    assert run(tmp_path / "whole", "new") == 0
+    seconds = time.monotonic() - begun
+    whole = open_store(tmp_path / "whole")
+    moments = random.Random(1)
+    noted: list[int] = []
+    for attempt in range(6):
+        path = tmp_path / f"s{attempt}"
+        kills = 0
+        while run(path, "resume", moments.uniform(0, 0.5 * seconds)) == -signal.SIGKILL and not path.exists():
+            kills += 1
+            if (journal := path.with_name(f"{path.name}.partial") / JOURNAL_FILE).exists():
+                noted.append(journal.read_bytes().count(b"\n") - 1)
+        if not path.exists():
+            assert run(path, "resume") == 0
+        store = open_store(path)
+        assert store.fingerprint == whole.fingerprint
+        assert validate_store(store).findings == ()
+    assert max(noted, default=0) > 0
+    assert sorted(os.listdir(tmp_path)) == [*(f"s{i}" for i in range(6)), "whole"]
+
+
+class Stop(BaseException):
+    """A signal."""
+
+
+class Stopping(ModelProblem):
+    """Raises `error` when rows are asked for the n-th time (the sample of sizes is the first); counts who asks."""
+
+    def __init__(self, *args: Any, at: int | None = None, error: BaseException | None = None, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.at, self.error, self.asked = at, error, 0
+        self.lock = threading.Lock()
+
+    def rows(self, states: np.ndarray) -> Rows:
+        with self.lock:
+            self.asked += 1
+            if self.asked == self.at and self.error is not None:
+                raise self.error
+        return super().rows(states)
+
+
+MODEL = random_model(3, 60, durations=True)
+TEN = ConvertOptions(partitions=10, workers=1)
+
+
+def generate_from(problem: ModelProblem, path: Path, **options: Any) -> Store:
+    return generate(problem, path, ConvertOptions(**{"partitions": 10, "workers": 1, **options}))
+
+
+def stopped(tmp_path: Path, at: int = 6) -> Path:
+    """A store directory whose generation was stopped when its rows were asked for the `at`-th time."""
+    path = tmp_path / "s"
+    problem = Stopping(MODEL, at=at)
+
+    def stop(step: str, done: int, of: int | None) -> None:
+        if done == at:
+            raise Stop
+
+    with pytest.raises(Stop) as caught:
+        generate(problem, path, TEN, progress=stop)
+    assert caught.value.__notes__ == [
+        "what is done was kept: the same command with --resume goes on, without it starts over"
+    ]
+    return path
+
+
+def test_only_what_is_missing_is_computed_again(tmp_path: Path) -> None:
+    whole = generate_from(Stopping(MODEL), tmp_path / "whole")
+    path = stopped(tmp_path)
+    done = (tmp_path / "s.partial" / JOURNAL_FILE).read_bytes().count(b"\n") - 1
+    assert done >= 6
+    problem = Stopping(MODEL)
+    store = generate_from(problem, path, resume=True)
+    assert problem.asked == 1 + 10 - done
+    assert store.fingerprint == whole.fingerprint
+    assert validate_store(store).findings == ()
+    assert not (tmp_path / "s.partial").exists()
+    assert not (path / JOURNAL_FILE).exists()
+
+
+def test_without_resume_a_half_written_store_is_begun_anew(tmp_path: Path) -> None:
+    path = stopped(tmp_path)
+    problem = Stopping(MODEL)
+    generate_from(problem, path)
+    assert problem.asked == 11
+
+
+def test_resume_of_nothing_begins(tmp_path: Path) -> None:
+    first = generate_from(Stopping(MODEL), tmp_path / "a", resume=True)
+    (tmp_path / "b.partial").mkdir()
+    (tmp_path / "b.partial" / "rubbish").touch()
+    second = generate_from(Stopping(MODEL), tmp_path / "b", resume=True)
+    assert first.fingerprint == second.fingerprint
+    assert validate_store(second).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"partitions": 9}, r"partitions was 10, is 9"),
+        ({"dtype": "float32"}, r"dtype was float64, is float32"),
+        ({"sense": "max"}, r"sense was min, is max"),
+    ],
+)
+def test_other_options_are_refused_by_name_and_nothing_is_lost(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    path = stopped(tmp_path)
+    before = (tmp_path / "s.partial" / JOURNAL_FILE).read_bytes()
+    with pytest.raises(StoreError, match=rf"s.partial was begun otherwise and cannot be resumed: .*{said}.*same opt"):
+        generate_from(Stopping(MODEL), path, **{"resume": True, **options})
+    assert (tmp_path / "s.partial" / JOURNAL_FILE).read_bytes() == before
+    problem = Stopping(MODEL)
+    generate_from(problem, path, resume=True)
+    assert problem.asked < 11
+
+
+def test_other_parameters_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    def stop(step: str, done: int, of: int | None) -> None:
+        if done == 2:
+            raise Stop
+
+    options = ConvertOptions(partitions=4, workers=1)
+    with pytest.raises(Stop):
+        generate(make_problem("GW-12x4", {"seed": 1}), path, options, progress=stop)
+    with pytest.raises(StoreError, match=r"cannot be resumed: seed was 1, is 2\. Give"):
+        generate(make_problem("GW-12x4", {"seed": 2}), path, ConvertOptions(partitions=4, resume=True))
+    with pytest.raises(StoreError, match=r"source was gridworld, is random"):
+        generate(make_problem("random", {"states": 144}), path, ConvertOptions(partitions=4, resume=True))
+
+
+@pytest.mark.parametrize("fault", ["flip", "cut", "lose"])
+def test_a_chunk_that_is_not_as_noted_is_computed_again(tmp_path: Path, fault: str) -> None:
+    whole = generate_from(Stopping(MODEL), tmp_path / "whole")
+    path = stopped(tmp_path)
+    done = (tmp_path / "s.partial" / JOURNAL_FILE).read_bytes().count(b"\n") - 1
+    chunk = chunk_path(tmp_path / "s.partial", "probabilities", 2, 0)
+    content = bytearray(chunk.read_bytes())
+    if fault == "lose":
+        chunk.unlink()
+    else:
+        content[len(content) // 2] ^= 1
+        chunk.write_bytes(content if fault == "flip" else content[:-1])
+    problem = Stopping(MODEL)
+    store = generate_from(problem, path, resume=True)
+    assert problem.asked == 1 + 10 - done + 1
+    assert store.fingerprint == whole.fingerprint
+
+
+def test_a_fault_of_the_problem_leaves_nothing_and_a_full_disk_what_is_done(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        generate_from(Stopping(MODEL, at=6, error=ValueError("no rows")), tmp_path / "s")
+    assert os.listdir(tmp_path) == []
+    full = OSError(28, "No space left on device", str(tmp_path / "s.partial" / "x"))
+    with pytest.raises(StoreError, match=r"free space or choose another disk; what is done was kept: .* --resume"):
+        generate_from(Stopping(MODEL, at=6, error=full), tmp_path / "s")
+    problem = Stopping(MODEL)
+    generate_from(problem, tmp_path / "s", resume=True)
+    assert problem.asked < 11
+
+
+def test_a_run_stopped_while_it_finishes_goes_on(tmp_path: Path) -> None:
+    whole = generate_from(Stopping(MODEL), tmp_path / "whole")
+
+    def stop(step: str, done: int, of: int | None) -> None:
+        if step == "finish" and done == 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        generate(Stopping(MODEL), tmp_path / "s", TEN, progress=stop)
+    (tmp_path / "s.partial" / "zarr.json").write_text("{}")
+    problem = Stopping(MODEL)
+    store = generate_from(problem, tmp_path / "s", resume=True)
+    assert problem.asked == 1
+    assert store.fingerprint == whole.fingerprint
+    assert validate_store(store).findings == ()
+
+
+def test_the_order_of_partitions_does_not_change_a_store(tmp_path: Path) -> None:
+    """Padded lengths are guessed from the partitions so far; a resumed run sees them in another order."""
+    fingerprints = {
+        generate_from(Stopping(MODEL), tmp_path / str(workers), workers=workers).fingerprint for workers in (1, 3, 8)
+    }
+    path = stopped(tmp_path, at=3)
+    fingerprints.add(generate_from(Stopping(MODEL), path, resume=True).fingerprint)
+    assert len(fingerprints) == 1
+
+
+def test_a_half_written_store_is_named_with_the_way_to_go_on(tmp_path: Path) -> None:
+    path = stopped(tmp_path)
+    for asked in (path, tmp_path / "s.partial"):
+        with pytest.raises(StoreError, match=r"half-written.*go on with it \(generate .*s --resume\)"):
+            open_store(asked)
+
+
+def test_a_conversion_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(OptionsError, match="only the generation of a problem"):
+        convert(ModelSource(MODEL), tmp_path / "s", ConvertOptions(resume=True))
+
+
+def test_a_journal_is_read_up_to_its_first_torn_line(tmp_path: Path) -> None:
+    with Journal.create(tmp_path, {"a": 1}) as journal:
+        journal.append(3, {"x": 1.5})
+        journal.append(4, {"x": float("inf")})
+        journal.append(3, {"x": 2.5})
+    path = tmp_path / JOURNAL_FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"12345678 {torn")
+    resumed = Journal.resume(tmp_path)
+    assert resumed is not None
+    with resumed:
+        assert resumed.header == {"a": 1}
+        assert resumed.records == {3: {"partition": 3, "x": 2.5}, 4: {"partition": 4, "x": float("inf")}}
+        assert path.read_bytes() == whole
+        resumed.append(5, {})
+    lines = path.read_bytes().split(b"\n")
+    lines[1] = lines[1].replace(b"1.5", b"1.6")
+    path.write_bytes(b"\n".join(lines))
+    again = Journal.resume(tmp_path)
+    assert again is not None
+    with again:
+        assert again.records == {}
+    path.write_bytes(b"")
+    assert Journal.resume(tmp_path) is None
+
+
+def test_differences_are_named_by_their_own_names() -> None:
+    assert differences({"a": {"b": 1, "c": [1, 2]}, "d": 1}, {"a": {"b": 2, "c": (1, 2)}, "e": 3}) == [
+        "b was 1, is 2",
+        "d was 1, is None",
+        "e was None, is 3",
+    ]
+
+
+def test_notes_survive_json_bit_by_bit(tmp_path: Path) -> None:
+    note = PartitionNote(
+        generate_from(Stopping(MODEL), tmp_path / "s").sizes(0),
+        0,
+        2,
+        5,
+        7,
+        False,
+        (-0.1, 1 / 3),
+        (0.3, float("inf")),
+        (1 - 2**-53, 1 + 2**-52),
+        np.array([0, 7], np.int64),
+        np.array([0.1 + 0.2, 5e-324]),
+    )
+    again = PartitionNote.from_json(json.loads(json.dumps(note.to_json())))
+    for name in PartitionNote.__slots__:
+        np.testing.assert_array_equal(getattr(again, name), getattr(note, name), strict=True) if name.startswith(
+            "coupling"
+        ) else None
+        assert name.startswith("coupling") or getattr(again, name) == getattr(note, name)
+
+
+@pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_a_state_to_go_on_from(tmp_path: Path, word: signal.Signals) -> None:
+    command = [sys.executable, "-m", "ooc_mdp.cli", "generate", "random", "s", "-p", "states=200000", "--partitions"]
+    command += ["400", "--workers", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        journal = tmp_path / "s.partial" / JOURNAL_FILE
+        deadline = time.monotonic() + 60
+        while not (journal.exists() and journal.read_bytes().count(b"\n") > 3) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(word)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "interrupted; what is done was kept: the same command with --resume goes on" in error
+    noted = journal.read_bytes().count(b"\n") - 1
+    assert 3 <= noted < 400
+    done = subprocess.run([*command, "--resume"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert open_store(tmp_path / "s").n_partitions == 400
