@@ -59,7 +59,9 @@ def make_problem(name: str, parameters: Mapping[str, Parameter] | None = None) -
         )
     if "grid" in given and not PROBLEMS[problem].grid:
         with_grid = ", ".join(n for n, entry in PROBLEMS.items() if entry.grid)
-        raise OptionsError(f"problem {problem!r} takes no grid; these do: {with_grid}, and control problems in .py files")
+        raise OptionsError(
+            f"problem {problem!r} takes no grid; these do: {with_grid}, and control problems in .py files"
+        )
     return PROBLEMS[problem].make(sizes | given)
 
 
