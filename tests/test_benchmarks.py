@@ -85,3 +85,17 @@ def test_scheduling_counts_loads_against_the_cache(tmp_path):
             assert solve["error_bound"] <= 0.1
             if solve["cache"] == "100%":
                 assert solve["loads_per_partition"] <= 1
+
+
+def test_recompute_compares_a_store_with_the_problem_itself(tmp_path):
+    arguments = ("--problem", "mountain-car:12,12:p-eva:1e-2", "--partitions", "9", "--repeat", "1", "--cache", "50%")
+    (compared,) = figures_of("recompute.py", tmp_path, *arguments)["problems"]
+    assert [s["source"] for s in compared["solves"]] == ["warm store", "cold store", "recomputed"]
+    for solve in compared["solves"]:
+        assert solve["error_bound"] <= 1e-2
+        assert solve["loads"] >= 9
+        assert solve["load_seconds"] > 0
+    *stores, recomputed = compared["solves"]
+    assert recomputed["bytes_read"] == 0 < min(s["bytes_read"] for s in stores)
+    assert recomputed["first_pass_seconds"] > 0
+    assert compared["break_even_bytes_per_second"] > 0
