@@ -39,87 +39,100 @@ def _gather(values, first, n, halo, local):
         local[n + i] = values[halo[i]]
 
 
-@njit(nogil=True, cache=True)
-def _visit(
-    values, policy, local, first, n, actions, width, action_ptr, successor_ptr, successors, probabilities,
-    rewards, discounts, terminal, halo, boundary, extents, strides, alternate, discount, sign, change_limit,
-    most_sweeps,
-):  # fmt: skip
-    _gather(values, first, n, halo, local)
-    has_durations, has_terminal = discounts.size > 0, terminal.size > 0
-    inner = extents.size - 1
-    at = np.zeros(extents.size, np.int64)
-    sweeps = 0
-    up = 0.0
-    down = 0.0
-    while sweeps < most_sweeps:
+def _visit_kernel(nested: bool) -> Any:
+    """The kernel of a visit; one that need not jump between lines is compiled without them, and a tenth faster."""
+
+    @njit(nogil=True, cache=True)
+    def visit(
+        values, policy, local, first, n, actions, width, action_ptr, successor_ptr, successors, probabilities,
+        rewards, discounts, terminal, halo, boundary, extents, strides, alternate, discount, sign, change_limit,
+        most_sweeps,
+    ):  # fmt: skip
+        _gather(values, first, n, halo, local)
+        has_durations, has_terminal = discounts.size > 0, terminal.size > 0
+        inner = extents.size - 1
+        at = np.zeros(extents.size, np.int64)
+        sweeps = 0
         up = 0.0
         down = 0.0
-        way = -1 if alternate and sweeps % 2 == 1 else 1
-        line = np.int64(0)
-        for axis in range(strides.size):
-            if way * strides[axis] < 0:
-                line -= way * strides[axis] * (extents[axis] - 1)
-        step = way * strides[inner]
-        for _ in range(n // extents[inner]):
-            for i in range(extents[inner]):
-                s = np.uint64(line + i * step)
-                if actions > 0:
-                    row, end = s * np.uint64(actions), (s + _ONE) * np.uint64(actions)
-                else:
-                    row, end = np.uint64(action_ptr[s]), np.uint64(action_ptr[s + _ONE])
-                choice = -1
-                if row == end:
-                    best = sign * terminal[s] if has_terminal else 0.0
-                else:
-                    best = -np.inf
-                    hi = row * np.uint64(width) if width > 0 else np.uint64(successor_ptr[row])
-                    for a in range(np.int64(end - row)):
-                        j = row + np.uint64(a)
-                        lo = hi
-                        hi = lo + np.uint64(width) if width > 0 else np.uint64(successor_ptr[j + _ONE])
-                        total = 0.0
-                        for k in range(np.int64(hi - lo)):
-                            transition = lo + np.uint64(k)
-                            total += np.float64(probabilities[transition]) * local[successors[transition]]
-                        g = discounts[j] if has_durations else discount
-                        q = sign * np.float64(rewards[j]) + g * total
-                        choice = a if q > best else choice
-                        best = q if q > best else best
-                change = best - local[s]
-                up = max(up, change)
-                down = max(down, -change)
-                local[s] = best
-                policy[np.uint64(first) + s] = choice
-            for axis in range(inner - 1, -1, -1):
-                at[axis] += 1
-                line += way * strides[axis]
-                if at[axis] < extents[axis]:
-                    break
-                line -= way * strides[axis] * extents[axis]
-                at[axis] = 0
-        sweeps += 1
-        if up <= change_limit and down <= change_limit:
-            break
-    boundary_up = 0.0
-    boundary_down = 0.0
-    boundary_value = -np.inf
-    largest = -np.inf
-    smallest = np.inf
-    for own in range(n):
-        new = local[own]
-        if boundary[own]:
-            change = new - values[first + own]
-            if change != 0.0 and new > boundary_value:
-                boundary_value = new
-            if change > boundary_up:
-                boundary_up = change
-            elif -change > boundary_down:
-                boundary_down = -change
-        largest = max(largest, new)
-        smallest = min(smallest, new)
-        values[first + own] = new
-    return sweeps, up, down, boundary_up, boundary_down, boundary_value, largest, smallest
+        while sweeps < most_sweeps:
+            up = 0.0
+            down = 0.0
+            way = -1 if alternate and sweeps % 2 == 1 else 1
+            step = way * strides[inner]
+            line = 0 if step > 0 else n - 1
+            if nested:
+                line = 0
+                for axis in range(strides.size):
+                    if way * strides[axis] < 0:
+                        line -= way * strides[axis] * (extents[axis] - 1)
+            run = extents[inner] if nested else n
+            for _ in range(n // run if nested else 1):
+                for i in range(run):
+                    s = np.uint64(line + i * step)
+                    if actions > 0:
+                        row, end = s * np.uint64(actions), (s + _ONE) * np.uint64(actions)
+                    else:
+                        row, end = np.uint64(action_ptr[s]), np.uint64(action_ptr[s + _ONE])
+                    choice = -1
+                    if row == end:
+                        best = sign * terminal[s] if has_terminal else 0.0
+                    else:
+                        best = -np.inf
+                        hi = row * np.uint64(width) if width > 0 else np.uint64(successor_ptr[row])
+                        for a in range(np.int64(end - row)):
+                            j = row + np.uint64(a)
+                            lo = hi
+                            hi = lo + np.uint64(width) if width > 0 else np.uint64(successor_ptr[j + _ONE])
+                            total = 0.0
+                            for k in range(np.int64(hi - lo)):
+                                transition = lo + np.uint64(k)
+                                total += np.float64(probabilities[transition]) * local[successors[transition]]
+                            g = discounts[j] if has_durations else discount
+                            q = sign * np.float64(rewards[j]) + g * total
+                            choice = a if q > best else choice
+                            best = q if q > best else best
+                    change = best - local[s]
+                    up = max(up, change)
+                    down = max(down, -change)
+                    local[s] = best
+                    policy[np.uint64(first) + s] = choice
+                if nested:
+                    for axis in range(inner - 1, -1, -1):
+                        at[axis] += 1
+                        line += way * strides[axis]
+                        if at[axis] < extents[axis]:
+                            break
+                        line -= way * strides[axis] * extents[axis]
+                        at[axis] = 0
+            sweeps += 1
+            if up <= change_limit and down <= change_limit:
+                break
+        boundary_up = 0.0
+        boundary_down = 0.0
+        boundary_value = -np.inf
+        largest = -np.inf
+        smallest = np.inf
+        for own in range(n):
+            new = local[own]
+            if boundary[own]:
+                change = new - values[first + own]
+                if change != 0.0 and new > boundary_value:
+                    boundary_value = new
+                if change > boundary_up:
+                    boundary_up = change
+                elif -change > boundary_down:
+                    boundary_down = -change
+            largest = max(largest, new)
+            smallest = min(smallest, new)
+            values[first + own] = new
+        return sweeps, up, down, boundary_up, boundary_down, boundary_value, largest, smallest
+
+    return visit
+
+
+_visit_line = _visit_kernel(nested=False)
+_visit_nested = _visit_kernel(nested=True)
 
 
 @njit(nogil=True, cache=True)
@@ -235,7 +248,8 @@ class CpuBackend:
         table = resident.arrays
         voters = (*table[:8], table[9])  # all that votes need: no rewards
         extents, strides = self._orders.of(resident.index, self._policy, voters, self._model.discount)
-        out = _visit(
+        visit = _visit_nested if self._sweep_order == "voted" else _visit_line
+        out = visit(
             self._values,
             self._policy,
             self._local,
