@@ -279,6 +279,20 @@ def test_options_out_of_range_end_with_2_and_a_remedy(place, options, said):
     assert said in refused("solve", place / "maze.store", *options)
 
 
+def test_a_control_problem_is_made_on_the_grid_and_in_the_blocks_asked_for(tmp_path):
+    made = ooc("generate", "mountain-car", tmp_path / "s", "--grid", "24,18", "--blocks", "4,3", "--json").figures
+    assert made["states"] == 24 * 18
+    assert made["partitions"]["count"] == 12
+    assert made["dtype"] == "float32"
+    assert [axis["name"] for axis in made["geometry"]["axes"]] == ["position", "velocity"]
+    assert made["geometry"]["shape"] == [24, 18]
+    other = ("--grid", "24,18", "--block-shape", "5,6", "--dtype", "float64", "--json")
+    made = ooc("generate", "mountain-car", tmp_path / "t", *other).figures
+    assert made["partitions"]["count"] == 15
+    assert made["dtype"] == "float64"
+    assert ooc("generate", "GW-8x4", tmp_path / "u", "--json").figures["dtype"] == "float64"
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -289,6 +303,11 @@ def test_options_out_of_range_end_with_2_and_a_remedy(place, options, said):
         (("GW-8x4", "-p", "depth=3"), "no parameter 'depth'"),
         (("maze",), "no problem 'maze'"),
         (("GW-8x4", "--dtype", "int8"), "Invalid value"),
+        (("GW-8x4", "--grid", "9,9"), "'gridworld' takes no grid; these do: mountain-car, single-pendulum"),
+        (("mountain-car", "--grid", "9,9,9"), "has 3 numbers for 2 axes"),
+        (("mountain-car", "--grid", "9,9", "--blocks", "3,10"), "cannot be cut into (3, 10) blocks"),
+        (("mountain-car", "--blocks", "3,3", "--block-shape", "3,3"), "block_shape and blocks contradict each other"),
+        (("random", "--blocks", "3,3"), "needs the shape of the grid"),
     ],
 )
 def test_a_problem_that_cannot_be_made_leaves_nothing(tmp_path, options, said):
@@ -364,8 +383,12 @@ def test_a_signal_ends_with_1_one_json_object_and_a_checkpoint(place, tmp_path, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupted_conversion_ends_with_1_and_leaves_nothing(tmp_path, number):
-    with start("generate", "GW-512x4", tmp_path / "s", "--partitions", 2000) as running:
+def test_an_interrupted_conversion_ends_with_1_and_leaves_nothing(tmp_path_factory, tmp_path, number):
+    n = 200_000
+    model = tmp_path_factory.mktemp("source") / "ring.npz"
+    pointers = np.arange(n + 1)
+    np.savez(model, state_ptr=pointers, indptr=pointers, indices=(pointers[:-1] + 1) % n, data=np.ones(n))
+    with start("convert", model, tmp_path / "s", "--partitions", 2000) as running:
         for _ in range(600):
             if (tmp_path / "s.partial").exists() or running.poll() is not None:
                 break

@@ -17,7 +17,9 @@ from store_models import Action, Model, ModelProblem, ModelSource, State, model_
 from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import InputError, OptionsError, StoreError
 from ooc_mdp.mdp import Block
+from ooc_mdp.problems import make_problem
 from ooc_mdp.store import validate_store
+from ooc_mdp.store.encodings import encode
 
 PARTITIONERS = ["ranges", "grid", "metis"]
 
@@ -81,10 +83,12 @@ def test_a_table_read_back_equals_the_rows_written(
         for p in range(store.n_partitions):
             table, n_bytes = store.read(p)
             assert (table.nbytes, n_bytes) == (store.partition_bytes[p], store.chunk_bytes[p])
-            for name in store.fields:
+            for name, meta in store.fields.items():
                 values, _ = store.read_field(name, p)
                 padded = group[name][p]
-                assert padded.dtype == values.dtype
+                assert padded.dtype == meta.stored
+                if meta.encoding is not None:
+                    values = encode(meta.encoding, values, store._row_layout(p, {}))
                 np.testing.assert_array_equal(padded[: values.size], values)
                 assert not padded[values.size :].any()
 
@@ -269,6 +273,9 @@ def test_options_that_do_not_fit_the_model_are_refused(tmp_path: Path, options: 
         {"sense": "up"},
         {"partitioner": "squares"},
         {"partitioner": "ranges", "block_shape": (2, 2)},
+        {"partitioner": "ranges", "blocks": (2, 2)},
+        {"block_shape": (2, 2), "blocks": (2, 2)},
+        {"blocks": (2, 0)},
         {"shape": ()},
     ],
 )
@@ -295,6 +302,18 @@ def test_attributes_say_where_a_store_comes_from(tmp_path: Path) -> None:
     assert store.attributes["provenance"]["options"] == {"states": 30}
     assert steps[-1] == ("finish", 6, 6)
     assert store.n_partitions == 6
+
+
+def test_a_grid_is_cut_into_as_many_blocks_along_each_axis_as_asked(tmp_path: Path) -> None:
+    problem = make_problem("mountain-car", {"grid": "30,20"})
+    store = generate(problem, tmp_path / "s", ConvertOptions(blocks=(4, 3), dtype="float32"))
+    assert store.n_partitions == 12
+    assert store.attributes["state_order"]["edges"] == [[0, 7, 15, 22, 30], [0, 6, 13, 20]]
+    assert store.attributes["geometry"] == {**problem.geometry(), "shape": [30, 20]}
+    assert [axis["name"] for axis in store.attributes["geometry"]["axes"]] == [a.name for a in problem.problem.axes]
+    for blocks in [(4,), (31, 2)]:
+        with pytest.raises(OptionsError, match=r"cannot be cut into .* blocks; give a number for each axis"):
+            generate(problem, tmp_path / "t", ConvertOptions(blocks=blocks))
 
 
 def test_an_existing_store_is_replaced_only_when_asked(tmp_path: Path) -> None:
