@@ -35,9 +35,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME:GRID:METHOD:EPSILON",
         help="such as mountain-car:500,500:p-eva:1e-3; repeat for more",
     )
-    parser.add_argument(
-        "--partitions", type=int, default=100, help="number of partitions, which the grids must divide into"
-    )
+    parser.add_argument("--partitions", type=int, default=100, help="number of blocks of every grid")
     parser.add_argument("--cache", default="22%")
     parser.add_argument("--discount", type=float, default=0.9)
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
@@ -76,7 +74,9 @@ def compare(options: argparse.Namespace, problem: str, grid: str, method: str, e
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as name:
         folder = Path(name)
         common = {"problem": problem, "parameters": {"grid": grid}, "warm_up": str(folder / "warm-up")}
-        table, _ = measuring.run_task("make_table", store=str(folder / "store"), options=made, **common)
+        table, _ = measuring.run_task(
+            "make_table", store=str(folder / "store"), options=made, device=options.device, **common
+        )
         solves = []
         for source in SOURCES:
             runs = []

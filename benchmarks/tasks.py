@@ -41,12 +41,12 @@ def solve(warm_up: str, store: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_table(
-    problem: str, parameters: dict[str, Any], store: str, options: dict[str, Any], warm_up: str
+    problem: str, parameters: dict[str, Any], store: str, options: dict[str, Any], warm_up: str, device: str
 ) -> dict[str, Any]:
-    """Build the store of a problem by the CPU, and a tiny one for `solve_table`; the store's sizes and the seconds."""
-    ooc_mdp.generate(problem, warm_up, parameters | {"grid": TINY}, device="cpu", **options | {"partitions": 4})
+    """Build the store of a problem, and a tiny one for `solve_table`; the store's sizes and the seconds."""
+    ooc_mdp.generate(problem, warm_up, parameters | {"grid": TINY}, device=device, **options | {"partitions": 4})
     began = time.monotonic()
-    built = ooc_mdp.generate(problem, store, parameters, device="cpu", **options)
+    built = ooc_mdp.generate(problem, store, parameters, device=device, **options)
     return {
         "generation_seconds": time.monotonic() - began,
         "states": built.n_states,

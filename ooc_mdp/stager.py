@@ -32,10 +32,19 @@ class Stager:
     cache : where they go; the stager reserves, fills and accesses.
     backend : decodes a table to the device's layout.
     depth : most partitions under way at a time, 1 or more.
+    read : gives tables in place of the source's own `read`, such as those made on the backend's device.
     """
 
-    def __init__(self, source: TableSource, cache: PartitionCache[Resident], backend: Backend, depth: int = 2) -> None:
+    def __init__(
+        self,
+        source: TableSource,
+        cache: PartitionCache[Resident],
+        backend: Backend,
+        depth: int = 2,
+        read: Callable[[int], tuple[PartitionTable, int]] | None = None,
+    ) -> None:
         self._source = source
+        self._read_table = read or source.read
         self._cache = cache
         self._backend = backend
         self._depth = depth
@@ -95,7 +104,7 @@ class Stager:
 
     def _read(self, partition: int) -> tuple[PartitionTable, int, float]:
         began = time.monotonic()
-        table, bytes_read = self._source.read(partition)
+        table, bytes_read = self._read_table(partition)
         return table, bytes_read, time.monotonic() - began
 
     def _take_in(self, partition: int, read: Callable[[], tuple[PartitionTable, int, float]]) -> None:

@@ -7,7 +7,8 @@ it comes. Solver, stager, verification and results know this protocol only. To a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,19 @@ import numpy.typing as npt
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import Coupling, PartitionTable
 
-__all__ = ["TableSource", "TypedField"]
+__all__ = ["Loader", "TableSource", "TypedField"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """How a source's tables come to a device."""
+
+    read: Callable[[int], tuple[PartitionTable, int]]
+    """Partition p's table, and the bytes read from disk for it; any thread."""
+    scratch_bytes: int
+    """Most bytes that one read holds beside the table that it gives."""
+    on_device: bool = False
+    """Whether the table's large arrays, and the scratch, are in the device's memory already."""
 
 
 class TypedField(Protocol):
@@ -87,11 +100,6 @@ class TableSource(Protocol):
         ...
 
     @property
-    def scratch_bytes(self) -> int:
-        """Most bytes that one read holds beside the table that it gives."""
-        ...
-
-    @property
     def reward_range(self) -> FloatArray:
         """float64 [P,2]; least and largest reward, terminal ones included."""
         ...
@@ -114,6 +122,10 @@ class TableSource(Protocol):
     @property
     def coupling(self) -> Coupling:
         """Largest probability mass that one row of p sends into q."""
+        ...
+
+    def loader(self, device: str) -> Loader:
+        """How tables are read for a backend of this name ("cpu", "cuda:0")."""
         ...
 
     def read(self, p: int) -> tuple[PartitionTable, int]:

@@ -270,7 +270,7 @@ with open("/proc/self/clear_refs", "w") as f:
     f.write("5")  # the peak from here on
 before = status("VmRSS")
 read = table.read(0)[0]
-print((status("VmHWM") - before - read.nbytes) / table.scratch_bytes)
+print((status("VmHWM") - before - read.nbytes) / table.loader("cpu").scratch_bytes)
 """
 
 
@@ -283,13 +283,27 @@ def test_computing_a_partition_holds_no_more_than_is_planned(problem, workers):
     assert 0.3 < float(done.stdout) < 1.1
 
 
+def on_host(table: PartitionTable) -> PartitionTable:
+    """The table with NumPy arrays in place of CuPy's."""
+    arrays = {f.name: getattr(table, f.name) for f in dataclasses.fields(table)}
+    return PartitionTable(**{name: a.get() if hasattr(a, "get") else a for name, a in arrays.items()})
+
+
 @pytest.mark.gpu
 def test_a_gpu_recomputes_the_tables_of_the_store_that_it_generates(tmp_path):
     options = {"partitions": 12, "dtype": "float32", "device": "cuda:0"}
     store = ooc_mdp.generate("double-pendulum", tmp_path / "s", {"grid": "6,6,6,6"}, **options)
     table = ooc_mdp.open_problem("double-pendulum", {"grid": "6,6,6,6"}, **options)
     assert_equal_sources(store, table)
+    loader = table.loader("cuda:0")
+    assert loader.on_device
+    assert not table.loader("cpu").on_device
+    for p in range(table.n_partitions):
+        assert_equal_tables(table.read(p)[0], on_host(loader.read(p)[0]))
     solutions = [ooc_mdp.solve(s, 0.9, method="vi", epsilon=1e-2, device="cuda:0", cache="50%") for s in (store, table)]
     np.testing.assert_array_equal(solutions[0].values, solutions[1].values)
     assert solutions[1].statistics.bytes_read == 0
     assert table.fingerprint != ooc_mdp.open_problem("double-pendulum", {"grid": "6,6,6,6"}, device="cpu").fingerprint
+    plan = solutions[1].memory_plan
+    assert "recomputing" in plan["device"]
+    assert "recomputing" not in plan["host"]

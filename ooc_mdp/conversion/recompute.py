@@ -27,13 +27,15 @@ from ooc_mdp.conversion.options import ConvertOptions
 from ooc_mdp.conversion.schedule import run_in_order
 from ooc_mdp.errors import InputError
 from ooc_mdp.kernels.control_rows import DeviceProblem
+from ooc_mdp.kernels.grid_numbers import GridNumbers
 from ooc_mdp.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.memory_plan import give_memory_back
 from ooc_mdp.partition import Coupling, PartitionTable
 from ooc_mdp.problems.base import Problem, provenance_of
 from ooc_mdp.store.census import Census
-from ooc_mdp.store.numbering import Numbering
+from ooc_mdp.store.numbering import GridNumbering, Numbering
 from ooc_mdp.store.writer import PartitionArrays
+from ooc_mdp.table_source import Loader
 
 __all__ = ["TABLE_VERSION", "RecomputedTable"]
 
@@ -48,6 +50,8 @@ _LEAST_PIECE = 2048
 _SCRATCH = {"transition": 26, "row": 26, "state": 16}
 """Bytes that computing a partition holds beside its table: rows as the problem gives them (int64 and float64), their
 new numbers, and what joins the pieces of several threads. ``tests/test_recompute.py`` holds the measured peak to it."""
+_DEVICE_SCRATCH = {"transition": 112, "row": 48, "state": 32}
+"""The same in a device's memory: rows, and a dozen whole arrays on the way to local numbers."""
 
 
 class RecomputedTable:
@@ -83,6 +87,7 @@ class RecomputedTable:
         self._rows_by = problem.source.name if isinstance(problem, DeviceProblem) else "cpu"
         self._pieces = options.workers if self._rows_by == "cpu" else 1
         self._numbering, method = partition_problem(problem, options)
+        self._grid = self._grid_on_device(problem)
         self.partition_ptr: IntArray = self._numbering.partition_ptr
         self._census = Census(self.partition_ptr, self._dtype)
         tasks = (partial(self._examine, p) for p in range(self.n_partitions))
@@ -141,13 +146,16 @@ class RecomputedTable:
         """int64 [P]; transitions of the longest row."""
         return self._census.max_successors
 
-    @property
-    def scratch_bytes(self) -> int:
-        """Most bytes that computing a partition holds beside its table."""
+    def loader(self, device: str) -> Loader:
+        """Tables made in the device's memory where it computes the rows and numbers a grid, else on the host."""
+        if self._grid is not None and device == self._rows_by:
+            return Loader(self._read_on_device, self._scratch_bytes(_DEVICE_SCRATCH), on_device=True)
+        return Loader(self.read, self._scratch_bytes(_SCRATCH))
+
+    def _scratch_bytes(self, each: Mapping[str, int]) -> int:
         c = self._census
         states = np.diff(self.partition_ptr)
-        scratch = c.transitions * _SCRATCH["transition"] + c.rows * _SCRATCH["row"] + states * _SCRATCH["state"]
-        return int(scratch.max())
+        return int((c.transitions * each["transition"] + c.rows * each["row"] + states * each["state"]).max())
 
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Partition p's table, computed now; 0 bytes are read for it. Any thread.
@@ -156,8 +164,29 @@ class RecomputedTable:
         ------
         InputError : the problem gives other rows than in the first pass.
         """
+        return self._table(p, self._rows(self._numbering.states(p))), 0
+
+    def _read_on_device(self, p: int) -> tuple[PartitionTable, int]:
+        """Partition p's table with successors, probabilities, rewards, durations and halo in the device's memory."""
+        problem, grid = self.problem, self._grid
+        if grid is None or not isinstance(problem, DeviceProblem):
+            raise TypeError(f"{self.name} is not computed by a device")
         states = self._numbering.states(p)
-        rows = self._rows(states)
+        with grid.device:
+            successors, probabilities, rewards, durations = problem.source.rows_on_device(problem, states)
+            n, m, k = states.size, rewards.size, successors.size // rewards.size
+            rows = Rows(
+                action_ptr=np.arange(n + 1, dtype=np.int64) * (m // n),
+                successor_ptr=np.arange(m + 1, dtype=np.int64) * k,
+                successors=grid.to_new(successors),
+                probabilities=probabilities,
+                rewards=rewards,
+                durations=durations,
+            )
+            return self._table(p, rows), 0
+
+    def _table(self, p: int, rows: Rows) -> PartitionTable:
+        """Partition p from its rows, successors in new numbers; arrays of NumPy or CuPy, which take the same calls."""
         successors, halo = local_successors(rows.successors, p, self.partition_ptr)
         sizes = self._census.sizes(p)
         if (rows.n_rows, successors.size, halo.size) != (sizes.rows, sizes.transitions, sizes.halo):
@@ -180,7 +209,7 @@ class RecomputedTable:
             durations=rows.durations,
             initial_values=rows.initial_values,
         )
-        return self._census.table(p, arrays), 0
+        return self._census.table(p, arrays)
 
     def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
         """One field of partition p's table; the whole table is computed for it."""
@@ -205,6 +234,13 @@ class RecomputedTable:
         for p in range(self.n_partitions):
             out[self.original_states(p)] = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
         return out
+
+    def _grid_on_device(self, problem: Problem) -> GridNumbers | None:
+        """The numbering in the memory of the device that computes the rows; None where neither is so."""
+        numbering = self._numbering
+        if not isinstance(problem, DeviceProblem) or not isinstance(numbering, GridNumbering):
+            return None
+        return GridNumbers(problem.source.device, numbering.shape, numbering.edges, numbering.partition_ptr)
 
     def _examine(self, p: int) -> None:
         """The first pass over partition p: check it and note what is kept."""

@@ -75,7 +75,7 @@ class ControlRows:
             raise OptionsError(f"there is no device cuda:{device}: CuPy finds {count} CUDA devices")
         self._cupy = cupy
         self._number = device
-        self._device = cupy.cuda.Device(device)
+        self.device = cupy.cuda.Device(device)
         self.name = f"cuda:{device}"
 
     def fill(
@@ -97,7 +97,7 @@ class ControlRows:
         kernel = self._kernel(discretised)[successors.dtype.str[1:]]
         n = states.size
         if n:
-            with self._device:
+            with self.device:
                 kernel(
                     (-(-n * discretised.n_actions // _THREADS),),
                     (_THREADS,),
@@ -127,7 +127,7 @@ class ControlRows:
             states = asked_states(states, discretised.n_states, discretised.name)
         rows = states.size * discretised.n_actions
         width = len(discretised.points) + 1
-        with self._device:
+        with self.device:
             try:
                 on_device = cupy.asarray(states)
                 made = (
@@ -154,7 +154,7 @@ class ControlRows:
         for first in range(0, n, piece):
             part = states[first : first + piece]
             computed = self.rows_on_device(discretised, part)
-            with self._device:
+            with self.device:
                 for host, device in zip(arrays, computed, strict=True):
                     each = host.size // n
                     device.get(out=host[first * each : (first + part.size) * each])
@@ -167,7 +167,7 @@ class ControlRows:
 
     def close(self) -> None:
         """Give what the rows took back to the device."""
-        with self._device:
+        with self.device:
             self._cupy.get_default_memory_pool().free_all_blocks()
 
     def _kernel(self, discretised: Discretised) -> dict[str, Any]:

@@ -162,9 +162,9 @@ class CudaBackend:
             self._changes = [self._marks[5 + 2 * i : 7 + 2 * i] for i in range(_LARGEST_BATCH)]
 
     def admit(self, table: PartitionTable) -> Resident:
-        """One allocation for all fields, one copy."""
+        """One allocation for all fields and one copy; fields that are on the device are copied there."""
         discounts = discounts_of(self._model.discount, table.durations)
-        fields: list[npt.NDArray[Any]] = [
+        fields: list[Any] = [
             table.action_ptr,
             table.successor_ptr,
             table.successors,
@@ -177,8 +177,12 @@ class CudaBackend:
         ]
         offsets = np.cumsum([_aligned(_TABLE.itemsize), *(_aligned(f.nbytes) for f in fields)])
         packed = np.empty(int(offsets[-1]), np.uint8)
+        here: list[tuple[Any, int]] = []
         for field, offset in zip(fields, offsets, strict=False):
-            packed[offset : offset + field.nbytes] = np.ascontiguousarray(field).reshape(-1).view(np.uint8)
+            if isinstance(field, np.ndarray):
+                packed[offset : offset + field.nbytes] = np.ascontiguousarray(field).reshape(-1).view(np.uint8)
+            elif field.nbytes:
+                here.append((field, int(offset)))
         cupy = self._cupy
         with self._device:
             try:
@@ -201,6 +205,8 @@ class CudaBackend:
             descriptor["actions"], descriptor["width"] = table.actions_per_state, table.successors_per_action
             descriptor["discount"], descriptor["sign"] = self._model.discount, self._model.sign
             pointer.copy_from_host(packed.ctypes.data, packed.nbytes)
+            for on_device, offset in here:
+                (pointer + offset).copy_from_device_async(cupy.ascontiguousarray(on_device).data, on_device.nbytes)
         kernels = _module(self._number, table.successors.dtype.str[1:], table.probabilities.dtype.str[1:])
         return Resident(table.index, table.n_states, bool(discounts.size), (pointer, table.halo.size, kernels))
 

@@ -213,24 +213,28 @@ def plan_memory(
             f"at least {largest}, or convert again with smaller partitions (--partition-size {max(1, cache // 2)})"
         )
     cache = min(cache, table)
-    in_flight = _STAGING_DEPTH * (largest + store.scratch_bytes)
+    loader = store.loader(backend.name)
+    in_flight = _STAGING_DEPTH * (largest + loader.scratch_bytes)
     host = {
         "interpreter": resident_bytes(),
         "values": 8 * n,
         "policy": 4 * n,
         "bounds and coupling": 192 * store.n_partitions + 72 * store.coupling.mass.size,
         "result": 12 * n,
-        _STAGING[store.kind]: in_flight,
     }
+    if not loader.on_device:
+        host[_STAGING[store.kind]] = in_flight
     if writes:
         host["writing"] = min(16 * n, _WRITE_BUFFERS)
     on_backend = backend.plan(model)
     if backend.name == "cpu":
         # On the CPU a table is decoded straight into the room that the cache has set aside for it.
         host["cache"] = cache
-        host[_STAGING[store.kind]] = _STAGING_DEPTH * store.scratch_bytes
+        host[_STAGING[store.kind]] = _STAGING_DEPTH * loader.scratch_bytes
         return MemoryPlan(host | on_backend, {})
     device = {"cache": cache, "values": 8 * n, "policy": 4 * n} | on_backend
+    if loader.on_device:
+        device[_STAGING[store.kind]] = in_flight
     return MemoryPlan(host, device)
 
 
@@ -251,7 +255,7 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
         options.cache.resolve(int(store.partition_bytes.sum()), int(store.partition_bytes.max())), p, backend.release
     )
     stack.callback(cache.clear)
-    stager = stack.enter_context(Stager(store, cache, backend, _STAGING_DEPTH))
+    stager = stack.enter_context(Stager(store, cache, backend, _STAGING_DEPTH, store.loader(backend.name).read))
     run = Run(
         store=store,
         options=options,

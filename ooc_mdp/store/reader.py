@@ -25,6 +25,7 @@ from ooc_mdp.store.encodings import RowLayout, decode, stored_count
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_path
 from ooc_mdp.store.metadata import ArrayMetadata, read_metadata, read_small_arrays
 from ooc_mdp.store.numbering import GridNumbering
+from ooc_mdp.table_source import Loader
 
 __all__ = ["Store", "open_store"]
 
@@ -81,6 +82,10 @@ class Store:
     def n_partitions(self) -> int:
         """Number of partitions."""
         return self.partition_ptr.size - 1
+
+    def loader(self, device: str) -> Loader:
+        """Tables are decoded in host memory, whatever the device."""
+        return Loader(self.read, self.scratch_bytes)
 
     @property
     def scratch_bytes(self) -> int:
