@@ -41,7 +41,7 @@ def test_out_of_core_compares_proved_and_verified_solves(tmp_path):
     figures = figures_of("out_of_core.py", tmp_path, *arguments)
     assert figures["machine"]["shared"]
     assert "warm" in figures["page_cache"]
-    assert [s["method"] for s in figures["solves"]] == ["vi", "p-eva h1", "p-eva h2"]
+    assert [s["method"] for s in figures["solves"]] == ["vi", "p-eva joint", "p-eva h1", "p-eva h2"]
     for solve in figures["solves"]:
         assert solve["error_bound"] <= 1e-4
         assert solve["verified"]["holds"]
@@ -99,3 +99,29 @@ def test_recompute_compares_a_store_with_the_problem_itself(tmp_path):
     assert recomputed["bytes_read"] == 0 < min(s["bytes_read"] for s in stores)
     assert recomputed["first_pass_seconds"] > 0
     assert compared["break_even_bytes_per_second"] > 0
+
+
+def test_voting_compares_the_orders_of_the_sweeps(tmp_path):
+    arguments = ("--problem", "gridworld", "-p", "height=16", "-p", "width=16", "-p", "successors=4")
+    figures = figures_of("voting.py", tmp_path, *arguments, "--partitions", "4", "--epsilon", "0.1", "--repeat", "1")
+    assert figures["table"]["block_shape"] == [8, 8]
+    assert len(figures["solves"]) == 9
+    assert {s["sweep_order"] for s in figures["solves"]} == {"forward", "alternating", "voted"}
+    for solve in figures["solves"]:
+        assert solve["outcome"] == "proved"
+        assert solve["backups_per_state"] == solve["backups"] / 256
+    forward, alternating, _ = (s for s in figures["solves"] if s["method"] == "vi")
+    assert forward["backups"] == alternating["backups"], "a visit of value iteration is one sweep"
+
+
+def test_store_encodings_measures_bytes_and_speed_of_what_is_written_and_of_what_might_be(tmp_path):
+    arguments = ("--grid", "40,40", "--block-shape", "20,20", "--codecs", "lz4:9,zstd:1", "--repeat", "1")
+    figures = figures_of("store_encodings.py", tmp_path, *arguments)
+    assert figures["decoded_bytes_per_transition"] == 10
+    for codec in ("lz4:9", "zstd:1"):
+        plain, encoded = figures["plain"][codec], figures["encoded"][codec]
+        assert encoded["bytes_per_transition"] < plain["bytes_per_transition"]
+        assert encoded["decoded_gb_per_second"] > 0
+        for table in (plain, encoded):
+            assert sum(table["field_bytes_per_transition"].values()) == pytest.approx(table["bytes_per_transition"])
+        assert len(figures["field_forms"][codec]) == 10

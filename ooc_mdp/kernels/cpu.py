@@ -60,16 +60,19 @@ def _visit_kernel(nested: bool) -> Any:
             down = 0.0
             way = -1 if alternate and sweeps % 2 == 1 else 1
             step = way * strides[inner]
-            line = 0 if step > 0 else n - 1
+            backwards = step < 0
+            line = 0
             if nested:
-                line = 0
                 for axis in range(strides.size):
                     if way * strides[axis] < 0:
                         line -= way * strides[axis] * (extents[axis] - 1)
             run = extents[inner] if nested else n
             for _ in range(n // run if nested else 1):
                 for i in range(run):
-                    s = np.uint64(line + i * step)
+                    if nested:
+                        s = np.uint64(line + i * step)
+                    else:
+                        s = np.uint64(n - 1 - i if backwards else i)
                     if actions > 0:
                         row, end = s * np.uint64(actions), (s + _ONE) * np.uint64(actions)
                     else:
