@@ -18,6 +18,7 @@ from ooc_mdp.options import format_bytes
 
 METHODS: dict[str, dict[str, Any]] = {
     "vi": {"method": "vi"},
+    "p-eva joint": {"method": "p-eva", "priority": "joint"},
     "p-eva h1": {"method": "p-eva", "priority": "h1"},
     "p-eva h2": {"method": "p-eva", "priority": "h2"},
 }

@@ -274,7 +274,7 @@ def solve(
     epsilon: float | None = None,
     residual: float | None = None,
     method: Literal["vi", "p-eva"] = "p-eva",
-    priority: Literal["h1", "h2"] = "h2",
+    priority: Literal["joint", "h1", "h2"] = "joint",
     exact_priorities: bool = False,
     cache: str | int = "256MiB",
     device: str = "auto",

@@ -67,6 +67,7 @@ class Method(StrEnum):
 class PriorityName(StrEnum):
     """Priority metrics."""
 
+    JOINT = "joint"
     H1 = "h1"
     H2 = "h2"
 
@@ -323,7 +324,7 @@ def solve(
         float | None, typer.Option(help="Stop at this plain Bellman residual instead; says what it proves.")
     ] = None,
     method: Annotated[Method, typer.Option(help="Streamed value iteration, or partitions by priority.")] = Method.P_EVA,
-    priority: Annotated[PriorityName, typer.Option(help="Wingate's priority for p-eva.")] = PriorityName.H2,
+    priority: Annotated[PriorityName, typer.Option(help="Which partition next: joint, or Wingate's.")] = PriorityName.JOINT,
     exact_priorities: Annotated[
         bool,
         typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis."),
@@ -576,9 +577,9 @@ def simulate(
     policy: Annotated[
         PolicyName, typer.Option(help="Plans weighed by interpolated values, or stored actions: vote, nearest.")
     ] = PolicyName.LOOKAHEAD,
-    depth: Annotated[int, typer.Option(help="Controls in turn of a plan (lookahead).")] = 3,
+    depth: Annotated[int, typer.Option(help="Controls in turn of a plan (lookahead).")] = 4,
     period: Annotated[
-        float | None, typer.Option(help="Time between decisions.  [default: a tenth of a cell's crossing]")
+        float | None, typer.Option(help="Time between decisions.  [default: the crossing of two cells]")
     ] = None,
     keep: Annotated[float, typer.Option(help="The goal must be held for this last part of a run.")] = 5.0,
     past_end: Annotated[

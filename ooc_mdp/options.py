@@ -100,8 +100,8 @@ class SolveOptions:
     """Stop at this plain Bellman residual instead (the papers' rule); the bound it proves is reported."""
     method: Literal["vi", "p-eva"] = "p-eva"
     """Streamed full sweeps, or partitions by priority."""
-    priority: Literal["h1", "h2"] = "h2"
-    """Wingate's metric by which p-eva chooses the next partition."""
+    priority: Literal["joint", "h1", "h2"] = "joint"
+    """By what p-eva chooses the next partition: company in the cache, or Wingate's H1 or H2."""
     exact_priorities: bool = False
     """Recompute the priorities of dependents from their tables after each visit, as the thesis does."""
     cache: CacheSize = CacheSize(size=256 << 20)
@@ -129,8 +129,10 @@ class SolveOptions:
             raise OptionsError("give epsilon (a proved error) or residual (the papers' stopping rule), not both")
         if self.method not in ("vi", "p-eva"):
             raise OptionsError(f"unknown method {self.method!r}; there are vi and p-eva")
-        if self.priority not in ("h1", "h2"):
-            raise OptionsError(f"unknown priority {self.priority!r}; there are h1 and h2")
+        if self.priority not in ("joint", "h1", "h2"):
+            raise OptionsError(f"unknown priority {self.priority!r}; there are joint, h1 and h2")
+        if self.exact_priorities and self.method == "p-eva" and self.priority == "joint":
+            raise OptionsError("exact priorities are those of h1 or h2; say which (--priority h2)")
         if self.sweep_order not in get_args(SweepOrder):
             raise OptionsError(f"unknown sweep order {self.sweep_order!r}; there are {', '.join(get_args(SweepOrder))}")
         if self.exact_priorities and self.method != "p-eva":

@@ -1,4 +1,4 @@
-"""H1 follows the residual, H2 the value that flows in (Wingate 2004, section 4.2)."""
+"""H1 follows the residual, H2 the value that flows in (Wingate 2004, section 4.2), Joint the company in the cache."""
 
 from __future__ import annotations
 
@@ -6,13 +6,24 @@ import numpy as np
 import pytest
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.priority import H1, H2, make_priority
+from ooc_mdp.partition import Coupling
+from ooc_mdp.priority import H1, H2, Joint, make_priority
 
 ALL = np.array([True, True])
 
 
+def _chain(n: int) -> Coupling:
+    """Partition p reads itself and p - 1."""
+    pairs = [(p, q) for p in range(n) for q in (p - 1, p) if q >= 0]
+    rows, columns = np.array(pairs).T
+    return Coupling(np.searchsorted(rows, np.arange(n + 1)), columns, np.ones(columns.size))
+
+
+_CHAIN = (_chain(3), np.zeros(3, np.bool_))
+
+
 def test_h1_ranks_by_the_residual_alone() -> None:
-    h1 = make_priority("h1", np.zeros(3))
+    h1 = make_priority("h1", np.zeros(3), *_CHAIN)
     assert isinstance(h1, H1)
     h1.inflow(np.array([0, 1]), 9.0, ALL)
     h1.visited(2)
@@ -22,7 +33,7 @@ def test_h1_ranks_by_the_residual_alone() -> None:
 
 def test_h2_begins_with_the_largest_reward() -> None:
     first = np.array([1.0, 3.0, 2.0])
-    h2 = make_priority("h2", first)
+    h2 = make_priority("h2", first, *_CHAIN)
     assert isinstance(h2, H2)
     assert h2.rank(np.zeros(3)).tolist() == [1.0, 3.0, 2.0]
     h2.visited(1)
@@ -51,6 +62,35 @@ def test_h2_takes_an_exact_value_whether_it_is_more_or_less() -> None:
     assert h2.rank(np.zeros(2)).tolist() == [-2.0, 6.0]
 
 
-def test_there_are_two_priorities() -> None:
-    with pytest.raises(OptionsError, match="unknown priority 'h3'; there are h1 and h2"):
-        make_priority("h3", np.zeros(1))
+def test_joint_prefers_a_partition_whose_dependents_are_resident() -> None:
+    present = np.zeros(4, np.bool_)
+    joint = make_priority("joint", np.zeros(4), _chain(4), present)
+    assert isinstance(joint, Joint)
+    level = np.array([1.0, 1.0, 1.0, 4.0])
+    assert np.argmax(joint.rank(level)) == 3  # nobody is resident: the residual decides
+    present[1] = True  # the dependent of 0
+    assert np.argmax(joint.rank(level)) == 0
+    present[:] = [True, False, False, False]  # 0 is nobody's dependent
+    assert np.argmax(joint.rank(level)) == 3
+
+
+def test_joint_follows_residency_as_a_fresh_count_would() -> None:
+    rng = np.random.default_rng(1)
+    n = 12
+    mass = rng.random((n, n)) < 0.3
+    np.fill_diagonal(mass, True)
+    rows, columns = np.nonzero(mass)
+    coupling = Coupling(np.searchsorted(rows, np.arange(n + 1)), columns, np.ones(columns.size))
+    present = np.zeros(n, np.bool_)
+    joint = Joint(coupling, present)
+    for _ in range(50):
+        present[rng.integers(n)] ^= True
+        level = rng.random(n)
+        others = mass & ~np.eye(n, dtype=bool)
+        share = (others & present[:, None]).sum(axis=0) / np.maximum(others.sum(axis=0), 1)
+        np.testing.assert_allclose(joint.rank(level), np.sqrt(level) * (0.01 + share), rtol=1e-12)
+
+
+def test_there_are_three_priorities() -> None:
+    with pytest.raises(OptionsError, match="unknown priority 'h3'; there are joint, h1 and h2"):
+        make_priority("h3", np.zeros(1), *_CHAIN)

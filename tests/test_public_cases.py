@@ -17,6 +17,7 @@ CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "public"
 NAMES = sorted(p.name for p in CASES.glob("*") if (p / "case.json").exists()) if CASES.exists() else []
 METHODS = [
     ("vi", "h2", False),
+    ("p-eva", "joint", False),
     ("p-eva", "h1", False),
     ("p-eva", "h2", False),
     ("p-eva", "h1", True),

@@ -102,7 +102,7 @@ def test_tables_of_ragged_models_with_any_optional_fields_are_those_of_the_store
         recompute._LEAST_PIECE = least
 
 
-@pytest.mark.parametrize("method", [{"method": "vi"}, {"priority": "h1"}, {"exact_priorities": True}])
+@pytest.mark.parametrize("method", [{"method": "vi"}, {"priority": "h1"}, {"priority": "h2", "exact_priorities": True}])
 def test_the_solution_is_that_from_the_store_and_reads_nothing(method, tmp_path):
     options = {"partitions": 12, "dtype": "float32", "device": "cpu"}
     store = ooc_mdp.generate("mountain-car", tmp_path / "s", CAR, **options)

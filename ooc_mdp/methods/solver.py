@@ -219,7 +219,7 @@ def plan_memory(
         "interpreter": resident_bytes(),
         "values": 8 * n,
         "policy": 4 * n,
-        "bounds and coupling": 192 * store.n_partitions + 72 * store.coupling.mass.size,
+        "bounds and coupling": 208 * store.n_partitions + 80 * store.coupling.mass.size,
         "result": 12 * n,
     }
     if not loader.on_device:
@@ -262,7 +262,7 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
         backend=backend,
         bounds=bounds,
         target=Target(options, bounds, float(reward_range.max() - reward_range.min())),
-        priority=make_priority(options.priority, reward_range[:, 1]),
+        priority=make_priority(options.priority, reward_range[:, 1], store.coupling, cache.present),
         cache=cache,
         stager=stager,
         statistics=SolveStatistics(
