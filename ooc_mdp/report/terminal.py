@@ -180,9 +180,21 @@ def print_inspection(facts: dict[str, Any]) -> None:
         )
     rows.append(("order", facts["state_order"]))
     if facts["geometry"]:
-        rows.append(("geometry", ", ".join(f"{k} {v}" for k, v in facts["geometry"].items())))
+        rows.append(("geometry", _geometry(facts["geometry"])))
     rows += [("made from" if k == "source" else f"  {k}", str(v)) for k, v in facts["provenance"].items()]
     _print_rows(facts["path"], rows)
+
+
+def _geometry(geometry: dict[str, Any]) -> str:
+    """Points along each axis with its name and bounds where they are known; whatever else there is, as it is."""
+    axes, shape = geometry.get("axes"), geometry.get("shape")
+    if not axes or not shape or len(axes) != len(shape):
+        return ", ".join(f"{k} {v}" for k, v in geometry.items())
+    return "; ".join(
+        f"{a.get('name', i)} {a.get('low', '?')} to {a.get('high', '?')} {a.get('unit', '')}".rstrip()
+        + f"{', periodic' if a.get('periodic') else ''}, {n} points"
+        for i, (a, n) in enumerate(zip(axes, shape, strict=True))
+    )
 
 
 def _spread(numbers: dict[str, Any], show: Any) -> str:
