@@ -125,3 +125,18 @@ def test_store_encodings_measures_bytes_and_speed_of_what_is_written_and_of_what
         for table in (plain, encoded):
             assert sum(table["field_bytes_per_transition"].values()) == pytest.approx(table["bytes_per_transition"])
         assert len(figures["field_forms"][codec]) == 10
+
+
+def test_policies_counts_the_starts_that_reach_the_goal(tmp_path):
+    arguments = ("--cases", "mountain-car:60;single-pendulum:40:hold=1", "--starts", "4", "--residual", "1e-3")
+    figures = figures_of("policies.py", tmp_path, *arguments, "--policies", "lookahead,vote", "--seconds", "10")
+    assert [case["states"] for case in figures["cases"]] == [3600, 1600]
+    for case in figures["cases"]:
+        assert case["solve"]["outcome"] == "residual"
+        assert [run["policy"] for run in case["policies"]] == ["lookahead", "vote"]
+        for run in case["policies"]:
+            assert len(run["runs"]) == 5
+            assert run["successes"] == sum(each["success"] for each in run["runs"][1:])
+            assert run["promising_successes"] <= run["promising_starts"] <= run["starts"] == 4
+    assert figures["cases"][0]["policies"][0]["rest_succeeds"]
+    assert figures["cases"][1]["parameters"]["hold"] == 1.0

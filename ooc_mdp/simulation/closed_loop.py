@@ -4,10 +4,11 @@
     W(x, plan)  = int_0^T gamma**t reward_rate dt + gamma**T V(x(T)),     or the final reward where the process ends
 
 A plan is `depth` controls in turn, each held for the time T / depth in which the fastest control crosses `cells`
-cells; the first control of the best plan is taken. All plans last equally long: within a cell the interpolated V lies
-above what any control makes good, so that of unequal times the shortest would win. And one control is not enough:
-V has kinks at grid lines, to which single controls chatter back (the car before the exit: its last cell is crossed
-by thrust, then coasting, while each alone looks worse than standing).
+cells; the best plan's first control is held for its time, then all plans are weighed again. All plans last equally
+long: within a cell the interpolated V lies above what any control makes good, so that of unequal times the shortest
+would win. One control is not enough, nor is it to decide more often: V has kinks at grid lines, to which greedy
+controls chatter back (the car before its exit: thrust, then coasting crosses the last cell, while each alone looks
+worse than standing there).
 
 Between two decisions the control is held. Samples are taken at regular times, whatever the decisions; whether the
 goal is held is judged at every step of the integrator. This module judges nothing else and knows no files.
@@ -61,7 +62,7 @@ class Limits(NamedTuple):
     keep: float
     """Last part of the run, for which it is judged whether the goal is held."""
     period: float
-    """Between two decisions; 0: when the state has moved by `share` of a cell."""
+    """Between two decisions; 0: the first stage of a plan, or until the state has moved by `share` of a cell."""
     share: float
     shortest: float
     """Least time between two decisions, where the state decides when."""
@@ -223,7 +224,7 @@ def compile_loop(problem: ControlProblem) -> Loop:
 
     @njit(nogil=True)
     def first_of_best_plan(x, grid, limits, controls, p, values, sign, decay, past_end):
-        """First control of the best plan; see the module's head."""
+        """First control of the best plan, and for how long it is held; see the module's head."""
         part = limits.most_time
         for a in range(len(controls)):
             part = min(part, follow(x, controls[a], grid, limits.longest_step, part, limits.cells, p, past_end)[1])
@@ -252,12 +253,12 @@ def compile_loop(problem: ControlProblem) -> Loop:
             if sign * worth > most:
                 most = sign * worth
                 best = np.int64(plan // (plans // len(controls)))
-        return best
+        return best, part
 
     @njit(nogil=True)
     def decide(x, grid, limits, controls, p, values, policy, kind, sign, decay, past_end):
         if kind == NEAREST:
-            return np.int64(policy[_nearest(x, grid)])
+            return np.int64(policy[_nearest(x, grid)]), np.inf
         if kind == LOOKAHEAD:
             return first_of_best_plan(x, grid, limits, controls, p, values, sign, decay, past_end)
         best = np.int64(0)
@@ -271,13 +272,14 @@ def compile_loop(problem: ControlProblem) -> Loop:
             if vote > most:
                 most = vote
                 best = np.int64(a)
-        return best
+        return best, np.inf
 
     @njit(nogil=True)
     def run(
         start, grid, limits, controls, p, values, policy, kind, sign, decay, past_end, times, states, chosen, worth
     ):  # fmt: skip
-        ended, x = look(start, p, grid.low, grid.high, grid.span, grid.periodic, grid.clipped)
+        ended, at = look(start, p, grid.low, grid.high, grid.span, grid.periodic, grid.clipped)
+        x = at
         over = ended and not (past_end and not _left(x, grid))
         time = 0.0
         earned = 0.0
@@ -287,8 +289,9 @@ def compile_loop(problem: ControlProblem) -> Loop:
         inside_last = 0.0
         samples = 0
         action = np.int64(-1)
+        hold = np.inf
         if not over:
-            action = decide(x, grid, limits, controls, p, values, policy, kind, sign, decay, past_end)
+            action, hold = decide(x, grid, limits, controls, p, values, policy, kind, sign, decay, past_end)
         control = controls[max(action, 0)]
         paid = rate(x, control, p)
         inside = paid > 0.0 or (ended and final(x, p) > 0.0)
@@ -304,16 +307,15 @@ def compile_loop(problem: ControlProblem) -> Loop:
                 chosen[samples] = action
                 worth[samples] = value_at(x, grid, values)
                 for i in range(len(x)):
-                    states[samples, i] = x[i]
+                    states[samples, i] = at[i]
                 samples += 1
             k1 = dynamics(x, control, p)
             dt = limits.fine_step
             fastest = _fastest(k1, grid)
             if fastest * dt > crossing:
                 dt = crossing / fastest
-            until = min(limits.seconds, samples * limits.sample)
-            if limits.period > 0.0:
-                until = min(until, decided + limits.period)
+            planned = decided + (limits.period if limits.period > 0.0 else max(hold, limits.shortest))
+            until = min(limits.seconds, samples * limits.sample, planned)
             arrives = time + dt >= until
             if arrives:
                 dt = until - time
@@ -335,8 +337,8 @@ def compile_loop(problem: ControlProblem) -> Loop:
             if over:
                 x = at
                 earned += np.exp(-decay * time) * final(at, p)
-            elif limits.period > 0.0:
-                due = time >= decided + limits.period
+            elif planned < np.inf:
+                due = time >= planned
             else:
                 waited = time - decided
                 due = waited >= limits.longest_step or (
@@ -344,7 +346,7 @@ def compile_loop(problem: ControlProblem) -> Loop:
                 )
             if not over and due:
                 x = at
-                action = decide(x, grid, limits, controls, p, values, policy, kind, sign, decay, past_end)
+                action, hold = decide(x, grid, limits, controls, p, values, policy, kind, sign, decay, past_end)
                 control = controls[action]
                 paid = rate(x, control, p)
                 decided_at = x

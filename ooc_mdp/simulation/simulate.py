@@ -89,17 +89,17 @@ class SimulationOptions:
     policy: PolicyKind = PolicyKind.LOOKAHEAD
     """How the policy is interpolated."""
     period: float = 0.0
-    """Time between two decisions; 0: decide when the state has moved by `share` of a cell along any axis."""
+    """Time between two decisions; 0: one stage of a plan, or for stored actions as `share` says."""
     share: float = 0.1
-    """Of a cell; see `period`. Decisions are a hundredth to one of the integrator's longest step apart."""
+    """Stored actions are looked up again when the state has moved by this share of a cell along any axis."""
     keep: float = 5.0
     """The goal must be held for this last part of a run (or for all of a shorter one)."""
     sample: float = 0.02
     """Time between two samples of a trajectory."""
-    depth: int = 3
+    depth: int = 4
     """Controls in turn of a plan that "lookahead" weighs; there are controls**depth plans."""
     cells: float = 2.0
-    """That the fastest control crosses in one stage of a plan."""
+    """That the fastest control crosses in one stage of a plan; the first stage is carried out."""
     past_end: bool = False
     """Go on where the problem's `ends` holds, to see whether the goal is held; leaving the axes still ends a run."""
 
