@@ -215,6 +215,8 @@ def open_problem(
     partitioner: Literal["ranges", "grid", "metis"] | None = None,
     partition_size: str | int | None = None,
     partitions: int | None = None,
+    blocks: Sequence[int] | None = None,
+    block_shape: Sequence[int] | None = None,
     dtype: Literal["float32", "float64"] | None = None,
     workers: int | None = None,
     device: str = "auto",
@@ -233,7 +235,7 @@ def open_problem(
     workers : threads of the first pass, and of the computation of a large partition.
     device : what computes the rows of a control problem; others are computed by the CPU.
     note : as for :func:`generate`.
-    Other parameters : as for :func:`convert`.
+    Other parameters : as for :func:`generate`.
 
     Raises
     ------
@@ -255,6 +257,8 @@ def open_problem(
         dtype or problem.default_dtype,
         workers,
         False,
+        blocks,
+        block_shape,
     )
     return RecomputedTable(problem, options, _PROBLEM_PREFIX + Path(name).name, progress)
 

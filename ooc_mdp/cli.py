@@ -115,6 +115,12 @@ PartitionSizeOption = Annotated[
     typer.Option(help="Decoded bytes of a partition, such as 64MiB.  [default: 1/256 of the table, at most 64MiB]"),
 ]
 PartitionsOption = Annotated[int | None, typer.Option(help="Number of partitions, instead of a size.")]
+BlocksOption = Annotated[
+    str | None, typer.Option(help="Partitions along each axis of a grid, such as 30,30, instead of a size.")
+]
+BlockShapeOption = Annotated[
+    str | None, typer.Option(help="Points of a partition along each axis, such as 10,10, instead of a size.")
+]
 WorkersOption = Annotated[int | None, typer.Option(help="Threads.  [default: the number of cores]")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new is whole.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
@@ -259,12 +265,8 @@ def generate(
     partitioner: PartitionerOption = None,
     partition_size: PartitionSizeOption = None,
     partitions: PartitionsOption = None,
-    blocks: Annotated[
-        str | None, typer.Option(help="Partitions along each axis of a grid, such as 30,30, instead of a size.")
-    ] = None,
-    block_shape: Annotated[
-        str | None, typer.Option(help="Points of a partition along each axis, such as 10,10, instead of a size.")
-    ] = None,
+    blocks: BlocksOption = None,
+    block_shape: BlockShapeOption = None,
     dtype: Annotated[
         Dtype | None, typer.Option(help="Stored type of probabilities and rewards.  [default: the problem's own]")
     ] = None,
@@ -324,7 +326,9 @@ def solve(
         float | None, typer.Option(help="Stop at this plain Bellman residual instead; says what it proves.")
     ] = None,
     method: Annotated[Method, typer.Option(help="Streamed value iteration, or partitions by priority.")] = Method.P_EVA,
-    priority: Annotated[PriorityName, typer.Option(help="Which partition next: joint, or Wingate's.")] = PriorityName.JOINT,
+    priority: Annotated[
+        PriorityName, typer.Option(help="Which partition next: joint, or Wingate's.")
+    ] = PriorityName.JOINT,
     exact_priorities: Annotated[
         bool,
         typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis."),
@@ -347,6 +351,8 @@ def solve(
     partitioner: PartitionerOption = None,
     partition_size: PartitionSizeOption = None,
     partitions: PartitionsOption = None,
+    blocks: BlocksOption = None,
+    block_shape: BlockShapeOption = None,
     dtype: ProblemDtypeOption = None,
     workers: WorkersOption = None,
     as_json: JsonOption = False,
@@ -354,8 +360,8 @@ def solve(
     """Solve the MDP of a store, through a partition cache of bounded size, to a proved error.
 
     With problem:NAME in place of the store nothing is stored: each partition is computed when it is needed, and the
-    options -p, --grid, --sense, --partitioner, --partition-size, --partitions, --dtype and --workers are those of
-    generate.
+    options -p, --grid, --sense, --partitioner, --partition-size, --partitions, --blocks, --block-shape, --dtype and
+    --workers are those of generate.
     """
     from ooc_mdp.memory_plan import MemoryPlan
     from ooc_mdp.methods.solver import solve as solve_store
@@ -393,6 +399,8 @@ def solve(
         partitioner=partitioner and partitioner.value,
         partition_size=partition_size,
         partitions=partitions,
+        blocks=_shape(blocks),
+        block_shape=_shape(block_shape),
         dtype=dtype and dtype.value,
         workers=workers,
     )
@@ -456,6 +464,8 @@ def verify(
     partitioner: PartitionerOption = None,
     partition_size: PartitionSizeOption = None,
     partitions: PartitionsOption = None,
+    blocks: BlocksOption = None,
+    block_shape: BlockShapeOption = None,
     dtype: ProblemDtypeOption = None,
     workers: WorkersOption = None,
     device: Annotated[str, typer.Option(help="What computes the rows of problem:NAME: auto, cpu or cuda:0.")] = "auto",
@@ -477,6 +487,8 @@ def verify(
         partitioner=partitioner and partitioner.value,
         partition_size=partition_size,
         partitions=partitions,
+        blocks=_shape(blocks),
+        block_shape=_shape(block_shape),
         dtype=dtype and dtype.value,
         workers=workers,
     )
