@@ -87,6 +87,18 @@ def test_scheduling_counts_loads_against_the_cache(tmp_path):
                 assert solve["loads_per_partition"] <= 1
 
 
+def test_load_costs_compares_reading_a_partition_with_computing_it(tmp_path):
+    arguments = ("--problem", "mountain-car:12,12", "--partitions", "4,9", "--loads", "2")
+    costs = figures_of("load_costs.py", tmp_path, *arguments)["costs"]
+    assert [(c["partitions"], c["source"]) for c in costs] == [
+        (n, source) for n in (4, 9) for source in ("warm store", "cold store", "recomputed")
+    ]
+    for cost in costs:
+        assert 0 < cost["seconds"]["min"] <= cost["seconds"]["median"] <= cost["seconds"]["max"]
+        assert cost["seconds"]["repeats"] == 2
+        assert cost["table_bytes"] > cost["states"] / cost["partitions"]
+
+
 def test_recompute_compares_a_store_with_the_problem_itself(tmp_path):
     arguments = ("--problem", "mountain-car:12,12:p-eva:1e-2", "--partitions", "9", "--repeat", "1", "--cache", "50%")
     (compared,) = figures_of("recompute.py", tmp_path, *arguments)["problems"]
