@@ -16,7 +16,7 @@ from command_line import ooc, process, refused, start
 
 import ooc_mdp
 
-COMMANDS = ("convert", "generate", "solve", "inspect", "validate", "verify", "export", "cache-curve")
+COMMANDS = ("convert", "generate", "solve", "inspect", "validate", "verify", "export", "cache-curve", "simulate")
 FIGURES = {
     "outcome", "method", "error_bound", "residual_bound", "n_states", "n_partitions", "cache_bytes", "table_bytes",
     "accesses", "hits", "misses", "auxiliary_accesses", "loads", "loads_per_partition", "hit_rate", "bytes_read",
