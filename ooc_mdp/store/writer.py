@@ -26,9 +26,10 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.store.agreement import Agreement
 from ooc_mdp.store.chunks import encode_chunk, is_intact, read_chunk, write_file
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, stored_count
-from ooc_mdp.store.layout import FIELDS, Length, PartitionSizes, chunk_path, halo_dtype, successor_dtype
+from ooc_mdp.store.layout import FIELDS, Length, chunk_path, halo_dtype
 from ooc_mdp.store.partition_note import PartitionNote
 from ooc_mdp.store.state_bits import StateBits
 from ooc_mdp.store.zarr_metadata import write_metadata
@@ -98,22 +99,10 @@ class StoreWriter:
         self.n_states = int(partition_ptr[-1])
         self.n_partitions = partition_ptr.size - 1
         self.dtype = dtype
-        self._exact_weights = exact_weights
         self._lock = threading.Lock()
-        self._max_states = int(np.diff(partition_ptr).max())
-        self._known_lengths = dict(lengths or {})
-        self._most_rows = self._most_transitions = 0
-        self._longest_row = 0
-        self._float32_durations = True
-        self._successors_dtype = np.dtype(np.uint8)
-        self._max_actions = 0
+        self._agreed = Agreement(partition_ptr, dtype, lengths or {}, exact_weights)
         self._read_by_others = StateBits(self.n_states)
-        n = self.n_partitions
-        self._rows, self._transitions, self._halo = (np.zeros(n, np.int64) for _ in range(3))
-        self._uniform_actions, self._uniform_successors = (np.zeros(n, np.int64) for _ in range(2))
-        self._noted = np.zeros(n, np.bool_)
-        self._max_successors = np.zeros(n, np.int64)
-        self._notes: list[PartitionNote | None] = [None] * n
+        self._notes: list[PartitionNote | None] = [None] * self.n_partitions
         self._written: dict[str, dict[int, _Chunk]] = {name: {} for name in FIELDS}
 
     def write_partition(self, p: int, part: PartitionArrays) -> None:
@@ -121,9 +110,9 @@ class StoreWriter:
         note = PartitionNote.of(part)
         with self._lock:
             self._note(p, note, part.halo)
-            dtype = self._successors_dtype
-            lengths = {**self._lengths(), "halo": max(part.halo.size, 1)}
-            durations_dtype = self._final_dtype("durations")
+            dtype = self._agreed.dtype_of("successors")
+            lengths = {**self._agreed.lengths(), "halo": max(part.halo.size, 1)}
+            durations_dtype = self._agreed.dtype_of("durations")
         arrays: dict[str, Array | None] = {
             "action_ptr": None if note.actions else part.action_ptr.astype(np.uint32),
             "successor_ptr": None if note.successors else part.successor_ptr.astype(np.uint32),
@@ -143,7 +132,7 @@ class StoreWriter:
             arrays["successor_ptr"] = None
         for name, values in arrays.items():
             if values is not None:
-                encoding = self._encoding(name, note.actions > 0, note.successors > 0, durations_dtype)
+                encoding = self._agreed.encoding_of(name, note.actions > 0, note.successors > 0, durations_dtype)
                 self._write_values(name, p, values, lengths[FIELDS[name].length], encoding, layout)
 
     def finish_partition(self, p: int) -> bool:
@@ -151,7 +140,7 @@ class StoreWriter:
 
         Returns whether any but the boundary, which is written each time, had to change.
         """
-        lengths, encodings = self._final_lengths(), self._final_encodings()
+        lengths, encodings = self._agreed.final_lengths(), self._agreed.encodings()
         wrong = [name for name in self._final_fields() if not self._is_final(name, p, lengths, encodings)]
         encoded = any(name in encodings or self._has_encoding(name, p) for name in wrong)
         layout = self._row_layout(p) if encoded else None
@@ -162,7 +151,7 @@ class StoreWriter:
                 values = self._read_values(name, p, layout)
             else:
                 values = self._default(name, p)
-            values = values.astype(self._final_dtype(name), copy=False)
+            values = values.astype(self._agreed.dtype_of(name), copy=False)
             self._write_values(name, p, values, lengths[FIELDS[name].length], encodings.get(name), layout)
         return wrong != ["boundary"]
 
@@ -172,7 +161,7 @@ class StoreWriter:
         if chunk is None or name == "boundary":
             return False
         encoding = encodings.get(name)
-        final = self._stored_dtype(name, encoding), lengths[FIELDS[name].length], encoding
+        final = self._agreed.stored_dtype(name, encoding), lengths[FIELDS[name].length], encoding
         return (chunk.dtype, chunk.max_len, chunk.encoding) == final
 
     def _has_encoding(self, name: str, p: int) -> bool:
@@ -211,33 +200,34 @@ class StoreWriter:
     def finish(self, attributes: Mapping[str, Any]) -> None:
         """Write small arrays and metadata; `attributes` are those that the writer does not know."""
         fields = self._final_fields()
-        actions, successors = self._uniform()
+        actions, successors = self._agreed.uniform()
         notes = [note for note in self._notes if note is not None]
         small: dict[str, Array] = {
             "partition_ptr": self.partition_ptr,
-            "partition_rows": self._rows,
-            "partition_transitions": self._transitions,
-            "partition_halo": self._halo,
+            "partition_rows": self._agreed.rows,
+            "partition_transitions": self._agreed.transitions,
+            "partition_halo": self._agreed.halo,
             "partition_bytes": self._partition_bytes(fields),
             "chunk_bytes": self._chunk_bytes(fields),
             "reward_range": np.array([note.reward_range for note in notes]),
             "duration_range": np.array([note.duration_range for note in notes]),
             "row_sum_range": np.array([note.row_sum_range for note in notes]),
-            "max_successors": self._max_successors,
+            "max_successors": self._agreed.max_successors,
             "coupling_ptr": np.concatenate([[0], np.cumsum([note.coupling_mass.size for note in notes])]),
             "coupling_partitions": np.concatenate([note.coupling_partitions for note in notes]),
             "coupling_mass": np.concatenate([note.coupling_mass for note in notes]),
         }
-        lengths = self._final_lengths()
-        encodings = self._final_encodings()
+        lengths = self._agreed.final_lengths()
+        encodings = self._agreed.encodings()
+        stored = {n: (self._agreed.stored_dtype(n, encodings.get(n)), lengths[FIELDS[n].length]) for n in fields}
         write_metadata(
             self.root,
-            {name: (self._stored_dtype(name, encodings.get(name)), lengths[FIELDS[name].length]) for name in fields},
+            stored,
             small,
             {
                 "n_states": self.n_states,
-                "n_rows": int(self._rows.sum()),
-                "n_transitions": int(self._transitions.sum()),
+                "n_rows": int(self._agreed.rows.sum()),
+                "n_transitions": int(self._agreed.transitions.sum()),
                 "n_partitions": self.n_partitions,
                 "n_couplings": int(small["coupling_partitions"].size),
                 "dtype": self.dtype.name,
@@ -253,47 +243,28 @@ class StoreWriter:
     def _note(self, p: int, note: PartitionNote, halo: IntArray) -> None:
         """Count partition p, whose halo is given; with the lock held."""
         self._notes[p] = note
-        sizes = note.sizes
-        self._rows[p], self._transitions[p], self._halo[p] = sizes.rows, sizes.transitions, sizes.halo
-        self._uniform_actions[p], self._uniform_successors[p] = note.actions, note.successors
-        self._max_successors[p] = note.most_successors
-        self._noted[p] = True
-        self._max_actions = max(self._max_actions, note.most_actions)
-        self._longest_row = max(self._longest_row, note.most_successors)
-        self._most_rows = max(self._most_rows, sizes.rows)
-        self._most_transitions = max(self._most_transitions, sizes.transitions)
-        self._float32_durations &= note.float32_durations
-        narrowest = successor_dtype(sizes.states + sizes.halo)
-        self._successors_dtype = max(narrowest, self._successors_dtype, key=lambda t: t.itemsize)
+        self._agreed.note(p, note)
         self._read_by_others.mark(halo)
 
     def _default(self, name: str, p: int) -> Array:
-        sizes = self._sizes(p)
+        sizes = self._agreed.sizes(p)
         match name:
             case "action_ptr":
-                return np.arange(sizes.states + 1, dtype=np.uint32) * np.uint32(self._uniform_actions[p])
+                return np.arange(sizes.states + 1, dtype=np.uint32) * np.uint32(self._agreed.actions[p])
             case "successor_ptr":
-                return np.arange(sizes.rows + 1, dtype=np.uint32) * np.uint32(self._uniform_successors[p])
+                return np.arange(sizes.rows + 1, dtype=np.uint32) * np.uint32(self._agreed.successors[p])
             case "durations":
                 return np.ones(sizes.rows)
             case "action_labels":
-                if self._uniform_actions[p]:
-                    return np.tile(np.arange(self._uniform_actions[p]), sizes.states)
+                if self._agreed.actions[p]:
+                    return np.tile(np.arange(self._agreed.actions[p]), sizes.states)
                 ptr = self._read_values("action_ptr", p).astype(np.int64)
                 return np.arange(sizes.rows) - np.repeat(ptr[:-1], np.diff(ptr))
             case _:
-                return np.zeros(sizes.of(FIELDS[name].length), self._final_dtype(name))
-
-    def _uniform(self) -> tuple[int, int]:
-        """Actions of every state and successors of every row so far, each 0 where they differ or there is none."""
-        noted = self._uniform_actions[self._noted]
-        actions = int(noted[0]) if noted.size and np.ptp(noted) == 0 else 0
-        with_rows = self._uniform_successors[self._noted & (self._rows > 0)]
-        successors = int(with_rows[0]) if with_rows.size and np.ptp(with_rows) == 0 else 0
-        return actions, successors
+                return np.zeros(sizes.of(FIELDS[name].length), self._agreed.dtype_of(name))
 
     def _final_fields(self) -> list[str]:
-        actions, successors = self._uniform()
+        actions, successors = self._agreed.uniform()
         fields = []
         for name, field in FIELDS.items():
             if name == "action_ptr":
@@ -306,70 +277,12 @@ class StoreWriter:
                 fields.append(name)
         return fields
 
-    def _lengths(self) -> dict[Length, int]:
-        """Padded lengths for the partitions so far; the order in which they came does not matter."""
-        # Uniform partitions are at most as long as a full one; slack spares recoding where they differ.
-        actions, successors = self._uniform()
-        bounds = self._max_states * self._max_actions, self._max_states * self._max_actions * self._longest_row
-        rows = _padded(self._most_rows, bounds[0], self._known_lengths.get("rows", 0), actions > 0)
-        known = self._known_lengths.get("transitions", 0)
-        transitions = _padded(self._most_transitions, bounds[1], known, actions > 0 and successors > 0)
-        return {
-            "states": self._max_states,
-            "states+1": self._max_states + 1,
-            "rows": max(rows, 1),
-            "rows+1": rows + 1,
-            "transitions": max(transitions, 1),
-        }
-
-    def _final_lengths(self) -> dict[Length, int]:
-        return {**self._lengths(), "halo": max(int(self._halo.max()), 1)}
-
-    def _encoding(self, name: str, uniform_actions: bool, uniform_successors: bool, durations: Dtype) -> str | None:
-        """How a field is encoded whose rows are uniform or not, with durations of that type."""
-        match name:
-            case "successors":
-                return "row-differences"
-            case "probabilities" if self._exact_weights:
-                return "weight-planes" if uniform_actions and uniform_successors else "weights"
-            case "durations" if uniform_actions and durations == np.float32:
-                return "bit-planes"
-            case _:
-                return None
-
-    def _final_encodings(self) -> dict[str, str]:
-        actions, successors = self._uniform()
-        chosen = {n: self._encoding(n, actions > 0, successors > 0, self._final_dtype("durations")) for n in FIELDS}
-        return {name: encoding for name, encoding in chosen.items() if encoding is not None}
-
-    def _stored_dtype(self, name: str, encoding: str | None) -> Dtype:
-        """Type of the chunks' values."""
-        if encoding is None or name == "successors":
-            return self._final_dtype(name)
-        return np.dtype(FIELDS[name].encodings[encoding][0])
-
-    def _final_dtype(self, name: str) -> Dtype:
-        """Type of the values before they are encoded."""
-        if name == "successors":
-            return self._successors_dtype
-        if name == "durations":
-            return np.dtype(np.float32 if self._float32_durations else np.float64)
-        if name in ("probabilities", "rewards"):
-            return self.dtype
-        if name == "halo":
-            return halo_dtype(self.n_states)
-        return np.dtype(FIELDS[name].dtypes[0])
-
-    def _sizes(self, p: int) -> PartitionSizes:
-        states = int(self.partition_ptr[p + 1] - self.partition_ptr[p])
-        return PartitionSizes(states, int(self._rows[p]), int(self._transitions[p]), int(self._halo[p]))
-
     def _partition_bytes(self, fields: list[str]) -> IntArray:
         total = np.zeros(self.n_partitions, np.int64)
         for name in fields:
             if FIELDS[name].read:
-                itemsize = 8 if name in ("halo", "durations") else self._final_dtype(name).itemsize
-                counts = [self._sizes(p).of(FIELDS[name].length) for p in range(self.n_partitions)]
+                itemsize = 8 if name in ("halo", "durations") else self._agreed.dtype_of(name).itemsize
+                counts = [self._agreed.sizes(p).of(FIELDS[name].length) for p in range(self.n_partitions)]
                 total += np.asarray(counts, np.int64) * itemsize
         return total
 
@@ -405,24 +318,24 @@ class StoreWriter:
 
     def _read_values(self, name: str, p: int, layout: RowLayout | None = None) -> Array:
         """What was given to :meth:`_write_values`, as it was written last."""
-        chunk, sizes = self._written[name][p], self._sizes(p)
+        chunk, sizes = self._written[name][p], self._agreed.sizes(p)
         count = stored_count(sizes.of(FIELDS[name].length), chunk.encoding, sizes)
         values = read_chunk(chunk_path(self.root, name, p, 0), chunk.dtype, count, chunk.max_len)[0]
         if chunk.encoding is None or layout is None:
             return values
-        dtype = chunk.dtype if name == "successors" else self._final_dtype(name)
+        dtype = chunk.dtype if name == "successors" else self._agreed.dtype_of(name)
         return decode(chunk.encoding, values, dtype, layout)
 
     def _row_layout(self, p: int) -> RowLayout:
         """Where p's rows lie, of which its own chunks say what is not uniform in p itself."""
-        actions, width = int(self._uniform_actions[p]), int(self._uniform_successors[p])
+        actions, width = int(self._agreed.actions[p]), int(self._agreed.successors[p])
         pointers = {}
         if not actions:
             pointers["action_ptr"] = self._read_values("action_ptr", p)
         if not width:
             has_rows = p in self._written["successor_ptr"]
             pointers["successor_ptr"] = self._read_values("successor_ptr", p) if has_rows else np.zeros(1, np.uint32)
-        return RowLayout(self._sizes(p), actions, width, **pointers)
+        return RowLayout(self._agreed.sizes(p), actions, width, **pointers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,15 +347,3 @@ class _Chunk:
     n_bytes: int
     crc: int
     encoding: str | None
-
-
-def _padded(longest: int, bound: int, known: int, full: bool) -> int:
-    """A length of at least `longest`: the known one where that is enough, else the bound, or a quarter of slack."""
-    if longest <= known:
-        return known
-    if full:
-        return bound
-    padded = 1
-    while padded < longest:  # 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, ...: lengths that differ a little share one
-        padded += max(padded // 4, 1)
-    return min(padded, bound) if longest else 0
