@@ -28,6 +28,7 @@ CASES = (
     "double-pendulum:20", "double-pendulum:24", "double-pendulum:30", "double-pendulum:40",
 )  # fmt: skip
 KEPT = ("outcome", "method", "device", "error_bound", "residual_bound", "table_bytes", "loads", "backups", "seconds")
+RUN_KEPT = ("start", "start_value", "promising", "outcome", "success", "reached", "held_since", "earned")
 NOT_INCLUDED = (
     "whether the optimal policy reaches the goal from a start: some cars are too fast to be stopped, whatever one does",
     "disturbances, delays and errors of the model: the policy is run on the dynamics that it was made for",
@@ -111,7 +112,7 @@ def measure(text: str, options: argparse.Namespace) -> dict[str, Any]:
                 "mean_share_of_last_at_goal": _mean([run["share_inside_last"] or 0.0 for run in random]),
                 "mean_earned": _mean([run["earned"] for run in random]),
                 "mean_value": _mean([run["start_value"] for run in random]),
-                "runs": simulated["runs"],
+                "runs": [{key: run[key] for key in RUN_KEPT} for run in simulated["runs"]],
             }
         )
     return {
