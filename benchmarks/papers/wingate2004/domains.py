@@ -1,0 +1,106 @@
+"""The thesis's test problems at the sizes of its figures, or as near to them as a solve of a minute allows.
+
+All have a single reward and a discount of 0.9 a unit of time. The thesis gives no unit; its pictures have values spread
+over the whole space, which 0.9 a second does not give (a swing takes a few seconds, so that most values lie near 1).
+Here a unit is 0.05 s unless a case says otherwise. A table is computed once and then kept in RAM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import ooc_mdp
+from ooc_mdp.partition import PartitionTable
+from ooc_mdp.table_source import Loader, TableSource
+
+__all__ = ["CAR", "DISCOUNT", "DOUBLE", "RESIDUAL", "SINGLE", "Case", "Domain", "InMemory"]
+
+DISCOUNT = 0.9
+RESIDUAL = 1e-4
+"""The thesis's epsilon: the largest change of a backup (section 9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One of the thesis's problems."""
+
+    label: str
+    """As the thesis calls it."""
+    problem: str
+    dimensions: int
+    parameters: dict[str, float] = field(default_factory=dict)
+
+
+CAR = Domain("MCAR", "mountain-car", 2)
+SINGLE = Domain("SAP", "single-pendulum", 2, {"hold": 0.0})
+DOUBLE = Domain("DAP", "double-pendulum", 4, {"hold": 0.0})
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A problem at one size, cut in one way."""
+
+    domain: Domain
+    points: int
+    """Along each axis."""
+    blocks: int
+    """Along each axis."""
+    time_unit: float = 0.05
+    """Seconds in which a value falls to 0.9 of itself."""
+
+    @property
+    def states(self) -> int:
+        """Points of the grid."""
+        return int(self.points**self.domain.dimensions)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """As `ooc_mdp.generate` takes them."""
+        grid = ",".join([str(self.points)] * self.domain.dimensions)
+        return self.domain.parameters | {"grid": grid, "time_unit": self.time_unit}
+
+    def store(self, path: Any) -> ooc_mdp.Store:
+        """Write the table."""
+        return ooc_mdp.generate(
+            self.domain.problem, path, self.parameters, blocks=[self.blocks] * self.domain.dimensions, device="cpu"
+        )
+
+    def in_memory(self) -> InMemory:
+        """Compute the table."""
+        return InMemory(
+            ooc_mdp.open_problem(
+                self.domain.problem, self.parameters, blocks=[self.blocks] * self.domain.dimensions, device="cpu"
+            )
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """For the figures."""
+        return {
+            "label": self.domain.label,
+            "problem": self.domain.problem,
+            "parameters": self.parameters,
+            "states": self.states,
+            "partitions": self.blocks**self.domain.dimensions,
+            "states_per_partition": self.states / self.blocks**self.domain.dimensions,
+        }
+
+
+class InMemory:
+    """A table source all of whose tables are in RAM before a solve begins, as in the thesis's timed experiments."""
+
+    def __init__(self, source: TableSource) -> None:
+        self._source = source
+        self._tables = [source.read(p) for p in range(source.n_partitions)]
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything but the tables is the source's."""
+        return getattr(self._source, name)
+
+    def read(self, p: int) -> tuple[PartitionTable, int]:
+        """Partition p's table."""
+        return self._tables[p]
+
+    def loader(self, device: str) -> Loader:
+        """How the CPU gets at it."""
+        return Loader(self.read, 0)

@@ -1,0 +1,180 @@
+"""Measure what the figures of chapter 12 of Wingate's thesis show (2004), beside what it says about them.
+
+    python run.py --figure 12.1 --output FILE.json       one figure (12.1 brings 12.2, 12.12 brings 12.15, ...)
+    python run.py --toy                                  all of them at sizes of a few seconds
+    python plots.py FILE.json ...                        the plots, from the figures' files
+
+Solves stop at the thesis's rule, discount 0.9 and a plain residual of 1e-4; each has a time limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import measuring
+from claims import CLAIMS
+from domains import CAR, DOUBLE, SINGLE, Case, Domain
+from experiments import THESIS, VARIANTS, cache_curves, compare_methods, finished, never_processed, solve, targets
+
+FIGURES = ("12.1", "12.3", "12.5", "12.12", "12.13", "12.14", "12.18", "12.20", "target")
+_SECOND = {"12.2": "12.1", "12.4": "12.3", "12.6": "12.5", "12.15": "12.12", "12.16": "12.13", "12.17": "12.14",
+           "12.19": "12.18"}  # fmt: skip
+"""Figures that show the same runs as another."""
+NOT_INCLUDED = (
+    "computing the tables, and in figures 12.1 to 12.6 and 12.18 to 12.19 loading them: they lie in RAM beforehand",
+    "compiling or loading the kernels",
+    "figures 12.7 to 12.11: the parallel algorithms",
+    "the thesis's machine (a 2.8 GHz Pentium 4): its seconds are shown beside ours, ratios of seconds compared",
+)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = ", ".join((*FIGURES, *_SECOND))
+    parser.add_argument("--figure", action="append", metavar="NUMBER", help=f"one of {names}; repeat for more")
+    parser.add_argument("--toy", action="store_true", help="small grids, to see that everything runs")
+    parser.add_argument("--repeat", type=int, default=3, help="solves of each kind, where seconds or loads vary")
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds a solve")
+    measuring.add_common_options(parser)
+    options = parser.parse_args(arguments)
+    wanted = {_SECOND.get(name, name) for name in options.figure or FIGURES}
+    if not wanted <= set(FIGURES):
+        parser.error(f"no figure {', '.join(sorted(wanted - set(FIGURES)))}; there are {names}")
+    options.figure = [name for name in FIGURES if name in wanted]
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    facts = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
+    tiny = Case(CAR, 8, 2).in_memory()
+    for variant in VARIANTS:
+        solve(tiny, variant, options.time_limit)  # loads the kernels
+    figures = {}
+    for name in options.figure:
+        figures[name] = {"thesis": CLAIMS.get(name)} | measure(name, options)
+        SHOW[name](name, figures[name])
+    measuring.write_figures("wingate2004", options, {"figures": figures}, facts, NOT_INCLUDED)
+
+
+def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The numbers of one figure."""
+    toy, repeat, limit = options.toy, options.repeat, options.time_limit
+    if name in ("12.1", "12.3"):
+        domain = CAR if name == "12.1" else SINGLE
+        sizes = (40, 60) if toy else (100, 160, 200, 260, 300, 360, 400)
+        return {"tables": compare_methods([Case(domain, n, n // 20) for n in sizes], tuple(VARIANTS), repeat, limit)}
+    if name == "12.5":
+        sizes = (6,) if toy else (9, 12, 15, 18, 21)
+        return {"tables": compare_methods([Case(DOUBLE, n, n // 3) for n in sizes], tuple(VARIANTS), repeat, limit)}
+    if name in ("12.12", "12.13", "12.14"):
+        domain = {"12.12": CAR, "12.13": SINGLE, "12.14": DOUBLE}[name]
+        caches = (22, 100) if toy else (2, 5, 10, 15, 22, 35, 50, 75, 100)
+        return {"tables": [cache_curves(case, caches, limit) for case in cache_cases(domain, toy)]}
+    if name == "12.18":
+        return {"tables": partition_counts(toy, repeat, limit)}
+    if name == "12.20":
+        cases = [Case(CAR, 60, 6), Case(CAR, 20, 20)] if toy else [Case(CAR, 300, 30), Case(CAR, 100, 100)]
+        cases += [Case(CAR, cases[0].points, cases[0].blocks, time_unit=1.0)]
+        return {"tables": [never_processed(case, ("H2, voting", "H1, voting", "joint"), limit) for case in cases]}
+    points, blocks = (60, 6) if toy else (300, 30)
+    cases = [Case(CAR, points, blocks, time_unit) for time_unit in (0.05, 1.0)]
+    return {"solves": targets(cases, ({"residual": 1e-4}, {"epsilon": 1e-3}), (22, 10, 5), repeat, limit)}
+
+
+def cache_cases(domain: Domain, toy: bool) -> list[Case]:
+    """The thesis's 300 x 300 states in 30 x 30 partitions; 30^4 in 10^4 is out of reach here, so 15^4 in 5^4."""
+    if domain is DOUBLE:
+        return [Case(DOUBLE, 6, 2)] if toy else [Case(DOUBLE, 15, 5)]
+    if toy:
+        return [Case(domain, 60, 6)]
+    return [Case(domain, 300, 30), Case(domain, 300, 30, time_unit=1.0)]
+
+
+def partition_counts(toy: bool, repeat: int, limit: float) -> list[dict[str, Any]]:
+    """From one partition, which is normal value iteration, to one state a partition."""
+    cases = []
+    for domain in (CAR, SINGLE):
+        points, counts = (20, (1, 4, 20)) if toy else (200, (1, 2, 4, 7, 10, 14, 20, 28, 40, 66, 100, 200))
+        cases += [Case(domain, points, blocks) for blocks in counts]
+    points, counts = (6, (1, 2)) if toy else (12, (1, 2, 3, 4, 6, 12))
+    cases += [Case(DOUBLE, points, blocks) for blocks in counts]
+    found = compare_methods([case for case in cases if case.blocks == 1], ("VI",), repeat, limit)
+    variants = ("H1", "H1, voting", "H2", "H2, voting", "joint")
+    return found + compare_methods([case for case in cases if case.blocks > 1], variants, repeat, limit)
+
+
+def _cell(solved: dict[str, Any], text: str) -> str:
+    return text if finished(solved) else "not finished"
+
+
+def show_methods(name: str, figure: dict[str, Any]) -> None:
+    variants = VARIANTS if name != "12.18" else [v for v in VARIANTS if v != "VI, voting"]
+    for title, form in (
+        ("seconds (least)", lambda s: f"{s['seconds']['min']:.3f}"),
+        ("backups a state", lambda s: f"{s['backups_per_state']:.1f}"),
+    ):
+        rows = []
+        for table in figure["tables"]:
+            by = {s["variant"]: _cell(s, form(s)) for s in table["solves"]}
+            rows.append(
+                (f"{table['label']} {table['states']} in {table['partitions']}", *(by.get(v, "") for v in variants))
+            )
+        print(f"\nFigure {name}: {title}")
+        measuring.print_table(("states in partitions", *variants), rows)
+
+
+def show_curves(name: str, figure: dict[str, Any]) -> None:
+    for table in figure["tables"]:
+        at = table["percent"].index(22)
+        rows = []
+        for method, solved in table["fixed"].items():
+            for scope in ("all", "frontier", "after_first_reading"):
+                if scope in solved:
+                    curve = solved[scope]
+                    rates = f"{100 * curve['hit_rate'][at]:.2f}", f"{curve['loads_per_partition'][at]:.2f}"
+                    rows.append((f"{method}, {scope.replace('_', ' ')}", *rates))
+            if not finished(solved):
+                rows.append((method, "not finished", ""))
+        rows += [
+            (f"joint, cache {s['percent']}%", _cell(s, f"{100 * s['hit_rate']:.2f}"), f"{s['loads_per_partition']:.2f}")
+            for s in table["joint"]
+        ]
+        print(f"\nFigure {name}: {table['label']}, time unit {table['parameters']['time_unit']:g}, cache 22%")
+        measuring.print_table(("accesses", "hit rate, %", "loads a partition"), rows)
+
+
+def show_never(name: str, figure: dict[str, Any]) -> None:
+    rows = []
+    for table in figure["tables"]:
+        label = f"{table['states']} in {table['partitions']}, time unit {table['parameters']['time_unit']:g}"
+        for s in table["solves"]:
+            rows.append((f"{label}, {s['variant']}", _cell(s, f"{100 * s['states_never_processed']:.1f}")))
+    print(f"\nFigure {name}: states never processed, %")
+    measuring.print_table(("", "%"), rows)
+
+
+def show_targets(name: str, figure: dict[str, Any]) -> None:
+    rows = []
+    for s in figure["solves"]:
+        rule = ", ".join(f"{k} {v:g}" for k, v in s["target"].items())
+        loads = s["loads_per_partition"]
+        cell = f"{loads['min']:.2f} / {loads['median']:.2f} / {loads['max']:.2f}" if s["finished"] else "not finished"
+        label = f"time unit {s['parameters']['time_unit']:g}, {rule}, cache {s['percent']}%"
+        rows.append((label, cell, f"{s['backups_per_state']['median']:.1f}", f"{s['seconds']['median']:.1f}"))
+    print("\nTarget: loads a partition, least / median / most")
+    measuring.print_table(("", "loads", "backups a state", "seconds"), rows)
+
+
+SHOW = {name: show_methods for name in ("12.1", "12.3", "12.5", "12.18")}
+SHOW |= {name: show_curves for name in ("12.12", "12.13", "12.14")}
+SHOW |= {"12.20": show_never, "target": show_targets}
+
+if __name__ == "__main__":
+    main()
