@@ -152,3 +152,60 @@ def test_policies_counts_the_starts_that_reach_the_goal(tmp_path):
             assert run["promising_successes"] <= run["promising_starts"] <= run["starts"] == 4
     assert figures["cases"][0]["policies"][0]["rest_succeeds"]
     assert figures["cases"][1]["parameters"]["hold"] == 1.0
+
+
+def wingate_figures(folder: Path, *names: str) -> dict:
+    wanted = [part for name in names for part in ("--figure", name)]
+    return figures_of("papers/wingate2004/run.py", folder, *wanted, "--toy", "--repeat", "1")["figures"]
+
+
+def test_wingate2004_counts_backups_of_each_algorithm_of_the_thesis_and_of_ours(tmp_path):
+    figures = wingate_figures(tmp_path, "12.2", "12.6", "12.19")
+    assert list(figures) == ["12.1", "12.5", "12.18"], "a figure that shows the same runs brings the other"
+    for figure in figures.values():
+        for table in figure["tables"]:
+            for solve in table["solves"]:
+                assert solve["outcome"] == "residual"
+                assert solve["backups_per_state"] == solve["backups"] / table["states"]
+                assert solve["never_read"] == 0 or solve["variant"] == "joint"
+    variants = ["VI", "VI, voting", "H1", "H1, voting", "H2", "H2, voting", "joint"]
+    for table in figures["12.1"]["tables"]:
+        assert [s["variant"] for s in table["solves"]] == variants
+        vi, voted = table["solves"][:2]
+        assert voted["backups"] < vi["backups"], "the car's values flow one way, which voting finds"
+    one_partition = [t for t in figures["12.18"]["tables"] if t["partitions"] == 1]
+    assert all([s["variant"] for s in t["solves"]] == ["VI"] for t in one_partition)
+    assert any(t["states_per_partition"] == 1 for t in figures["12.18"]["tables"])
+
+
+def test_wingate2004_draws_cache_curves_policy_and_the_thesis_beside_them(tmp_path):
+    figures = wingate_figures(tmp_path, "12.15", "12.20", "target")
+    (table,) = figures["12.12"]["tables"]
+    assert table["partitions"] == 36
+    for solve in table["fixed"].values():
+        for scope in ("all", "frontier", "after_first_reading"):
+            loads = solve[scope]["loads_per_partition"]
+            assert len(loads) == len(table["percent"])
+            assert loads == sorted(loads, reverse=True), "a larger cache never loads more"
+            assert loads[-1] == pytest.approx(solve[scope]["partitions_accessed"] / 36, abs=1e-4)
+    assert figures["12.12"]["thesis"]["all"]["H2"] == {"hit_rate": 0.9092, "loads": 3.08}
+    assert [s["percent"] for s in table["joint"]] == [22, 100]
+    for solve in table["joint"]:
+        assert solve["loads_per_partition"] * 36 == solve["loads"]
+    for drawn in figures["12.20"]["tables"]:
+        rows = drawn["picture"]["rows"]
+        assert {len(row) for row in rows} == {len(rows)}
+        thesis_like = drawn["solves"][0]
+        dark = sum(row.count("x") for row in rows) / len(rows) ** 2
+        assert dark == pytest.approx(thesis_like["states_never_processed"], abs=0.02)
+    for solve in figures["target"]["solves"]:
+        assert solve["finished"]
+        assert solve["loads_per_partition"]["min"] > 0
+
+    pytest.importorskip("matplotlib")
+    plots = tmp_path / "plots"
+    script = REPOSITORY / "benchmarks/papers/wingate2004/plots.py"
+    arguments = (sys.executable, script, tmp_path / "figures.json", "--folder", plots)
+    subprocess.run(list(map(str, arguments)), check=True, stdout=subprocess.PIPE)
+    assert sorted(file.name for file in plots.iterdir()) == ["figure-12.12.png", "figure-12.20.png"]
+    assert all(4 << 10 < file.stat().st_size < 100 << 10 for file in plots.iterdir())

@@ -26,7 +26,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
         "source": "section 10.1.1",
         "states": 3_700_000,
         "seconds": {"VI": 90.0, "H1": 7.0},
-        "words": "P-EVA-H1 13 times faster than VI; H2 slower than H1; for few states VI is fastest; voting hardly matters",
+        "words": "P-EVA-H1 13 times faster than VI; H2 slower than H1; for few states VI is fastest",
     },
     "12.12": {
         "source": "section 10.3.1",

@@ -1,6 +1,6 @@
 """The measurements behind the figures: each function gives one figure's numbers as plain values.
 
-A solve that its time limit stopped keeps its outcome "time-limit" and is no result: whoever shows it says "not finished".
+A solve that its time limit stopped keeps its outcome "time-limit" and is no result; it is shown as "not finished".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ooc_mdp.report.cache_curve import Policy, Scope, cache_curve, repeats
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["THESIS", "VARIANTS", "cache_curves", "compare_methods", "finished", "never_processed", "solve", "targets"]
+__all__ = ["VARIANTS", "cache_curves", "compare_methods", "finished", "never_processed", "solve", "targets"]
 
 _H1 = {"priority": "h1", "exact_priorities": True}
 _H2 = {"priority": "h2", "exact_priorities": True}
@@ -35,7 +35,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "joint": {"priority": "joint", "sweep_order": "voted"},
 }
 """The thesis's six algorithms (section 9.3), and ours: priorities over bounds, resident partitions first."""
-THESIS = tuple(name for name in VARIANTS if name != "joint")
 
 _PERCENT = (*range(1, 10), *range(10, 30, 2), *range(30, 101, 5))
 _SCOPES: tuple[Scope, ...] = ("all", "frontier")

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import measuring
 from claims import CLAIMS
 from domains import CAR, DOUBLE, SINGLE, Case, Domain
-from experiments import THESIS, VARIANTS, cache_curves, compare_methods, finished, never_processed, solve, targets
+from experiments import VARIANTS, cache_curves, compare_methods, finished, never_processed, solve, targets
 
 FIGURES = ("12.1", "12.3", "12.5", "12.12", "12.13", "12.14", "12.18", "12.20", "target")
 _SECOND = {"12.2": "12.1", "12.4": "12.3", "12.6": "12.5", "12.15": "12.12", "12.16": "12.13", "12.17": "12.14",
@@ -99,12 +99,12 @@ def cache_cases(domain: Domain, toy: bool) -> list[Case]:
 
 def partition_counts(toy: bool, repeat: int, limit: float) -> list[dict[str, Any]]:
     """From one partition, which is normal value iteration, to one state a partition."""
-    cases = []
-    for domain in (CAR, SINGLE):
-        points, counts = (20, (1, 4, 20)) if toy else (200, (1, 2, 4, 7, 10, 14, 20, 28, 40, 66, 100, 200))
-        cases += [Case(domain, points, blocks) for blocks in counts]
-    points, counts = (6, (1, 2)) if toy else (12, (1, 2, 3, 4, 6, 12))
-    cases += [Case(DOUBLE, points, blocks) for blocks in counts]
+    flat, deep = ((12, (1, 3, 12)),), (6, (1, 2))
+    if not toy:
+        flat = ((400, (1, 2, 4, 8, 14, 20, 28, 40, 57, 80, 133, 200)), (100, (1, 2, 5, 10, 20, 50, 100)))
+        deep = (12, (1, 2, 3, 4, 6, 12))
+    grids = [(domain, *grid) for grid in flat for domain in (CAR, SINGLE)] + [(DOUBLE, *deep)]
+    cases = [Case(domain, points, blocks) for domain, points, counts in grids for blocks in counts]
     found = compare_methods([case for case in cases if case.blocks == 1], ("VI",), repeat, limit)
     variants = ("H1", "H1, voting", "H2", "H2, voting", "joint")
     return found + compare_methods([case for case in cases if case.blocks > 1], variants, repeat, limit)
@@ -172,8 +172,8 @@ def show_targets(name: str, figure: dict[str, Any]) -> None:
     measuring.print_table(("", "loads", "backups a state", "seconds"), rows)
 
 
-SHOW = {name: show_methods for name in ("12.1", "12.3", "12.5", "12.18")}
-SHOW |= {name: show_curves for name in ("12.12", "12.13", "12.14")}
+SHOW = dict.fromkeys(("12.1", "12.3", "12.5", "12.18"), show_methods)
+SHOW |= dict.fromkeys(("12.12", "12.13", "12.14"), show_curves)
 SHOW |= {"12.20": show_never, "target": show_targets}
 
 if __name__ == "__main__":
