@@ -108,7 +108,7 @@ def loads(table: TableSource, device: str, count: int) -> list[float]:
     seconds = []
     for q in [0, *(np.arange(1, count + 1) * (p - 1) // count)]:
         began = time.perf_counter()
-        resident = backend.admit(read(int(q))[0])
+        resident = backend.admit(backend.prepare(read(int(q))[0]))
         wait()
         seconds.append(time.perf_counter() - began)
         backend.release(resident)

@@ -280,6 +280,7 @@ def solve(
     method: Literal["vi", "p-eva"] = "p-eva",
     priority: Literal["joint", "h1", "h2"] = "joint",
     exact_priorities: bool = False,
+    sweeps: int = 1,
     cache: str | int = "256MiB",
     device: str = "auto",
     sweep_order: SweepOrder = "voted",
@@ -299,7 +300,7 @@ def solve(
     discount : gamma in [0, 1); a (state, action) of duration tau is discounted by gamma**tau.
     epsilon : target for ||V - V*||; 1e-4 of the value range by default.
     residual : stop at this plain Bellman residual instead; the bound that it proves is reported.
-    method, priority, exact_priorities : see :class:`~ooc_mdp.options.SolveOptions`.
+    method, priority, exact_priorities, sweeps : see :class:`~ooc_mdp.options.SolveOptions`.
     cache : budget of the partition cache, such as "256MiB" or "22%" of the table.
     device : "auto", "cpu" or "cuda:0".
     sweep_order : order of the states in the CPU's sweeps: "forward", "alternating" or "voted".
@@ -327,6 +328,7 @@ def solve(
         method=method,
         priority=priority,
         exact_priorities=exact_priorities,
+        sweeps=sweeps,
         cache=CacheSize.parse(cache),
         device=device,
         sweep_order=sweep_order,

@@ -333,6 +333,7 @@ def solve(
         bool,
         typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis."),
     ] = False,
+    sweeps: Annotated[int, typer.Option(help="Most sweeps of a visit by vi; more than 1 saves loads.")] = 1,
     cache: Annotated[str, typer.Option(help="Budget of the partition cache: 256MiB, or 22% of the table.")] = "256MiB",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.")] = "auto",
     sweep_order: Annotated[
@@ -375,6 +376,7 @@ def solve(
         method=method.value,
         priority=priority.value,
         exact_priorities=exact_priorities,
+        sweeps=sweeps,
         cache=CacheSize.parse(cache),
         device=device,
         sweep_order=sweep_order.value,

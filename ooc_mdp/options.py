@@ -104,6 +104,9 @@ class SolveOptions:
     """By what p-eva chooses the next partition: company in the cache, or Wingate's H1 or H2."""
     exact_priorities: bool = False
     """Recompute the priorities of dependents from their tables after each visit, as the thesis does."""
+    sweeps: int = 1
+    """Most sweeps of a visit by vi. With more than one, passes leave out partitions whose bounds meet the target: fewer
+    loads and more backups, for tables whose partitions are strongly coupled."""
     cache: CacheSize = CacheSize(size=256 << 20)
     """Budget of the partition cache."""
     device: str = "auto"
@@ -133,6 +136,10 @@ class SolveOptions:
             raise OptionsError(f"unknown priority {self.priority!r}; there are joint, h1 and h2")
         if self.exact_priorities and self.method == "p-eva" and self.priority == "joint":
             raise OptionsError("exact priorities are those of h1 or h2; say which (--priority h2)")
+        if self.sweeps < 1:
+            raise OptionsError(f"sweeps is {self.sweeps}; give at least 1")
+        if self.sweeps != 1 and self.method != "vi":
+            raise OptionsError("sweeps a visit are those of the method vi; p-eva sweeps until a partition is settled")
         if self.sweep_order not in get_args(SweepOrder):
             raise OptionsError(f"unknown sweep order {self.sweep_order!r}; there are {', '.join(get_args(SweepOrder))}")
         if self.exact_priorities and self.method != "p-eva":

@@ -1,8 +1,8 @@
 """The stager: reads and decodes partitions on threads, into room that the cache has set aside.
 
 It keeps a small number of partitions under way (`depth`), so that the host memory for tables in flight is known
-beforehand. The solve's own thread asks, waits and puts the decoded table into the backend's layout; reading threads
-touch nothing but the store. What to load, and when, is decided elsewhere.
+beforehand. Reading threads decode a table and prepare it for the backend; the solve's own thread asks, waits and
+admits what is prepared. What to load, and when, is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ooc_mdp.cache import PartitionCache
 from ooc_mdp.errors import MemoryBudgetError
@@ -47,11 +47,11 @@ class Stager:
         self._read_table = read or source.read
         self._cache = cache
         self._backend = backend
-        self._depth = depth
+        self.depth = depth
         self._pool = ThreadPoolExecutor(depth, thread_name_prefix="stager")
-        self._pending: dict[int, Future[tuple[PartitionTable, int, float]]] = {}
+        self._pending: dict[int, Future[tuple[Any, int, float]]] = {}
         self.load_seconds = 0.0
-        """Seconds of all threads together in the source's `read`."""
+        """Seconds of all threads together reading and preparing."""
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +67,7 @@ class Stager:
 
     def prefetch(self, partition: int, spare: Callable[[int], bool] | None = None) -> bool:
         """Start to load a partition if a thread is free and room can be made without the spared ones."""
-        if partition in self._cache or len(self._pending) >= self._depth:
+        if partition in self._cache or len(self._pending) >= self.depth:
             return False
         if not self._cache.reserve(partition, int(self._source.partition_bytes[partition]), spare):
             return False
@@ -102,16 +102,16 @@ class Stager:
     def _admit(self, partition: int) -> None:
         self._take_in(partition, self._pending.pop(partition).result)
 
-    def _read(self, partition: int) -> tuple[PartitionTable, int, float]:
+    def _read(self, partition: int) -> tuple[Any, int, float]:
         began = time.monotonic()
         table, bytes_read = self._read_table(partition)
-        return table, bytes_read, time.monotonic() - began
+        return self._backend.prepare(table), bytes_read, time.monotonic() - began
 
-    def _take_in(self, partition: int, read: Callable[[], tuple[PartitionTable, int, float]]) -> None:
+    def _take_in(self, partition: int, read: Callable[[], tuple[Any, int, float]]) -> None:
         try:
-            table, bytes_read, seconds = read()
+            prepared, bytes_read, seconds = read()
             self.load_seconds += seconds
-            resident = self._backend.admit(table)
+            resident = self._backend.admit(prepared)
         except BaseException:
             self._cache.forget(partition)
             raise

@@ -52,7 +52,7 @@ class Work:
             self.values,
             self.policy,
         )
-        self.residents = [self.backend.admit(t) for t in self.tables]
+        self.residents = [self.backend.admit(self.backend.prepare(t)) for t in self.tables]
 
     def visit(self, p: int, limits: SweepLimits) -> None:
         report = self.backend.visit(self.residents[p], limits)

@@ -168,7 +168,7 @@ class Bench:
         self.backend: Backend = select_backend(device)
         model = ModelConstants(N_STATES, N_OWN, 20, discount, sign, np.array([ROW_SUM]))
         self.backend.start(model, self.values.copy(), self.policy.copy())
-        self.resident = self.backend.admit(table)
+        self.resident = self.backend.admit(self.backend.prepare(table))
 
     def assert_same_state(self) -> None:
         np.testing.assert_array_equal(self.backend.values(), self.values)

@@ -26,6 +26,7 @@ from ooc_mdp.store import Store
 
 METHODS = [
     {"method": "vi"},
+    {"method": "vi", "sweeps": 7},
     {"method": "p-eva", "priority": "joint"},
     {"method": "p-eva", "priority": "h1"},
     {"method": "p-eva", "priority": "h2"},

@@ -43,6 +43,9 @@ class Backend:
         self.too_large: set[int] = set()
         self.released: list[int] = []
 
+    def prepare(self, table: Any) -> Any:
+        return table
+
     def admit(self, table: Any) -> int:
         assert threading.current_thread() is threading.main_thread()
         if table.index in self.too_large:

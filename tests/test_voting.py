@@ -118,7 +118,7 @@ def test_the_kernel_sweeps_in_the_order_of_the_walk(shape: tuple[int, ...], desc
     before[order[1:]], before[order[0]] = order[:-1], order[-1]
     table = block(shape, [[((0,) * len(shape), 1.0)]], successors=before.astype(np.uint32), rewards=np.ones(n))
     backend = backend_for(table, "voted", shape, 0.5)
-    resident = backend.admit(table)
+    resident = backend.admit(backend.prepare(table))
     backend._orders._descending[0], backend._orders._due[0] = descending, 100
     backend.visit(resident, SweepLimits(-1.0, sweeps))
     expected, value = np.zeros(n), 0.0
@@ -151,7 +151,7 @@ def test_along_a_corridor_the_voted_order_needs_two_sweeps_where_memory_order_ne
     sweeps = {}
     for order in ORDERS:
         backend = backend_for(table, order, shape, 0.5)
-        sweeps[order] = backend.visit(backend.admit(table), SweepLimits(0.0, 10 * n)).sweeps
+        sweeps[order] = backend.visit(backend.admit(backend.prepare(table)), SweepLimits(0.0, 10 * n)).sweeps
         np.testing.assert_array_equal(backend.values(), 0.5 ** np.arange(n - 1, -1, -1))
     assert sweeps == {"forward": n + 1, "alternating": 3, "voted": 2}  # the last one changes nothing
 
@@ -198,7 +198,7 @@ def test_only_the_greedy_action_votes_once_there_is_one() -> None:
 def test_a_partition_votes_again_ever_more_rarely() -> None:
     table = block((4, 4), [[((1, 0), 1.0)], [((0, -1), 1.0)]])
     backend = backend_for(table, "voted", (4, 4), 0.9)
-    resident = backend.admit(table)
+    resident = backend.admit(backend.prepare(table))
     votes = []
     for visit in range(1, 51):
         backend.policy()[:] = visit % 2  # action 0 goes up the first axis, action 1 down the second

@@ -97,8 +97,12 @@ class Backend(Protocol):
         """Bytes that the backend allocates beside the cache, by name."""
         ...
 
-    def admit(self, table: PartitionTable) -> Resident:
-        """Decode a table to the layout that sweeps read; takes PartitionTable.nbytes of the cache."""
+    def prepare(self, table: PartitionTable) -> Any:
+        """What of decoding can be done on any thread, while others sweep: its result is for `admit` only."""
+        ...
+
+    def admit(self, prepared: Any) -> Resident:
+        """Take a prepared table into the layout that sweeps read; takes PartitionTable.nbytes of the cache."""
         ...
 
     def release(self, resident: Resident) -> None:

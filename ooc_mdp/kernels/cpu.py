@@ -224,7 +224,7 @@ class CpuBackend:
         self._local = np.empty(model.largest_partition + model.largest_halo)
         self._orders = SweepOrders(self._sweep_order, model.row_sums.size, model.block_shapes)
 
-    def admit(self, table: PartitionTable) -> Resident:
+    def prepare(self, table: PartitionTable) -> Resident:
         """Keep the decoded arrays; durations become discounts in place of themselves."""
         discounts = discounts_of(self._model.discount, table.durations)
         arrays: tuple[Any, ...] = (
@@ -242,6 +242,10 @@ class CpuBackend:
             table.halo,
         )
         return Resident(table.index, table.n_states, bool(discounts.size), (*arrays, table.boundary))
+
+    def admit(self, prepared: Resident) -> Resident:
+        """Nothing is left to do."""
+        return prepared
 
     def release(self, resident: Resident) -> None:
         """Nothing to do: the arrays go with their last reference."""

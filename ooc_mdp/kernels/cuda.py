@@ -7,6 +7,7 @@ Sweeps of a visit run in growing batches between two looks at the changes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -108,6 +109,22 @@ def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A table on its way to the device."""
+
+    index: int
+    n_states: int
+    n_halo: int
+    has_durations: bool
+    types: tuple[str, str]
+    """Of successors and probabilities."""
+    host: npt.NDArray[np.uint8]
+    """The descriptor, its pointers as offsets (0: no such field), and the fields."""
+    on_device: list[tuple[Any, int]]
+    """Fields that are on the device already, and their offsets."""
+
+
 class CudaBackend:
     """One CUDA device.
 
@@ -161,9 +178,10 @@ class CudaBackend:
             self._report = self._marks[:5]
             self._changes = [self._marks[5 + 2 * i : 7 + 2 * i] for i in range(_LARGEST_BATCH)]
 
-    def admit(self, table: PartitionTable) -> Resident:
-        """One allocation for all fields and one copy; fields that are on the device are copied there."""
-        discounts = discounts_of(self._model.discount, table.durations)
+    def prepare(self, table: PartitionTable) -> _Packed:
+        """All fields that are on the host, one after the other as they will lie on the device."""
+        with self._device:
+            discounts = discounts_of(self._model.discount, table.durations)
         fields: list[Any] = [
             table.action_ptr,
             table.successor_ptr,
@@ -176,39 +194,42 @@ class CudaBackend:
             table.boundary,
         ]
         offsets = np.cumsum([_aligned(_TABLE.itemsize), *(_aligned(f.nbytes) for f in fields)])
-        packed = np.empty(int(offsets[-1]), np.uint8)
-        here: list[tuple[Any, int]] = []
+        host = np.empty(int(offsets[-1]), np.uint8)
+        on_device: list[tuple[Any, int]] = []
         for field, offset in zip(fields, offsets, strict=False):
             if isinstance(field, np.ndarray):
-                packed[offset : offset + field.nbytes] = np.ascontiguousarray(field).reshape(-1).view(np.uint8)
+                host[offset : offset + field.nbytes] = np.ascontiguousarray(field).reshape(-1).view(np.uint8)
             elif field.nbytes:
-                here.append((field, int(offset)))
+                on_device.append((field, int(offset)))
+        descriptor = host[: _TABLE.itemsize].view(_TABLE)[0]
+        descriptor["pointers"] = [int(o) if f.size else 0 for f, o in zip(fields, offsets, strict=False)]
+        descriptor["first"], descriptor["n"], descriptor["h"] = table.first_state, table.n_states, table.halo.size
+        descriptor["actions"], descriptor["width"] = table.actions_per_state, table.successors_per_action
+        descriptor["discount"], descriptor["sign"] = self._model.discount, self._model.sign
+        types = (table.successors.dtype.str[1:], table.probabilities.dtype.str[1:])
+        return _Packed(table.index, table.n_states, int(table.halo.size), bool(discounts.size), types, host, on_device)
+
+    def admit(self, prepared: _Packed) -> Resident:
+        """One allocation for all fields and one copy; fields that are on the device are copied there."""
         cupy = self._cupy
+        host = prepared.host
         with self._device:
             try:
-                memory = cupy.cuda.Memory(packed.nbytes)
+                memory = cupy.cuda.Memory(host.nbytes)
             except cupy.cuda.runtime.CUDARuntimeError as error:
                 raise MemoryBudgetError(
-                    f"{self.name} has no room for partition {table.index} ({format_bytes(packed.nbytes)}) within the "
-                    f"cache's budget; lower --cache"
+                    f"{self.name} has no room for partition {prepared.index} ({format_bytes(host.nbytes)}) within "
+                    f"the cache's budget; lower --cache"
                 ) from error
             pointer = cupy.cuda.MemoryPointer(memory, 0)
-            descriptor = packed[: _TABLE.itemsize].view(_TABLE)[0]
-            descriptor["pointers"] = [
-                pointer.ptr + int(o) if f.size else 0 for f, o in zip(fields, offsets, strict=False)
-            ]
-            descriptor["first"], descriptor["n"], descriptor["h"] = (
-                table.first_state,
-                table.n_states,
-                table.halo.size,
-            )
-            descriptor["actions"], descriptor["width"] = table.actions_per_state, table.successors_per_action
-            descriptor["discount"], descriptor["sign"] = self._model.discount, self._model.sign
-            pointer.copy_from_host(packed.ctypes.data, packed.nbytes)
-            for on_device, offset in here:
+            pointers = host[: _TABLE.itemsize].view(_TABLE)[0]["pointers"]
+            pointers[:] = np.where(pointers > 0, pointers + np.uint64(pointer.ptr), 0)
+            pointer.copy_from_host(host.ctypes.data, host.nbytes)
+            for on_device, offset in prepared.on_device:
                 (pointer + offset).copy_from_device_async(cupy.ascontiguousarray(on_device).data, on_device.nbytes)
-        kernels = _module(self._number, table.successors.dtype.str[1:], table.probabilities.dtype.str[1:])
-        return Resident(table.index, table.n_states, bool(discounts.size), (pointer, table.halo.size, kernels))
+        kernels = _module(self._number, *prepared.types)
+        arrays = (pointer, prepared.n_halo, kernels)
+        return Resident(prepared.index, prepared.n_states, prepared.has_durations, arrays)
 
     def release(self, resident: Resident) -> None:
         """The allocation is freed with its last reference, after the kernels that read it."""

@@ -5,6 +5,7 @@ store ─▶ values, bounds, plan ─▶ method (vi | p-eva | exact p-eva) ─�
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ from ooc_mdp.table_source import TableSource
 
 __all__ = ["plan_memory", "solve"]
 
-_STAGING_DEPTH = 2
+_MOST_STAGED = 8
 _STAGING = {"store": "staging", "recomputed": "recomputing"}
 """What the plan calls the memory of tables on their way, by the kind of source."""
 _WRITE_BUFFERS = 32 << 20
@@ -185,7 +186,7 @@ def _warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes
     one = None if model.block_shapes is None else np.ones((1, model.block_shapes.shape[1]), np.int32)
     small = replace(model, n_states=1, largest_partition=1, largest_halo=0, row_sums=np.ones(1), block_shapes=one)
     backend.start(small, np.zeros(1), np.full(1, -1, np.int32))
-    resident = backend.admit(table)
+    resident = backend.admit(backend.prepare(table))
     backend.visit(resident, SweepLimits(0.0, 1))
     backend.measure(resident, 0.0)
     backend.release(resident)
@@ -214,7 +215,7 @@ def plan_memory(
         )
     cache = min(cache, table)
     loader = store.loader(backend.name)
-    in_flight = _STAGING_DEPTH * (largest + loader.scratch_bytes)
+    depth = _staging_depth()
     host = {
         "interpreter": resident_bytes(),
         "values": 8 * n,
@@ -223,19 +224,24 @@ def plan_memory(
         "result": 12 * n,
     }
     if not loader.on_device:
-        host[_STAGING[store.kind]] = in_flight
+        host[_STAGING[store.kind]] = depth * (2 * largest + loader.scratch_bytes)  # decoded, and packed for the device
     if writes:
         host["writing"] = min(16 * n, _WRITE_BUFFERS)
     on_backend = backend.plan(model)
     if backend.name == "cpu":
         # On the CPU a table is decoded straight into the room that the cache has set aside for it.
         host["cache"] = cache
-        host[_STAGING[store.kind]] = _STAGING_DEPTH * loader.scratch_bytes
+        host[_STAGING[store.kind]] = depth * loader.scratch_bytes
         return MemoryPlan(host | on_backend, {})
     device = {"cache": cache, "values": 8 * n, "policy": 4 * n} | on_backend
     if loader.on_device:
-        device[_STAGING[store.kind]] = in_flight
+        device[_STAGING[store.kind]] = depth * (largest + loader.scratch_bytes)
     return MemoryPlan(host, device)
+
+
+def _staging_depth() -> int:
+    """Partitions that are read at a time: half the cores, since one reading thread does not keep a device busy."""
+    return min(_MOST_STAGED, max(2, (os.cpu_count() or 2) // 2))
 
 
 def _start(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, stack: ExitStack) -> Run:
@@ -255,7 +261,7 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
         options.cache.resolve(int(store.partition_bytes.sum()), int(store.partition_bytes.max())), p, backend.release
     )
     stack.callback(cache.clear)
-    stager = stack.enter_context(Stager(store, cache, backend, _STAGING_DEPTH, store.loader(backend.name).read))
+    stager = stack.enter_context(Stager(store, cache, backend, _staging_depth(), store.loader(backend.name).read))
     run = Run(
         store=store,
         options=options,
@@ -379,7 +385,7 @@ def _conclude(run: Run, outcome: Outcome, plan: MemoryPlan) -> Solution:
 
 def _method_name(options: SolveOptions) -> str:
     if options.method == "vi":
-        return "vi"
+        return "vi" if options.sweeps == 1 else f"vi, {options.sweeps} sweeps a visit"
     return f"p-eva {options.priority}" + (" exact" if options.exact_priorities else "")
 
 

@@ -114,7 +114,7 @@ def verify(store: TableSource, result: Result, watch: Watcher | None = None) -> 
             actions = store.action_counts(p)
             wrong = np.where(actions > 0, (own < 0) | (own >= actions), own != -1)
             policy_errors += int(wrong.sum())  # before measuring, which chooses where there is no policy
-            measured = backend.measure(backend.admit(table), 0.0)[0].rounded_up()
+            measured = backend.measure(backend.admit(backend.prepare(table)), 0.0)[0].rounded_up()
             rounding = ResidualBounds.rounding_of(one, store.reward_range[p : p + 1], np.array([k]), size)
             normalised = max(measured.rise, measured.fall)
             refuted = refuted or normalised * (1 - 1e-9) - rounding > claimed
