@@ -209,3 +209,13 @@ def test_wingate2004_draws_cache_curves_policy_and_the_thesis_beside_them(tmp_pa
     subprocess.run(list(map(str, arguments)), check=True, stdout=subprocess.PIPE)
     assert sorted(file.name for file in plots.iterdir()) == ["figure-12.12.png", "figure-12.20.png"]
     assert all(4 << 10 < file.stat().st_size < 100 << 10 for file in plots.iterdir())
+
+
+def test_large_control_generates_solves_and_verifies(tmp_path):
+    arguments = ("--grid", "7,7,7,7", "--blocks", "2,2,2,2", "--cache", "25%", "--device", "cpu", "--sweeps", "4")
+    figures = figures_of("large_control.py", tmp_path, *arguments, "--epsilon", "0.05", "--machine-shared")
+    assert figures["store"]["partitions"] == 16
+    assert figures["solve"]["outcome"] == "proved"
+    assert figures["solve"]["method"] == "vi, 4 sweeps a visit"
+    assert figures["error_over_value_range"] == figures["solve"]["error_bound"] / figures["value_range"]
+    assert figures["verified"]["holds"]
