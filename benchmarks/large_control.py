@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         figures = measure(options, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    options.folder = None  # figures name no place
     measuring.write_figures("large_control", options, figures, facts, NOT_INCLUDED)
 
 
@@ -115,7 +116,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     say(
         f"{summary['outcome']} in {summary['seconds']:.1f} s: error at most {solution.error_bound:.3g} = "
         f"{figures['error_over_value_range']:.2g} of the value range; {summary['loads_per_partition']:.1f} loads a "
-        f"partition, {format_bytes(summary['bytes_read'])} read, {summary['backups'] / store.n_states:.0f} backups a state"
+        f"partition, {format_bytes(summary['bytes_read'])} read, "
+        f"{summary['backups'] / store.n_states:.0f} backups a state"
     )
     if solution.outcome.proved and not options.no_verify:
         began = time.monotonic()
@@ -132,6 +134,7 @@ class Line:
         self._said = time.monotonic()
 
     def __call__(self, at: SolveProgress) -> None:
+        """Print the line if it is time."""
         now = time.monotonic()
         if now - self._said >= 10:
             self._said = now

@@ -213,7 +213,9 @@ def test_wingate2004_draws_cache_curves_policy_and_the_thesis_beside_them(tmp_pa
 
 def test_large_control_generates_solves_and_verifies(tmp_path):
     arguments = ("--grid", "7,7,7,7", "--blocks", "2,2,2,2", "--cache", "25%", "--device", "cpu", "--sweeps", "4")
-    figures = figures_of("large_control.py", tmp_path, *arguments, "--epsilon", "0.05", "--machine-shared")
+    figures = figures_of(
+        "large_control.py", tmp_path, *arguments, "--epsilon", "0.05", "--machine-shared", "--folder", str(tmp_path)
+    )
     assert figures["store"]["partitions"] == 16
     assert figures["solve"]["outcome"] == "proved"
     assert figures["solve"]["method"] == "vi, 4 sweeps a visit"
