@@ -59,6 +59,7 @@ def solve(
     return {
         "variant": variant,
         "outcome": solution.outcome.word,
+        "error_bound": solution.error_bound if np.isfinite(solution.error_bound) else None,
         "seconds": s.seconds,
         "backups": s.backups,
         "accesses": s.accesses,
@@ -243,6 +244,7 @@ def targets(
                             "target": rule,
                             "percent": percent,
                             "finished": all(finished(run) for run in runs),
+                            "error_bound": runs[0]["error_bound"],
                             "loads_per_partition": measuring.spread([run["loads_per_partition"] for run in runs]),
                             "backups_per_state": measuring.spread([run["backups"] / case.states for run in runs]),
                             "seconds": measuring.spread([run["seconds"] for run in runs]),

@@ -101,8 +101,8 @@ def partition_counts(toy: bool, repeat: int, limit: float) -> list[dict[str, Any
     """From one partition, which is normal value iteration, to one state a partition."""
     flat, deep = ((12, (1, 3, 12)),), (6, (1, 2))
     if not toy:
-        flat = ((400, (1, 2, 4, 8, 14, 20, 28, 40, 57, 80, 133, 200)), (100, (1, 2, 5, 10, 20, 50, 100)))
-        deep = (12, (1, 2, 3, 4, 6, 12))
+        flat = ((400, (1, 2, 4, 8, 14, 20, 28, 40, 57, 80)), (100, (1, 2, 5, 10, 20, 50, 100)))
+        deep = (12, (1, 2, 3, 4, 6))
     grids = [(domain, *grid) for grid in flat for domain in (CAR, SINGLE)] + [(DOUBLE, *deep)]
     cases = [Case(domain, points, blocks) for domain, points, counts in grids for blocks in counts]
     found = compare_methods([case for case in cases if case.blocks == 1], ("VI",), repeat, limit)
