@@ -48,6 +48,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a run")
     parser.add_argument("--depth", type=int, default=SimulationOptions().depth, help="controls in turn of a plan")
     parser.add_argument("--cache", default="100%", help="of the table")
+    parser.add_argument("--method", default="p-eva")
+    parser.add_argument("--sweeps", type=int, default=1, help="sweeps of a visit by vi")
+    parser.add_argument("--partitions", type=int, help="of each table; 256 or so by default")
     parser.add_argument("--device", default="cpu", help="cpu or cuda:0")
     parser.add_argument("--time-limit", type=float, help="seconds a solve")
     measuring.add_common_options(parser)
@@ -70,11 +73,15 @@ def measure(text: str, options: argparse.Namespace) -> dict[str, Any]:
     if not isinstance(problem, Discretised):
         raise OptionsError(f"{name} is no control problem")
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
-        store = ooc_mdp.generate(name, Path(folder) / "store", parameters, dtype="float32")
+        store = ooc_mdp.generate(
+            name, Path(folder) / "store", parameters, dtype="float32", partitions=options.partitions
+        )
         solution = ooc_mdp.solve(
             store,
             discount=options.discount,
             residual=options.residual,
+            method=options.method,
+            sweeps=options.sweeps,
             cache=options.cache,
             device=options.device,
             time_limit=options.time_limit,
