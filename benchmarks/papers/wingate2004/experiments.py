@@ -21,7 +21,7 @@ from ooc_mdp.report.cache_curve import Policy, Scope, cache_curve, repeats
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["VARIANTS", "cache_curves", "compare_methods", "finished", "never_processed", "solve", "targets"]
+__all__ = ["FIXED", "VARIANTS", "cache_curves", "compare_methods", "finished", "never_processed", "solve", "targets"]
 
 _H1 = {"priority": "h1", "exact_priorities": True}
 _H2 = {"priority": "h2", "exact_priorities": True}
@@ -35,6 +35,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "joint": {"priority": "joint", "sweep_order": "voted"},
 }
 """The thesis's six algorithms (section 9.3), and ours: priorities over bounds, resident partitions first."""
+BLOCK_VI = "VI, 8 sweeps a visit"
+_OPTIONS = VARIANTS | {BLOCK_VI: {"method": "vi", "sweeps": 8, "sweep_order": "voted"}}
+FIXED = {"H1": "H1, voting", "H2": "H2, voting", "VI": "VI, voting", BLOCK_VI: BLOCK_VI}
+"""Algorithms whose order of accesses is the same with any cache; the last one is ours too."""
 
 _PERCENT = (*range(1, 10), *range(10, 30, 2), *range(30, 101, 5))
 _SCOPES: tuple[Scope, ...] = ("all", "frontier")
@@ -51,7 +55,7 @@ def solve(
     """What one solve cost; its values and policy under "solution"."""
     rule = target or {"residual": RESIDUAL}
     solution = ooc_mdp.solve(
-        table, DISCOUNT, **rule, cache=cache, device="cpu", time_limit=limit, trace=trace, **VARIANTS[variant]
+        table, DISCOUNT, **rule, cache=cache, device="cpu", time_limit=limit, trace=trace, **_OPTIONS[variant]
     )
     if solution.outcome is ooc_mdp.Outcome.INTERRUPTED:
         raise SystemExit(solution.outcome.message.partition(";")[0])
@@ -132,7 +136,7 @@ def cache_curves(case: Case, caches: Sequence[int], limit: float) -> dict[str, A
         store = case.store(Path(folder) / "store")
         file = Path(folder) / "trace.csv"
         fixed = {}
-        for name, variant in (("H1", "H1, voting"), ("H2", "H2, voting"), ("VI", "VI, voting")):
+        for name, variant in FIXED.items():
             solved = solve(store, variant, limit, trace=file)
             _say(case, solved)
             fixed[name] = _without_solution(solved) | (_curves(read_trace(file)) if finished(solved) else {})

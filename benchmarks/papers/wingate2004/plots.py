@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-COLOURS = {"VI": "C7", "H1": "C0", "H2": "C1", "joint": "C2"}
+COLOURS = {"VI": "C7", "H1": "C0", "H2": "C1", "joint": "C2", "VI, 8 sweeps a visit": "C5"}
 PICTURE = {"x": "#303030", "0": "#909090", "1": "#b8b8b8", "2": "#e8e8e8"}
 """Figure 12.20: never processed, and the thrusts -1, 0 and 1."""
 
