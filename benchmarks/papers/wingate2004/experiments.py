@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,7 @@ def solve(
 ) -> dict[str, Any]:
     """What one solve cost; its values and policy under "solution"."""
     rule = target or {"residual": RESIDUAL}
+    began = time.process_time()
     solution = ooc_mdp.solve(
         table, DISCOUNT, **rule, cache=cache, device="cpu", time_limit=limit, trace=trace, **_OPTIONS[variant]
     )
@@ -65,6 +67,7 @@ def solve(
         "outcome": solution.outcome.word,
         "error_bound": solution.error_bound if np.isfinite(solution.error_bound) else None,
         "seconds": s.seconds,
+        "cpu_seconds": time.process_time() - began,
         "backups": s.backups,
         "accesses": s.accesses,
         "auxiliary_accesses": s.auxiliary_accesses,
@@ -114,11 +117,12 @@ def compare_methods(
                     break
             middle = sorted(runs, key=lambda run: run["backups"])[(len(runs) - 1) // 2]
             _say(case, middle)
-            kept = {k: v for k, v in middle.items() if k not in ("solution", "seconds")}
+            kept = {k: v for k, v in middle.items() if k not in ("solution", "seconds", "cpu_seconds")}
             solves.append(
                 kept
                 | {
                     "seconds": measuring.spread([run["seconds"] for run in runs]),
+                    "cpu_seconds": measuring.spread([run["cpu_seconds"] for run in runs]),
                     "backups_spread": measuring.spread([run["backups"] for run in runs]),
                     "backups_per_state": middle["backups"] / case.states,
                 }

@@ -63,12 +63,12 @@ def draw_methods(figure: dict[str, Any]) -> Figure:
     """Seconds and backups against the number of states."""
     drawn, (left, right) = panels(2)
     claim = figure["thesis"]
-    draw_lines(left, figure["tables"], "states", lambda s: s["seconds"]["min"])
+    draw_lines(left, figure["tables"], "states", lambda s: s["cpu_seconds"]["min"])
     draw_lines(right, figure["tables"], "states", lambda s: s["backups"])
     for variant, seconds in claim["seconds"].items():
         mark = {"color": COLOURS[variant.removesuffix(", voting")], "marker": "x", "linestyle": "none"}
         left.plot([claim["states"]], [seconds], label=f"thesis, {variant}", **mark)
-    name_axes(left, figure["tables"][0]["label"], "states", "seconds")
+    name_axes(left, figure["tables"][0]["label"], "states", "processor seconds")
     name_axes(right, figure["tables"][0]["label"], "states", "backups")
     left.legend(fontsize=7)
     return drawn
@@ -82,7 +82,7 @@ def draw_partitions(figure: dict[str, Any]) -> Figure:
     for column, grid in enumerate(grids):
         tables = [table for table in figure["tables"] if (table["label"], table["states"]) == grid]
         for panel, what, value in (
-            (rows[0][column], "seconds", lambda s: s["seconds"]["min"]),
+            (rows[0][column], "processor seconds", lambda s: s["cpu_seconds"]["min"]),
             (rows[1][column], "backups a state", lambda s: s["backups_per_state"]),
         ):
             draw_lines(panel, tables, "partitions", value)
