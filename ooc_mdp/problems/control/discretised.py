@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.mdp import IntArray, Rows
 from ooc_mdp.problems.configuration import Parameter, asked_states, configure, in_range
 from ooc_mdp.problems.control.definition import ControlProblem
 from ooc_mdp.problems.control.integrate import compile_rows
+from ooc_mdp.problems.control.refusals import check_functions, not_compilable
 
 __all__ = ["DiscretisationOptions", "Discretised", "discretise"]
 
@@ -56,6 +58,7 @@ class Discretised:
         self.name = problem.name
         self.file: Path | None = None
         """Python file that defines the problem, where it is a user's."""
+        check_functions(problem)
         self.points: tuple[int, ...] = _grid(problem, options.grid)
         self.shape: tuple[int, ...] | None = self.points
         self.n_states = math.prod(self.points)
@@ -92,8 +95,31 @@ class Discretised:
         return np.array([axis.low for axis in self.problem.axes]) + index * np.array(self.steps)
 
     def rows(self, states: IntArray) -> Rows:
-        """Rows of the given states (int64 [n], any order)."""
+        """Rows of the given states (int64 [n], any order).
+
+        Raises
+        ------
+        OptionsError : a state that does not exist, or a function of the problem that cannot be compiled or fails.
+        """
         states = asked_states(states, self.n_states, self.name)
+        try:
+            return self._computed(states)
+        except (NumbaError, UnsupportedBytecodeError) as error:
+            raise not_compilable(self.problem, error) from error
+        except (ArithmeticError, ValueError) as error:
+            if states.size > 1:
+                for state in states:  # the first that fails alone is named
+                    self.rows(state[None])
+            place = ", ".join(
+                f"{axis.name} = {x:.6g}"
+                for axis, x in zip(self.problem.axes, self.coordinates(states[:1])[0], strict=True)
+            )
+            raise OptionsError(
+                f"problem {self.name!r}: {type(error).__name__}: {error} in its functions on the way from state "
+                f"{states[0]} ({place})"
+            ) from error
+
+    def _computed(self, states: IntArray) -> Rows:
         axes = self.problem.axes
         n, a, k = states.size, self.n_actions, len(axes) + 1
         successors = np.empty(n * a * k, np.int64)

@@ -1,0 +1,546 @@
+"""Rows of discretised control problems: those of a plain model and of systems with a closed form, and distributions.
+
+Synthetic systems of 1 to 6 dimensions, whose axes are bounded, clipped and periodic in any mixture.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from math import cos, sin
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from command_line import refused
+from control_model import interpolated_offset, row_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.mdp import Rows
+from ooc_mdp.problems import make_problem
+from ooc_mdp.problems.control import Axis, ControlProblem, DiscretisationOptions, Discretised, discretise
+
+UNIT = 2.0**-24
+
+
+class Swirl(NamedTuple):
+    drift: float = 0.3
+    turn: float = 1.0
+    pay: float = 1.0
+    hole: float = 0.2
+
+
+def component(s, u, p, i):
+    return p.drift * (i - 1) + p.turn * sin(s[(i + 1) % len(s)]) - 0.5 * sin(s[i]) + 0.4 * (i + 1) * u[0] + u[1]
+
+
+def swirl1(s, u, p):
+    return (component(s, u, p, 0),)
+
+
+def swirl2(s, u, p):
+    return component(s, u, p, 0), component(s, u, p, 1)
+
+
+def swirl3(s, u, p):
+    return component(s, u, p, 0), component(s, u, p, 1), component(s, u, p, 2)
+
+
+def swirl4(s, u, p):
+    return component(s, u, p, 0), component(s, u, p, 1), component(s, u, p, 2), component(s, u, p, 3)
+
+
+def swirl5(s, u, p):
+    return (
+        component(s, u, p, 0),
+        component(s, u, p, 1),
+        component(s, u, p, 2),
+        component(s, u, p, 3),
+        component(s, u, p, 4),
+    )
+
+
+def swirl6(s, u, p):
+    return (
+        component(s, u, p, 0),
+        component(s, u, p, 1),
+        component(s, u, p, 2),
+        component(s, u, p, 3),
+        component(s, u, p, 4),
+        component(s, u, p, 5),
+    )
+
+
+def swirl_rate(s, u, p):
+    return p.pay * cos(s[0]) - 0.1 * u[0] * u[0]
+
+
+def swirl_final(s, p):
+    return 2.0 + 0.1 * s[len(s) - 1]
+
+
+def swirl_ends(s, p):
+    return abs(s[0] - 1.0) < p.hole
+
+
+SWIRLS = (swirl1, swirl2, swirl3, swirl4, swirl5, swirl6)
+
+
+@st.composite
+def axes(draw: st.DrawFn, i: int) -> Axis:
+    kind = draw(st.sampled_from(["bounded", "clipped", "periodic"]))
+    if kind == "periodic":
+        return Axis(f"x{i}", -math.pi, math.pi, periodic=True)
+    low = draw(st.floats(-3, 2))
+    return Axis(f"x{i}", low, low + draw(st.floats(0.5, 5)), clipped=kind == "clipped")
+
+
+@st.composite
+def swirls(draw: st.DrawFn) -> Discretised:
+    d = draw(st.integers(1, 6))
+    most = (40, 12, 7, 5, 4, 4)[d - 1]
+    controls = st.tuples(st.floats(-2, 2), st.floats(-1, 1))
+    problem = ControlProblem(
+        name="swirl",
+        summary="sines in a ring",
+        axes=tuple(draw(axes(i)) for i in range(d)),
+        controls=(draw(controls), draw(controls)),
+        dynamics=SWIRLS[d - 1],
+        parameters=Swirl(*(draw(st.floats(-1, 1)) for _ in range(3)), draw(st.floats(0, 0.5))),
+        reward_rate=swirl_rate,
+        final_reward=swirl_final,
+        ends=swirl_ends,
+    )
+    points = [draw(st.integers(3 if axis.periodic else 2, most)) for axis in problem.axes]
+    options = DiscretisationOptions(
+        grid=",".join(map(str, points)),
+        time_unit=draw(st.sampled_from([1.0, 0.01, 7.0])),
+        longest_step=draw(st.sampled_from([0.0, 0.03, 0.4])),
+        most_time=draw(st.sampled_from([0.0, 0.5, 2.0])),
+    )
+    return Discretised(problem, options)
+
+
+@st.composite
+def some_states(draw: st.DrawFn) -> tuple[Discretised, np.ndarray]:
+    mdp = draw(swirls())
+    chosen = draw(st.lists(st.integers(0, mdp.n_states - 1), min_size=1, max_size=30))
+    return mdp, np.array(chosen)
+
+
+def tables(mdp: Discretised, rows: Rows) -> tuple[np.ndarray, ...]:
+    """Successors and weights [rows, K], rewards and durations [rows]."""
+    k = len(mdp.points) + 1
+    assert rows.durations is not None
+    return rows.successors.reshape(-1, k), rows.probabilities.reshape(-1, k), rows.rewards, rows.durations
+
+
+# --------------------------------------------------------------------------------------------------- every system
+
+
+@given(some_states())
+@settings(max_examples=300, deadline=None)
+def test_rows_are_distributions_of_exact_multiples_over_ascending_states(case):
+    mdp, states = case
+    rows = mdp.rows(states)
+    successors, weights, rewards, durations = tables(mdp, rows)
+    assert np.array_equal(rows.action_ptr, 2 * np.arange(states.size + 1))
+    assert np.array_equal(rows.successor_ptr, (len(mdp.points) + 1) * np.arange(2 * states.size + 1))
+    assert (weights >= 0).all()
+    assert (weights.sum(axis=1) == 1.0).all()
+    assert (weights / UNIT == np.round(weights / UNIT)).all()
+    assert (weights == weights.astype(np.float32)).all()
+    assert (np.diff(successors, axis=1) > 0).all()
+    assert successors.min() >= 0
+    assert successors.max() < mdp.n_states
+    assert (durations > 0).all()
+    assert np.array_equal(durations, durations.astype(np.float32))
+    assert np.array_equal(rewards, rewards.astype(np.float32))
+    finite = durations[np.isfinite(durations)]
+    assert (finite <= mdp.most_time / mdp.options.time_unit * (1 + 1e-6)).all()
+
+
+@given(some_states(), st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_a_row_does_not_depend_on_the_states_that_are_asked_with_it(case, random):
+    mdp, states = case
+    order = list(range(states.size))
+    random.shuffle(order)
+    once, again = tables(mdp, mdp.rows(states)), tables(mdp, mdp.rows(states[order]))
+    both = np.add.outer(2 * np.array(order), [0, 1]).reshape(-1)
+    for one, other in zip(once, again, strict=True):
+        assert np.array_equal(one[both], other)
+
+
+@given(some_states())
+@settings(max_examples=150, deadline=None)
+def test_rows_are_those_of_the_plain_model(case):
+    mdp, states = case
+    successors, weights, rewards, durations = tables(mdp, mdp.rows(states))
+    for i, state in enumerate(states):
+        for action in range(2):
+            j = 2 * i + action
+            expected = row_of(mdp, int(state), action)
+            assert math.isinf(durations[j]) == expected.ended
+            assert durations[j] == pytest.approx(expected.duration / mdp.options.time_unit, rel=2e-7)
+            assert rewards[j] == pytest.approx(expected.reward, rel=2e-7, abs=1e-12)
+            # Where a fraction is 0 but for rounding, the cells on both sides describe the same point.
+            found = dict(zip(successors[j].tolist(), weights[j].tolist(), strict=True))
+            for s in found.keys() | expected.weights.keys():
+                slack = len(mdp.points) * UNIT + 1e-12
+                assert found.get(s, 0.0) == pytest.approx(expected.weights.get(s, 0.0), abs=slack)
+
+
+@given(some_states())
+@settings(max_examples=150, deadline=None)
+def test_the_successors_mean_place_is_the_end_of_the_trajectory(case):
+    mdp, states = case
+    successors, weights, _, durations = tables(mdp, mdp.rows(states))
+    for j in np.flatnonzero(np.isfinite(durations)):
+        end = row_of(mdp, int(states[j // 2]), int(j % 2)).end
+        offset = interpolated_offset(mdp, end, successors[j], weights[j])
+        assert np.abs(offset).max() <= len(mdp.points) * UNIT + 1e-9
+
+
+@given(some_states())
+@settings(max_examples=100, deadline=None)
+def test_a_trajectory_ends_a_cell_or_a_little_more_away_or_when_time_is_over(case):
+    mdp, states = case
+    _, _, _, durations = tables(mdp, mdp.rows(states))
+    for j in np.flatnonzero(np.isfinite(durations)):
+        row = row_of(mdp, int(states[j // 2]), int(j % 2))
+        start = mdp.coordinates(states[[j // 2]])[0]
+        cells = np.abs((np.array(row.end) - start) / np.array(mdp.steps)).max()
+        timed_out = durations[j] == pytest.approx(mdp.most_time / mdp.options.time_unit, rel=1e-6)
+        assert timed_out or 1.0 <= cells < 2.0
+
+
+# ------------------------------------------------------------------------------------------------- closed forms
+
+
+class Plain(NamedTuple):
+    unused: float = 0.0
+
+
+def drift(s, u, p):
+    return (u[0],)
+
+
+def place(s, p):
+    return s[0]
+
+
+def one_a_second(s, u, p):
+    return 3.0
+
+
+def line(**changes: object) -> Discretised:
+    """dx/dt = u on 0 .. 10, cells of 1."""
+    axis = changes.pop("axis", Axis("x", 0.0, 10.0))
+    changes = {"longest_step": 1.0} | changes
+    problem = ControlProblem("line", "", (axis,), ((-2.0,), (0.0,), (4.0,)), drift, Plain(), **changes)
+    return Discretised(problem, DiscretisationOptions(grid="10" if axis.periodic else "11"))
+
+
+def row(mdp: Discretised, state: int, action: int) -> tuple[dict[int, float], float, float]:
+    """Successors of positive weight, reward and duration."""
+    successors, weights, rewards, durations = tables(mdp, mdp.rows(np.array([state])))
+    found = {int(s): float(w) for s, w in zip(successors[action], weights[action], strict=True) if w > 0}
+    return found, float(rewards[action]), float(durations[action])
+
+
+def test_constant_speed_leaves_its_cell_after_four_steps_of_three_tenths():
+    found, reward, duration = row(line(reward_rate=one_a_second), 5, 2)
+    assert found == {6: pytest.approx(0.8, abs=2 * UNIT), 7: pytest.approx(0.2, abs=2 * UNIT)}
+    assert duration == pytest.approx(0.3, rel=1e-6)
+    assert reward == pytest.approx(3 * 0.3, rel=1e-6)
+    found, reward, duration = row(line(reward_rate=one_a_second), 5, 0)
+    assert found == {3: pytest.approx(0.2, abs=2 * UNIT), 4: pytest.approx(0.8, abs=2 * UNIT)}
+    assert duration == pytest.approx(0.6, rel=1e-6)
+
+
+def test_an_equilibrium_stays_for_the_longest_time_and_leads_to_itself():
+    mdp = line(reward_rate=one_a_second, most_time=2.5)
+    for state in range(11):
+        found, reward, duration = row(mdp, state, 1)
+        assert found == {state: 1.0}
+        assert (reward, duration) == (pytest.approx(7.5, rel=1e-6), 2.5)
+
+
+def test_leaving_a_bounded_axis_ends_the_process_and_pays_the_final_reward():
+    mdp = line(reward_rate=one_a_second, final_reward=place)
+    _, reward, duration = row(mdp, 10, 2)
+    assert duration == math.inf
+    assert reward == pytest.approx(10 + 0.3 + 3 * 0.075, rel=1e-6), "outside after one step of 0.3 cells"
+    _, reward, duration = row(mdp, 9, 2)
+    assert duration == math.inf
+    assert reward == pytest.approx(10.2 + 3 * 0.3, rel=1e-6), "outside after four"
+    _, reward, duration = row(mdp, 0, 0)
+    assert (duration, reward) == (math.inf, pytest.approx(-0.3 + 3 * 0.15, rel=1e-6))
+    assert row(mdp, 1, 0)[2] == math.inf
+    assert row(mdp, 8, 2)[2] < math.inf
+
+
+def test_where_the_process_ends_every_control_pays_the_final_reward_at_once():
+    mdp = line(reward_rate=one_a_second, final_reward=place, ends=swirl_ends_at_four)
+    for action in range(3):
+        assert row(mdp, 4, action)[1:] == (4.0, math.inf)
+    assert row(mdp, 3, 2)[1:] == (pytest.approx(3.9 + 3 * 0.225, rel=1e-6), math.inf), "on the way, after three steps"
+    assert math.isfinite(row(mdp, 3, 0)[2])
+
+
+def swirl_ends_at_four(s, p):
+    return abs(s[0] - 4.0) < 0.15
+
+
+def test_a_clipped_axis_holds_at_its_bound_for_the_longest_time():
+    mdp = line(axis=Axis("x", 0.0, 10.0, clipped=True), reward_rate=one_a_second)
+    assert row(mdp, 10, 2) == ({10: 1.0}, pytest.approx(3.0, rel=1e-6), 1.0)
+    assert row(mdp, 9, 2)[0] == {10: 1.0}
+    assert row(mdp, 0, 0) == ({0: 1.0}, pytest.approx(3.0, rel=1e-6), 1.0)
+
+
+def test_a_periodic_axis_goes_round():
+    mdp = line(axis=Axis("x", 0.0, 10.0, periodic=True))
+    assert row(mdp, 9, 2)[0] == {0: pytest.approx(0.8, abs=2 * UNIT), 1: pytest.approx(0.2, abs=2 * UNIT)}
+    assert row(mdp, 8, 2)[0] == {0: pytest.approx(0.2, abs=2 * UNIT), 9: pytest.approx(0.8, abs=2 * UNIT)}
+    assert row(mdp, 0, 0)[0] == {8: pytest.approx(0.2, abs=2 * UNIT), 9: pytest.approx(0.8, abs=2 * UNIT)}
+
+
+def test_the_unit_of_time_divides_durations_and_nothing_else():
+    problem = make_problem("mountain-car", {"grid": "20"})
+    scaled = make_problem("mountain-car", {"grid": "20", "time_unit": 0.25})
+    states = np.arange(400)
+    one, other = tables(problem, problem.rows(states)), tables(scaled, scaled.rows(states))
+    for a, b in zip(one[:3], other[:3], strict=True):
+        assert np.array_equal(a, b)
+    assert np.array_equal(4 * one[3], other[3])
+
+
+def pushed(s, u, p):
+    return s[1], u[0]
+
+
+@given(points=st.tuples(st.integers(3, 30), st.integers(3, 30)), push=st.floats(-3, 3))
+@settings(max_examples=60, deadline=None)
+def test_a_double_integrator_moves_by_its_parabola(points, push):
+    """Runge-Kutta steps of order 4 are exact for x'' = u."""
+    plane = (Axis("x", -2.0, 2.0), Axis("v", -3.0, 3.0))
+    problem = ControlProblem("mass", "", plane, ((push,),), pushed, Plain())
+    mdp = Discretised(problem, DiscretisationOptions(grid=",".join(map(str, points))))
+    states = np.arange(mdp.n_states)
+    successors, weights, rewards, t = tables(mdp, mdp.rows(states))
+    start = mdp.coordinates(states)
+    assert (rewards == 0).all()
+    for j in np.flatnonzero(np.isfinite(t)):
+        x, v = start[j]
+        end = (x + v * t[j] + push * t[j] ** 2 / 2, v + push * t[j])
+        offset = interpolated_offset(mdp, end, successors[j], weights[j])
+        assert np.abs(offset).max() <= 1e-5, "durations are float32"
+
+
+def spring(s, u, p):
+    return s[1], -s[0]
+
+
+def spring_rate(s, u, p):
+    return s[0]
+
+
+def oscillated(step: float, rate: bool = False) -> tuple[float, float]:
+    """x'' = -x from (-1, 0) for 2 units of time, in a cell that it does not leave: (x, integral of x)."""
+    plane = (Axis("x", -1.0, 3.0), Axis("v", 0.0, 4.0))
+    problem = ControlProblem("spring", "", plane, ((0.0,),), spring, Plain(), reward_rate=spring_rate)
+    mdp = Discretised(problem, DiscretisationOptions(grid="2", longest_step=step, most_time=2.0))
+    successors, weights, rewards, durations = tables(mdp, mdp.rows(np.array([0])))
+    assert durations[0] == 2.0
+    return float((weights[0] @ mdp.coordinates(successors[0]))[0]), float(rewards[0])
+
+
+def test_half_the_longest_step_leaves_a_sixteenth_of_the_error_of_an_oscillator():
+    """x = -cos t; weights of 2**-24 in a cell of 4 hide errors below 1e-6."""
+    errors = [abs(oscillated(step)[0] + cos(2.0)) for step in (0.5, 0.25, 0.125)]
+    assert errors[0] < 2e-3
+    assert errors[0] / errors[1] == pytest.approx(16, rel=0.25)
+    assert errors[1] / errors[2] == pytest.approx(16, rel=0.25)
+
+
+def test_half_the_longest_step_leaves_a_quarter_of_the_error_of_the_reward():
+    """The trapezoidal rule: int_0^2 -cos t dt = -sin 2."""
+    errors = [abs(oscillated(step)[1] + sin(2.0)) for step in (0.2, 0.1, 0.05)]
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.05)
+    assert errors[1] / errors[2] == pytest.approx(4, rel=0.05)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("name", "grid"),
+    [("mountain-car", "40"), ("single-pendulum", "40"), ("double-pendulum", "6"), ("triple-pendulum", "4")],
+)
+def test_either_stored_type_holds_the_rows_of_the_shipped_problems_exactly(name, grid, dtype):
+    problem = make_problem(name, {"grid": grid})
+    successors, weights, rewards, durations = tables(problem, problem.rows(np.arange(problem.n_states)))
+    assert (weights.sum(axis=1) == 1.0).all()
+    assert (np.diff(successors, axis=1) > 0).all()
+    for numbers in (weights, rewards, durations):
+        assert np.array_equal(numbers, numbers.astype(dtype).astype(np.float64))
+
+
+# ------------------------------------------------------------------------------------------------- what is refused
+
+
+def test_axes_that_cannot_be_are_refused_by_name():
+    for low, high in ((1.0, 1.0), (2.0, 1.0), (-math.inf, 1.0), (0.0, math.nan)):
+        with pytest.raises(OptionsError, match="axis 'height' reaches from"):
+            Axis("height", low, high)
+    with pytest.raises(OptionsError, match="axis 'height' is both periodic and clipped"):
+        Axis("height", 0.0, 1.0, periodic=True, clipped=True)
+
+
+GOOD = ControlProblem("good", "", (Axis("x", 0.0, 1.0),), ((1.0,),), drift, Plain())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"axes": ()}, "has 0 axes; give 1 to 6"),
+        ({"axes": (Axis("x", 0.0, 1.0),) * 7}, "has 7 axes"),
+        ({"controls": ()}, "controls are"),
+        ({"controls": ((1.0,), (1.0, 2.0))}, "tuples of equal length"),
+        ({"controls": ((),)}, "controls are"),
+        ({"default_grid": (3, 4)}, "has not 1 numbers"),
+        ({"rest": (0.0, 1.0)}, "rest .* has not 1 numbers"),
+        ({"longest_step": 0.0}, "longest_step"),
+        ({"longest_step": 2.0}, "0 < longest_step <= most_time"),
+        ({"most_time": math.inf}, "most_time"),
+        ({"parameters": {"mass": 1.0}}, "parameters is no NamedTuple"),
+        ({"parameters": Plain("heavy")}, "parameter unused is 'heavy'"),
+        ({"parameters": Plain(True)}, "parameter unused is True"),
+    ],
+)
+def test_definitions_that_do_not_fit_are_refused_with_the_problems_name(change, message):
+    with pytest.raises(OptionsError, match=f"problem 'good'.*{message}"):
+        dataclasses.replace(GOOD, **change)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"grid": "10,10"}, r"2 numbers for 1 axes \(x\)"),
+        ({"grid": "ten"}, "no list of numbers"),
+        ({"grid": "1"}, "1 points on the axis x; give at least 2"),
+        ({"weight": 1}, "has no parameter 'weight'; it takes grid"),
+        ({"unused": "much"}, "unused = 'much' is not a value of type float"),
+        ({"unused": "inf"}, "unused = 'inf' is not a value"),
+        ({"time_unit": 0}, "time_unit = 0.0 is outside"),
+        ({"longest_step": -1}, "longest_step = -1.0 is outside"),
+        ({"longest_step": 3, "most_time": 2}, "longest_step = 3.0 is above most_time = 2.0"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused_with_the_problems_name(given, message):
+    with pytest.raises(OptionsError, match=f"problem 'good'.*{message}"):
+        discretise(GOOD, given)
+
+
+def test_a_periodic_axis_needs_three_points():
+    problem = dataclasses.replace(GOOD, axes=(Axis("x", 0.0, 1.0, periodic=True),))
+    with pytest.raises(OptionsError, match="2 points on the axis x; give at least 3"):
+        discretise(problem, {"grid": 2})
+
+
+def test_a_parameter_must_not_be_called_like_an_option_of_the_grid():
+    class Clash(NamedTuple):
+        most_time: float = 1.0
+
+    with pytest.raises(OptionsError, match="problem 'good' calls a parameter 'most_time', which the grid has"):
+        discretise(dataclasses.replace(GOOD, parameters=Clash()), {})
+
+
+def test_more_states_than_numbers_are_refused():
+    axes = tuple(Axis(f"x{i}", 0.0, 1.0) for i in range(6))
+    problem = ControlProblem("huge", "", axes, ((1.0, 0.0),), swirl6, Swirl())
+    with pytest.raises(OptionsError, match=r"give at most 2\*\*62"):
+        discretise(problem, {"grid": 2000})
+
+
+def test_rows_of_states_that_do_not_exist_are_refused():
+    mdp = discretise(GOOD, {"grid": 5})
+    for state in (-1, 5):
+        with pytest.raises(OptionsError, match=r"problem 'good' has states 0 \.\. 4"):
+            mdp.rows(np.array([0, state]))
+
+
+FILE = """from math import sqrt
+from typing import NamedTuple
+from ooc_mdp.problems.control import Axis, ControlProblem
+
+class Parameters(NamedTuple):
+    mass: float = 1.0
+
+def dynamics(state, control, p):
+    x = state[0]
+    return (control[0],)
+
+problem = ControlProblem("mine", "", (Axis("x", -1.0, 1.0, periodic=True),), ((-2.0,), (2.0,)), dynamics, Parameters())
+"""
+
+
+def changed(folder: Path, old: str, new: str) -> Path:
+    assert old in FILE
+    file = folder / "mine.py"
+    file.write_text(FILE.replace(old, new))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("class Parameters", "1 / 0\nclass Parameters", "mine.py, line 5: ZeroDivisionError: division by zero"),
+        ("def dynamics(", "def dynamics(,", "SyntaxError: .*mine.py, line 8"),
+        ("from math", "import does_not_exist\nfrom math", "mine.py, line 1: ModuleNotFoundError: .*does_not_exist"),
+        ("mass: float = 1.0", "mass: str = 'heavy'", "mine.py: problem 'mine': parameter mass is 'heavy'"),
+        ("problem = ", "something = ", "mine.py assigns no ControlProblem to the name problem"),
+        ("-1.0, 1.0, p", "1.0, -1.0, p", "mine.py: axis 'x' reaches from 1.0 to -1.0"),
+    ],
+)
+def test_a_users_file_with_an_error_is_refused_by_file_and_line(tmp_path, old, new, message):
+    with pytest.raises(OptionsError, match=message):
+        make_problem(str(changed(tmp_path, old, new)))
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        ("control[0], x", r"problem 'mine': dynamics gives 2 numbers for 1 axes \(x\)"),
+        ("undefined * x,", r"mine.py, line 10: NameError: name 'undefined' is not defined"),
+        ("state[1],", r"mine.py, line 10: IndexError"),
+        ("p.weight,", r"mine.py, line 10: AttributeError: .*weight"),
+        ("'fast',", r"problem 'mine': dynamics gives \('fast',\), which is no tuple of numbers"),
+        ("len(open('x').read()),", r"mine.py, line 10: FileNotFoundError"),
+        ("float(f'{x:.3f}'),", r"problem 'mine': .*mine.py, line 10: Numba cannot compile this: format spec"),
+    ],
+)
+def test_dynamics_that_cannot_run_are_refused_by_file_and_line(tmp_path, new, message):
+    file = changed(tmp_path, "(control[0],)", f"({new})")
+    with pytest.raises(OptionsError, match=message):
+        make_problem(str(file), {"grid": 5}).rows(np.arange(5))
+
+
+def test_an_error_of_arithmetic_names_the_state_at_which_it_happens(tmp_path):
+    file = changed(tmp_path, "(control[0],)", "(1.0 / (x + 1.0),)")
+    problem = make_problem(str(file), {"grid": 5})
+    assert (problem.rows(np.arange(1, 5)).probabilities >= 0).all()
+    with pytest.raises(OptionsError, match=r"problem 'mine': ZeroDivisionError: .* state 0 \(x = -1\)"):
+        problem.rows(np.arange(4, -1, -1))
+
+
+def test_numbers_that_are_none_are_refused_with_state_and_action(tmp_path):
+    file = changed(tmp_path, "(control[0],)", "(control[0] if x < 0.5 else float('nan') * control[0],)")
+    # From x = 0.2, state 3, only action 1 leads to where the derivative is no number.
+    assert "mine: state 3, action 1: probabilities" in refused(
+        "generate", file, tmp_path / "s", "-p", "grid=5", "--device", "cpu"
+    )
+    assert not (tmp_path / "s").exists()
