@@ -127,11 +127,13 @@ def draw_curves(figure: dict[str, Any]) -> Figure:
                 curve, colour = solved[scope], COLOURS[name]
                 panel.plot(table["percent"], 100 * np.array(curve["hit_rate"]), color=colour, linewidth=2, label=name)
                 right.plot(table["percent"], curve["loads_per_partition"], color=colour, linewidth=0.8)
-        ours = [s for s in table["joint"] if s["outcome"] == "residual"]
-        at = [s["percent"] for s in ours]
+        at = [s["percent"] for s in table["joint"]]
+        done = [1.0 if s["outcome"] == "residual" else np.nan for s in table["joint"]]  # NaN interrupts a line
+        rates = [100 * s["hit_rate"] * known for s, known in zip(table["joint"], done, strict=True)]
+        loads = [s["loads_per_partition"] * known for s, known in zip(table["joint"], done, strict=True)]
         mark = {"color": COLOURS["joint"], "marker": "o", "markersize": 3}
-        panel.plot(at, [100 * s["hit_rate"] for s in ours], linewidth=2, label="joint (ours, solved)", **mark)
-        right.plot(at, [s["loads_per_partition"] for s in ours], linewidth=0.8, **mark)
+        panel.plot(at, rates, linewidth=2, label="joint (ours, solved)", **mark)
+        right.plot(at, loads, linewidth=0.8, **mark)
         for name, claim in figure["thesis"].get(scope, {}).items():
             share, mark = figure["thesis"]["share"], {"color": COLOURS[name], "linestyle": "none", "markersize": 8}
             panel.plot([share], [100 * claim["hit_rate"]], marker="x", label=f"thesis, {name}: hit rate", **mark)
