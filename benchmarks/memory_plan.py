@@ -2,6 +2,7 @@
 
 Tables of several sizes, the same cache: what a solve holds should follow the plan, not the table. A low discount and a
 coarse target keep the solves short; the buffers do not depend on them. A solve counts if it read the whole table.
+With `--problem`, one control problem on a grid instead, and `--cache` and targets as they are given.
 Each goes through the command line in its own process, after a tiny one that leaves compiled kernels on disk.
 """
 
@@ -27,7 +28,8 @@ COMMAND_LINE = (sys.executable, "-c", "from ooc_mdp.cli import main; main()")
 NOT_INCLUDED = (
     "the operating system's page cache, which holds what it likes of the store and gives it back when asked",
     "compiling kernels for the first time, which holds more for a moment; they are loaded from disk here",
-    "memory while the store is generated or converted, and while a result is written or verified",
+    "memory while a result is written or verified, and in the plan while the store is generated (its peak is measured)",
+    "generation seconds include starting Python and compiling the problem's kernel",
     "memory of an accelerator: these solves are on the CPU",
     "the seconds are those that the solve reports, in the run with the largest peak",
 )
@@ -41,6 +43,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--cases", default="quintanilla:p-eva,random:vi", help="problem:method, of grid worlds and random MDPs"
     )
+    parser.add_argument("--problem", help="a control problem, instead of cases and sizes")
+    parser.add_argument("--grid", help="its points along each axis, such as 2000,2000")
+    parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME=VALUE", help="of --problem")
+    parser.add_argument("--method", default="p-eva", help="of --problem")
+    parser.add_argument("--sweeps", type=int, default=1, help="sweeps of a visit by vi")
     parser.add_argument("--cache", default="128MiB", help="the same for all")
     parser.add_argument("--partitions", type=int, help="number of partitions; 256 or so by default")
     parser.add_argument("--discount", type=float, default=0.2)
@@ -58,29 +65,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     facts = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
     solves = []
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as name:
-        for case in options.cases.split(","):
+        if options.problem is not None:
+            given = dict(pair.split("=", 1) for pair in options.parameter)
+            given |= {} if options.grid is None else {"grid": options.grid}
+            solves.append(measure(Path(name), options.problem, options.method, given, options))
+        for case in () if options.problem is not None else options.cases.split(","):
             problem, _, method = case.partition(":")
             for size in options.sizes.split(","):
-                solves.append(measure(Path(name), problem, method, parse_bytes(size), options))
+                solves.append(measure(Path(name), problem, method, sizes_of(problem, parse_bytes(size)), options))
     show(solves, options)
     figures = {"allowed_ratio": ALLOWED, "largest_ratio": max(s["ratio"] for s in solves), "solves": solves}
     measuring.write_figures("memory_plan", options, figures, facts, NOT_INCLUDED)
 
 
-def measure(folder: Path, problem: str, method: str, size: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Generate a table of about `size` bytes, solve it through the command line, compare."""
+def measure(
+    folder: Path, problem: str, method: str, parameters: dict[str, Any], options: argparse.Namespace
+) -> dict[str, Any]:
+    """Generate a table, solve it through the command line, compare."""
     store, warm_up = folder / "store", folder / "warm-up"
-    table, _ = measuring.run_task(
+    table, generated = measuring.run_task(
         "generate",
         problem=problem,
-        parameters=sizes_of(problem, size),
+        parameters=parameters,
         store=str(store),
         partitions=options.partitions,
         warm_up=None if warm_up.exists() else str(warm_up),
     )
     measuring.run((*COMMAND_LINE, "solve", str(warm_up), "--discount", "0.9", "--device", "cpu"))
     command = [*COMMAND_LINE, "solve", str(store), "--json", "--device", "cpu", "--cache", options.cache]
-    command += ["--method", method]
+    command += ["--method", method, "--sweeps", str(options.sweeps)]
     for option in ("discount", "residual", "time_limit"):
         command += [f"--{option.replace('_', '-')}", str(getattr(options, option))]
     runs = [measuring.run(command, accepted=(0, 1)) for _ in range(options.repeat)]  # 1: the time limit came first
@@ -91,11 +104,13 @@ def measure(folder: Path, problem: str, method: str, size: int, options: argpars
     planned = sum(plan.values())
     kept = (
         "method", "outcome", "cache_bytes", "cache_peak_bytes", "loads", "loads_per_partition", "partitions_never_read",
-        "bytes_read", "seconds",
+        "bytes_read", "backups", "error_bound", "residual_bound", "seconds",
     )  # fmt: skip
     return {
         "problem": problem,
+        "parameters": parameters,
         "table": table,
+        "generation": {"seconds": generated.seconds, "peak_rss_bytes": generated.peak_bytes},
         "planned": plan,
         "printed": next(line for line in finished.messages.splitlines() if line.startswith("memory plan")),
         "planned_bytes": planned,
@@ -123,7 +138,7 @@ def show(solves: list[dict[str, Any]], options: argparse.Namespace) -> None:
     )
     headers = (
         "problem", "method", "states", "table", "planned", "of it cache", "least peak", "peak RSS", "beyond", "ratio",
-        "loads/partition", "never read", "outcome",
+        "loads/partition", "never read", "outcome", "generation s", "solve s",
     )  # fmt: skip
     rows = [
         (
@@ -140,6 +155,8 @@ def show(solves: list[dict[str, Any]], options: argparse.Namespace) -> None:
             f"{s['loads_per_partition']:.2f}",
             str(s["partitions_never_read"]),
             s["outcome"],
+            f"{s['generation']['seconds']:.0f}",
+            f"{s['seconds']:.0f}",
         )
         for s in solves
     ]
