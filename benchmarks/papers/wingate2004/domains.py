@@ -1,8 +1,7 @@
 """The thesis's test problems at the sizes of its figures, or as near to them as a solve of a minute allows.
 
-All have a single reward and a discount of 0.9 a unit of time. The thesis gives no unit; its pictures have values spread
-over the whole space, which 0.9 a second does not give (a swing takes a few seconds, so that most values lie near 1).
-Here a unit is 0.05 s unless a case says otherwise. A table is computed once and then kept in RAM.
+All have a single reward and a discount of 0.9 a unit of time. The thesis does not say which unit; here it is 0.05 s
+unless a case says otherwise. README.md says how that was chosen. A table is computed once and then kept in RAM.
 """
 
 from __future__ import annotations
