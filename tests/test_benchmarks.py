@@ -63,6 +63,59 @@ def test_memory_plan_compares_the_peak_with_the_printed_plan(tmp_path):
     assert solve["printed"].startswith("memory plan, RAM: ")
 
 
+def test_memory_plan_takes_a_control_problem_on_a_grid(tmp_path):
+    arguments = ("--problem", "mountain-car", "--grid", "60,60", "-p", "mass=1.1", "--cache", "10%", "--repeat", "1")
+    figures = figures_of("memory_plan.py", tmp_path, *arguments, "--discount", "0.9", "--residual", "1e-3")
+    (solve,) = figures["solves"]
+    assert solve["parameters"] == {"mass": "1.1", "grid": "60,60"}
+    assert (solve["table"]["states"], solve["outcome"]) == (3600, "residual")
+    assert solve["generation"]["seconds"] > 0
+    assert solve["ratio"] == pytest.approx(solve["peak_rss_bytes"] / sum(solve["planned"].values()))
+
+
+SMALL = "mountain-car:60;single-pendulum:60:hold=0;single-pendulum:60:hold=1;double-pendulum:6:hold=0;double-pendulum:8"
+LARGER = "mountain-car:100;single-pendulum:100:hold=0;single-pendulum:100;double-pendulum:10:hold=0;double-pendulum:12"
+
+
+@pytest.mark.parametrize("cases", [SMALL, pytest.param(LARGER, marks=pytest.mark.slow)])
+def test_certified_values_agree_with_an_independent_solution_within_the_proved_bound(tmp_path, cases):
+    figures = figures_of("agreement.py", tmp_path, "--cases", cases)
+    assert [case["case"] for case in figures["cases"]] == cases.split(";")
+    for case in figures["cases"]:
+        assert case["solve"]["outcome"] == "proved"
+        assert case["solve"]["error_bound"] <= 1e-3
+        assert case["independent"]["error"] <= 1e-8
+        assert case["largest_difference"] <= case["solve"]["error_bound"] + case["independent"]["error"]
+        assert case["value_range"][1] > 0.2
+    assert figures["cases"][-1]["independent"]["linear_solver"] == ("lu" if cases == SMALL else "bicgstab")
+
+
+def test_convergence_reads_named_states_on_nested_grids(tmp_path):
+    figures = figures_of("convergence.py", tmp_path, "--cases", "mountain-car,single-pendulum-0", "--halvings", "2")
+    for case in figures["cases"]:
+        assert len(case["grids"]) == 3
+        assert sum(state["named"] for state in case["states"]) == 10
+        assert case["all_shrink"]
+        for state in case["states"]:
+            a, b, c = state["values"]
+            assert state["differences"] == pytest.approx([b - a, c - b])
+    car, pendulum = figures["cases"]
+    assert [grid["grid"] for grid in pendulum["grids"]] == [[40, 41], [80, 81], [160, 161]]
+    assert car["states"][0]["state"] == pytest.approx([-0.5, 0.0])
+
+
+def test_the_documented_convergence_is_that_of_the_kept_figures():
+    """Each line of the tables is printed again from the figures."""
+    text = (REPOSITORY / "docs" / "convergence.md").read_text()
+    kept = sorted((REPOSITORY / "benchmarks" / "results").glob("convergence-*.json"))
+    assert len(kept) == 6
+    for file in kept:
+        script = REPOSITORY / "benchmarks" / "convergence.py"
+        command = [sys.executable, str(script), "--table", str(file)]
+        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        assert printed.strip() in text, file.name
+
+
 def test_scheduling_counts_loads_against_the_cache(tmp_path):
     arguments = (
         "--problem",
