@@ -278,7 +278,7 @@ def solve(
     epsilon: float | None = None,
     residual: float | None = None,
     method: Literal["vi", "p-eva"] = "p-eva",
-    priority: Literal["joint", "h1", "h2"] = "joint",
+    priority: Literal["joint", "h1", "h2"] | None = None,
     exact_priorities: bool = False,
     sweeps: int = 1,
     cache: str | int = "256MiB",

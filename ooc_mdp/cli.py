@@ -327,8 +327,9 @@ def solve(
     ] = None,
     method: Annotated[Method, typer.Option(help="Streamed value iteration, or partitions by priority.")] = Method.P_EVA,
     priority: Annotated[
-        PriorityName, typer.Option(help="Which partition next: joint, or Wingate's.")
-    ] = PriorityName.JOINT,
+        PriorityName | None,
+        typer.Option(help="Which partition next: joint, or Wingate's.  [default: joint; h2 with --exact-priorities]"),
+    ] = None,
     exact_priorities: Annotated[
         bool,
         typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis."),
@@ -374,7 +375,7 @@ def solve(
         epsilon=epsilon,
         residual=residual,
         method=method.value,
-        priority=priority.value,
+        priority=cast(Literal["joint", "h1", "h2"] | None, priority and priority.value),
         exact_priorities=exact_priorities,
         sweeps=sweeps,
         cache=CacheSize.parse(cache),

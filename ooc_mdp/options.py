@@ -100,8 +100,9 @@ class SolveOptions:
     """Stop at this plain Bellman residual instead (the papers' rule); the bound it proves is reported."""
     method: Literal["vi", "p-eva"] = "p-eva"
     """Streamed full sweeps, or partitions by priority."""
-    priority: Literal["joint", "h1", "h2"] = "joint"
-    """By what p-eva chooses the next partition: company in the cache, or Wingate's H1 or H2."""
+    priority: Literal["joint", "h1", "h2"] | None = None
+    """By what p-eva chooses the next partition: company in the cache, or Wingate's H1 or H2. None is joint, or h2 with
+    exact priorities, which are Wingate's."""
     exact_priorities: bool = False
     """Recompute the priorities of dependents from their tables after each visit, as the thesis does."""
     sweeps: int = 1
@@ -118,6 +119,11 @@ class SolveOptions:
     checkpoint_interval: float = 60.0
     """Seconds between checkpoints, where an output is named."""
 
+    @property
+    def metric(self) -> Literal["joint", "h1", "h2"]:
+        """The priority in force."""
+        return self.priority or ("h2" if self.exact_priorities else "joint")
+
     def __post_init__(self) -> None:
         if not 0 <= self.discount < 1:
             raise OptionsError(
@@ -132,7 +138,7 @@ class SolveOptions:
             raise OptionsError("give epsilon (a proved error) or residual (the papers' stopping rule), not both")
         if self.method not in ("vi", "p-eva"):
             raise OptionsError(f"unknown method {self.method!r}; there are vi and p-eva")
-        if self.priority not in ("joint", "h1", "h2"):
+        if self.priority not in (None, "joint", "h1", "h2"):
             raise OptionsError(f"unknown priority {self.priority!r}; there are joint, h1 and h2")
         if self.exact_priorities and self.method == "p-eva" and self.priority == "joint":
             raise OptionsError("exact priorities are those of h1 or h2; say which (--priority h2)")

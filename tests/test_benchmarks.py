@@ -132,7 +132,7 @@ def test_scheduling_counts_loads_against_the_cache(tmp_path):
     figures = figures_of("scheduling.py", tmp_path, *arguments)
     assert [t["scramble"] for t in figures["tables"]] == [0.0, 0.1]
     for table in figures["tables"]:
-        assert len(table["solves"]) == 10
+        assert len(table["solves"]) == 12
         for solve in table["solves"]:
             assert solve["outcome"] == "proved"
             assert solve["error_bound"] <= 0.1
@@ -170,7 +170,7 @@ def test_voting_compares_the_orders_of_the_sweeps(tmp_path):
     arguments = ("--problem", "gridworld", "-p", "height=16", "-p", "width=16", "-p", "successors=4")
     figures = figures_of("voting.py", tmp_path, *arguments, "--partitions", "4", "--epsilon", "0.1", "--repeat", "1")
     assert figures["table"]["block_shape"] == [8, 8]
-    assert len(figures["solves"]) == 9
+    assert len(figures["solves"]) == 12
     assert {s["sweep_order"] for s in figures["solves"]} == {"forward", "alternating", "voted"}
     for solve in figures["solves"]:
         assert solve["outcome"] == "proved"

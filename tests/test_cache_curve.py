@@ -427,7 +427,7 @@ def test_the_command_prints_a_table_a_trace_and_scope(place: Path) -> None:
     assert best is not None
     assert f"diminishing returns, Belady's optimum: at {best} partitions ({best / 36:.1%})" in ran.out
     assert ran.err.count("\n") == 1
-    assert ran.err.startswith("two: the order of accesses of p-eva h2 depends on the cache that it ran with")
+    assert ran.err.startswith("two: the order of accesses of p-eva joint depends on the cache that it ran with")
 
 
 def test_the_command_says_the_same_as_json_and_csv(place: Path, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def chain(store: Path, output: Path, seed: int, links: int) -> list[int]:
     """Kill a solve, and each of its resumes, some time after its first new checkpoint; backups done by then."""
     rng = random.Random(seed)
     done: list[int] = []
-    for _ in range(links):
+    for link in range(links):
         before = checkpoint_path(output).stat().st_mtime_ns if checkpoint_path(output).exists() else 0
         with subprocess.Popen(
             command(*solving(store, output, "--resume")),
@@ -150,7 +150,7 @@ def chain(store: Path, output: Path, seed: int, links: int) -> list[int]:
         ) as running:
             while running.poll() is None:
                 if written(checkpoint_path(output)) not in (None, before):
-                    time.sleep(rng.uniform(0, 0.1))
+                    time.sleep(rng.uniform(0, 0.05 + 0.01 * link))  # longer and longer: the chain ends on any machine
                     running.kill()
                     break
                 time.sleep(0.005)

@@ -112,3 +112,11 @@ def test_options_do_not_change() -> None:
     options = SolveOptions(discount=0.0)
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.discount = 0.5  # type: ignore[misc]
+
+
+def test_exact_priorities_are_wingates_unless_said_otherwise() -> None:
+    assert SolveOptions(0.9).metric == "joint"
+    assert SolveOptions(0.9, exact_priorities=True).metric == "h2"
+    assert SolveOptions(0.9, exact_priorities=True, priority="h1").metric == "h1"
+    with pytest.raises(OptionsError, match="exact priorities are those of h1 or h2"):
+        SolveOptions(0.9, exact_priorities=True, priority="joint")

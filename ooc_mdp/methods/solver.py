@@ -268,7 +268,7 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
         backend=backend,
         bounds=bounds,
         target=Target(options, bounds, float(reward_range.max() - reward_range.min())),
-        priority=make_priority(options.priority, reward_range[:, 1], store.coupling, cache.present),
+        priority=make_priority(options.metric, reward_range[:, 1], store.coupling, cache.present),
         cache=cache,
         stager=stager,
         statistics=SolveStatistics(
@@ -386,7 +386,7 @@ def _conclude(run: Run, outcome: Outcome, plan: MemoryPlan) -> Solution:
 def _method_name(options: SolveOptions) -> str:
     if options.method == "vi":
         return "vi" if options.sweeps == 1 else f"vi, {options.sweeps} sweeps a visit"
-    return f"p-eva {options.priority}" + (" exact" if options.exact_priorities else "")
+    return f"p-eva {options.metric}" + (" exact" if options.exact_priorities else "")
 
 
 @contextmanager
