@@ -27,7 +27,7 @@ class Parameters(NamedTuple):
 
 def dynamics(state, control, p):
     """Position and speed of the cart, angle from upright and angular velocity of the pole."""
-    x, v, angle, speed = state
+    _, v, angle, speed = state
     mass = p.cart + p.pole
     push = (control[0] * p.force + p.pole * p.half_length * speed * speed * sin(angle)) / mass
     turn = (p.gravity * sin(angle) - cos(angle) * push) / (
