@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ooc_mdp.api import convert, generate, open_problem, open_result, open_store, solve, verify
+    from ooc_mdp.api import convert, generate, open_problem, open_result, open_store, simulate, solve, verify
     from ooc_mdp.errors import InputError, MemoryBudgetError, OocMdpError, OptionsError, StoreError
     from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 
@@ -26,6 +26,7 @@ __all__ = [
     "open_problem",
     "open_result",
     "open_store",
+    "simulate",
     "solve",
     "verify",
 ]
@@ -33,7 +34,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "ooc_mdp.api": ("convert", "generate", "open_problem", "open_result", "open_store", "solve", "verify"),
+    "ooc_mdp.api": ("convert", "generate", "open_problem", "open_result", "open_store", "simulate", "solve", "verify"),
     "ooc_mdp.errors": ("InputError", "MemoryBudgetError", "OocMdpError", "OptionsError", "StoreError"),
     "ooc_mdp.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
 }

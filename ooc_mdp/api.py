@@ -1,4 +1,5 @@
-"""The Python interface: `convert`, `generate`, `open_store`, `open_problem`, `solve`, `open_result`, `verify`.
+"""The Python interface: `convert`, `generate`, `open_store`, `open_problem`, `solve`, `open_result`, `verify` and
+`simulate`.
 
 >>> import ooc_mdp
 >>> store = ooc_mdp.convert("model.tra", "model.zarr")  # doctest: +SKIP
@@ -22,11 +23,23 @@ if TYPE_CHECKING:
     from ooc_mdp.events import SolveWatcher, Watcher
     from ooc_mdp.methods.results import Result
     from ooc_mdp.methods.verify import Verification
+    from ooc_mdp.problems.control import Discretised, State
+    from ooc_mdp.simulation import Simulation, SimulationOptions
     from ooc_mdp.solution import Solution
     from ooc_mdp.store import Store
     from ooc_mdp.table_source import TableSource
 
-__all__ = ["convert", "generate", "open_problem", "open_result", "open_store", "problem_name", "solve", "verify"]
+__all__ = [
+    "convert",
+    "generate",
+    "open_problem",
+    "open_result",
+    "open_store",
+    "problem_name",
+    "simulate",
+    "solve",
+    "verify",
+]
 
 AnyPath = str | PathLike[str]
 
@@ -370,4 +383,48 @@ def verify(store: TableSource | AnyPath, result: Result | AnyPath, *, progress: 
         _opened(store, "auto"),
         result if isinstance(result, Result) else open_result(result),
         progress,
+    )
+
+
+def simulate(
+    result: Result | AnyPath,
+    starts: Sequence[State | str] = (),
+    *,
+    random: int | None = None,
+    seed: int = 1,
+    options: SimulationOptions | None = None,
+    problem: Discretised | str | None = None,
+) -> Simulation:
+    """Run the continuous dynamics of a solved control problem under its policy.
+
+    Parameters
+    ----------
+    result : of a control problem; its path, or opened.
+    starts : states, as tuples or as texts such as "0.1,-2" and "rest".
+    random, seed : so many more starts, uniform over the axes. Without any start the run begins at rest.
+    options : length of a run, kind of policy, ...
+    problem : the problem, or its file where that has moved; by default what the result says.
+
+    Raises
+    ------
+    OptionsError : the result is of no control problem, or a start is outside its axes.
+    StoreError : the result is missing or damaged.
+    """
+    from ooc_mdp.methods.results import Result
+    from ooc_mdp.simulation import SimulationOptions, parse_start, problem_of, random_starts
+    from ooc_mdp.simulation import simulate as run_policy
+
+    opened = result if isinstance(result, Result) else open_result(result)
+    of = problem_of(opened, problem) if problem is None or isinstance(problem, str) else problem
+    chosen = [parse_start(of.problem, start) if isinstance(start, str) else start for start in starts]
+    if random is not None:
+        chosen += random_starts(of.problem, random, seed)
+    return run_policy(
+        of,
+        opened.solution.values,
+        opened.solution.policy,
+        opened.solution.discount,
+        chosen or [parse_start(of.problem, "rest")],
+        options or SimulationOptions(),
+        sense=opened.identity["sense"],
     )

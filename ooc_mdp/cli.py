@@ -618,14 +618,7 @@ def simulate(
     from ooc_mdp.report import trajectory_plot as plots
     from ooc_mdp.report import trajectory_table as tables
     from ooc_mdp.report.files import check_output_file
-    from ooc_mdp.simulation import (
-        PolicyKind,
-        SimulationOptions,
-        parse_start,
-        problem_of,
-        random_starts,
-    )
-    from ooc_mdp.simulation import simulate as run_policy
+    from ooc_mdp.simulation import PolicyKind, SimulationOptions, problem_of
 
     options = SimulationOptions(
         seconds=seconds,
@@ -644,18 +637,7 @@ def simulate(
         plots.check_trajectory_plot(plot)
     if animation is not None:
         animations.check_animation(animation, discretised.problem, seconds)
-    chosen = [parse_start(discretised.problem, text) for text in start or []]
-    if starts is not None:
-        chosen += random_starts(discretised.problem, starts, seed)
-    simulation = run_policy(
-        discretised,
-        opened.solution.values,
-        opened.solution.policy,
-        opened.solution.discount,
-        chosen or [parse_start(discretised.problem, "rest")],
-        options,
-        sense=opened.identity["sense"],
-    )
+    simulation = api.simulate(opened, start or [], random=starts, seed=seed, options=options, problem=discretised)
     if csv is not None:
         tables.write_trajectories(simulation, csv, overwrite=overwrite)
     if plot is not None:

@@ -412,7 +412,16 @@ def test_json_holds_the_figures_of_each_run(car):
     assert worthy
     assert all(worthy)
     assert len(worthy) <= figures["promising_successes"] <= figures["promising_starts"]
-    assert figures == ooc("simulate", car, "--starts", 6, "--seed", 3, "--json").figures
+    again = ooc_mdp.simulate(car, random=6, seed=3).summary()
+    assert figures == json.loads(json.dumps(again))
+
+
+def test_the_python_interface_takes_states_and_texts_and_begins_at_rest_unless_told(car):
+    rest = ooc_mdp.simulate(ooc_mdp.open_result(car)).summary()["runs"]
+    assert [run["start"] for run in rest] == [[-0.5, 0.0]]
+    both = ooc_mdp.simulate(car, ["rest", (0.9, 0.1), "0.9,0.1"]).summary()["runs"]
+    assert both[0] == rest[0]
+    assert both[1] == both[2]
 
 
 def test_a_run_that_cannot_succeed_ends_with_status_1(car):

@@ -6,8 +6,8 @@ is then in gives d + 1 vertices and barycentric weights (Munos and Moore 2002; W
 
     V(x) = max_a { int_0^tau reward_rate dt + gamma**tau sum_k weight_k V(vertex_k) }
 
-    steps   dt = 0.3 min_i h_i / |dx_i/dt|, so that four of them leave a cell at constant speed and never end on its
-            face, where rounding would decide which cell is next
+    steps   dt = 0.3 min_i h_i / |dx_i/dt|, so that four of them leave a cell at constant speed and none ends on its
+            face, where rounding would decide which cell is next (longest_step, where it is shorter, may)
     Kuhn    fractions f of the position in its cell, sorted downwards: 1 - f_(1), f_(1) - f_(2), ..., f_(d)
             belong to the base vertex and to those reached by adding axis (1), then (2), ...
     ends    duration inf: nothing after counts; the vertices are those of the last cell inside
