@@ -434,3 +434,12 @@ def test_a_trace_has_a_line_for_each_access(place, tmp_path):
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     assert len(rows) == figures["accesses"] + figures["auxiliary_accesses"]
     assert sum(int(row["hit"]) for row in rows) == figures["hits"]
+
+
+def test_an_option_that_is_no_list_of_numbers_is_named(tmp_path):
+    common = ("generate", "mountain-car", tmp_path / "s", "-p", "grid=20,20")
+    assert "--blocks 'a,b' is no list of numbers; write for example --blocks 100,200" in refused(
+        *common, "--blocks", "a,b"
+    )
+    assert "--block-shape '5;5'" in refused(*common, "--block-shape", "5;5")
+    assert "--grid and -p grid=... say the same" in refused(*common, "--grid", "30,30")

@@ -1,0 +1,11 @@
+"""The command line: options in, one call of the Python interface, figures out.
+
+Exit status: 0 when the work is done and, for solve, the bound is proved; 1 when it was stopped early or a check
+failed; 2 for bad input or options, a full disk or too little memory. Errors go to stderr as one short message, never
+as a traceback.
+"""
+
+from ooc_mdp.cli.application import app
+from ooc_mdp.cli.entry import main
+
+__all__ = ["app", "main"]

@@ -1,0 +1,71 @@
+"""The process: signals, exit status, errors as one short line."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from ooc_mdp.cli import looking, solving, stores  # noqa: F401  (they add their commands)
+from ooc_mdp.cli.application import app
+from ooc_mdp.errors import OocMdpError
+
+__all__ = ["main"]
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        import ooc_mdp
+
+        print(f"ooc-mdp {ooc_mdp.__version__}")
+        raise typer.Exit
+
+
+class _Stopped(BaseException):
+    """SIGINT or SIGTERM, outside a solve's own handling of them; unwinds what is being written."""
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _Stopped
+
+    previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for s, handler in previous.items():
+            signal.signal(s, handler)
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    try:
+        with _stoppable():
+            app()
+    except OocMdpError as error:
+        _fail(str(error), 2)
+    except OSError as error:
+        _fail(f"the system reports: {error}", 2)
+    except MemoryError as error:
+        _fail(f"out of memory ({error or 'no details'}); lower --cache, --partition-size or --workers", 2)
+    except _Stopped as stopped:
+        left = getattr(stopped, "__notes__", ["nothing half-written was left behind"])
+        _fail("; ".join(["interrupted", *left]), 1)
+
+
+def _fail(message: str, status: int) -> None:
+    print(f"error: {message}" if status == 2 else message, file=sys.stderr)
+    sys.exit(status)

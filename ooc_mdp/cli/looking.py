@@ -1,0 +1,148 @@
+"""Commands that look at what a solve left: cache-curve at its trace, simulate at its policy."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ooc_mdp.cli.application import app
+from ooc_mdp.cli.options import JsonOption, OverwriteOption, PolicyName
+from ooc_mdp.cli.tables import print_json
+
+__all__ = ["cache_curve", "simulate"]
+
+
+@app.command("cache-curve")
+def cache_curve(
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Files that solve --trace wrote.")],
+    sizes: Annotated[
+        str, typer.Option(help="Cache sizes of the table, in partitions or as shares of them.")
+    ] = "5%,10%,22%,50%,100%",
+    policy: Annotated[
+        str, typer.Option(help="Which partition goes: lru, priority (the lowest), optimum (needed again last).")
+    ] = "lru,priority,optimum",
+    frontier_only: Annotated[
+        bool | None,
+        typer.Option(
+            "--frontier-only/--all", help="Leave auxiliary accesses out, or count them.  [default: show both]"
+        ),
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Count each access; else those that follow each other are one visit.")
+    ] = False,
+    labels: Annotated[str | None, typer.Option(help="A name for each trace, with commas between.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="CSV file that gets every size of every curve.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot of all traces: .png, .svg or .pdf.")] = None,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say from a trace what every cache size would have hit and loaded, and where more cache stops to pay.
+
+    Exact for any cache size where the order of accesses does not depend on the cache: traces of vi and of
+    --exact-priorities. p-eva as it is by default takes resident partitions first; for its traces the curves say what
+    other caches would have made of that one sequence.
+    """
+    from ooc_mdp.report import cache_plot, cache_report
+    from ooc_mdp.report.files import check_output_file
+
+    shown, policies = cache_report.parse_sizes(sizes), cache_report.parse_policies(policy)
+    outputs = [file for file in (csv, plot) if file is not None]
+    for file in outputs:
+        check_output_file(file, overwrite=overwrite, sources=[*traces, *(o for o in outputs if o is not file)])
+    if plot is not None:
+        cache_plot.check_plot(plot, len(traces))
+    curves = cache_report.curves_of_traces(
+        traces,
+        policies=policies,
+        scopes=None if frontier_only is None else ("frontier",) if frontier_only else ("all",),
+        raw=raw,
+        labels=None if labels is None else [label.strip() for label in labels.split(",")],
+    )
+    figures = cache_report.figures_of(curves, shown)
+    if csv is not None:
+        cache_report.write_cache_curves(curves, csv, overwrite=overwrite)
+    if plot is not None:
+        cache_plot.plot_cache_curves(curves, plot, overwrite=overwrite)
+    for each in curves:
+        for sentence in cache_report.notes_on(each):
+            print(sentence, file=sys.stderr)
+    if as_json:
+        print_json(figures)
+    else:
+        cache_report.print_cache_curves(curves, shown)
+
+
+@app.command()
+def simulate(
+    result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result directory of a solved control problem.")],
+    start: Annotated[
+        list[str] | None,
+        typer.Option(help="A start, such as 0.1,-2 or rest; repeat for more.  [default: rest, where there is one]"),
+    ] = None,
+    starts: Annotated[int | None, typer.Option(help="So many random starts, uniform over the axes.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random starts.")] = 1,
+    seconds: Annotated[float, typer.Option(help="Longest run, in the problem's unit of time.")] = 20.0,
+    policy: Annotated[
+        PolicyName, typer.Option(help="Plans weighed by interpolated values, or stored actions: vote, nearest.")
+    ] = PolicyName.LOOKAHEAD,
+    depth: Annotated[int, typer.Option(help="Controls in turn of a plan (lookahead).")] = 4,
+    period: Annotated[
+        float | None, typer.Option(help="Time between decisions.  [default: the crossing of two cells]")
+    ] = None,
+    keep: Annotated[float, typer.Option(help="The goal must be held for this last part of a run.")] = 5.0,
+    past_end: Annotated[
+        bool, typer.Option("--past-end", help="Go on where the problem ends inside its axes, to see what holds.")
+    ] = False,
+    problem: Annotated[
+        str | None, typer.Option(metavar="FILE.py", help="The problem's file, where it has moved.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="CSV file that gets every sample.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot of all runs: .png, .svg or .pdf.")] = None,
+    animation: Annotated[Path | None, typer.Option(help="Animation of the first run: .gif or .mp4.")] = None,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a control problem's continuous dynamics under the policy of a result; say whether the goal is reached.
+
+    Exit status 1 where no start succeeds.
+    """
+    from ooc_mdp import api
+    from ooc_mdp.report import animation as animations
+    from ooc_mdp.report import trajectory_plot as plots
+    from ooc_mdp.report import trajectory_table as tables
+    from ooc_mdp.report.files import check_output_file
+    from ooc_mdp.simulation import PolicyKind, SimulationOptions, problem_of
+
+    options = SimulationOptions(
+        seconds=seconds,
+        policy=PolicyKind(policy.value),
+        depth=depth,
+        period=period or 0.0,
+        keep=keep,
+        past_end=past_end,
+    )
+    opened = api.open_result(result)
+    discretised = problem_of(opened, problem, note=lambda text: print(text, file=sys.stderr))
+    outputs = [file for file in (csv, plot, animation) if file is not None]
+    for file in outputs:
+        check_output_file(file, overwrite=overwrite, sources=[o for o in outputs if o is not file])
+    if plot is not None:
+        plots.check_trajectory_plot(plot)
+    if animation is not None:
+        animations.check_animation(animation, discretised.problem, seconds)
+    simulation = api.simulate(opened, start or [], random=starts, seed=seed, options=options, problem=discretised)
+    if csv is not None:
+        tables.write_trajectories(simulation, csv, overwrite=overwrite)
+    if plot is not None:
+        plots.plot_trajectories(simulation, opened.solution.values, plot, overwrite=overwrite)
+    if animation is not None:
+        animations.animate(simulation, animation, overwrite=overwrite)
+    if as_json:
+        print_json(simulation.summary())
+    else:
+        tables.print_simulation(simulation)
+    if not simulation.summary()["successes"]:
+        raise typer.Exit(1)

@@ -1,0 +1,100 @@
+"""Arguments and options that several commands share: words, types and help."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Sense(StrEnum):
+    """Direction of the objective."""
+
+    MAX = "max"
+    MIN = "min"
+
+
+class Partitioner(StrEnum):
+    """How states are gathered into partitions."""
+
+    RANGES = "ranges"
+    GRID = "grid"
+    METIS = "metis"
+
+
+class Dtype(StrEnum):
+    """Stored type of probabilities and rewards."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+
+class Method(StrEnum):
+    """Solution methods."""
+
+    VI = "vi"
+    P_EVA = "p-eva"
+
+
+class PriorityName(StrEnum):
+    """Priority metrics."""
+
+    JOINT = "joint"
+    H1 = "h1"
+    H2 = "h2"
+
+
+class SweepOrderName(StrEnum):
+    """Orders of the states in a sweep."""
+
+    FORWARD = "forward"
+    ALTERNATING = "alternating"
+    VOTED = "voted"
+
+
+class PolicyName(StrEnum):
+    """How a policy is taken from the grid to states between its points."""
+
+    LOOKAHEAD = "lookahead"
+    VOTE = "vote"
+    NEAREST = "nearest"
+
+
+StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Store directory.")]
+TableArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="STORE", help="Store directory, or problem:NAME (problem:FILE.py): its table is computed on demand."
+    ),
+]
+ParameterOption = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter of the problem; repeat for more."),
+]
+ProblemGridOption = Annotated[
+    str | None, typer.Option("--grid", help="Points along each axis of problem:NAME; short for -p grid=...")
+]
+ProblemDtypeOption = Annotated[
+    Dtype | None, typer.Option(help="Type of probabilities and rewards of problem:NAME.  [default: the problem's own]")
+]
+SenseOption = Annotated[Sense | None, typer.Option(help="Maximise (the default for files) or minimise.")]
+PartitionerOption = Annotated[
+    Partitioner | None,
+    typer.Option(help="Consecutive states, blocks of a grid, or METIS (holds the state graph in memory)."),
+]
+PartitionSizeOption = Annotated[
+    str | None,
+    typer.Option(help="Decoded bytes of a partition, such as 64MiB.  [default: 1/256 of the table, at most 64MiB]"),
+]
+PartitionsOption = Annotated[int | None, typer.Option(help="Number of partitions, instead of a size.")]
+BlocksOption = Annotated[
+    str | None, typer.Option(help="Partitions along each axis of a grid, such as 30,30, instead of a size.")
+]
+BlockShapeOption = Annotated[
+    str | None, typer.Option(help="Points of a partition along each axis, such as 10,10, instead of a size.")
+]
+WorkersOption = Annotated[int | None, typer.Option(help="Threads.  [default: the number of cores]")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new is whole.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]

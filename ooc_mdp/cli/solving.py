@@ -1,0 +1,209 @@
+"""Commands that work on a table: solve, verify, export."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import typer
+
+from ooc_mdp.cli.application import app
+from ooc_mdp.cli.options import (
+    BlockShapeOption,
+    BlocksOption,
+    JsonOption,
+    Method,
+    OverwriteOption,
+    ParameterOption,
+    PartitionerOption,
+    PartitionSizeOption,
+    PartitionsOption,
+    PriorityName,
+    ProblemDtypeOption,
+    ProblemGridOption,
+    SenseOption,
+    SweepOrderName,
+    TableArgument,
+    WorkersOption,
+)
+from ooc_mdp.cli.tables import open_table, print_json, shape_of
+from ooc_mdp.errors import OptionsError
+
+__all__ = ["export", "solve", "verify"]
+
+
+@app.command()
+def solve(
+    store: TableArgument,
+    discount: Annotated[float, typer.Option(help="Discount a step (or a unit of duration), at least 0, below 1.")],
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Prove |V - V*| to be at most this.  [default: 1e-4 of the value range]"),
+    ] = None,
+    residual: Annotated[
+        float | None, typer.Option(help="Stop at this plain Bellman residual instead; says what it proves.")
+    ] = None,
+    method: Annotated[Method, typer.Option(help="Streamed value iteration, or partitions by priority.")] = Method.P_EVA,
+    priority: Annotated[
+        PriorityName | None,
+        typer.Option(help="Which partition next: joint, or Wingate's.  [default: joint; h2 with --exact-priorities]"),
+    ] = None,
+    exact_priorities: Annotated[
+        bool,
+        typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis."),
+    ] = False,
+    sweeps: Annotated[int, typer.Option(help="Most sweeps of a visit by vi; more than 1 saves loads.")] = 1,
+    cache: Annotated[str, typer.Option(help="Budget of the partition cache: 256MiB, or 22% of the table.")] = "256MiB",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.")] = "auto",
+    sweep_order: Annotated[
+        SweepOrderName,
+        typer.Option(help="Order of the states in a sweep on the CPU; voted: by where transitions lead."),
+    ] = SweepOrderName.VOTED,
+    output: Annotated[Path | None, typer.Option(help="Where the result is kept; checkpoints lie beside it.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the output's checkpoint.")] = False,
+    overwrite: OverwriteOption = False,
+    trace: Annotated[Path | None, typer.Option(help="CSV file that gets every access to a partition.")] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds, with a checkpoint.")] = None,
+    checkpoint_interval: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
+    parameter: ParameterOption = None,
+    grid: ProblemGridOption = None,
+    sense: SenseOption = None,
+    partitioner: PartitionerOption = None,
+    partition_size: PartitionSizeOption = None,
+    partitions: PartitionsOption = None,
+    blocks: BlocksOption = None,
+    block_shape: BlockShapeOption = None,
+    dtype: ProblemDtypeOption = None,
+    workers: WorkersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Solve the MDP of a store, through a partition cache of bounded size, to a proved error.
+
+    With problem:NAME in place of the store nothing is stored: each partition is computed when it is needed, and the
+    options -p, --grid, --sense, --partitioner, --partition-size, --partitions, --blocks, --block-shape, --dtype and
+    --workers are those of generate.
+    """
+    from ooc_mdp.memory_plan import MemoryPlan
+    from ooc_mdp.methods.solver import solve as solve_store
+    from ooc_mdp.options import CacheSize, SolveOptions
+    from ooc_mdp.report.terminal import SolveLine, print_solution
+
+    options = SolveOptions(
+        discount=discount,
+        epsilon=epsilon,
+        residual=residual,
+        method=method.value,
+        priority=cast(Literal["joint", "h1", "h2"] | None, priority and priority.value),
+        exact_priorities=exact_priorities,
+        sweeps=sweeps,
+        cache=CacheSize.parse(cache),
+        device=device,
+        sweep_order=sweep_order.value,
+        time_limit=time_limit,
+        checkpoint_interval=checkpoint_interval,
+    )
+    if resume and output is None:
+        raise OptionsError("--resume needs --output: the checkpoint lies beside it")
+
+    def announce(plan: MemoryPlan) -> None:
+        note(plan.describe())
+
+    def note(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    table = open_table(
+        store,
+        parameter,
+        grid,
+        device,
+        sense=sense and sense.value,
+        partitioner=partitioner and partitioner.value,
+        partition_size=partition_size,
+        partitions=partitions,
+        blocks=shape_of(blocks, "--blocks"),
+        block_shape=shape_of(block_shape, "--block-shape"),
+        dtype=dtype and dtype.value,
+        workers=workers,
+    )
+    with SolveLine() as line:
+        solution = solve_store(
+            table,
+            options,
+            output=output,
+            resume=resume,
+            overwrite=overwrite,
+            trace=trace,
+            watch=line,
+            announce=announce,
+            note=note,
+        )
+    figures = solution.summary()
+    if as_json:
+        print_json(figures)
+    else:
+        print_solution(figures, solution.outcome, output)
+    if not solution.outcome.proved:
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(
+    store: TableArgument,
+    result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result directory of a solve.")],
+    parameter: ParameterOption = None,
+    grid: ProblemGridOption = None,
+    sense: SenseOption = None,
+    partitioner: PartitionerOption = None,
+    partition_size: PartitionSizeOption = None,
+    partitions: PartitionsOption = None,
+    blocks: BlocksOption = None,
+    block_shape: BlockShapeOption = None,
+    dtype: ProblemDtypeOption = None,
+    workers: WorkersOption = None,
+    device: Annotated[str, typer.Option(help="What computes the rows of problem:NAME: auto, cpu or cuda:0.")] = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Stream the whole table once and measure the true residual of a result. Exit status 1 if its claim fails.
+
+    A result of problem:NAME is verified with the options that it was solved with.
+    """
+    from ooc_mdp import api
+    from ooc_mdp.report.terminal import WorkBar, print_verification
+
+    table = open_table(
+        store,
+        parameter,
+        grid,
+        device,
+        sense=sense and sense.value,
+        partitioner=partitioner and partitioner.value,
+        partition_size=partition_size,
+        partitions=partitions,
+        blocks=shape_of(blocks, "--blocks"),
+        block_shape=shape_of(block_shape, "--block-shape"),
+        dtype=dtype and dtype.value,
+        workers=workers,
+    )
+    with WorkBar() as bar:
+        found = api.verify(table, result, progress=bar)
+    if as_json:
+        print_json(found.summary())
+    else:
+        print_verification(found.summary())
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result directory of a solve.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="values.npy, solution.npz or solution.csv.")],
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Write values and policy, in the source's state order, for other programs."""
+    from ooc_mdp import api
+    from ooc_mdp.methods.results import export_result
+
+    export_result(api.open_result(result), file, overwrite=overwrite)
+    print(file)

@@ -1,0 +1,165 @@
+"""Commands that make stores and look at them: convert, generate, inspect, validate."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import typer
+
+from ooc_mdp.cli.application import app
+from ooc_mdp.cli.options import (
+    BlockShapeOption,
+    BlocksOption,
+    Dtype,
+    JsonOption,
+    OverwriteOption,
+    ParameterOption,
+    PartitionerOption,
+    PartitionSizeOption,
+    PartitionsOption,
+    SenseOption,
+    StoreArgument,
+    WorkersOption,
+)
+from ooc_mdp.cli.tables import parameters_of, print_json, print_store, shape_of
+
+__all__ = ["convert", "generate", "inspect", "validate"]
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Model file, matrix folder or gymnasium:ENV-ID.")],
+    store: StoreArgument,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="johannsson, johannsson-xml, transition-list, prism, drn, umb, arrays, mdptoolbox or gymnasium.  "
+            "[default: seen from the contents]"
+        ),
+    ] = None,
+    rewards: Annotated[Path | None, typer.Option(help="Reward file of a transition list or .tra file.")] = None,
+    reward_model: Annotated[str | None, typer.Option(help="Reward structure to take, where there are several.")] = None,
+    renormalise: Annotated[
+        bool, typer.Option("--renormalise", help="Divide rows by their sums instead of refusing those off 1.")
+    ] = False,
+    sense: SenseOption = None,
+    partitioner: PartitionerOption = None,
+    partition_size: PartitionSizeOption = None,
+    partitions: PartitionsOption = None,
+    grid: Annotated[str | None, typer.Option(help="Points along each axis, such as 100,200, in C order.")] = None,
+    dtype: Annotated[Dtype, typer.Option(help="Stored type of probabilities and rewards.")] = Dtype.FLOAT64,
+    workers: WorkersOption = None,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Build a store from a model file, in bounded memory."""
+    from ooc_mdp import api
+    from ooc_mdp.report.terminal import WorkBar
+
+    with WorkBar() as bar:
+        built = api.convert(
+            source,
+            store,
+            format=format,
+            rewards=rewards,
+            reward_model=reward_model,
+            renormalise=renormalise,
+            sense=cast(Literal["max", "min"] | None, sense and sense.value),
+            partitioner=cast(Literal["ranges", "grid", "metis"] | None, partitioner and partitioner.value),
+            partition_size=partition_size,
+            partitions=partitions,
+            grid=shape_of(grid, "--grid"),
+            dtype=dtype.value,
+            workers=workers,
+            overwrite=overwrite,
+            progress=bar,
+        )
+    print_store(built, as_json)
+
+
+@app.command()
+def generate(
+    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="GW-1024x4, QK-500, gridworld, random, ...")],
+    store: StoreArgument,
+    parameter: ParameterOption = None,
+    seed: Annotated[int | None, typer.Option(help="Short for -p seed=N.")] = None,
+    scramble: Annotated[float | None, typer.Option(help="Short for -p scramble=SHARE, 0 to 0.5.")] = None,
+    states: Annotated[int | None, typer.Option(help="Short for -p states=N (random).")] = None,
+    actions: Annotated[int | None, typer.Option(help="Short for -p actions=N (random).")] = None,
+    successors: Annotated[int | None, typer.Option(help="Short for -p successors=N.")] = None,
+    grid: Annotated[str | None, typer.Option(help="Short for -p grid=100,200: points along each axis.")] = None,
+    sense: SenseOption = None,
+    partitioner: PartitionerOption = None,
+    partition_size: PartitionSizeOption = None,
+    partitions: PartitionsOption = None,
+    blocks: BlocksOption = None,
+    block_shape: BlockShapeOption = None,
+    dtype: Annotated[
+        Dtype | None, typer.Option(help="Stored type of probabilities and rewards.  [default: the problem's own]")
+    ] = None,
+    workers: WorkersOption = None,
+    device: Annotated[str, typer.Option(help="What computes a control problem's rows: auto, cpu or cuda:0.")] = "auto",
+    overwrite: OverwriteOption = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where the same command was stopped or killed.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Build the store of a generated problem, partition by partition, of any size."""
+    from ooc_mdp import api
+    from ooc_mdp.report.terminal import WorkBar
+
+    parameters = parameters_of(
+        parameter, seed=seed, scramble=scramble, states=states, actions=actions, successors=successors, grid=grid
+    )
+    with WorkBar() as bar:
+        built = api.generate(
+            problem,
+            store,
+            parameters,
+            sense=cast(Literal["max", "min"] | None, sense and sense.value),
+            partitioner=cast(Literal["ranges", "grid", "metis"] | None, partitioner and partitioner.value),
+            partition_size=partition_size,
+            partitions=partitions,
+            blocks=shape_of(blocks, "--blocks"),
+            block_shape=shape_of(block_shape, "--block-shape"),
+            dtype=cast(Literal["float32", "float64"] | None, dtype and dtype.value),
+            workers=workers,
+            overwrite=overwrite,
+            resume=resume,
+            device=device,
+            progress=bar,
+            note=lambda text: print(text, file=sys.stderr, flush=True),
+        )
+    print_store(built, as_json)
+
+
+@app.command()
+def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
+    """Say what a store holds: sizes, partitions, compression by field, halo, cut and provenance."""
+    from ooc_mdp import api
+
+    print_store(api.open_store(store), as_json)
+
+
+@app.command()
+def validate(store: StoreArgument, as_json: JsonOption = False) -> None:
+    """Check every chunk of a store: checksums, row sums, indices, coupling. Exit status 1 if anything is wrong."""
+    from ooc_mdp import api
+    from ooc_mdp.report.terminal import WorkBar
+    from ooc_mdp.store.validate import validate_store
+
+    opened = api.open_store(store)
+    with WorkBar() as bar:
+        report = validate_store(opened, bar)
+    if as_json:
+        findings = [{"field": f.field, "partition": f.partition, "message": f.message} for f in report.findings]
+        print_json({"valid": report.valid, "partitions": report.partitions, "findings": findings})
+    else:
+        for finding in report.findings:
+            print(finding)
+        print(f"{store}: {report.partitions} partitions checked, {len(report.findings)} findings")
+    if not report.valid:
+        raise typer.Exit(1)

@@ -1,0 +1,89 @@
+"""From words of the command line to tables: stores, problems, shapes, parameters; and how they are printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.table_source import TableSource
+
+__all__ = ["open_table", "parameters_of", "print_json", "print_store", "shape_of"]
+
+
+def print_json(figures: dict[str, Any]) -> None:
+    """One JSON object on stdout."""
+    print(json.dumps(figures, default=str))
+
+
+def shape_of(text: str | None, option: str) -> tuple[int, ...] | None:
+    """Numbers along each axis, as `option` says them: 100,200 or 100x200."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(n) for n in text.replace("x", ",").split(","))
+    except ValueError:
+        raise OptionsError(f"{option} {text!r} is no list of numbers; write for example {option} 100,200") from None
+
+
+def parameters_of(texts: list[str] | None, **short: str | int | float | None) -> dict[str, str | int | float]:
+    """Parameters of a problem from NAME=VALUE texts and from options of their own that are `short` for them."""
+    parameters: dict[str, str | int | float] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise OptionsError(f"--parameter {text!r} has no value; write NAME=VALUE")
+        parameters[name] = value
+    given = {name: value for name, value in short.items() if value is not None}
+    for name in given:
+        if name in parameters:
+            raise OptionsError(f"--{name} and -p {name}=... say the same; leave one out")
+    return parameters | given
+
+
+def open_table(table: Path, parameter: list[str] | None, grid: str | None, device: str, **options: Any) -> TableSource:
+    """The store at a path, or the problem behind ``problem:NAME`` after its first pass.
+
+    Raises
+    ------
+    OptionsError : options of a problem for a store, whose table is what it is.
+    """
+    from ooc_mdp import api
+    from ooc_mdp.report.terminal import WorkBar
+
+    name = api.problem_name(table)
+    if name is None:
+        given = {"-p": parameter or None, "--grid": grid, **{f"--{k.replace('_', '-')}": v for k, v in options.items()}}
+        said = [option for option, value in given.items() if value is not None]
+        if said:
+            raise OptionsError(
+                f"{', '.join(said)} belong to problem:NAME, but {table} is a store, whose table is made: leave them "
+                f"out, generate another store, or name the problem (problem:mountain-car) to have it recomputed"
+            )
+        return api.open_store(table)
+    parameters = parameters_of(parameter, grid=grid)
+
+    def note(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    with WorkBar() as bar:
+        opened = api.open_problem(name, parameters, **options, device=device, progress=bar, note=note)
+    note(
+        f"{opened.name}: {opened.n_partitions} partitions computed once in {opened.first_pass_seconds:.1f} s; none is "
+        f"stored, each is computed again when it is needed"
+    )
+    return opened
+
+
+def print_store(store: Any, as_json: bool) -> None:
+    """What a store holds, as a table or as JSON."""
+    from ooc_mdp.report.terminal import print_inspection
+    from ooc_mdp.store.inspect import inspect_store
+
+    facts = inspect_store(store)
+    if as_json:
+        print_json(facts)
+    else:
+        print_inspection(facts)
