@@ -5,51 +5,42 @@ store ─▶ values, bounds, plan ─▶ method (vi | p-eva | exact p-eva) ─�
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.bounds import Contraction, ResidualBounds
+from ooc_mdp.bounds import ResidualBounds
 from ooc_mdp.cache import PartitionCache
-from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.kernels.base import Backend, ModelConstants, Resident, SweepLimits
+from ooc_mdp.kernels.base import Backend, ModelConstants, Resident
 from ooc_mdp.kernels.select import select_backend
-from ooc_mdp.memory_plan import MemoryPlan, give_memory_back, resident_bytes
+from ooc_mdp.memory_plan import MemoryPlan, give_memory_back
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.methods.exact_p_eva import exact_p_eva
 from ooc_mdp.methods.p_eva import p_eva
+from ooc_mdp.methods.plan import contraction_of, model_of, plan_memory, staging_depth, warm_up
 from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
 from ooc_mdp.methods.run import Run, StoppedEarly
 from ooc_mdp.methods.target import Target
 from ooc_mdp.methods.trace import Trace
 from ooc_mdp.methods.value_iteration import value_iteration
-from ooc_mdp.options import SolveOptions, format_bytes
-from ooc_mdp.partition import PartitionTable
+from ooc_mdp.options import SolveOptions
 from ooc_mdp.priority import H2, make_priority
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.stager import Stager
 from ooc_mdp.store import open_store
-from ooc_mdp.store.numbering import GridNumbering
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["plan_memory", "solve"]
+__all__ = ["solve"]
 
-_MOST_STAGED = 8
 _MANY_READ = 16
 """Partitions that one reads on average from which on vi was quicker: gridworlds and the car 4 to 8, the pendulum 80."""
-_STAGING = {"store": "staging", "recomputed": "recomputing"}
-"""What the plan calls the memory of tables on their way, by the kind of source."""
-_WRITE_BUFFERS = 32 << 20
-"""Bytes at most for pieces of the values on their way into a checkpoint (NumPy: 16 MiB) or a result (chunks of 8)."""
 
 
 def solve(
@@ -91,9 +82,9 @@ def solve(
         check_output(output, replace=resume or overwrite)
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
     backend = select_backend(options.device, options.sweep_order)
-    model = _model(opened, options)
+    model = model_of(opened, options)
     give_memory_back()
-    _warm_up(opened, backend, model, writes=output is not None)
+    warm_up(opened, backend, model, writes=output is not None)
     plan = plan_memory(opened, options, backend, model, writes=output is not None)
     if announce is not None:
         announce(plan)
@@ -146,121 +137,10 @@ def _work(run: Run) -> Outcome:
     return Outcome.RESIDUAL if run.target.plain else Outcome.PROVED
 
 
-def _model(store: TableSource, options: SolveOptions) -> ModelConstants:
-    return ModelConstants(
-        n_states=store.n_states,
-        largest_partition=int(np.diff(store.partition_ptr).max()),
-        largest_halo=int(store.partition_halo.max()),
-        discount=options.discount,
-        sign=1.0 if store.sense == "max" else -1.0,
-        row_sums=_contraction(store, options).row_sum,
-        block_shapes=_block_shapes(store) if options.sweep_order == "voted" else None,
-    )
-
-
-def _block_shapes(store: TableSource) -> npt.NDArray[np.int32] | None:
-    order = store.attributes["state_order"]
-    return GridNumbering.from_order(order).block_shapes() if order["kind"] == "grid" else None
-
-
-def _contraction(store: TableSource, options: SolveOptions) -> Contraction:
-    return Contraction.of(options.discount, store.duration_range[:, 0], store.row_sum_range[:, 1], store.max_successors)
-
-
-def _warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes: bool) -> None:
-    """Load code now, so that the plan counts it: compiled kernels take some 60 MB, Zarr's writer some 10.
-
-    The kernels are called on a table of one state with the store's types. A CUDA backend loads its own at the start.
-    """
-    if writes:
-        import zarr.codecs  # noqa: F401
-    if backend.name != "cpu":
-        return
-    dtype = {name: field.dtype for name, field in store.fields.items()}
-    actions, successors = (int(store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
-    m, k = actions or 1, successors or 1
-    table = PartitionTable(
-        index=0,
-        first_state=0,
-        n_states=1,
-        actions_per_state=actions,
-        successors_per_action=successors,
-        action_ptr=np.array([] if actions else [0, 1], np.uint32),
-        successor_ptr=np.arange(0 if successors else m + 1, dtype=np.uint32),
-        successors=np.zeros(m * k, dtype["successors"]),
-        probabilities=np.full(m * k, 1 / k, dtype["probabilities"]),
-        rewards=np.zeros(m, dtype["rewards"]),
-        durations=np.ones(m if "durations" in dtype else 0),
-        terminal_rewards=np.zeros(int("terminal_rewards" in dtype)),
-        initial_values=np.zeros(int("initial_values" in dtype)),
-        halo=np.empty(0, np.int64),
-        boundary=np.zeros(1, np.bool_),
-    )
-    one = None if model.block_shapes is None else np.ones((1, model.block_shapes.shape[1]), np.int32)
-    small = replace(model, n_states=1, largest_partition=1, largest_halo=0, row_sums=np.ones(1), block_shapes=one)
-    backend.start(small, np.zeros(1), np.full(1, -1, np.int32))
-    resident = backend.admit(backend.prepare(table))
-    backend.visit(resident, SweepLimits(0.0, 1))
-    backend.measure(resident, 0.0)
-    backend.release(resident)
-
-
-def plan_memory(
-    store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, writes: bool
-) -> MemoryPlan:
-    """Every large buffer of the solve, in bytes; `writes` says whether checkpoints and a result are written.
-
-    The process as it is now counts as "interpreter", so it should have loaded its code (:func:`_warm_up`).
-
-    Raises
-    ------
-    MemoryBudgetError : the cache cannot hold the largest partition, or the device cannot hold the plan.
-    """
-    n = store.n_states
-    table = int(store.partition_bytes.sum())
-    largest = int(store.partition_bytes.max())
-    cache = options.cache.resolve(table, largest)
-    if largest > cache:
-        worst = int(store.partition_bytes.argmax())
-        raise MemoryBudgetError(
-            f"partition {worst} needs {format_bytes(largest)}, the cache holds {format_bytes(cache)}; raise --cache to "
-            f"at least {largest}, or convert again with smaller partitions (--partition-size {max(1, cache // 2)})"
-        )
-    cache = min(cache, table)
-    loader = store.loader(backend.name)
-    depth = _staging_depth()
-    host = {
-        "interpreter": resident_bytes(),
-        "values": 8 * n,
-        "policy": 4 * n,
-        "bounds and coupling": 208 * store.n_partitions + 80 * store.coupling.mass.size,
-        "result": 12 * n,
-    }
-    if not loader.on_device:
-        host[_STAGING[store.kind]] = depth * (2 * largest + loader.scratch_bytes)  # decoded, and packed for the device
-    if writes:
-        host["writing"] = min(16 * n, _WRITE_BUFFERS)
-    on_backend = backend.plan(model)
-    if backend.name == "cpu":
-        # On the CPU a table is decoded straight into the room that the cache has set aside for it.
-        host["cache"] = cache
-        host[_STAGING[store.kind]] = depth * loader.scratch_bytes
-        return MemoryPlan(host | on_backend, {})
-    device = {"cache": cache, "values": 8 * n, "policy": 4 * n} | on_backend
-    if loader.on_device:
-        device[_STAGING[store.kind]] = depth * (largest + loader.scratch_bytes)
-    return MemoryPlan(host, device)
-
-
-def _staging_depth() -> int:
-    """Partitions that are read at a time: half the cores, since one reading thread does not keep a device busy."""
-    return min(_MOST_STAGED, max(2, (os.cpu_count() or 2) // 2))
-
-
 def _start(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, stack: ExitStack) -> Run:
     p = store.n_partitions
     reward_range = store.reward_range if model.sign > 0 else -store.reward_range[:, ::-1]
-    bounds = ResidualBounds(store.coupling, _contraction(store, options), reward_range, store.max_successors)
+    bounds = ResidualBounds(store.coupling, contraction_of(store, options), reward_range, store.max_successors)
     values = np.zeros(store.n_states)
     policy = np.full(store.n_states, -1, np.int32)
     if "initial_values" in store.fields:
@@ -274,7 +154,7 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
         options.cache.resolve(int(store.partition_bytes.sum()), int(store.partition_bytes.max())), p, backend.release
     )
     stack.callback(cache.clear)
-    stager = stack.enter_context(Stager(store, cache, backend, _staging_depth(), store.loader(backend.name).read))
+    stager = stack.enter_context(Stager(store, cache, backend, staging_depth(), store.loader(backend.name).read))
     run = Run(
         store=store,
         options=options,
@@ -323,7 +203,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     arrays, statistics = saved
     check_arrays(where, arrays, _state(run), optional=frozenset({"inflow"}))
     note(f"going on from the checkpoint {where}, after {statistics.seconds:.1f} s of work")
-    run.backend.start(_model(run.store, run.options), arrays["values"], arrays["policy"])
+    run.backend.start(model_of(run.store, run.options), arrays["values"], arrays["policy"])
     run.bounds.restore(arrays)
     run.visited[:] = arrays["visited"]
     if isinstance(run.priority, H2) and "inflow" in arrays:

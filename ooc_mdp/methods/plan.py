@@ -1,0 +1,142 @@
+"""What a solve will take, before it begins: constants of the model, code loaded, every large buffer in bytes.
+
+Arithmetic only, apart from loading code so that it is counted; nothing large is allocated here.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.bounds import Contraction
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.kernels.base import Backend, ModelConstants, SweepLimits
+from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
+from ooc_mdp.options import SolveOptions, format_bytes
+from ooc_mdp.partition import PartitionTable
+from ooc_mdp.store.numbering import GridNumbering
+from ooc_mdp.table_source import TableSource
+
+__all__ = ["contraction_of", "model_of", "plan_memory", "staging_depth", "warm_up"]
+
+_MOST_STAGED = 8
+_STAGING = {"store": "staging", "recomputed": "recomputing"}
+"""What the plan calls the memory of tables on their way, by the kind of source."""
+_WRITE_BUFFERS = 32 << 20
+"""Bytes at most for pieces of the values on their way into a checkpoint (NumPy: 16 MiB) or a result (chunks of 8)."""
+
+
+def model_of(store: TableSource, options: SolveOptions) -> ModelConstants:
+    """What a backend must know of the model before it starts."""
+    return ModelConstants(
+        n_states=store.n_states,
+        largest_partition=int(np.diff(store.partition_ptr).max()),
+        largest_halo=int(store.partition_halo.max()),
+        discount=options.discount,
+        sign=1.0 if store.sense == "max" else -1.0,
+        row_sums=contraction_of(store, options).row_sum,
+        block_shapes=_block_shapes(store) if options.sweep_order == "voted" else None,
+    )
+
+
+def _block_shapes(store: TableSource) -> npt.NDArray[np.int32] | None:
+    order = store.attributes["state_order"]
+    return GridNumbering.from_order(order).block_shapes() if order["kind"] == "grid" else None
+
+
+def contraction_of(store: TableSource, options: SolveOptions) -> Contraction:
+    """Discounts and row sums of the partitions, from the source's small arrays."""
+    return Contraction.of(options.discount, store.duration_range[:, 0], store.row_sum_range[:, 1], store.max_successors)
+
+
+def warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes: bool) -> None:
+    """Load code now, so that the plan counts it: compiled kernels take some 60 MB, Zarr's writer some 10.
+
+    The kernels are called on a table of one state with the store's types. A CUDA backend loads its own at the start.
+    """
+    if writes:
+        import zarr.codecs  # noqa: F401
+    if backend.name != "cpu":
+        return
+    dtype = {name: field.dtype for name, field in store.fields.items()}
+    actions, successors = (int(store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
+    m, k = actions or 1, successors or 1
+    table = PartitionTable(
+        index=0,
+        first_state=0,
+        n_states=1,
+        actions_per_state=actions,
+        successors_per_action=successors,
+        action_ptr=np.array([] if actions else [0, 1], np.uint32),
+        successor_ptr=np.arange(0 if successors else m + 1, dtype=np.uint32),
+        successors=np.zeros(m * k, dtype["successors"]),
+        probabilities=np.full(m * k, 1 / k, dtype["probabilities"]),
+        rewards=np.zeros(m, dtype["rewards"]),
+        durations=np.ones(m if "durations" in dtype else 0),
+        terminal_rewards=np.zeros(int("terminal_rewards" in dtype)),
+        initial_values=np.zeros(int("initial_values" in dtype)),
+        halo=np.empty(0, np.int64),
+        boundary=np.zeros(1, np.bool_),
+    )
+    one = None if model.block_shapes is None else np.ones((1, model.block_shapes.shape[1]), np.int32)
+    small = replace(model, n_states=1, largest_partition=1, largest_halo=0, row_sums=np.ones(1), block_shapes=one)
+    backend.start(small, np.zeros(1), np.full(1, -1, np.int32))
+    resident = backend.admit(backend.prepare(table))
+    backend.visit(resident, SweepLimits(0.0, 1))
+    backend.measure(resident, 0.0)
+    backend.release(resident)
+
+
+def plan_memory(
+    store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, writes: bool
+) -> MemoryPlan:
+    """Every large buffer of the solve, in bytes; `writes` says whether checkpoints and a result are written.
+
+    The process as it is now counts as "interpreter", so it should have loaded its code (:func:`_warm_up`).
+
+    Raises
+    ------
+    MemoryBudgetError : the cache cannot hold the largest partition, or the device cannot hold the plan.
+    """
+    n = store.n_states
+    table = int(store.partition_bytes.sum())
+    largest = int(store.partition_bytes.max())
+    cache = options.cache.resolve(table, largest)
+    if largest > cache:
+        worst = int(store.partition_bytes.argmax())
+        raise MemoryBudgetError(
+            f"partition {worst} needs {format_bytes(largest)}, the cache holds {format_bytes(cache)}; raise --cache to "
+            f"at least {largest}, or convert again with smaller partitions (--partition-size {max(1, cache // 2)})"
+        )
+    cache = min(cache, table)
+    loader = store.loader(backend.name)
+    depth = staging_depth()
+    host = {
+        "interpreter": resident_bytes(),
+        "values": 8 * n,
+        "policy": 4 * n,
+        "bounds and coupling": 208 * store.n_partitions + 80 * store.coupling.mass.size,
+        "result": 12 * n,
+    }
+    if not loader.on_device:
+        host[_STAGING[store.kind]] = depth * (2 * largest + loader.scratch_bytes)  # decoded, and packed for the device
+    if writes:
+        host["writing"] = min(16 * n, _WRITE_BUFFERS)
+    on_backend = backend.plan(model)
+    if backend.name == "cpu":
+        # On the CPU a table is decoded straight into the room that the cache has set aside for it.
+        host["cache"] = cache
+        host[_STAGING[store.kind]] = depth * loader.scratch_bytes
+        return MemoryPlan(host | on_backend, {})
+    device = {"cache": cache, "values": 8 * n, "policy": 4 * n} | on_backend
+    if loader.on_device:
+        device[_STAGING[store.kind]] = depth * (largest + loader.scratch_bytes)
+    return MemoryPlan(host, device)
+
+
+def staging_depth() -> int:
+    """Partitions that are read at a time: half the cores, since one reading thread does not keep a device busy."""
+    return min(_MOST_STAGED, max(2, (os.cpu_count() or 2) // 2))
