@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
-from ooc_mdp.kernels.cuda import device_count
+from ooc_mdp.errors import MemoryBudgetError, OptionsError
+from ooc_mdp.kernels.cuda import cupy_for
 from ooc_mdp.mdp import IntArray, Rows
 from ooc_mdp.options import format_bytes
 from ooc_mdp.problems.configuration import asked_states
@@ -66,16 +66,9 @@ class ControlRows:
     """
 
     def __init__(self, device: int) -> None:
-        try:
-            import cupy
-        except ImportError:
-            raise MissingExtraError("cupy", "cuda13", f"the device cuda:{device}") from None
-        count = device_count()
-        if device >= count:
-            raise OptionsError(f"there is no device cuda:{device}: CuPy finds {count} CUDA devices")
-        self._cupy = cupy
+        self._cupy = cupy_for(device)
         self._number = device
-        self.device = cupy.cuda.Device(device)
+        self.device = self._cupy.cuda.Device(device)
         self.name = f"cuda:{device}"
 
     def fill(

@@ -23,7 +23,7 @@ from ooc_mdp.mdp import discounts as discounts_of
 from ooc_mdp.options import format_bytes
 from ooc_mdp.partition import PartitionTable
 
-__all__ = ["CudaBackend", "device_count"]
+__all__ = ["CudaBackend", "cupy_for", "device_count"]
 
 _ALIGNMENT = 256
 _THREADS = 256
@@ -63,6 +63,24 @@ def device_count() -> int:
         return int(cupy.cuda.runtime.getDeviceCount())
     except cupy.cuda.runtime.CUDARuntimeError:
         return 0
+
+
+def cupy_for(device: int) -> Any:
+    """The cupy module, where it is installed and finds that device.
+
+    Raises
+    ------
+    MissingExtraError : CuPy is not installed.
+    OptionsError : there is no such device.
+    """
+    try:
+        import cupy
+    except ImportError:
+        raise MissingExtraError("cupy", "cuda13", f"the device cuda:{device}") from None
+    count = device_count()
+    if device >= count:
+        raise OptionsError(f"there is no device cuda:{device}: CuPy finds {count} CUDA devices")
+    return cupy
 
 
 @cache
@@ -135,16 +153,9 @@ class CudaBackend:
     """
 
     def __init__(self, device: int) -> None:
-        try:
-            import cupy
-        except ImportError:
-            raise MissingExtraError("cupy", "cuda13", f"the device cuda:{device}") from None
-        count = device_count()
-        if device >= count:
-            raise OptionsError(f"there is no device cuda:{device}: CuPy finds {count} CUDA devices")
-        self._cupy = cupy
+        self._cupy = cupy_for(device)
         self._number = device
-        self._device = cupy.cuda.Device(device)
+        self._device = self._cupy.cuda.Device(device)
         self.name = f"cuda:{device}"
 
     def plan(self, model: ModelConstants) -> dict[str, int]:

@@ -24,7 +24,12 @@ from numba import njit
 from numba.cpython.unsafe.tuple import tuple_setitem
 
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.integrate import STEP_SHARE, compile_point, compiled_function
+from ooc_mdp.problems.control.integrate import (
+    STEP_SHARE,
+    compile_point,
+    compiled_function,
+    once_for_functions,
+)
 
 __all__ = ["LOOKAHEAD", "NEAREST", "VOTE", "Grid", "Limits", "Loop", "compile_loop"]
 
@@ -177,6 +182,7 @@ def _moved(x, start, grid):
     return most
 
 
+@once_for_functions
 def compile_loop(problem: ControlProblem) -> Loop:
     """The compiled functions of a problem; they serve all its parameters and grids."""
     dynamics = compiled_function(problem.dynamics)

@@ -11,7 +11,6 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -256,7 +255,7 @@ def simulate(
     if not starts:
         raise OptionsError("there is no start to simulate from")
     prepared = _Prepared(
-        loop=_loop(problem.problem),
+        loop=compile_loop(problem.problem),
         grid=_grid(problem),
         limits=_limits(problem, options),
         controls=tuple(tuple(float(u) for u in control) for control in problem.problem.controls),
@@ -376,28 +375,3 @@ def _limits(problem: Discretised, options: SimulationOptions) -> Limits:
         cells=float(options.cells),
         depth=options.depth,
     )
-
-
-def _loop(problem: ControlProblem) -> Loop:
-    """The compiled functions; problems that differ in parameters only share them."""
-    return _compiled(
-        problem.dynamics, problem.reward_rate, problem.final_reward, problem.ends, len(problem.axes), _Unhashed(problem)
-    )
-
-
-class _Unhashed:
-    """Carries a problem past the cache's key."""
-
-    def __init__(self, problem: ControlProblem) -> None:
-        self.problem = problem
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Unhashed)
-
-
-@lru_cache(maxsize=32)
-def _compiled(dynamics: Any, rate: Any, final: Any, ends: Any, dimensions: int, carrier: _Unhashed) -> Loop:
-    return compile_loop(carrier.problem)

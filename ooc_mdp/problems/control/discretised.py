@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -125,7 +123,7 @@ class Discretised:
         successors = np.empty(n * a * k, np.int64)
         probabilities = np.empty(n * a * k)
         rewards, durations = np.empty(n * a), np.empty(n * a)
-        _kernel(self.problem)(
+        compile_rows(self.problem)(
             states,
             self.points,
             self.strides,
@@ -216,31 +214,3 @@ def _grid(problem: ControlProblem, text: str) -> tuple[int, ...]:
 def _floats(parameters: Any) -> Any:
     """The NamedTuple with every field a float, so that one compiled kernel serves all values."""
     return type(parameters)(*(float(x) for x in parameters))
-
-
-_compiling = threading.Lock()
-
-
-def _kernel(problem: ControlProblem) -> Any:
-    """The compiled kernel; problems that differ in parameters only share it."""
-    functions = (problem.dynamics, problem.reward_rate, problem.final_reward, problem.ends, len(problem.axes))
-    with _compiling:
-        return _compiled(functions, _Unhashed(problem))
-
-
-class _Unhashed:
-    """Carries a problem past the cache's key."""
-
-    def __init__(self, problem: ControlProblem) -> None:
-        self.problem = problem
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Unhashed)
-
-
-@lru_cache(maxsize=32)
-def _compiled(functions: tuple[Any, ...], carrier: _Unhashed) -> Any:
-    return compile_rows(carrier.problem)

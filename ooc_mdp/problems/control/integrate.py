@@ -19,8 +19,10 @@ between compiled functions count references at each call.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -31,7 +33,12 @@ from numba.extending import register_jitable
 from ooc_mdp.problems.control.definition import ControlProblem
 from ooc_mdp.problems.control.definitions_of import called_functions, plain_function
 
-__all__ = ["STEP_SHARE", "WEIGHT_UNIT", "compile_point", "compile_rows", "compiled_function"]
+__all__ = ["STEP_SHARE", "WEIGHT_UNIT", "compile_point", "compile_rows", "compiled_function", "once_for_functions"]
+
+T = TypeVar("T")
+
+_MOST_COMPILED = 32
+"""Problems whose kernels are kept; the oldest goes."""
 
 WEIGHT_UNIT = 2.0**-24
 """Weights are multiples of this."""
@@ -85,6 +92,24 @@ def compiled_function(function: Callable[..., Any]) -> Callable[..., Any]:
 _told: WeakSet[Callable[..., Any]] = WeakSet()
 
 
+def once_for_functions(compile_problem: Callable[[ControlProblem], T]) -> Callable[[ControlProblem], T]:
+    """A compiler that is called once for problems of the same functions, whatever their parameters; thread-safe."""
+    made: dict[tuple[Any, ...], T] = {}
+    compiling = threading.Lock()
+
+    @wraps(compile_problem)
+    def compiled(problem: ControlProblem) -> T:
+        key = (problem.dynamics, problem.reward_rate, problem.final_reward, problem.ends, len(problem.axes))
+        with compiling:
+            if key not in made:
+                if len(made) == _MOST_COMPILED:
+                    made.pop(next(iter(made)))
+                made[key] = compile_problem(problem)
+            return made[key]
+
+    return compiled
+
+
 def compile_point(problem: ControlProblem) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Compiled (step, look): one Runge-Kutta step with clipping, and what holds at a state.
 
@@ -121,6 +146,7 @@ def compile_point(problem: ControlProblem) -> tuple[Callable[..., Any], Callable
     return step, look
 
 
+@once_for_functions
 def compile_rows(problem: ControlProblem) -> Callable[..., None]:
     """The kernel fill(states, ..., out) of a problem; see :class:`~ooc_mdp.problems.control.discretised.Discretised`.
 
