@@ -205,6 +205,10 @@ class ResidualBounds:
         rise, fall, inverse = factor * up, factor * down, float(self.contraction.inverse[p])
         self._settle(p, (rise * inverse, fall * inverse, rise, fall))
 
+    def of(self, p: int) -> Measured:
+        """What is known of p."""
+        return Measured(*(float(bound[p]) for bound in self.arrays().values()))
+
     def measured(self, p: int, m: Measured) -> None:
         """A pass without updates measured p; keep the tighter of it and what is known."""
         m = m.rounded_up()

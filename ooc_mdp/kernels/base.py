@@ -10,7 +10,7 @@ Backends know neither stores nor caches nor priorities.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ from ooc_mdp.bounds import Measured
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.partition import PartitionTable
 
-__all__ = ["Backend", "ModelConstants", "Resident", "SweepLimits", "VisitReport"]
+__all__ = ["Backend", "FinishedVisits", "ModelConstants", "Resident", "SweepLimits", "VisitReport", "Visits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class SweepLimits:
     """Stop once a sweep changed no value by more than this."""
     most: int
     """Stop after this many sweeps in any case (at least 1)."""
+    residual: float = 0.0
+    """Bound on the residual in force, plain or normalised, at which a partition is settled."""
+    plain: bool = False
+    """Whether that is the plain residual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,38 @@ class VisitReport:
     """Largest value of the partition."""
     smallest_value: float
     """Smallest value of the partition."""
+    measured: Measured | None = field(default=None, kw_only=True)
+    """Bounds on the residuals at the values of the end of the access, if the backend has better ones than `up` and
+    `down` give. In an access of several partitions they hold at the values of all of them together."""
+    backups: int | None = field(default=None, kw_only=True)
+    """Backups of a state, where that is not `sweeps` times the partition's states."""
+
+
+class Visits(Protocol):
+    """Partitions that are being swept."""
+
+    def done(self) -> bool:
+        """Whether `reports` would not wait."""
+        ...
+
+    def reports(self) -> list[VisitReport]:
+        """What was done to each partition, in the order in which they were given; waits for it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedVisits:
+    """Visits of a backend that returns when they are done."""
+
+    finished: list[VisitReport]
+
+    def done(self) -> bool:
+        """Always."""
+        return True
+
+    def reports(self) -> list[VisitReport]:
+        """At once."""
+        return self.finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +124,8 @@ class Backend(Protocol):
 
     name: str
     """"cpu" or "cuda:N"."""
+    together: int
+    """Most partitions that one call of `visit_together` should be given."""
 
     def start(self, model: ModelConstants, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
         """Take over the value vector (float64 [n], store order, of the maximisation) and the policy (int32 [n])."""
@@ -111,6 +149,15 @@ class Backend(Protocol):
 
     def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
         """Sweep the partition until a limit is reached; values and greedy policy are updated."""
+        ...
+
+    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> Visits:
+        """Begin to sweep partitions at the same time, each within its limits.
+
+        Each may see old or new values of the others, of any sweep: the caller holds that against its bounds, unless
+        the reports bring bounds of their own (`VisitReport.measured`). Nothing else may be asked of the backend
+        before `Visits.reports` has returned, apart from `prepare` and `admit`, and `release` of other partitions.
+        """
         ...
 
     def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:

@@ -12,6 +12,7 @@ Kernels release the interpreter lock, so partitions are decoded on other threads
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from numba import njit
 
 from ooc_mdp.bounds import Measured
-from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.base import FinishedVisits, ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.kernels.sweep_order import SweepOrders
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.mdp import discounts as discounts_of
@@ -206,6 +207,7 @@ class CpuBackend:
     """
 
     name = "cpu"
+    together = 1
 
     def __init__(self, sweep_order: SweepOrder = "alternating") -> None:
         self._sweep_order: SweepOrder = sweep_order
@@ -270,6 +272,10 @@ class CpuBackend:
             limits.most,
         )
         return VisitReport(int(out[0]), *(float(x) for x in out[1:]))
+
+    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> FinishedVisits:
+        """One after the other."""
+        return FinishedVisits([self.visit(r, limit) for r, limit in zip(residents, limits, strict=True)])
 
     def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
         """One pass that updates no value."""

@@ -7,6 +7,7 @@ Sweeps of a visit run in growing batches between two looks at the changes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import Measured
 from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
-from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.base import FinishedVisits, ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.mdp import discounts as discounts_of
 from ooc_mdp.options import format_bytes
@@ -151,6 +152,8 @@ class CudaBackend:
     MissingExtraError : CuPy is not installed.
     OptionsError : there is no such device.
     """
+
+    together = 1
 
     def __init__(self, device: int) -> None:
         self._cupy = cupy_for(device)
@@ -288,6 +291,10 @@ class CudaBackend:
             _unrank(report[3]),
             -_unrank(report[4]),
         )
+
+    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> FinishedVisits:
+        """One after the other."""
+        return FinishedVisits([self.visit(r, limit) for r, limit in zip(residents, limits, strict=True)])
 
     def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
         """One pass without updates."""

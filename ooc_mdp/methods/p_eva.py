@@ -34,18 +34,19 @@ def p_eva(run: Run) -> None:
         dirty = run.target.dirty()
         here = np.flatnonzero(dirty & present)
         if here.size:
-            partition = int(here[np.argmax(levels[here])])
+            best = here[np.argsort(-levels[here], kind="stable")[: run.backend.together]]
+            begun = run.begin([int(p) for p in best], most=_MOST_SWEEPS)
             absent = np.flatnonzero(dirty & ~present)
             if absent.size and not run.stager.under_way():
-                _read_ahead(run, int(absent[np.argmax(run.priority.rank(levels)[absent])]), partition, here.size == 1)
+                _read_ahead(run, int(absent[np.argmax(run.priority.rank(levels)[absent])]), here.size <= best.size)
+            run.finish(begun)
         else:
             rank = run.priority.rank(levels)
             candidates = np.asarray([p for p in run.stager.under_way() if dirty[p]] or np.flatnonzero(dirty))
-            partition = int(candidates[np.argmax(rank[candidates])])
-        run.sweep(partition, most=_MOST_SWEEPS)
+            run.sweep(int(candidates[np.argmax(rank[candidates])]), most=_MOST_SWEEPS)
         run.tick()
 
 
-def _read_ahead(run: Run, partition: int, in_use: int, last_dirty: bool) -> None:
-    """Start to load the best absent dirty partition, if there is unused room or only one resident is still dirty."""
-    run.stager.prefetch(partition, lambda p: p == in_use or not last_dirty)
+def _read_ahead(run: Run, partition: int, last_dirty: bool) -> None:
+    """Start to load the best absent dirty partition, if there is unused room or nothing else is left to sweep."""
+    run.stager.prefetch(partition, lambda _: not last_dirty)

@@ -7,8 +7,8 @@ consistent when one is swept (values, bounds, priorities, counters, trace, check
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ooc_mdp.bounds import ResidualBounds
 from ooc_mdp.cache import PartitionCache
 from ooc_mdp.events import SolveProgress, SolveWatcher
-from ooc_mdp.kernels.base import Backend, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.base import Backend, Resident, SweepLimits, VisitReport, Visits
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.target import Target
 from ooc_mdp.methods.trace import Trace
@@ -26,7 +26,7 @@ from ooc_mdp.solution import Outcome, SolveStatistics
 from ooc_mdp.stager import Stager
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["SETTLED_SHARE", "Run", "StoppedEarly"]
+__all__ = ["SETTLED_SHARE", "BegunVisits", "Run", "StoppedEarly"]
 
 SETTLED_SHARE = 0.25
 """A visit leaves its partition at this share of the target, so that small changes next door do not call it back."""
@@ -43,6 +43,15 @@ class StoppedEarly(Exception):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.message)
         self.outcome = outcome
+
+
+@dataclass(frozen=True, slots=True)
+class BegunVisits:
+    """Partitions that are being swept at the same time."""
+
+    partitions: list[int]
+    hits: list[bool]
+    visits: Visits
 
 
 @dataclass(slots=True)
@@ -100,42 +109,84 @@ class Run:
         resident, hit = self.stager.obtain(partition)
         self.cache.pin(partition, True)
         try:
-            limit = self.target.change_limit(partition, SETTLED_SHARE) if settle else -1.0
-            report = self._visit(resident, SweepLimits(limit, most))
+            report = self._visit(resident, self._limits(partition, most, settle))
         finally:
             self.cache.pin(partition, False)
-        self.visited[partition] = True
-        self.largest[partition], self.smallest[partition] = report.largest_value, report.smallest_value
-        self.refresh_target()
-        self._pass_on(partition, report)
-        self._count(partition, hit, report)
+        self._account([partition], [hit], [report])
         return report
 
+    def begin(self, partitions: Sequence[int], most: int) -> BegunVisits:
+        """Access resident partitions and begin to sweep them at the same time; `finish` must follow.
+
+        They are pinned until then; others may be loaded and evicted meanwhile.
+        """
+        accessed = [self.stager.obtain(p) for p in partitions]
+        for p in partitions:
+            self.cache.pin(p, True)
+        limits = [self._limits(p, most, settle=True) for p in partitions]
+        visits = self.backend.visit_together([resident for resident, _ in accessed], limits)
+        return BegunVisits(list(partitions), [hit for _, hit in accessed], visits)
+
+    def finish(self, begun: BegunVisits) -> None:
+        """Wait for the sweeps and pass on what their changes mean."""
+        try:
+            reports = begun.visits.reports()
+        finally:
+            for p in begun.partitions:
+                self.cache.pin(p, False)
+        self._account(begun.partitions, begun.hits, reports)
+
+    def _limits(self, partition: int, most: int, settle: bool) -> SweepLimits:
+        if not settle:
+            return SweepLimits(-1.0, most, -1.0, self.target.plain)
+        change = self.target.change_limit(partition, SETTLED_SHARE)
+        return SweepLimits(change, most, SETTLED_SHARE * max(self.target.wanted, 0.0), self.target.plain)
+
+    def _account(self, partitions: Sequence[int], hits: Sequence[bool], reports: Sequence[VisitReport]) -> None:
+        """Bounds, priorities and counters after partitions were swept at the same time.
+
+        What each knows of itself comes first, then what the others' changes may have done to it, since it may have
+        seen their old values; bounds that were taken at the values of all of them together come last.
+        """
+        for p, report in zip(partitions, reports, strict=True):
+            if report.measured is None:
+                self.bounds.swept(p, report.up, report.down)
+            self.visited[p] = True
+            self.largest[p], self.smallest[p] = report.largest_value, report.smallest_value
+        self.refresh_target()
+        for p, report in zip(partitions, reports, strict=True):
+            self._pass_on(p, report)
+        for p, report in zip(partitions, reports, strict=True):
+            if report.measured is not None:
+                self.bounds.replaced(p, report.measured)
+        for p, hit, report in zip(partitions, hits, reports, strict=True):
+            level = float(self.target.levels()[p])
+            if level > self.target.wanted:
+                self.priority.exact(p, level, report.largest_value)
+            self._count(p, hit, report)
+
     def _visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
+        """Sweep one partition alone; its bounds are kept as they come."""
         p = resident.index
         if not resident.has_durations or limits.most == 1:
-            report = self.backend.visit(resident, limits)
-            self.bounds.swept(p, report.up, report.down)
-            return report
+            return self.backend.visit(resident, limits)
         # With durations the normalisation differs by pair and the bound from changes is loose: measure instead.
-        report = self.backend.visit(resident, SweepLimits(limits.change, min(limits.most, _MEASURE_EVERY)))
-        while True:
+        report = self.backend.visit(resident, replace(limits, most=min(limits.most, _MEASURE_EVERY)))
+        while report.measured is None:
             self.bounds.swept(p, report.up, report.down)
             self.bounds.measured(p, self.backend.measure(resident, 0.0)[0])
             settled = self.target.levels()[p] <= SETTLED_SHARE * self.target.wanted
             if settled or report.up == report.down == 0 or report.sweeps >= limits.most:
-                return report
-            more = self.backend.visit(resident, SweepLimits(limits.change, _MEASURE_EVERY))
-            report = VisitReport(
-                report.sweeps + more.sweeps,
-                more.up,
-                more.down,
-                report.boundary_up + more.boundary_up,
-                report.boundary_down + more.boundary_down,
-                max(report.boundary_value, more.boundary_value),
-                more.largest_value,
-                more.smallest_value,
+                return replace(report, measured=self.bounds.of(p))
+            more = self.backend.visit(resident, replace(limits, most=_MEASURE_EVERY))
+            report = replace(
+                more,
+                sweeps=report.sweeps + more.sweeps,
+                boundary_up=report.boundary_up + more.boundary_up,
+                boundary_down=report.boundary_down + more.boundary_down,
+                boundary_value=max(report.boundary_value, more.boundary_value),
             )
+        return report
 
     def _pass_on(self, partition: int, report: VisitReport) -> None:
         plain, normalised = self.bounds.disturb(partition, report.boundary_up, report.boundary_down)
@@ -144,15 +195,15 @@ class Run:
         matters = kicks > 1e-3 * self.target.wanted
         inflow = self.options.discount * report.boundary_value
         self.priority.inflow(self.bounds.dependents(partition), inflow, matters)
-        level = float(self.target.levels()[partition])
-        if level > self.target.wanted:
-            self.priority.exact(partition, level, report.largest_value)
 
     def _count(self, partition: int, hit: bool, report: VisitReport) -> None:
         s = self.statistics
         s.visits += not hit
         s.sweeps += report.sweeps
-        s.backups += report.sweeps * int(np.diff(self.store.partition_ptr[partition : partition + 2])[0])
+        if report.backups is None:
+            s.backups += report.sweeps * int(np.diff(self.store.partition_ptr[partition : partition + 2])[0])
+        else:
+            s.backups += report.backups
         self._note_access(partition, False, hit, report.sweeps)
 
     def note_auxiliary(self, partition: int, hit: bool) -> None:

@@ -22,6 +22,7 @@ from ooc_mdp.kernels.base import Backend, ModelConstants, Resident
 from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.memory_plan import MemoryPlan, give_memory_back
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
+from ooc_mdp.methods.eviction import eviction_rank
 from ooc_mdp.methods.exact_p_eva import exact_p_eva
 from ooc_mdp.methods.p_eva import p_eva
 from ooc_mdp.methods.plan import contraction_of, model_of, plan_memory, staging_depth, warm_up
@@ -175,6 +176,8 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
         smallest=np.empty(p),
         visited=np.zeros(p, np.bool_),
     )
+    if options.eviction == "priority":
+        cache.rank = eviction_rank(run.target, run.priority)
     _see_values(run)
     return run
 
@@ -279,7 +282,8 @@ def _conclude(run: Run, outcome: Outcome, plan: MemoryPlan) -> Solution:
 def _method_name(options: SolveOptions) -> str:
     if options.method == "vi":
         return "vi" if options.sweeps == 1 else f"vi, {options.sweeps} sweeps a visit"
-    return f"p-eva {options.metric}" + (" exact" if options.exact_priorities else "")
+    exact = " exact" if options.exact_priorities else ""
+    return f"p-eva {options.metric}{exact}" + (", lowest evicted" if options.eviction == "priority" else "")
 
 
 @contextmanager
