@@ -295,6 +295,7 @@ def solve(
     exact_priorities: bool = False,
     sweeps: int = 1,
     cache: str | int = "256MiB",
+    eviction: Literal["lru", "priority"] = "lru",
     device: str = "auto",
     sweep_order: SweepOrder = "voted",
     output: AnyPath | None = None,
@@ -315,6 +316,7 @@ def solve(
     residual : stop at this plain Bellman residual instead; the bound that it proves is reported.
     method, priority, exact_priorities, sweeps : see :class:`~ooc_mdp.options.SolveOptions`.
     cache : budget of the partition cache, such as "256MiB" or "22%" of the table.
+    eviction : which resident partition makes way: the least recently used, or clean ones and then the lowest priority.
     device : "auto", "cpu" or "cuda:0".
     sweep_order : order of the states in the CPU's sweeps: "forward", "alternating" or "voted".
     output : where the result is written, with checkpoints beside it meanwhile.
@@ -343,6 +345,7 @@ def solve(
         exact_priorities=exact_priorities,
         sweeps=sweeps,
         cache=CacheSize.parse(cache),
+        eviction=eviction,
         device=device,
         sweep_order=sweep_order,
         time_limit=time_limit,

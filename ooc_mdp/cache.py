@@ -1,23 +1,24 @@
-"""The partition cache: least recently used out first, under a byte budget that is never exceeded.
+"""The partition cache: least recently used out first, or lowest rank first, under a budget that is never exceeded.
 
     invariant 1: the bytes of all entries, reserved ones included, never exceed the budget
     invariant 2: a pinned entry is never evicted
     invariant 3: every access is a hit or a miss; a miss is the first access after a load
 
 Room is reserved *before* a partition is read, so bytes in flight count. The cache stores whatever a backend made
-of a partition and knows nothing of it but its size.
+of a partition and knows nothing of it but its size; what a rank means is for whoever gives it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.options import format_bytes
 
 __all__ = ["CacheStatistics", "PartitionCache"]
@@ -57,16 +58,24 @@ class _Entry(Generic[T]):
 
 
 class PartitionCache(Generic[T]):
-    """LRU cache of partitions by index. Not thread-safe: one owner decides.
+    """Cache of partitions by index. Not thread-safe: one owner decides.
 
     Parameters
     ----------
     budget : bytes.
     n_partitions : number of partitions that there are.
     release : called with the content of each evicted entry.
+    rank : of the partitions in an int64 array, float64 of the same length: the lowest goes first, equals as least
+        recently used. Asked only when something must go. Without one, least recently used goes first.
     """
 
-    def __init__(self, budget: int, n_partitions: int, release: Callable[[T], None]) -> None:
+    def __init__(
+        self,
+        budget: int,
+        n_partitions: int,
+        release: Callable[[T], None],
+        rank: Callable[[IntArray], FloatArray] | None = None,
+    ) -> None:
         self.budget = budget
         self.present = np.zeros(n_partitions, np.bool_)
         """bool [P]: whose content is there; for reading only."""
@@ -74,6 +83,8 @@ class PartitionCache(Generic[T]):
         self.peak = 0
         self.statistics = CacheStatistics()
         self._release = release
+        self.rank = rank
+        """May be set later, as long as nothing has been evicted: a rank may need the cache itself."""
         self._entries: OrderedDict[int, _Entry[T]] = OrderedDict()
 
     def __contains__(self, partition: int) -> bool:
@@ -84,7 +95,7 @@ class PartitionCache(Generic[T]):
         return iter(self._entries)
 
     def make_room(self, size: int, spare: Callable[[int], bool] | None = None) -> bool:
-        """Evict least recently used entries until `size` bytes fit.
+        """Evict entries in turn until `size` bytes fit.
 
         Parameters
         ----------
@@ -96,9 +107,10 @@ class PartitionCache(Generic[T]):
         """
         missing = self.used + size - self.budget
         victims = []
-        for p, entry in self._entries.items():
+        for p in self._in_turn() if missing > 0 else ():
             if missing <= 0:
                 break
+            entry = self._entries[p]
             if entry.pinned or entry.content is None or (spare is not None and spare(p)):
                 continue
             victims.append(p)
@@ -113,6 +125,13 @@ class PartitionCache(Generic[T]):
             if entry.content is not None:
                 self._release(entry.content)
         return True
+
+    def _in_turn(self) -> Iterable[int]:
+        """Entries in the order in which they would go."""
+        if self.rank is None:
+            return iter(self._entries)
+        entries = np.fromiter(self._entries, np.int64, len(self._entries))
+        return (int(p) for p in entries[np.argsort(self.rank(entries), kind="stable")])
 
     def reserve(self, partition: int, size: int, spare: Callable[[int], bool] | None = None) -> bool:
         """Set `size` bytes aside for a partition that is about to be read; False where they cannot be had.

@@ -110,6 +110,8 @@ class SolveOptions:
     loads and more backups, for tables whose partitions are strongly coupled."""
     cache: CacheSize = CacheSize(size=256 << 20)
     """Budget of the partition cache."""
+    eviction: Literal["lru", "priority"] = "lru"
+    """Which resident partition p-eva gives up for another: the least recently used, or the one of lowest priority."""
     device: str = "auto"
     """"cpu", "cuda:N", or "auto": the first CUDA device where CuPy finds one, else the CPU."""
     sweep_order: SweepOrder = "voted"
@@ -148,6 +150,10 @@ class SolveOptions:
             raise OptionsError("sweeps a visit are those of the method vi; p-eva sweeps until a partition is settled")
         if self.sweep_order not in get_args(SweepOrder):
             raise OptionsError(f"unknown sweep order {self.sweep_order!r}; there are {', '.join(get_args(SweepOrder))}")
+        if self.eviction not in ("lru", "priority"):
+            raise OptionsError(f"unknown eviction {self.eviction!r}; there are lru and priority")
+        if self.eviction == "priority" and self.method != "p-eva":
+            raise OptionsError("eviction by priority belongs to the method p-eva; value iteration ranks nothing")
         if self.exact_priorities and self.method != "p-eva":
             raise OptionsError("exact priorities belong to the method p-eva; value iteration ranks nothing")
         if not self.checkpoint_interval >= 0:

@@ -99,6 +99,8 @@ def test_a_share_is_a_number() -> None:
         ({"method": "vi", "exact_priorities": True}, "exact priorities belong to the method p-eva"),
         ({"method": "vi", "sweeps": 0}, "sweeps is 0; give at least 1"),
         ({"sweeps": 8}, "are those of the method vi"),
+        ({"eviction": "mru"}, "unknown eviction 'mru'; there are lru and priority"),
+        ({"method": "vi", "eviction": "priority"}, "eviction by priority belongs to the method p-eva"),
         ({"checkpoint_interval": -1.0}, "checkpoint interval must not be negative"),
         ({"checkpoint_interval": float("nan")}, "checkpoint interval must not be negative"),
     ],

@@ -12,6 +12,7 @@ from ooc_mdp.cli.application import app
 from ooc_mdp.cli.options import (
     BlockShapeOption,
     BlocksOption,
+    EvictionName,
     JsonOption,
     Method,
     OverwriteOption,
@@ -55,6 +56,10 @@ def solve(
     ] = False,
     sweeps: Annotated[int, typer.Option(help="Most sweeps of a visit by vi; more than 1 saves loads.")] = 1,
     cache: Annotated[str, typer.Option(help="Budget of the partition cache: 256MiB, or 22% of the table.")] = "256MiB",
+    eviction: Annotated[
+        EvictionName,
+        typer.Option(help="What makes way in the cache of p-eva: the least recently used, or the lowest priority."),
+    ] = EvictionName.LRU,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.")] = "auto",
     sweep_order: Annotated[
         SweepOrderName,
@@ -98,6 +103,7 @@ def solve(
         exact_priorities=exact_priorities,
         sweeps=sweeps,
         cache=CacheSize.parse(cache),
+        eviction=eviction.value,
         device=device,
         sweep_order=sweep_order.value,
         time_limit=time_limit,
