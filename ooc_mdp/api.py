@@ -294,7 +294,8 @@ def solve(
     priority: Literal["joint", "h1", "h2"] | None = None,
     exact_priorities: bool = False,
     sweeps: int = 1,
-    cache: str | int = "256MiB",
+    cache: str | int | None = None,
+    device_memory: str | int | None = None,
     eviction: Literal["lru", "priority"] = "lru",
     device: str = "auto",
     sweep_order: SweepOrder = "voted",
@@ -315,7 +316,8 @@ def solve(
     epsilon : target for ||V - V*||; 1e-4 of the value range by default.
     residual : stop at this plain Bellman residual instead; the bound that it proves is reported.
     method, priority, exact_priorities, sweeps : see :class:`~ooc_mdp.options.SolveOptions`.
-    cache : budget of the partition cache, such as "256MiB" or "22%" of the table.
+    cache : budget of the partition cache, such as "1GiB" or "22%" of the table; 256 MiB by default.
+    device_memory : budget on a CUDA device in all, such as "8GiB": the cache is what the rest leaves of it.
     eviction : which resident partition makes way: the least recently used, or clean ones and then the lowest priority.
     device : "auto", "cpu" or "cuda:0".
     sweep_order : order of the states in the CPU's sweeps: "forward", "alternating" or "voted".
@@ -344,7 +346,8 @@ def solve(
         priority=priority,
         exact_priorities=exact_priorities,
         sweeps=sweeps,
-        cache=CacheSize.parse(cache),
+        cache=None if cache is None else CacheSize.parse(cache),
+        device_memory=None if device_memory is None else parse_bytes(device_memory),
         eviction=eviction,
         device=device,
         sweep_order=sweep_order,

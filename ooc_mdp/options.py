@@ -12,9 +12,14 @@ from typing import Literal, get_args
 
 from ooc_mdp.errors import OptionsError
 
-__all__ = ["CacheSize", "SolveOptions", "SweepOrder", "format_bytes", "parse_bytes"]
+__all__ = ["NO_DEVICE_MEMORY", "CacheSize", "SolveOptions", "SweepOrder", "format_bytes", "parse_bytes"]
 
 SweepOrder = Literal["forward", "alternating", "voted"]
+
+NO_DEVICE_MEMORY = (
+    "--device-memory is a CUDA device's budget, and this solve runs on the CPU; give --cache, the RAM for partitions"
+)
+"""Why a solve on the CPU refuses a device's budget."""
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
     "kib": 1 << 10,
@@ -108,8 +113,11 @@ class SolveOptions:
     sweeps: int = 1
     """Most sweeps of a visit by vi. With more than one, passes leave out partitions whose bounds meet the target: fewer
     loads and more backups, for tables whose partitions are strongly coupled."""
-    cache: CacheSize = CacheSize(size=256 << 20)
-    """Budget of the partition cache."""
+    cache: CacheSize | None = None
+    """Budget of the partition cache. None is 256 MiB, or what `device_memory` leaves."""
+    device_memory: int | None = None
+    """Bytes that a solve may take on its CUDA device in all: the cache is what values, policy, staging and workspace
+    leave of them. None for a cache of the size that `cache` says, and all else beside it."""
     eviction: Literal["lru", "priority"] = "lru"
     """Which resident partition p-eva gives up for another: the least recently used, or the one of lowest priority."""
     device: str = "auto"
@@ -120,6 +128,11 @@ class SolveOptions:
     """Seconds after which the solve stops with a checkpoint."""
     checkpoint_interval: float = 60.0
     """Seconds between checkpoints, where an output is named."""
+
+    @property
+    def cache_size(self) -> CacheSize:
+        """The cache's budget where it does not follow from a device's."""
+        return self.cache or CacheSize(size=256 << 20)
 
     @property
     def metric(self) -> Literal["joint", "h1", "h2"]:
@@ -150,6 +163,15 @@ class SolveOptions:
             raise OptionsError("sweeps a visit are those of the method vi; p-eva sweeps until a partition is settled")
         if self.sweep_order not in get_args(SweepOrder):
             raise OptionsError(f"unknown sweep order {self.sweep_order!r}; there are {', '.join(get_args(SweepOrder))}")
+        if self.device_memory is not None:
+            if self.device_memory <= 0:
+                raise OptionsError(
+                    f"a device's budget of {self.device_memory} bytes holds nothing; give a positive one"
+                )
+            if self.cache is not None:
+                raise OptionsError("give the cache's size or a device's budget in all (--device-memory), not both")
+            if self.device == "cpu":
+                raise OptionsError(NO_DEVICE_MEMORY)
         if self.eviction not in ("lru", "priority"):
             raise OptionsError(f"unknown eviction {self.eviction!r}; there are lru and priority")
         if self.eviction == "priority" and self.method != "p-eva":

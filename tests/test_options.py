@@ -101,6 +101,9 @@ def test_a_share_is_a_number() -> None:
         ({"sweeps": 8}, "are those of the method vi"),
         ({"eviction": "mru"}, "unknown eviction 'mru'; there are lru and priority"),
         ({"method": "vi", "eviction": "priority"}, "eviction by priority belongs to the method p-eva"),
+        ({"device_memory": 0}, "a device's budget of 0 bytes holds nothing"),
+        ({"device_memory": 1 << 30, "cache": CacheSize(size=1)}, "give the cache's size or a device's budget in all"),
+        ({"device_memory": 1 << 30, "device": "cpu"}, "runs on the CPU; give --cache"),
         ({"checkpoint_interval": -1.0}, "checkpoint interval must not be negative"),
         ({"checkpoint_interval": float("nan")}, "checkpoint interval must not be negative"),
     ],
@@ -114,6 +117,11 @@ def test_options_do_not_change() -> None:
     options = SolveOptions(discount=0.0)
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.discount = 0.5  # type: ignore[misc]
+
+
+def test_the_cache_is_256_mib_unless_said_otherwise() -> None:
+    assert SolveOptions(0.9).cache_size == CacheSize(size=256 << 20)
+    assert SolveOptions(0.9, cache=CacheSize(share=0.1)).cache_size == CacheSize(share=0.1)
 
 
 def test_exact_priorities_are_wingates_unless_said_otherwise() -> None:

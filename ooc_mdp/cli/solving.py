@@ -55,7 +55,16 @@ def solve(
         typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis."),
     ] = False,
     sweeps: Annotated[int, typer.Option(help="Most sweeps of a visit by vi; more than 1 saves loads.")] = 1,
-    cache: Annotated[str, typer.Option(help="Budget of the partition cache: 256MiB, or 22% of the table.")] = "256MiB",
+    cache: Annotated[
+        str | None,
+        typer.Option(help="Budget of the partition cache: 1GiB, or 22% of the table.  [default: 256MiB]"),
+    ] = None,
+    device_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Budget on a CUDA device in all, such as 8GiB: the cache is what the rest leaves."
+        ),
+    ] = None,
     eviction: Annotated[
         EvictionName,
         typer.Option(help="What makes way in the cache of p-eva: the least recently used, or the lowest priority."),
@@ -91,7 +100,7 @@ def solve(
     """
     from ooc_mdp.memory_plan import MemoryPlan
     from ooc_mdp.methods.solver import solve as solve_store
-    from ooc_mdp.options import CacheSize, SolveOptions
+    from ooc_mdp.options import CacheSize, SolveOptions, parse_bytes
     from ooc_mdp.report.terminal import SolveLine, print_solution
 
     options = SolveOptions(
@@ -102,7 +111,8 @@ def solve(
         priority=cast(Literal["joint", "h1", "h2"] | None, priority and priority.value),
         exact_priorities=exact_priorities,
         sweeps=sweeps,
-        cache=CacheSize.parse(cache),
+        cache=None if cache is None else CacheSize.parse(cache),
+        device_memory=None if device_memory is None else parse_bytes(device_memory),
         eviction=eviction.value,
         device=device,
         sweep_order=sweep_order.value,

@@ -12,15 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.bounds import Contraction
-from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.kernels.base import Backend, ModelConstants, SweepLimits
 from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
-from ooc_mdp.options import SolveOptions, format_bytes
+from ooc_mdp.methods.device_budget import HasSlots, ReportsFreeMemory, cache_left, refuse_what_is_not_free
+from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
 from ooc_mdp.partition import PartitionTable
 from ooc_mdp.store.numbering import GridNumbering
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["contraction_of", "model_of", "plan_memory", "staging_depth", "warm_up"]
+__all__ = ["cache_budget", "contraction_of", "model_of", "plan_memory", "staging_depth", "warm_up"]
 
 _MOST_STAGED = 8
 _STAGING = {"store": "staging", "recomputed": "recomputing"}
@@ -90,6 +91,33 @@ def warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes:
     backend.release(resident)
 
 
+def cache_budget(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants) -> int:
+    """Bytes of the partition cache: as the options say, or what a device's budget leaves.
+
+    Raises
+    ------
+    OptionsError : a device's budget is given, and the backend is the CPU.
+    MemoryBudgetError : a device's budget leaves no room for a partition.
+    """
+    largest = int(store.partition_bytes.max())
+    if options.device_memory is None:
+        return options.cache_size.resolve(int(store.partition_bytes.sum()), largest)
+    if backend.name == "cpu":
+        raise OptionsError(NO_DEVICE_MEMORY)
+    slot = backend.slot_bytes(model) if isinstance(backend, HasSlots) else None
+    place, places = (largest, 0) if slot is None else (slot, store.n_partitions)
+    beside = _on_device_beside_the_cache(store, backend, model)
+    return cache_left(options.device_memory, beside, place, places, backend.name)
+
+
+def _on_device_beside_the_cache(store: TableSource, backend: Backend, model: ModelConstants) -> dict[str, int]:
+    taken = {"values": 8 * store.n_states, "policy": 4 * store.n_states} | backend.plan(model)
+    loader = store.loader(backend.name)
+    if loader.on_device:
+        taken[_STAGING[store.kind]] = staging_depth() * (int(store.partition_bytes.max()) + loader.scratch_bytes)
+    return taken
+
+
 def plan_memory(
     store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, writes: bool
 ) -> MemoryPlan:
@@ -99,12 +127,13 @@ def plan_memory(
 
     Raises
     ------
-    MemoryBudgetError : the cache cannot hold the largest partition, or the device cannot hold the plan.
+    OptionsError, MemoryBudgetError : see :func:`cache_budget`; the cache cannot hold the largest partition, or the
+        device has not so much memory free.
     """
     n = store.n_states
     table = int(store.partition_bytes.sum())
     largest = int(store.partition_bytes.max())
-    cache = options.cache.resolve(table, largest)
+    cache = cache_budget(store, options, backend, model)
     if largest > cache:
         worst = int(store.partition_bytes.argmax())
         raise MemoryBudgetError(
@@ -125,15 +154,14 @@ def plan_memory(
         host[_STAGING[store.kind]] = depth * (2 * largest + loader.scratch_bytes)  # decoded, and packed for the device
     if writes:
         host["writing"] = min(16 * n, _WRITE_BUFFERS)
-    on_backend = backend.plan(model)
     if backend.name == "cpu":
         # On the CPU a table is decoded straight into the room that the cache has set aside for it.
         host["cache"] = cache
         host[_STAGING[store.kind]] = depth * loader.scratch_bytes
-        return MemoryPlan(host | on_backend, {})
-    device = {"cache": cache, "values": 8 * n, "policy": 4 * n} | on_backend
-    if loader.on_device:
-        device[_STAGING[store.kind]] = depth * (largest + loader.scratch_bytes)
+        return MemoryPlan(host | backend.plan(model), {})
+    device = {"cache": cache} | _on_device_beside_the_cache(store, backend, model)
+    free = backend.memory_free() if isinstance(backend, ReportsFreeMemory) else None
+    refuse_what_is_not_free(device, free, backend.name, budgeted=options.device_memory is not None)
     return MemoryPlan(host, device)
 
 

@@ -25,7 +25,7 @@ from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_check
 from ooc_mdp.methods.eviction import eviction_rank
 from ooc_mdp.methods.exact_p_eva import exact_p_eva
 from ooc_mdp.methods.p_eva import p_eva
-from ooc_mdp.methods.plan import contraction_of, model_of, plan_memory, staging_depth, warm_up
+from ooc_mdp.methods.plan import cache_budget, contraction_of, model_of, plan_memory, staging_depth, warm_up
 from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
 from ooc_mdp.methods.run import Run, StoppedEarly
 from ooc_mdp.methods.target import Target
@@ -151,9 +151,7 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
     else:
         bounds.from_zero_values(reward_range)
     backend.start(model, values, policy)
-    cache: PartitionCache[Resident] = PartitionCache(
-        options.cache.resolve(int(store.partition_bytes.sum()), int(store.partition_bytes.max())), p, backend.release
-    )
+    cache: PartitionCache[Resident] = PartitionCache(cache_budget(store, options, backend, model), p, backend.release)
     stack.callback(cache.clear)
     stager = stack.enter_context(Stager(store, cache, backend, staging_depth(), store.loader(backend.name).read))
     run = Run(
