@@ -8,15 +8,19 @@ frame's head).
     byte  0 1 2 3   4..7     8..11      12..15   16 ..
           v . f t   nbytes   blocksize  cbytes   offsets of blocks, blocks   | crc32c (little-endian, 4 bytes)
               |
-              flags: bit 1 = stored without compression
+              flags: bit 0 = bytes shuffled, 1 = stored without compression, 2 = bits shuffled, 4 = blocks are one
+              stream each, 5-7 = the compressor
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import google_crc32c
 import numpy as np
@@ -29,10 +33,15 @@ from ooc_mdp.store.layout import Field
 __all__ = [
     "MAX_CHUNK_BYTES",
     "ChunkDamage",
+    "FrameHeader",
+    "checked",
+    "chunk_file",
     "decode_chunk",
     "encode_chunk",
+    "frame_header",
     "is_intact",
     "read_chunk",
+    "read_into",
     "read_plain",
     "write_file",
 ]
@@ -42,7 +51,10 @@ MAX_CHUNK_BYTES = blosc.MAX_BUFFERSIZE
 
 _HEADER = 16
 _CRC = 4
-_STORED = 0x2
+_SHUFFLED, _STORED, _BITS_SHUFFLED, _NOT_SPLIT = 0x1, 0x2, 0x4, 0x10
+_LZ4 = 1
+_MOST_STREAMS, _LEAST_STREAM = 16, 128
+"""Blocks are split into as many streams as their values have bytes, within these limits of blosc 1."""
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
 
 Bytes = npt.NDArray[np.uint8]
@@ -50,6 +62,44 @@ Bytes = npt.NDArray[np.uint8]
 
 class ChunkDamage(Exception):
     """A chunk's bytes are not what was written; the caller knows which chunk it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """The first 16 bytes of a blosc frame."""
+
+    flags: int
+    typesize: int
+    n_bytes: int
+    """Decompressed bytes."""
+    block_bytes: int
+    """Decompressed bytes of each block but the last."""
+    frame_bytes: int
+    """Bytes of the frame."""
+
+    SIZE: ClassVar[int] = _HEADER
+
+    @property
+    def as_is(self) -> bool:
+        """Whether values follow the header, neither compressed nor shuffled."""
+        return bool(self.flags & _STORED)
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether a block holds the first byte of its values, then the second ..."""
+        return bool(self.flags & _SHUFFLED) and self.typesize > 1
+
+    @property
+    def is_lz4(self) -> bool:
+        """Whether blocks are LZ4, of bytes in order or shuffled, and made of whole values."""
+        whole = self.typesize > 0 and self.block_bytes > 0 and self.block_bytes % self.typesize == 0
+        return self.flags >> 5 == _LZ4 and not self.flags & _BITS_SHUFFLED and whole
+
+    @property
+    def streams(self) -> int:
+        """Streams of every block of block_bytes; a shorter last block is one stream."""
+        split = not self.flags & _NOT_SPLIT and self.typesize <= _MOST_STREAMS
+        return self.typesize if split and self.block_bytes // self.typesize >= _LEAST_STREAM else 1
 
 
 def encode_chunk(field: Field, values: npt.NDArray[Any], max_len: int) -> tuple[bytes, int]:
@@ -85,22 +135,16 @@ def decode_chunk(chunk: Bytes, dtype: np.dtype[Any], count: int, max_len: int) -
     ------
     ChunkDamage : the checksum does not hold, or the frame is not one of max_len values.
     """
-    frame = _checked(chunk)
-    if frame.size < _HEADER:
-        raise ChunkDamage(f"{frame.size} bytes are no blosc frame")
-    header = frame[4:_HEADER].view("<u4")
-    nbytes, blocksize, cbytes = (int(x) for x in header)
-    if nbytes != max_len * dtype.itemsize or cbytes != frame.size:
-        raise ChunkDamage(
-            f"a frame of {cbytes} bytes for {nbytes}, expected {frame.size} for {max_len * dtype.itemsize}"
-        )
+    frame = checked(chunk)
+    header = frame_header(frame, max_len * dtype.itemsize)
     wanted = count * dtype.itemsize
     if wanted == 0:
         return np.empty(0, dtype)
-    if frame[2] & _STORED:
+    if header.as_is:
         return frame[_HEADER : _HEADER + wanted].view(dtype).copy()
+    nbytes, blocksize = header.n_bytes, header.block_bytes
     decoded = min(nbytes, -(-wanted // blocksize) * blocksize) if blocksize else nbytes
-    header[0] = decoded
+    frame[4:8].view("<u4")[0] = decoded
     out = np.empty(decoded, np.uint8)
     try:
         blosc.decompress(frame, out)
@@ -109,16 +153,29 @@ def decode_chunk(chunk: Bytes, dtype: np.dtype[Any], count: int, max_len: int) -
     return out[:wanted].view(dtype)
 
 
+def frame_header(frame: Bytes, n_bytes: int) -> FrameHeader:
+    """The header of a whole frame of so many decompressed bytes. Raises ChunkDamage if it is none."""
+    if frame.size < _HEADER:
+        raise ChunkDamage(f"{frame.size} bytes are no blosc frame")
+    sizes = frame[4:_HEADER].copy().view("<u4")
+    header = FrameHeader(int(frame[2]), int(frame[3]), *(int(x) for x in sizes))
+    if header.n_bytes != n_bytes or header.frame_bytes != frame.size:
+        raise ChunkDamage(
+            f"a frame of {header.frame_bytes} bytes for {header.n_bytes}, expected {frame.size} for {n_bytes}"
+        )
+    return header
+
+
 def read_chunk(path: Path, dtype: np.dtype[Any], count: int, max_len: int) -> tuple[npt.NDArray[Any], int]:
     """The first `count` values of a chunk file and the bytes read. Raises ChunkDamage or OSError."""
-    chunk = _read_file(path)
+    chunk = chunk_file(path)
     return decode_chunk(chunk, dtype, count, max_len), chunk.size
 
 
 def is_intact(path: Path, n_bytes: int, crc: int) -> bool:
     """Whether a chunk file is there with so many bytes, and with this crc32c, which also ends it."""
     try:
-        chunk = _read_file(path)
+        chunk = chunk_file(path)
     except FileNotFoundError:
         return False
     return chunk.size == n_bytes and chunk[-_CRC:].tobytes() == crc.to_bytes(_CRC, "little") == _crc_of(chunk[:-_CRC])
@@ -126,7 +183,7 @@ def is_intact(path: Path, n_bytes: int, crc: int) -> bool:
 
 def read_plain(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """A small array's only chunk: values and crc32c. Raises ChunkDamage or FileNotFoundError."""
-    values = _checked(_read_file(path))
+    values = checked(chunk_file(path))
     if values.size != int(np.prod(shape)) * dtype.itemsize:
         raise ChunkDamage(f"{values.size} bytes for an array of shape {shape} and type {dtype}")
     return values.view(dtype).reshape(shape)
@@ -145,7 +202,8 @@ def write_file(path: Path, *parts: bytes | memoryview) -> int:
     return size
 
 
-def _checked(chunk: Bytes) -> Bytes:
+def checked(chunk: Bytes) -> Bytes:
+    """A chunk file's bytes without the checksum that ends them. Raises ChunkDamage where it does not hold."""
     if chunk.size < _CRC:
         raise ChunkDamage(f"{chunk.size} bytes leave no room for a checksum")
     body = chunk[:-_CRC]
@@ -154,21 +212,48 @@ def _checked(chunk: Bytes) -> Bytes:
     return body
 
 
+def chunk_file(path: Path) -> Bytes:
+    """A file's bytes, in an array of their own."""
+    with _opened(path) as fd:
+        chunk = np.empty(os.fstat(fd).st_size, np.uint8)
+        _fill(fd, chunk, path)
+    return chunk
+
+
+def read_into(path: Path, buffer: Bytes) -> Bytes:
+    """A file's bytes, read into the start of a buffer: that part of it.
+
+    Raises
+    ------
+    ChunkDamage : the file is larger than the buffer.
+    """
+    with _opened(path) as fd:
+        size = os.fstat(fd).st_size
+        if size > buffer.size:
+            raise ChunkDamage(f"the file has {size} bytes where {buffer.size} are left of what the store says")
+        chunk = buffer[:size]
+        _fill(fd, chunk, path)
+    return chunk
+
+
 def _crc_of(body: Bytes) -> bytes:
     return int(google_crc32c.value(body)).to_bytes(_CRC, "little")
 
 
-def _read_file(path: Path) -> Bytes:
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        chunk = np.empty(os.fstat(fd).st_size, np.uint8)
-        view = memoryview(chunk.data)
-        done = 0
-        while done < chunk.size:
-            got = os.preadv(fd, [view[done:]], done)
-            if got == 0:
-                raise OSError(errno.EIO, "the file shrank while it was read", str(path))
-            done += got
+        yield fd
     finally:
         os.close(fd)
-    return chunk
+
+
+def _fill(fd: int, chunk: Bytes, path: Path) -> None:
+    view = memoryview(chunk.data)
+    done = 0
+    while done < chunk.size:
+        got = os.preadv(fd, [view[done:]], done)
+        if got == 0:
+            raise OSError(errno.EIO, "the file shrank while it was read", str(path))
+        done += got

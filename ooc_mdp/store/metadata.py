@@ -44,6 +44,10 @@ class ArrayMetadata:
     """Type of the chunks' values."""
     encoding: str | None
     """How they stand for the table's values; None where they are those."""
+    cname: str
+    """Compressor of the chunks' blosc frames; empty if the metadata does not say."""
+    shuffle: str
+    """ "noshuffle", "shuffle" or "bitshuffle"; empty likewise."""
 
 
 def read_metadata(root: Path) -> tuple[dict[str, Any], dict[str, ArrayMetadata]]:
@@ -174,7 +178,9 @@ def _array_metadata(root: Path, field: Field, attributes: dict[str, Any]) -> Arr
             raise StoreError(f"field {field.name} of {root} is encoded as {encoding!r} of rows that differ; {_REMEDY}")
     stored = np.dtype(data_type)
     table = {"probabilities": np.dtype(attributes["dtype"]), "durations": np.dtype(np.float64)}.get(field.name, stored)
-    return ArrayMetadata(field, table, int(shape[1]), stored, encoding)
+    blosc = meta["codecs"][1].get("configuration", {})
+    names = (str(blosc.get(name, "")) for name in ("cname", "shuffle"))
+    return ArrayMetadata(field, table, int(shape[1]), stored, encoding, *names)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -7,7 +7,8 @@ it with zarr-python. This module knows no solver and caches nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -19,9 +20,10 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.partition import Coupling, PartitionTable
+from ooc_mdp.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
 from ooc_mdp.store.chunks import ChunkDamage, read_chunk
 from ooc_mdp.store.encodings import RowLayout, decode, stored_count
+from ooc_mdp.store.frames import aligned, frame_room, prefetch_file, read_frame, stored_fields
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_path
 from ooc_mdp.store.metadata import ArrayMetadata, read_metadata, read_small_arrays
 from ooc_mdp.store.numbering import GridNumbering
@@ -173,14 +175,8 @@ class Store:
         path = chunk_path(self.path, name, p, 0)
         sizes = self.sizes(p)
         count = stored_count(sizes.of(meta.field.length), meta.encoding, sizes)
-        try:
+        with _naming(name, p, path):
             stored, n_bytes = read_chunk(path, meta.stored, count, meta.max_len)
-        except FileNotFoundError:
-            raise StoreError(
-                f"field {name} of partition {p} is missing: {path} does not exist; convert again"
-            ) from None
-        except (ChunkDamage, OSError) as error:
-            raise StoreError(f"field {name} of partition {p} is damaged in {path}: {error}; convert again") from error
         if meta.encoding is None:
             return stored.astype(meta.dtype, copy=False), n_bytes
         layout = self._row_layout(p, known)
@@ -188,6 +184,67 @@ class Store:
         if fault is not None:
             raise StoreError(f"field {name} of partition {p} cannot be decoded: {fault}; convert again")
         return decode(meta.encoding, stored, meta.dtype, layout), n_bytes
+
+    @cached_property
+    def stored_fields(self) -> tuple[StoredField, ...]:
+        """How the table's fields are stored, in the order of PartitionTable's arrays."""
+        largest = PartitionSizes(
+            int(np.diff(self.partition_ptr).max()),
+            int(self.partition_rows.max()),
+            int(self.partition_transitions.max()),
+            int(self.partition_halo.max()),
+        )
+        return stored_fields(self.fields, largest)
+
+    @cached_property
+    def frame_buffer_bytes(self) -> int:
+        """Bytes of a buffer that holds the chunks of any partition, for :meth:`read_frames`."""
+        return frame_room(self.stored_fields, self.chunk_bytes)
+
+    def read_frames(self, p: int, into: npt.NDArray[np.uint8] | memoryview) -> RawPartition:
+        """Partition p's chunks, checked but not decompressed, in the caller's memory.
+
+        Parameters
+        ----------
+        into : uint8 [frame_buffer_bytes] or more, page-locked for a copy to a device; fields begin at multiples of
+            `frames.FRAME_ALIGNMENT` from its start.
+
+        Raises
+        ------
+        StoreError : a chunk is missing or damaged.
+        """
+        buffer = into if isinstance(into, np.ndarray) else np.frombuffer(into, np.uint8)
+        if buffer.size < self.frame_buffer_bytes:
+            raise ValueError(f"{buffer.size} bytes for frames of up to {self.frame_buffer_bytes}")
+        sizes = self.sizes(p)
+        fields: list[RawField] = []
+        end = total = 0
+        for stored in self.stored_fields:
+            count = stored_count(sizes.of(self.fields[stored.name].field.length), stored.encoding, sizes)
+            path = chunk_path(self.path, stored.name, p, 0)
+            with _naming(stored.name, p, path):
+                raw, n_read = read_frame(path, stored, count, buffer, aligned(end))
+            fields.append(raw)
+            end = raw.offset + raw.n_bytes
+            total += n_read
+        return RawPartition(
+            index=p,
+            first_state=int(self.partition_ptr[p]),
+            n_states=sizes.states,
+            n_rows=sizes.rows,
+            n_transitions=sizes.transitions,
+            n_halo=sizes.halo,
+            actions_per_state=int(self.attributes["actions_per_state"]),
+            successors_per_action=int(self.attributes["successors_per_action"]),
+            fields=tuple(fields),
+            n_bytes=end,
+            read_bytes=total,
+        )
+
+    def prefetch(self, p: int) -> None:
+        """Ask the system to read partition p's chunks ahead into its page cache; returns at once."""
+        for stored in self.stored_fields:
+            prefetch_file(chunk_path(self.path, stored.name, p, 0))
 
     def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
         pointers = {
@@ -234,6 +291,17 @@ class Store:
     @cached_property
     def _grid(self) -> GridNumbering:
         return GridNumbering.from_order(self.attributes["state_order"])
+
+
+@contextmanager
+def _naming(name: str, p: int, path: Path) -> Iterator[None]:
+    """Says of which field and partition a chunk is missing or damaged."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise StoreError(f"field {name} of partition {p} is missing: {path} does not exist; convert again") from None
+    except (ChunkDamage, OSError) as error:
+        raise StoreError(f"field {name} of partition {p} is damaged in {path}: {error}; convert again") from error
 
 
 _ABSENT_DTYPES = {

@@ -1,0 +1,106 @@
+"""A partition's chunks as they are on disk, one after the other in the caller's buffer; a device decompresses them.
+
+    buffer    | frame of action_ptr, crc32c | gap | frame of successor_ptr, crc32c | gap | ...      gaps: to 256 bytes
+
+Checksums and headers are checked here, where the bytes pass by anyway. What a device is not expected to decompress
+(anything but LZ4 in blosc frames) is decompressed here, and lies in the buffer as values. How values stand for the
+table's is left to the device too (`ooc_mdp.store.encodings` says what it must do).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.partition import RawField, StoredField
+from ooc_mdp.store.chunks import ChunkDamage, FrameHeader, checked, frame_header, read_chunk, read_into
+from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes
+from ooc_mdp.store.metadata import ArrayMetadata
+
+__all__ = ["FRAME_ALIGNMENT", "aligned", "frame_room", "prefetch_file", "read_frame", "stored_fields"]
+
+FRAME_ALIGNMENT = 256
+"""Each field begins at a multiple of this from the start of the buffer."""
+_FRAMED = {("lz4", "shuffle"), ("lz4", "noshuffle"), ("lz4hc", "shuffle"), ("lz4hc", "noshuffle")}
+
+
+def stored_fields(fields: Mapping[str, ArrayMetadata], largest: PartitionSizes) -> tuple[StoredField, ...]:
+    """The table's fields as a store has them, in the order of its arrays; `largest` of any partition."""
+    return tuple(
+        StoredField(
+            name,
+            meta.dtype,
+            meta.stored,
+            meta.encoding,
+            meta.max_len,
+            largest.of(meta.field.length),
+            (meta.cname, meta.shuffle) in _FRAMED,
+        )
+        for name in READ_FIELDS
+        if (meta := fields.get(name)) is not None
+    )
+
+
+def frame_room(fields: tuple[StoredField, ...], chunk_bytes: npt.NDArray[np.int64]) -> int:
+    """Bytes of a buffer that holds any partition: its chunks, the gaps, and what is decompressed beforehand."""
+    values = sum(f.max_len * f.stored.itemsize for f in fields if not f.framed)
+    return int(chunk_bytes.max(initial=0)) + values + FRAME_ALIGNMENT * len(fields)
+
+
+def read_frame(
+    path: Path, field: StoredField, count: int, buffer: npt.NDArray[np.uint8], offset: int
+) -> tuple[RawField, int]:
+    """One chunk file into the buffer from `offset` on, and the bytes read from disk.
+
+    Parameters
+    ----------
+    count : stored values that belong to the partition.
+    buffer : uint8, the whole buffer.
+
+    Raises
+    ------
+    ChunkDamage : the file is not what was written.
+    FileNotFoundError, OSError : it cannot be read.
+    """
+    if not field.framed:
+        values, n_read = read_chunk(path, field.stored, count, field.max_len)
+        if values.nbytes > buffer.size - offset:
+            raise ChunkDamage(f"it takes {values.nbytes} bytes, {buffer.size - offset} of the buffer are left")
+        buffer[offset : offset + values.nbytes] = values.view(np.uint8)
+        return RawField(field, offset, values.nbytes, count, 0, 0, False, 0), n_read
+    chunk = read_into(path, buffer[offset:])
+    frame = checked(chunk)
+    header = frame_header(frame, field.max_len * field.stored.itemsize)
+    if header.as_is:
+        if frame.size != FrameHeader.SIZE + header.n_bytes:
+            raise ChunkDamage(f"{frame.size} bytes for {header.n_bytes} that are stored as they are")
+        return RawField(field, offset, frame.size, count, 0, 0, False, FrameHeader.SIZE), chunk.size
+    if header.typesize == field.stored.itemsize and header.is_lz4:
+        raw = RawField(field, offset, frame.size, count, header.block_bytes, header.streams, header.shuffled, 0)
+        return raw, chunk.size
+    raise ChunkDamage(
+        f"its frame (flags {header.flags:#x}, values of {header.typesize} bytes) is not of the codec in its metadata"
+    )
+
+
+def prefetch_file(path: Path) -> None:
+    """Ask the system to read a file ahead, where it can be asked; a missing file is for the read to report."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_WILLNEED)
+    finally:
+        os.close(fd)
+
+
+def aligned(n_bytes: int) -> int:
+    """The next multiple of FRAME_ALIGNMENT."""
+    return -(-n_bytes // FRAME_ALIGNMENT) * FRAME_ALIGNMENT
