@@ -1,0 +1,322 @@
+"""What the engine's benchmarks share: bandwidths of disk and link, cold and warm files, stores that note what was read.
+
+A floor is bytes over a bandwidth that was measured in the same run, from the same files, with the same number of
+threads. Whether files are cold is not taken on trust: `cached_share` asks the kernel which of their pages it holds.
+Nothing here knows a solver's kernels; CuPy is imported where a function needs a device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import mmap
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import measuring
+
+import ooc_mdp
+from ooc_mdp.options import format_bytes
+from ooc_mdp.store import Store
+
+__all__ = [
+    "Reads",
+    "RecordingStore",
+    "add_table_options",
+    "cached_share",
+    "device_facts",
+    "disk_bandwidth",
+    "drop_page_cache",
+    "link_bandwidth",
+    "make_warm",
+    "open_or_generate",
+    "parameters_of",
+    "recording",
+    "say",
+    "solve_warm_up",
+    "store_figures",
+    "touch_memory",
+]
+
+_PIECE = 4 << 20
+"""Bytes that a reading thread asks for at a time."""
+_PAGE = mmap.PAGESIZE
+
+
+def say(text: str) -> None:
+    """A line for whoever watches."""
+    print(text, file=sys.stderr, flush=True)
+
+
+# Tables
+
+
+def add_table_options(parser: argparse.ArgumentParser, problem: str, grid: str) -> None:
+    """What names a table: --problem, --grid, -p, --block-shape, --store."""
+    parser.add_argument("--problem", default=problem)
+    parser.add_argument("--grid", default=grid, help="points along each axis")
+    parser.add_argument("-p", "--parameter", action="append", metavar="NAME=VALUE", default=[])
+    parser.add_argument("--block-shape", help="points of a partition along each axis; 1/256 of the table by default")
+    parser.add_argument("--store", type=Path, help="keep the store here, and take it where it is; else temporary")
+
+
+def parameters_of(options: argparse.Namespace) -> dict[str, str | int | float]:
+    """The problem's parameters as the options name them."""
+    parameters: dict[str, str | int | float] = {"grid": options.grid} if options.grid else {}
+    return parameters | dict(said.split("=", 1) for said in options.parameter)
+
+
+def open_or_generate(options: argparse.Namespace, path: Path, device: str) -> tuple[Store, float]:
+    """The store of the options' table at a path, and the seconds that generating it took (0: it was there)."""
+    if path.exists():
+        store = ooc_mdp.open_store(path)
+        wanted = {k: str(v) for k, v in parameters_of(options).items()}
+        say(f"taking the store that is there, {store.n_states:,} states; asked for: {options.problem} {wanted}")
+        return store, 0.0
+    shape = [int(n) for n in options.block_shape.split(",")] if options.block_shape else None
+    began = time.monotonic()
+    store = ooc_mdp.generate(
+        options.problem, path, parameters_of(options), block_shape=shape, device=device, workers=options.workers
+    )
+    seconds = time.monotonic() - began
+    say(f"generated {store.n_states:,} states in {store.n_partitions} partitions in {seconds:.1f} s")
+    return store, seconds
+
+
+def store_figures(store: Store, seconds: float) -> dict[str, Any]:
+    """Sizes of a store."""
+    decoded, stored = int(store.partition_bytes.sum()), int(store.chunk_bytes.sum())
+    say(f"{format_bytes(decoded)} decoded, {format_bytes(stored)} stored")
+    return {
+        "states": store.n_states,
+        "transitions": store.n_transitions,
+        "partitions": store.n_partitions,
+        "dtype": store.probability_dtype.name,
+        "decoded_bytes": decoded,
+        "stored_bytes": stored,
+        "largest_partition_bytes": int(store.partition_bytes.max()),
+        "generation_seconds": seconds,
+    }
+
+
+def solve_warm_up(options: argparse.Namespace, folder: Path, **asked: Any) -> None:
+    """Solve a tiny table of the same problem and types, so that kernels are compiled and loaded."""
+    tiny = {"grid": "16"} if options.grid else {}
+    path = folder / "warm-up"
+    ooc_mdp.generate(options.problem, path, parameters_of(options) | tiny, partitions=4, device="cpu", overwrite=True)
+    ooc_mdp.solve(path, **asked)
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What was read of a store, and when: one list a kind of read, filled by reading threads."""
+
+    partitions: set[int] = field(default_factory=set)
+    """Partitions that were read at least once."""
+    spans: list[tuple[str, int, int, float, float, int]] = field(default_factory=list)
+    """(kind, thread, partition, begin, end, bytes read), in seconds of time.perf_counter."""
+    watch: Callable[[Reads], None] = lambda _: None
+    """Told after every read, on the reading thread."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordingStore(Store):
+    """A store that notes which of its partitions are read, when, and by which thread."""
+
+    reads: Reads = field(default_factory=Reads, repr=False)
+
+    def read(self, p: int, *rest: Any, **named: Any) -> Any:
+        """As the store's own."""
+        return self._note("read", p, super().read, rest, named)
+
+    def _note(self, kind: str, p: int, read: Callable[..., Any], rest: Any, named: Any) -> Any:
+        began = time.perf_counter()
+        result = read(p, *rest, **named)
+        ended = time.perf_counter()
+        self.reads.partitions.add(p)
+        thread = threading.get_ident()
+        self.reads.spans.append((kind, thread, p, began, ended, int(self.chunk_bytes[p])))
+        self.reads.watch(self.reads)
+        return result
+
+
+if hasattr(Store, "read_frames"):
+
+    def _read_frames(self: RecordingStore, p: int, *rest: Any, **named: Any) -> Any:
+        """As the store's own."""
+        read = super(RecordingStore, self).read_frames  # type: ignore[misc]
+        return self._note("read_frames", p, read, rest, named)
+
+    RecordingStore.read_frames = _read_frames  # type: ignore[attr-defined]
+
+
+def recording(store: Store, watch: Callable[[Reads], None] | None = None) -> RecordingStore:
+    """The same store, noting its reads."""
+    reads = Reads() if watch is None else Reads(watch=watch)
+    return RecordingStore(**{f.name: getattr(store, f.name) for f in fields(Store)}, reads=reads)
+
+
+# Files in and out of the page cache
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+
+
+def drop_page_cache(folder: Path) -> str:
+    """Drop a folder's files from the page cache; says how, and how much the kernel still holds.
+
+    Raises
+    ------
+    RuntimeError : the system cannot drop files, or more than a hundredth of their pages stayed.
+    """
+    how = "posix_fadvise on every file"
+    measuring.evict(folder)
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3\n")
+    except OSError:
+        pass  # only the superuser may; the files' own pages are gone all the same
+    else:
+        how += ", drop_caches"
+    left = cached_share(folder)
+    if left > 0.01:
+        raise RuntimeError(
+            f"{left:.0%} of the files' pages stay in the page cache after {how}: this file system keeps them (tmpfs?); "
+            f"give --store a folder on a disk"
+        )
+    return f"{how}; {left:.2%} of the pages stayed"
+
+
+def make_warm(folder: Path) -> str:
+    """Read every file once; says how much of them the page cache holds then."""
+    measuring.read_through(folder)
+    return f"read once; {cached_share(folder):.1%} of the pages are in the page cache"
+
+
+def cached_share(folder: Path) -> float:
+    """Share of the pages of a folder's files that lie in the page cache (Linux: mincore)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    resident = pages = 0
+    for path in _files(folder):
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE) as mapped:
+            count = -(-len(mapped) // _PAGE)
+            marks = np.empty(count, np.uint8)
+            window = np.frombuffer(mapped, np.uint8)
+            failed = libc.mincore(window.ctypes.data, len(mapped), marks.ctypes.data)
+            del window  # the mapping cannot be closed while an array looks at it
+            if failed:
+                raise OSError(ctypes.get_errno(), "mincore failed", str(path))
+            resident += int((marks & 1).sum())
+            pages += count
+    return resident / pages if pages else 0.0
+
+
+def disk_bandwidth(folder: Path, threads: int, direct: bool = False) -> dict[str, float]:
+    """Bytes a second at which threads read a folder's files whole, into buffers of their own that are warm.
+
+    Parameters
+    ----------
+    direct : past the page cache (O_DIRECT), where the file system has that; else as the page cache is.
+    """
+    flags = os.O_RDONLY | (os.O_DIRECT if direct else 0)
+    work = [(path, at) for path in _files(folder) for at in range(0, path.stat().st_size, _PIECE)]
+    local = threading.local()
+
+    def prepare() -> None:
+        local.buffer = mmap.mmap(-1, _PIECE)  # page-aligned, as O_DIRECT asks
+        local.buffer.write(bytes(_PIECE))
+
+    def piece(item: tuple[Path, int]) -> int:
+        path, at = item
+        descriptor = os.open(path, flags)
+        try:
+            return os.preadv(descriptor, [local.buffer], at)
+        finally:
+            os.close(descriptor)
+
+    with ThreadPoolExecutor(threads, initializer=prepare) as pool:
+        list(pool.map(lambda _: time.sleep(0.001), range(4 * threads)))  # the threads and their buffers are there
+        began = time.perf_counter()
+        total = sum(pool.map(piece, work))
+        seconds = time.perf_counter() - began
+    return {"bytes": total, "seconds": seconds, "bytes_per_second": total / seconds, "threads": threads}
+
+
+def touch_memory(size: int) -> float:
+    """Fill and free so much host memory; seconds. A virtual machine may be given its memory at first touch only."""
+    began = time.perf_counter()
+    piece = 1 << 30
+    held = [np.ones(min(piece, size - at), np.uint8) for at in range(0, size, piece)]
+    del held
+    return time.perf_counter() - began
+
+
+# Devices
+
+
+def link_bandwidth(device: str, size: int = 1 << 30, repeats: int = 5) -> dict[str, float]:
+    """Bytes a second of copies from the host's memory to a CUDA device, the best of some repeats."""
+    import cupy
+    from cupyx import empty_pinned
+
+    found = {}
+    with cupy.cuda.Device(device_number(device)):
+        target = cupy.empty(size, cupy.uint8)
+        for kind, source in (("pinned", empty_pinned(size, np.uint8)), ("pageable", np.empty(size, np.uint8))):
+            source[:] = 1
+            found[kind] = size / best_seconds(lambda source=source: target.set(source), repeats)  # type: ignore[misc]
+    return found
+
+
+def best_seconds(work: Callable[[], Any], repeats: int) -> float:
+    """The shortest of some repeats of work on the current CUDA device, by its own events, after one to warm up."""
+    import cupy
+
+    stream = cupy.cuda.get_current_stream()
+    shortest = np.inf
+    for repeat in range(repeats + 1):
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        stream.synchronize()
+        begin.record(stream)
+        work()
+        end.record(stream)
+        end.synchronize()
+        if repeat:
+            shortest = min(shortest, cupy.cuda.get_elapsed_time(begin, end) / 1e3)
+    return float(shortest)
+
+
+def device_number(device: str) -> int:
+    """0 of "cuda:0" and "cuda"."""
+    return int(device.partition(":")[2] or 0)
+
+
+def device_facts(device: str) -> dict[str, Any]:
+    """The accelerator in words; empty for the CPU."""
+    if device == "cpu":
+        return {}
+    import cupy
+
+    found = cupy.cuda.runtime.getDeviceProperties(device_number(device))
+    return {
+        "device": found["name"].decode(),
+        "device_memory_bytes": int(found["totalGlobalMem"]),
+        "cuda_driver": cupy.cuda.runtime.driverGetVersion(),
+    }
+
+
+def flat(figures: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Some of a summary's figures."""
+    return {name: figures[name] for name in names if name in figures}
