@@ -8,6 +8,7 @@ Nothing here knows a solver's kernels; CuPy is imported where a function needs a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import mmap
 import os
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -28,16 +30,21 @@ import measuring
 
 import ooc_mdp
 from ooc_mdp.options import format_bytes
+from ooc_mdp.partition import PartitionTable, RawPartition
 from ooc_mdp.store import Store
 
 __all__ = [
     "Reads",
     "RecordingStore",
     "add_table_options",
+    "best_seconds",
     "cached_share",
     "device_facts",
+    "device_number",
     "disk_bandwidth",
+    "disk_probes",
     "drop_page_cache",
+    "fastest",
     "link_bandwidth",
     "make_warm",
     "open_or_generate",
@@ -136,29 +143,22 @@ class RecordingStore(Store):
 
     reads: Reads = field(default_factory=Reads, repr=False)
 
-    def read(self, p: int, *rest: Any, **named: Any) -> Any:
+    def read(self, p: int) -> tuple[PartitionTable, int]:
         """As the store's own."""
-        return self._note("read", p, super().read, rest, named)
+        return self._note("read and decode", p, lambda: super(RecordingStore, self).read(p))
 
-    def _note(self, kind: str, p: int, read: Callable[..., Any], rest: Any, named: Any) -> Any:
+    def read_frames(self, p: int, into: npt.NDArray[np.uint8] | memoryview) -> RawPartition:
+        """As the store's own."""
+        return self._note("read", p, lambda: super(RecordingStore, self).read_frames(p, into))
+
+    def _note(self, kind: str, p: int, read: Callable[[], Any]) -> Any:
         began = time.perf_counter()
-        result = read(p, *rest, **named)
+        result = read()
         ended = time.perf_counter()
         self.reads.partitions.add(p)
-        thread = threading.get_ident()
-        self.reads.spans.append((kind, thread, p, began, ended, int(self.chunk_bytes[p])))
+        self.reads.spans.append((kind, threading.get_ident(), p, began, ended, int(self.chunk_bytes[p])))
         self.reads.watch(self.reads)
         return result
-
-
-if hasattr(Store, "read_frames"):
-
-    def _read_frames(self: RecordingStore, p: int, *rest: Any, **named: Any) -> Any:
-        """As the store's own."""
-        read = super(RecordingStore, self).read_frames  # type: ignore[misc]
-        return self._note("read_frames", p, read, rest, named)
-
-    RecordingStore.read_frames = _read_frames  # type: ignore[attr-defined]
 
 
 def recording(store: Store, watch: Callable[[Reads], None] | None = None) -> RecordingStore:
@@ -174,34 +174,24 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
 
 
-def drop_page_cache(folder: Path) -> str:
-    """Drop a folder's files from the page cache; says how, and how much the kernel still holds.
-
-    Raises
-    ------
-    RuntimeError : the system cannot drop files, or more than a hundredth of their pages stayed.
-    """
+def drop_page_cache(folder: Path) -> dict[str, Any]:
+    """Drop a folder's files from the page cache; how, and which share of their pages the kernel holds all the same."""
     how = "posix_fadvise on every file"
     measuring.evict(folder)
-    try:
-        Path("/proc/sys/vm/drop_caches").write_text("3\n")
-    except OSError:
-        pass  # only the superuser may; the files' own pages are gone all the same
-    else:
-        how += ", drop_caches"
     left = cached_share(folder)
+    if left > 0.01:  # a cache that keeps what it is told to drop; the superuser may drop all of it
+        with contextlib.suppress(OSError):
+            Path("/proc/sys/vm/drop_caches").write_text("3\n")
+            how, left = how + ", then drop_caches", cached_share(folder)
     if left > 0.01:
-        raise RuntimeError(
-            f"{left:.0%} of the files' pages stay in the page cache after {how}: this file system keeps them (tmpfs?); "
-            f"give --store a folder on a disk"
-        )
-    return f"{how}; {left:.2%} of the pages stayed"
+        say(f"not cold: {left:.0%} of the files' pages stay in the page cache; give --store a folder on a disk")
+    return {"page_cache": "cold", "how": how, "cached_share": left}
 
 
-def make_warm(folder: Path) -> str:
-    """Read every file once; says how much of them the page cache holds then."""
+def make_warm(folder: Path) -> dict[str, Any]:
+    """Read every file once; which share of their pages the page cache holds then."""
     measuring.read_through(folder)
-    return f"read once; {cached_share(folder):.1%} of the pages are in the page cache"
+    return {"page_cache": "warm", "how": "every file read once", "cached_share": cached_share(folder)}
 
 
 def cached_share(folder: Path) -> float:
@@ -223,15 +213,21 @@ def cached_share(folder: Path) -> float:
     return resident / pages if pages else 0.0
 
 
-def disk_bandwidth(folder: Path, threads: int, direct: bool = False) -> dict[str, float]:
-    """Bytes a second at which threads read a folder's files whole, into buffers of their own that are warm.
+def disk_bandwidth(folder: Path, threads: int, direct: bool = False, most: int = 8 << 30) -> dict[str, Any]:
+    """Bytes a second at which threads read a folder's files, into buffers of their own that are warm.
 
     Parameters
     ----------
     direct : past the page cache (O_DIRECT), where the file system has that; else as the page cache is.
+    most : stop after so many bytes.
     """
     flags = os.O_RDONLY | (os.O_DIRECT if direct else 0)
-    work = [(path, at) for path in _files(folder) for at in range(0, path.stat().st_size, _PIECE)]
+    work: list[tuple[Path, int]] = []
+    planned = 0
+    for path in _files(folder):
+        if planned < most:
+            work += [(path, at) for at in range(0, path.stat().st_size, _PIECE)]
+            planned += path.stat().st_size
     local = threading.local()
 
     def prepare() -> None:
@@ -251,7 +247,34 @@ def disk_bandwidth(folder: Path, threads: int, direct: bool = False) -> dict[str
         began = time.perf_counter()
         total = sum(pool.map(piece, work))
         seconds = time.perf_counter() - began
-    return {"bytes": total, "seconds": seconds, "bytes_per_second": total / seconds, "threads": threads}
+    return {
+        "how": "direct" if direct else "buffered",
+        "threads": threads,
+        "bytes": total,
+        "seconds": seconds,
+        "bytes_per_second": total / seconds,
+    }
+
+
+def disk_probes(folder: Path, threads: Sequence[int], cold: bool) -> list[dict[str, Any]]:
+    """Bandwidths with several numbers of threads: of the disk, past the page cache and through it, or of the cache."""
+    found = []
+    for count in dict.fromkeys(threads):
+        for direct in (True, False) if cold else (False,):
+            if cold and not direct:
+                measuring.evict(folder)
+            try:
+                found.append(disk_bandwidth(folder, count, direct))
+            except OSError as error:
+                if not direct:
+                    raise
+                say(f"O_DIRECT does not work here ({error.strerror}): the disk is measured through the page cache")
+    return found
+
+
+def fastest(probes: Sequence[Mapping[str, Any]]) -> float:
+    """The largest bandwidth of some probes: what a floor stands on."""
+    return max(float(p["bytes_per_second"]) for p in probes)
 
 
 def touch_memory(size: int) -> float:
@@ -315,8 +338,3 @@ def device_facts(device: str) -> dict[str, Any]:
         "device_memory_bytes": int(found["totalGlobalMem"]),
         "cuda_driver": cupy.cuda.runtime.driverGetVersion(),
     }
-
-
-def flat(figures: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Some of a summary's figures."""
-    return {name: figures[name] for name in names if name in figures}
