@@ -217,9 +217,13 @@ static void say_where() {
 
 // Ends the launch. Fibers are left as they are: nothing on their stacks needs more.
 [[noreturn]] __attribute__((format(printf, 1, 2))) static void fail(const char* format, ...) {
-    say_where();
     va_list rest;
     va_start(rest, format);
+    if (!now) {   // called from the host
+        vfprintf(stderr, format, rest);
+        abort();
+    }
+    say_where();
     say(format, rest);
     va_end(rest);
     failed = true;
@@ -308,9 +312,8 @@ static void release_block() {
     for (int i = 0; i < n_threads; ++i) {
         if (threads[i].ended) continue;
         threads[i].result = (u64)result;
-        if (&threads[i] != now) make_ready(&threads[i]);
+        make_ready(&threads[i]);
     }
-    now->wait = NOWHERE;
 }
 
 static int meet_block(Wait kind, int predicate) {
@@ -318,7 +321,7 @@ static int meet_block(Wait kind, int predicate) {
     now->value = predicate != 0;
     ++n_waiting;
     release_block();
-    if (now->wait != NOWHERE) let_others();
+    let_others();
     return (int)now->result;
 }
 
@@ -371,10 +374,7 @@ static void release_warp(Thread* warp, const Thread* like) {
         }
     }
     for (int lane = 0; lane < LANES; ++lane)
-        if (present >> lane & 1) {
-            if (&warp[lane] == now) now->wait = NOWHERE;
-            else make_ready(&warp[lane]);
-        }
+        if (present >> lane & 1) make_ready(&warp[lane]);
 }
 
 static Thread* warp_of(const Thread* thread) { return threads + thread->number / LANES * LANES; }
@@ -387,7 +387,7 @@ static u64 meet_warp(Wait kind, unsigned mask, u64 value, int source = 0) {
     now->value = value;
     now->source = source;
     release_warp(warp_of(now), now);
-    if (now->wait != NOWHERE) let_others();
+    let_others();
     return now->result;
 }
 
@@ -517,6 +517,25 @@ static void run_block(size_t dynamic) {
 
 // ------------------------------------------------------------------------------------------- faults and running away
 
+// What the compiler calls where its checks find something (-fsanitize, whose own library is not linked).
+struct Place {
+    const char* file;
+    unsigned line, column;
+};
+#define EMULATED_CHECK(name, what)                                                                                     \
+    extern "C" __attribute__((visibility("hidden"), used)) void __ubsan_handle_##name(const Place* place, size_t x) {  \
+        fail("%s:%u: " what, place->file, place->line, x);                                                             \
+    }
+EMULATED_CHECK(type_mismatch_v1_abort, "the address %#zx is misaligned for what is read or written there")
+EMULATED_CHECK(out_of_bounds_abort, "the index %zd is outside the array")
+EMULATED_CHECK(divrem_overflow_abort, "%zd is divided by 0")
+EMULATED_CHECK(builtin_unreachable, "the kernel reached what it says cannot be reached")
+EMULATED_CHECK(missing_return, "a function ends without its result")
+extern "C" __attribute__((visibility("hidden"), used)) void __ubsan_handle_shift_out_of_bounds_abort(
+    const Place* place, size_t, size_t by) {
+    fail("%s:%u: a shift by %zd, which is not in the width of its type", place->file, place->line, by);
+}
+
 static sigjmp_buf way_out;
 static volatile pid_t launching;
 static const int CAUGHT[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGVTALRM};
@@ -542,14 +561,12 @@ static void say_signal() {
     unsigned char* at = (unsigned char*)caught_at;
     if (caught == SIGVTALRM) {
         say("the kernel ran out of time: it loops, or waits for a block that has not started");
-    } else if (caught == SIGFPE) {
-        say("an integer was divided by 0");
-    } else if (caught == SIGILL) {
-        say("the kernel reached what cannot be reached");
+    } else if (caught == SIGFPE || caught == SIGILL) {
+        say("the host's signal %d: %s", caught, strsignal(caught));
     } else if (at >= stacks && at < stacks + STACK * MOST_THREADS && (size_t)(at - stacks) % STACK < PAGE) {
         say("the thread's local variables need more than the %zu KiB of its stack", STACK >> 10);
     } else {
-        say("invalid or misaligned address %p", (void*)at);
+        say("invalid address %p", (void*)at);
     }
 }
 
@@ -953,6 +970,36 @@ EMULATED_ROUNDED(rn, FE_TONEAREST)
 EMULATED_ROUNDED(rz, FE_TOWARDZERO)
 EMULATED_ROUNDED(ru, FE_UPWARD)
 EMULATED_ROUNDED(rd, FE_DOWNWARD)
+#define EMULATED_WHOLE(suffix, rule)                                                                                   \
+    inline int __double2int_##suffix(double x) { return emulated::whole<int>(rule(x)); }                               \
+    inline unsigned __double2uint_##suffix(double x) { return emulated::whole<unsigned>(rule(x)); }                    \
+    inline long long __double2ll_##suffix(double x) { return emulated::whole<long long>(rule(x)); }                    \
+    inline unsigned long long __double2ull_##suffix(double x) { return emulated::whole<unsigned long long>(rule(x)); } \
+    inline int __float2int_##suffix(float x) { return emulated::whole<int>(rule((double)x)); }                         \
+    inline unsigned __float2uint_##suffix(float x) { return emulated::whole<unsigned>(rule((double)x)); }
+namespace emulated {
+
+template <class T> T whole(double x) {   // what does not fit becomes the nearest that does, as on a device
+    constexpr T low = std::is_signed_v<T> ? (T)((u64)1 << (8 * sizeof(T) - 1)) : (T)0;
+    if (x != x) return sizeof(T) == 8 ? (T)((u64)1 << 63) : (T)0;
+    if (x <= (double)low) return low;
+    if (x >= (double)(T)~low + (sizeof(T) == 8 ? 0.0 : 1.0)) return (T)~low;
+    return (T)x;
+}
+
+}   // namespace emulated
+EMULATED_WHOLE(rn, rint)
+EMULATED_WHOLE(rz, trunc)
+EMULATED_WHOLE(ru, ceil)
+EMULATED_WHOLE(rd, floor)
+inline double __int2double_rn(int x) { return x; }
+inline double __uint2double_rn(unsigned x) { return x; }
+inline double __ll2double_rn(long long x) { return (double)x; }
+inline double __ull2double_rn(unsigned long long x) { return (double)x; }
+inline float __int2float_rn(int x) { return (float)x; }
+inline float __uint2float_rn(unsigned x) { return (float)x; }
+inline double __dsqrt_rn(double x) { return sqrt(x); }
+inline float __fsqrt_rn(float x) { return sqrtf(x); }
 inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }

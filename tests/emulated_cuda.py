@@ -27,12 +27,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-__all__ = ["KernelError", "Module", "compile_kernels", "compile_library", "fenced", "rewritten"]
+__all__ = ["EXPORT", "KernelError", "Module", "compile_kernels", "compile_library", "fenced", "rewritten"]
 
+EXPORT = 'extern "C" __attribute__((visibility("default")))'
+"""Before a function that a library of :func:`compile_library` shows."""
 _HEADER = Path(__file__).with_name("emulated_cuda.hpp")
 _OPTIONS = [
     "-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-fno-threadsafe-statics",
-    "-fno-gnu-unique", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-fno-stack-protector", "-w", "-shared", "-fPIC",
+    "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-fno-stack-protector", "-w", "-fPIC",
+    "-fsanitize=alignment,bounds,shift-exponent,integer-divide-by-zero,unreachable,return", "-fno-sanitize-recover=all",
 ]  # fmt: skip
 _MOST_SHARED = 227 << 10
 _MOST_PARAMETERS = 64
@@ -40,6 +43,7 @@ _TEXT = 2000
 _LITERALS = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\\n]){1,4}'""", re.DOTALL)
 _SHARED = re.compile(r"\b(?:(extern|static)\s+)?__shared__\b")
 _ALIGNED = re.compile(r"(?:alignas|__align__)\s*\((?:[^()]|\([^()]*\))*\)")
+_LEADING = re.compile(rf"\s*(?:{_ALIGNED.pattern}\s*)?")
 
 
 class KernelError(RuntimeError):
@@ -72,7 +76,7 @@ def _compiled_kernels(source: str, names: tuple[str, ...], defines: tuple[tuple[
 
 @functools.cache
 def compile_library(source: str, defines: tuple[tuple[str, str | int], ...] = ()) -> ctypes.CDLL:
-    """A CUDA source as a library of the host; its functions must be ``extern "C"`` and :data:`EXPORT`-ed to be seen."""
+    """A CUDA source as a library of the host; functions after :data:`EXPORT` can be called from Python."""
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
@@ -81,16 +85,15 @@ def compile_library(source: str, defines: tuple[tuple[str, str | int], ...] = ()
     folder = Path(tempfile.mkdtemp(dir=_folder()))
     file, library = folder / "kernels.cpp", folder / "kernels.so"
     file.write_text(f'#include "{_HEADER}"\n#line 1 "kernels.cu"\n{rewritten(source)}\n')
-    options = [*_OPTIONS, *(f"-D{name}={value}" for name, value in defines)]
-    done = subprocess.run(
-        [compiler, *options, "-o", str(library), str(file)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise KernelError(f"{compiler} cannot compile the kernels:\n{done.stderr[:8000]}")
+    unique = [] if "clang" in compiler else ["-fno-gnu-unique"]
+    options = [*_OPTIONS, *unique, *(f"-D{name}={value}" for name, value in defines)]
+    # In two steps: the header has what the compiler's checks call, their library would be linked too.
+    unit = folder / "kernels.o"
+    for step in ([*options, "-c", "-o", str(unit), str(file)], ["-shared", "-o", str(library), str(unit)]):
+        done = subprocess.run([compiler, *step], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise KernelError(f"{compiler} cannot compile the kernels:\n{done.stderr[:8000]}")
     return ctypes.CDLL(str(library))
-
-
-EXPORT = 'extern "C" __attribute__((visibility("default")))'
 
 
 @functools.cache
@@ -115,8 +118,8 @@ def rewritten(source: str) -> str:
             kind, name = dynamic.groups()
             parts.append(f"static {kind}* const {name} = ({kind}*)EMULATED_DYNAMIC_SHARED;")
         else:
-            aligned = " ".join(_ALIGNED.findall(declaration))
-            parts.append(f"{aligned} static {_ALIGNED.sub('', declaration)};")
+            aligned = "".join(_LEADING.findall(declaration)[:1])
+            parts.append(f"{aligned} static {declaration[len(aligned) :]};")
             parts += [f" EMULATED_SHARED_PLACE({name}, {number}_{name})" for name in names]
         position = end + 1
     return "".join([*parts, source[position:]])
@@ -173,9 +176,9 @@ class Module:
         ----------
         name : as given to :func:`compile_kernels`.
         grid, block : sizes in up to three dimensions.
-        args : NumPy arrays for pointers (their dtype must be what is pointed at, or bytes), None for a null pointer, an
-            integer of 8 bytes for an address; NumPy scalars, 0-d or one-element structured arrays, bytes or ctypes
-            structures for what is passed by value. Python's int and float are of 8 bytes, as for CuPy.
+        args : NumPy arrays for pointers (their dtype must be what is pointed at, where neither is bytes), None for a
+            null pointer, an integer of 8 bytes for an address; NumPy scalars, 0-d or one-element structured arrays,
+            bytes or ctypes structures for what is passed by value. Python's int and float are of 8 bytes, as for CuPy.
         shared : bytes of dynamic shared memory.
         seed : of the order of blocks and threads; None is as numbered.
         seconds : of CPU time that the launch may take.
@@ -261,7 +264,7 @@ def _pointer(what: str, argument: Any, parameter: _Parameter) -> int:
     if parameter.writes and not argument.flags.writeable:
         raise ValueError(f"{what} may be written, the array is read-only")
     dtype = argument.dtype
-    known = parameter.pointee_kind != "V" and dtype.kind != "V" and dtype.itemsize > 1
+    known = parameter.pointee_kind != "V" and dtype.kind != "V" and min(dtype.itemsize, parameter.pointee_bytes) > 1
     if known:
         integers = dtype.kind in "iu" and parameter.pointee_kind in "iu"
         if dtype.itemsize != parameter.pointee_bytes or not (dtype.kind == parameter.pointee_kind or integers):
