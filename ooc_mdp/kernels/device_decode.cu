@@ -1,0 +1,475 @@
+// A partition's chunks decompressed and decoded on the device: LZ4 in blosc 1 frames, then the store's encodings.
+//
+// decode_streams   one warp a stream. Blosc cuts a field into blocks and a block into one stream for each byte of its
+//                  values (bytes are shuffled: first bytes of all values, second bytes ...), so that streams land in
+//                  scratch as blosc's shuffled blocks. A short last block is one stream with the same layout.
+// plane_sums,      the second differences of a plane are summed twice along its states, modulo 2^32: sums of runs of
+// plane_starts     128 states, then what precedes each run. A run whose differences d start from value v and step s
+//                  ends at step s + S and value v + L s + V, where S and V are what it would reach from 0.
+// write_values     unshuffles on the way from scratch and writes the table's arrays: values as they are, row
+//                  differences and weights (a thread a row), planes (a warp a run of 128 states and action).
+//
+//     scratch   | blocks of each field, shuffled | sums of runs | arrays of the table |
+//
+// Arithmetic is the CPU's (store/compiled_encodings.py), integer but for an exact scaling by 2^-24, so results are equal
+// bit for bit. Frames passed their checksum before; still nothing is read or written outside its field: what does not
+// fit sets a bit in `faults` and leaves its stream.
+//
+// Bytes a decoded byte: one read of what is compressed; one write and one read of the shuffled block; one write. LZ4 is
+// the limit by far: a stream is a chain of dependent steps (token, literals, match), so streams in flight count, not
+// bandwidth. Recent output is kept in shared memory, because matches mostly reach back a few kilobytes and a read of
+// what was just written to device memory would wait for the second-level cache.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#define FIELDS 10
+#define ALL 0xffffffffu
+#ifndef RING
+#define RING 16384u
+#endif
+#define REACH (RING / 2)
+#define RUN 128u            // states of a run: 4 a lane
+#define HEADER 16u
+#define WARPS 8u            // of a block of plane_sums and write_values
+#define VALUES 4096u        // values, or rows, that a block of write_values handles
+#define UNIT 5.9604644775390625e-08  // 2^-24
+#define ONE_IN_UNITS (1 << 24)
+
+enum Form { AS_IS, ROW_DIFFERENCES, WEIGHTS, WEIGHT_PLANES, BIT_PLANES };
+
+struct Field {
+    u64 data;         // in the frames: a frame, or values
+    u64 data_bytes;
+    u64 blocks;       // in scratch: decompressed blocks
+    u64 sums;         // in scratch: pairs (S, V) of runs
+    u64 values;       // in scratch: the table's array
+    u64 count;        // stored values
+    u64 last_pointer; // what the last value must be, of pointers
+    u32 frame_values; // stored values of the frame, padding included
+    u32 block_bytes;  // 0: data are values
+    u32 streams;      // of a block that is not short
+    u32 typesize;     // bytes of a stored value
+    u32 value_bytes;  // bytes of a value of the table
+    u32 shuffled;
+    u32 form;
+    u32 planes;
+    u32 first_stream; // block of decode_streams
+    u32 first_sum;    // warp of plane_sums
+    u32 first_plane;  // block of plane_starts
+    u32 first_write;  // block of write_values
+};
+
+struct Plan {
+    Field fields[FIELDS];
+    u64 n, rows, transitions;
+    u32 actions, width;  // 0: as pointers say
+    u32 n_fields;
+    u32 action_ptr, successor_ptr;  // fields, or FIELDS
+    u32 partition;
+};
+
+static_assert(sizeof(Field) == 104 && sizeof(Plan) == 1088, "as device_decode.py has them");
+
+__device__ __forceinline__ void fail(u32* faults, const Plan* plan, u32 field) {
+    atomicOr(&faults[0], 1u << field);
+    atomicMax(&faults[1], plan->partition + 1);
+}
+
+// ---- LZ4 -----------------------------------------------------------------------------------------------------------
+
+// Adds the bytes that continue a length: 255 each, but the last. False if they leave the stream or the length its room.
+__device__ __forceinline__ bool extend(const u8* in, u32 n, u32& ip, u32& value, u32 most, u32 lane) {
+    for (;;) {
+        u32 at = ip + lane;
+        u32 byte = at < n ? in[at] : 0u;
+        u32 ends = __ballot_sync(ALL, byte != 255u);
+        if (ends) {
+            u32 last = __ffs(ends) - 1;
+            value += 255u * last + __shfl_sync(ALL, byte, last);
+            ip += last + 1;
+            return ip <= n && value <= most;
+        }
+        value += 255u * 32u;
+        ip += 32u;
+        if (value > most) return false;
+    }
+}
+
+// One stream of n bytes to exactly `size` bytes. The same decisions in all lanes.
+__device__ bool inflate(const u8* in, u32 n, u8* out, u32 size, u8* ring, u32 lane) {
+    u32 ip = 0, op = 0;
+    for (;;) {
+        if (ip >= n) return false;
+        u32 token = in[ip++];
+        u32 literals = token >> 4;
+        if (literals == 15 && !extend(in, n, ip, literals, size, lane)) return false;
+        if (literals > n - ip || literals > size - op) return false;
+        for (u32 i = lane; i < literals; i += 32) {
+            u8 byte = in[ip + i];
+            ring[(op + i) % RING] = byte;
+            out[op + i] = byte;
+        }
+        ip += literals;
+        op += literals;
+        if (ip == n) return op == size;  // the last sequence has no match
+        if (n - ip < 2) return false;
+        u32 offset = in[ip] | (u32)in[ip + 1] << 8;
+        ip += 2;
+        u32 length = token & 15;
+        if (length == 15 && !extend(in, n, ip, length, size, lane)) return false;
+        length += 4;
+        if (offset == 0 || offset > op || length > size - op) return false;
+        __syncwarp();
+        // In pieces that do not overwrite in the ring what they read.
+        while (length) {
+            u32 piece = min(length, REACH);
+            u32 from = op - offset;
+            if (offset < piece) {  // the last `offset` bytes, over and over
+                u32 r = lane % offset, step = 32u % offset;
+                for (u32 i = lane; i < piece; i += 32) {
+                    u8 byte = ring[(from + r) % RING];
+                    ring[(op + i) % RING] = byte;
+                    out[op + i] = byte;
+                    r += step;
+                    if (r >= offset) r -= offset;
+                }
+            } else if (offset <= REACH) {
+                for (u32 i = lane; i < piece; i += 32) {
+                    u8 byte = ring[(from + i) % RING];
+                    ring[(op + i) % RING] = byte;
+                    out[op + i] = byte;
+                }
+            } else {
+                for (u32 i = lane; i < piece; i += 32) {
+                    u8 byte = out[from + i];
+                    ring[(op + i) % RING] = byte;
+                    out[op + i] = byte;
+                }
+            }
+            __syncwarp();
+            op += piece;
+            length -= piece;
+        }
+    }
+}
+
+__device__ __forceinline__ u32 word(const u8* at) { return at[0] | at[1] << 8 | at[2] << 16 | (u32)at[3] << 24; }
+
+// A warp copies n bytes.
+__device__ void copy(const u8* in, u8* out, u32 n, u32 lane) {
+    u32 skew = (u32)((u64)in & 3);
+    u32 words = (u64)out % 4 ? 0 : n / 4;
+    if (skew == 0) {
+        for (u32 i = lane; i < words; i += 32) ((u32*)out)[i] = ((const u32*)in)[i];
+    } else if (words) {
+        // Words that hold the bytes: whole ones within the frame, since a header precedes and a checksum follows.
+        const u32* from = (const u32*)(in - skew);
+        for (u32 i = lane; i < words; i += 32) ((u32*)out)[i] = __funnelshift_r(from[i], from[i + 1], 8 * skew);
+    }
+    for (u32 i = 4 * words + lane; i < n; i += 32) out[i] = in[i];
+}
+
+extern "C" __global__ void __launch_bounds__(32) decode_streams(const u8* buffer, u32 frames, u8* scratch, u32* faults) {
+    __shared__ u8 ring[RING];
+    const Plan* plan = (const Plan*)buffer;
+    u32 lane = threadIdx.x;
+    u32 f = 0;
+    while (f + 1 < plan->n_fields && blockIdx.x >= plan->fields[f + 1].first_stream) ++f;
+    const Field& field = plan->fields[f];
+    u32 number = blockIdx.x - field.first_stream;
+    u32 block = number / field.streams, stream = number % field.streams;
+    u64 start = (u64)block * field.block_bytes;
+    u64 left = (u64)field.frame_values * field.typesize - start;
+    u32 size = left < field.block_bytes ? (u32)left : field.block_bytes;
+    u32 streams = size < field.block_bytes ? 1u : field.streams;
+    u32 each = size / streams;
+    const u8* frame = buffer + frames + field.data;
+    u32 end = (u32)field.data_bytes;
+    u64 place = HEADER + 4ull * block;
+    if (place + 4 > end) { fail(faults, plan, f); return; }
+    u32 at = word(frame + place);
+    u32 n = 0;
+    for (u32 s = 0; s <= stream; ++s) {
+        if (at > end || end - at < 4 || at < HEADER) { fail(faults, plan, f); return; }
+        n = word(frame + at);
+        at += 4;
+        if (n > end - at) { fail(faults, plan, f); return; }
+        if (s < stream) at += n;
+    }
+    u8* out = scratch + field.blocks + start + (u64)stream * each;
+    if (n == each) copy(frame + at, out, n, lane);
+    else if (!inflate(frame + at, n, out, each, ring, lane) && lane == 0) fail(faults, plan, f);
+}
+
+// ---- stored values -------------------------------------------------------------------------------------------------
+
+// Values of a field as its chunk has them.
+struct Stored {
+    const u8* base;
+    u64 block_bytes;
+    u32 per_block, whole_blocks, last_plane;
+    bool shuffled;
+
+    __device__ __forceinline__ Stored(const Plan* plan, u32 f, const u8* frames, const u8* scratch) {
+        const Field& field = plan->fields[f];
+        block_bytes = field.block_bytes;
+        base = block_bytes ? scratch + field.blocks : frames + field.data;
+        shuffled = block_bytes && field.shuffled;
+        per_block = shuffled ? field.block_bytes / field.typesize : 1u;
+        whole_blocks = field.frame_values / per_block;
+        last_plane = field.frame_values - whole_blocks * per_block;
+    }
+
+    template <class T> __device__ __forceinline__ T at(u32 i) const {
+        if (!shuffled) return ((const T*)base)[i];
+        u32 block = i / per_block;
+        const u8* byte = base + block * block_bytes + (i - block * per_block);
+        u32 plane = block < whole_blocks ? per_block : last_plane;
+        T value = 0;
+        #pragma unroll
+        for (u32 k = 0; k < sizeof(T); ++k) value |= (T)((T)byte[(u64)k * plane] << 8 * k);
+        return value;
+    }
+};
+
+__device__ __forceinline__ u32 difference(u32 zigzag) { return (zigzag >> 1) ^ (0u - (zigzag & 1u)); }
+
+// The differences of 4 states, 0 beyond the last.
+__device__ __forceinline__ void differences(const Stored& stored, u64 plane, u64 n, u64 first, u32 d[4]) {
+    #pragma unroll
+    for (u32 e = 0; e < 4; ++e) d[e] = first + e < n ? difference(stored.at<u32>((u32)(plane * n + first + e))) : 0u;
+}
+
+// From step and value 0.
+__device__ __forceinline__ uint2 reached(const u32 d[4]) {
+    u32 step = 0, value = 0;
+    #pragma unroll
+    for (u32 e = 0; e < 4; ++e) { step += d[e]; value += step; }
+    return make_uint2(step, value);
+}
+
+// What lies before each lane of a warp, lanes being segments of `length` states; `all` is what all of them reach.
+__device__ __forceinline__ uint2 before(uint2 own, u32 length, u32 lane, uint2& all) {
+    uint2 sum = own;
+    #pragma unroll
+    for (u32 d = 1; d < 32; d *= 2) {
+        u32 step = __shfl_up_sync(ALL, sum.x, d), value = __shfl_up_sync(ALL, sum.y, d);
+        if (lane >= d) {  // d lanes are behind `sum` already
+            sum.y += value + d * length * step;
+            sum.x += step;
+        }
+    }
+    all = make_uint2(__shfl_sync(ALL, sum.x, 31), __shfl_sync(ALL, sum.y, 31));
+    uint2 previous = make_uint2(__shfl_up_sync(ALL, sum.x, 1), __shfl_up_sync(ALL, sum.y, 1));
+    return lane ? previous : make_uint2(0u, 0u);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS) plane_sums(const u8* buffer, u32 frames, u8* scratch, u32* faults) {
+    const Plan* plan = (const Plan*)buffer;
+    u32 lane = threadIdx.x % 32;
+    u32 warp = blockIdx.x * WARPS + threadIdx.x / 32;
+    u32 f = 0;
+    while (f + 1 < plan->n_fields && warp >= plan->fields[f + 1].first_sum) ++f;
+    const Field& field = plan->fields[f];
+    u32 runs = (u32)((plan->n + RUN - 1) / RUN);
+    u32 number = warp - field.first_sum;
+    if (number >= field.planes * runs) return;
+    Stored stored(plan, f, buffer + frames, scratch);
+    u32 d[4];
+    differences(stored, number / runs, plan->n, (u64)(number % runs) * RUN + 4 * lane, d);
+    uint2 all;
+    before(reached(d), 4, lane, all);
+    if (lane == 0) ((uint2*)(scratch + field.sums))[number] = all;
+}
+
+// Each run's sums become the step and value before it. A warp a plane.
+extern "C" __global__ void __launch_bounds__(32) plane_starts(const u8* buffer, u32 frames, u8* scratch, u32* faults) {
+    const Plan* plan = (const Plan*)buffer;
+    u32 lane = threadIdx.x;
+    u32 f = 0;
+    while (f + 1 < plan->n_fields && blockIdx.x >= plan->fields[f + 1].first_plane) ++f;
+    const Field& field = plan->fields[f];
+    u32 runs = (u32)((plan->n + RUN - 1) / RUN);
+    uint2* sums = (uint2*)(scratch + field.sums) + (u64)(blockIdx.x - field.first_plane) * runs;
+    uint2 carried = make_uint2(0u, 0u);
+    uint2 next = lane < runs ? sums[lane] : make_uint2(0u, 0u);
+    for (u32 first = 0; first < runs; first += 32) {
+        uint2 own = next, all;
+        u32 ahead = first + 32 + lane;
+        next = ahead < runs ? sums[ahead] : make_uint2(0u, 0u);
+        uint2 start = before(own, RUN, lane, all);
+        if (first + lane < runs)
+            sums[first + lane] =
+                make_uint2(carried.x + start.x, carried.y + start.y + lane * RUN * carried.x);
+        carried.y += all.y + 32 * RUN * carried.x;
+        carried.x += all.x;
+    }
+}
+
+// ---- the table's arrays --------------------------------------------------------------------------------------------
+
+template <class T>
+__device__ void write_as_is(const Plan* plan, u32 f, u64 first, const Stored& stored, u8* scratch, u32* faults) {
+    const Field& field = plan->fields[f];
+    T* out = (T*)(scratch + field.values);
+    u64 end = min(first + VALUES, field.count);
+    bool pointers = f == plan->action_ptr || f == plan->successor_ptr;
+    for (u64 i = first + threadIdx.x; i < end; i += blockDim.x) {
+        T value = stored.at<T>((u32)i);
+        out[i] = value;
+        if (pointers) {
+            bool last = i + 1 == field.count;
+            u64 next = last ? field.last_pointer : (u64)stored.at<T>((u32)i + 1);
+            if ((i == 0 && value != 0) || (last ? value != next : value > next)) fail(faults, plan, f);
+        }
+    }
+}
+
+// Where a row's transitions lie, and whose it is; pointers are read as stored, since their array may not be written yet.
+struct Rows {
+    const Plan* plan;
+    Stored action_ptr, successor_ptr;
+
+    __device__ __forceinline__ Rows(const Plan* plan, const u8* frames, const u8* scratch)
+        : plan(plan), action_ptr(plan, plan->action_ptr % FIELDS, frames, scratch),
+          successor_ptr(plan, plan->successor_ptr % FIELDS, frames, scratch) {}
+
+    __device__ __forceinline__ u64 begin(u64 row) const {
+        if (plan->width) return row * plan->width;
+        u64 at = successor_ptr.at<u32>((u32)row);
+        return at < plan->transitions ? at : plan->transitions;
+    }
+
+    // The last state whose rows begin at or before this one.
+    __device__ __forceinline__ u64 state(u64 row) const {
+        if (plan->actions) return row / plan->actions;
+        u64 lo = 0, hi = plan->n;
+        while (hi - lo > 1) {
+            u64 middle = (lo + hi) / 2;
+            if (action_ptr.at<u32>((u32)middle) <= row) lo = middle; else hi = middle;
+        }
+        return lo;
+    }
+};
+
+template <class T>
+__device__ void write_row_differences(const Plan* plan, u32 f, u64 first, const Stored& stored, const u8* frames, u8* scratch) {
+    T* out = (T*)(scratch + plan->fields[f].values);
+    Rows rows(plan, frames, scratch);
+    u64 end = min(first + VALUES, plan->rows);
+    for (u64 j = first + threadIdx.x; j < end; j += blockDim.x) {
+        u32 value = (u32)rows.state(j);
+        u64 hi = rows.begin(j + 1);
+        for (u64 k = rows.begin(j); k < hi; ++k) {
+            value += stored.at<T>((u32)k);
+            out[k] = (T)value;
+        }
+    }
+}
+
+template <class Real>
+__device__ void write_weights(
+    const Plan* plan, u32 f, u64 first, const Stored& stored, const u8* frames, u8* scratch, u32* faults
+) {
+    const Field& field = plan->fields[f];
+    Real* out = (Real*)(scratch + field.values);
+    Rows rows(plan, frames, scratch);
+    u64 end = min(first + VALUES, plan->rows);
+    for (u64 j = first + threadIdx.x; j < end; j += blockDim.x) {
+        u64 lo = rows.begin(j), hi = rows.begin(j + 1);
+        if (hi <= lo || lo < j || hi - 1 - j > field.count) { fail(faults, plan, f); continue; }
+        i64 left = ONE_IN_UNITS;
+        for (u64 k = lo; k + 1 < hi; ++k) {
+            u32 weight = stored.at<u32>((u32)(k - j));
+            left -= weight;
+            out[k] = (Real)((double)weight * UNIT);
+        }
+        out[hi - 1] = (Real)((double)left * UNIT);
+    }
+}
+
+// 4 consecutive values of a plane in each lane.
+__device__ __forceinline__ void plane_values(
+    const Plan* plan, const Field& field, const Stored& stored, const u8* scratch, u32 plane, u32 run, u32 lane, u32 v[4]
+) {
+    u32 runs = (u32)((plan->n + RUN - 1) / RUN);
+    uint2 start = ((const uint2*)(scratch + field.sums))[(u64)plane * runs + run], all;
+    u32 d[4];
+    differences(stored, plane, plan->n, (u64)run * RUN + 4 * lane, d);
+    uint2 mine = before(reached(d), 4, lane, all);
+    u32 step = start.x + mine.x, value = start.y + mine.y + 4 * lane * start.x;
+    #pragma unroll
+    for (u32 e = 0; e < 4; ++e) { step += d[e]; value += step; v[e] = value; }
+}
+
+template <class Real>
+__device__ void write_weight_planes(const Plan* plan, u32 f, u32 action, u32 run, const Stored& stored, u8* scratch) {
+    const Field& field = plan->fields[f];
+    Real* out = (Real*)(scratch + field.values);
+    u32 lane = threadIdx.x % 32, others = plan->width - 1;
+    u64 first = (u64)run * RUN + 4 * lane;
+    u64 stride = (u64)plan->actions * plan->width;
+    u64 at = first * stride + (u64)action * plan->width;
+    i64 left[4] = {ONE_IN_UNITS, ONE_IN_UNITS, ONE_IN_UNITS, ONE_IN_UNITS};
+    for (u32 k = 0; k < others; ++k) {
+        u32 v[4];
+        plane_values(plan, field, stored, scratch, action * others + k, run, lane, v);
+        #pragma unroll
+        for (u32 e = 0; e < 4; ++e) {
+            left[e] -= v[e];
+            if (first + e < plan->n) out[at + e * stride + k] = (Real)((double)v[e] * UNIT);
+        }
+    }
+    #pragma unroll
+    for (u32 e = 0; e < 4; ++e)
+        if (first + e < plan->n) out[at + e * stride + others] = (Real)((double)left[e] * UNIT);
+}
+
+__device__ __forceinline__ void write_bit_planes(
+    const Plan* plan, u32 f, u32 action, u32 run, const Stored& stored, u8* scratch
+) {
+    const Field& field = plan->fields[f];
+    u32* out = (u32*)(scratch + field.values);
+    u32 lane = threadIdx.x % 32, v[4];
+    u64 first = (u64)run * RUN + 4 * lane;
+    plane_values(plan, field, stored, scratch, action, run, lane, v);
+    #pragma unroll
+    for (u32 e = 0; e < 4; ++e)
+        if (first + e < plan->n) out[(first + e) * plan->actions + action] = v[e];
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS) write_values(const u8* buffer, u32 frames, u8* scratch, u32* faults) {
+    const Plan* plan = (const Plan*)buffer;
+    u32 f = 0;
+    while (f + 1 < plan->n_fields && blockIdx.x >= plan->fields[f + 1].first_write) ++f;
+    const Field& field = plan->fields[f];
+    const u8* given = buffer + frames;
+    Stored stored(plan, f, given, scratch);
+    u32 block = blockIdx.x - field.first_write;
+    u64 first = (u64)block * VALUES;
+    if (field.form == AS_IS) {
+        if (field.typesize == 1) write_as_is<u8>(plan, f, first, stored, scratch, faults);
+        else if (field.typesize == 2) write_as_is<u16>(plan, f, first, stored, scratch, faults);
+        else if (field.typesize == 4) write_as_is<u32>(plan, f, first, stored, scratch, faults);
+        else write_as_is<u64>(plan, f, first, stored, scratch, faults);
+    } else if (field.form == ROW_DIFFERENCES) {
+        if (field.typesize == 1) write_row_differences<u8>(plan, f, first, stored, given, scratch);
+        else if (field.typesize == 2) write_row_differences<u16>(plan, f, first, stored, given, scratch);
+        else write_row_differences<u32>(plan, f, first, stored, given, scratch);
+    } else if (field.form == WEIGHTS) {
+        if (field.value_bytes == 4) write_weights<float>(plan, f, first, stored, given, scratch, faults);
+        else write_weights<double>(plan, f, first, stored, given, scratch, faults);
+    } else {
+        u32 runs = (u32)((plan->n + RUN - 1) / RUN);
+        u32 warp = block * WARPS + threadIdx.x / 32;
+        u32 action = warp / runs, run = warp % runs;
+        if (action >= plan->actions) return;
+        if (field.form == BIT_PLANES) write_bit_planes(plan, f, action, run, stored, scratch);
+        else if (field.value_bytes == 4) write_weight_planes<float>(plan, f, action, run, stored, scratch);
+        else write_weight_planes<double>(plan, f, action, run, stored, scratch);
+    }
+}
