@@ -17,7 +17,6 @@ from ooc_mdp.cache import PartitionCache
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import Backend, Resident
 from ooc_mdp.options import format_bytes
-from ooc_mdp.partition import PartitionTable
 from ooc_mdp.table_source import TableSource
 
 __all__ = ["Stager"]
@@ -33,6 +32,7 @@ class Stager:
     backend : decodes a table to the device's layout.
     depth : most partitions under way at a time, 1 or more.
     read : gives tables in place of the source's own `read`, such as those made on the backend's device.
+    entry_bytes : what each partition takes of the cache, if that is not the size of its table.
     """
 
     def __init__(
@@ -41,12 +41,14 @@ class Stager:
         cache: PartitionCache[Resident],
         backend: Backend,
         depth: int = 2,
-        read: Callable[[int], tuple[PartitionTable, int]] | None = None,
+        read: Callable[[int], tuple[Any, int]] | None = None,
+        entry_bytes: int | None = None,
     ) -> None:
         self._source = source
         self._read_table = read or source.read
         self._cache = cache
         self._backend = backend
+        self.entry_bytes = entry_bytes
         self.depth = depth
         self._pool = ThreadPoolExecutor(depth, thread_name_prefix="stager")
         self._pending: dict[int, Future[tuple[Any, int, float]]] = {}
@@ -61,6 +63,9 @@ class Stager:
     ) -> None:
         self.close()
 
+    def _size(self, partition: int) -> int:
+        return self.entry_bytes or int(self._source.partition_bytes[partition])
+
     def under_way(self) -> list[int]:
         """Partitions asked for and not yet taken over."""
         return list(self._pending)
@@ -69,7 +74,7 @@ class Stager:
         """Start to load a partition if a thread is free and room can be made without the spared ones."""
         if partition in self._cache or len(self._pending) >= self.depth:
             return False
-        if not self._cache.reserve(partition, int(self._source.partition_bytes[partition]), spare):
+        if not self._cache.reserve(partition, self._size(partition), spare):
             return False
         self._pending[partition] = self._pool.submit(self._read, partition)
         return True
@@ -84,7 +89,7 @@ class Stager:
         if partition in self._pending:
             self._admit(partition)
         elif partition not in self._cache:
-            size = int(self._source.partition_bytes[partition])
+            size = self._size(partition)
             while not self._cache.reserve(partition, size):
                 self._make_way(partition, size)
             self._take_in(partition, lambda: self._read(partition))  # at once: a thread would only add waiting
@@ -118,10 +123,16 @@ class Stager:
         self._cache.fill(partition, resident, bytes_read)
 
     def close(self) -> None:
-        """Wait for the threads and drop what they bring."""
+        """Drop what is under way and end the threads."""
+        self.drop()
+        self._pool.shutdown(wait=True)
+
+    def drop(self) -> None:
+        """Wait for what is under way, and give it up."""
         for future in self._pending.values():
             future.cancel()
-        self._pool.shutdown(wait=True)
-        for partition in self._pending:
+        for partition, future in self._pending.items():
             self._cache.forget(partition)
+            if not future.cancelled() and future.exception() is None:
+                self._backend.release(self._backend.admit(future.result()[0]))
         self._pending.clear()

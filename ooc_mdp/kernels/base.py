@@ -17,10 +17,29 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.bounds import Measured
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import PartitionTable
 
-__all__ = ["Backend", "FinishedVisits", "ModelConstants", "Resident", "SweepLimits", "VisitReport", "Visits"]
+__all__ = ["Backend", "FinishedVisits", "ModelConstants", "Resident", "SlotsTooSmall", "SweepLimits", "TableFacts", "VisitReport", "Visits"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """Shapes and types that all tables of a source share."""
+
+    actions: int
+    """Rows of every state, or 0 where they differ."""
+    width: int
+    """Transitions of every row, or 0 where they differ."""
+    exact_weights: bool
+    """Whether each row's probabilities are multiples of 2**-24 that sum to 1, so that the last is known from the others."""
+    real: np.dtype[Any]
+    """Of probabilities and rewards."""
+    successor: np.dtype[Any]
+    durations: np.dtype[Any] | None
+    """Narrowest type that holds them; None where there are none."""
+    largest_bytes: int
+    """Of a decoded table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +58,9 @@ class ModelConstants:
     """float64 [P]; the rounded-up largest row sum of each partition, for normalised residuals."""
     block_shapes: npt.NDArray[np.int32] | None = None
     """int32 [P, d]; points along each axis of the grid block that each partition's states fill in C order, if any."""
+    partition_ptr: IntArray | None = None
+    """int64 [P+1]; partition p owns states partition_ptr[p] .. partition_ptr[p+1]-1."""
+    table: TableFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +141,10 @@ class Resident:
     """The backend's own arrays, in its own order."""
 
 
+class SlotsTooSmall(Exception):
+    """A partition does not fit into a slot as slots are; `Backend.enlarge` makes larger ones."""
+
+
 class Backend(Protocol):
     """Holds values and policy, admits partitions, sweeps and measures them."""
 
@@ -133,6 +159,23 @@ class Backend(Protocol):
 
     def plan(self, model: ModelConstants) -> dict[str, int]:
         """Bytes that the backend allocates beside the cache, by name."""
+        ...
+
+    def open_cache(self, budget: int) -> int | None:
+        """Allocate what partitions will lie in, if that is done beforehand.
+
+        Returns
+        -------
+        Bytes that each partition then takes of the cache; None where that is the size of its table.
+
+        Raises
+        ------
+        MemoryBudgetError : the budget holds no partition, or the device has not so much memory.
+        """
+        ...
+
+    def enlarge(self) -> None:
+        """Slots were too small; nothing is resident. Values and policy stay, `open_cache` must follow."""
         ...
 
     def prepare(self, table: PartitionTable) -> Any:

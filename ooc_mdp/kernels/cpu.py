@@ -226,6 +226,12 @@ class CpuBackend:
         self._local = np.empty(model.largest_partition + model.largest_halo)
         self._orders = SweepOrders(self._sweep_order, model.row_sums.size, model.block_shapes)
 
+    def open_cache(self, budget: int) -> None:
+        """Partitions are allocated one by one."""
+
+    def enlarge(self) -> None:
+        """There are no slots."""
+
     def prepare(self, table: PartitionTable) -> Resident:
         """Keep the decoded arrays; durations become discounts in place of themselves."""
         discounts = discounts_of(self._model.discount, table.durations)

@@ -192,6 +192,12 @@ class CudaBackend:
             self._report = self._marks[:5]
             self._changes = [self._marks[5 + 2 * i : 7 + 2 * i] for i in range(_LARGEST_BATCH)]
 
+    def open_cache(self, budget: int) -> None:
+        """Partitions are allocated one by one."""
+
+    def enlarge(self) -> None:
+        """There are no slots."""
+
     def prepare(self, table: PartitionTable) -> _Packed:
         """All fields that are on the host, one after the other as they will lie on the device."""
         with self._device:

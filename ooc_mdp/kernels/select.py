@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Literal
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.kernels.base import Backend
@@ -13,8 +14,10 @@ from ooc_mdp.problems.base import Problem
 __all__ = ["select_backend", "select_rows"]
 
 
-def select_backend(device: str, sweep_order: SweepOrder = "alternating") -> Backend:
-    """The backend for "cpu", "cuda:N" or "auto"; a CUDA device sweeps all states at once, in no order.
+def select_backend(
+    device: str, sweep_order: SweepOrder = "alternating", kernels: Literal["tiles", "plain"] = "tiles"
+) -> Backend:
+    """The backend for "cpu", "cuda:N" or "auto"; a CUDA device sweeps many states at once, in no order.
 
     Raises
     ------
@@ -26,9 +29,14 @@ def select_backend(device: str, sweep_order: SweepOrder = "alternating") -> Back
         from ooc_mdp.kernels.cpu import CpuBackend
 
         return CpuBackend(sweep_order)
-    from ooc_mdp.kernels.cuda import CudaBackend
+    if kernels == "plain":
+        from ooc_mdp.kernels.cuda import CudaBackend
 
-    return CudaBackend(number)
+        return CudaBackend(number)
+    from ooc_mdp.kernels.device import CudaDevice
+    from ooc_mdp.kernels.tiled import TiledBackend
+
+    return TiledBackend(CudaDevice(number))
 
 
 def select_rows(problem: Problem, device: str, note: Callable[[str], None] | None = None) -> Problem:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import Contraction
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
-from ooc_mdp.kernels.base import Backend, ModelConstants, SweepLimits
+from ooc_mdp.kernels.base import Backend, ModelConstants, SweepLimits, TableFacts
 from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
 from ooc_mdp.methods.device_budget import HasSlots, ReportsFreeMemory, cache_left, refuse_what_is_not_free
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
@@ -39,7 +39,27 @@ def model_of(store: TableSource, options: SolveOptions) -> ModelConstants:
         discount=options.discount,
         sign=1.0 if store.sense == "max" else -1.0,
         row_sums=contraction_of(store, options).row_sum,
-        block_shapes=_block_shapes(store) if options.sweep_order == "voted" else None,
+        block_shapes=_block_shapes(store),
+        partition_ptr=store.partition_ptr,
+        table=_facts_of(store),
+    )
+
+
+def _facts_of(store: TableSource) -> TableFacts:
+    """Shapes and types of the tables."""
+    fields = store.fields
+    encoding = {name: getattr(field, "encoding", None) for name, field in fields.items()}
+    durations = fields["durations"].dtype if "durations" in fields else None
+    if encoding.get("durations") == "bit-planes":
+        durations = np.dtype(np.float32)  # which hold what is stored exactly
+    return TableFacts(
+        actions=int(store.attributes["actions_per_state"]),
+        width=int(store.attributes["successors_per_action"]),
+        exact_weights=encoding.get("probabilities") in ("weights", "weight-planes"),
+        real=fields["probabilities"].dtype,
+        successor=fields["successors"].dtype,
+        durations=durations,
+        largest_bytes=int(store.partition_bytes.max()),
     )
 
 
@@ -99,15 +119,20 @@ def cache_budget(store: TableSource, options: SolveOptions, backend: Backend, mo
     OptionsError : a device's budget is given, and the backend is the CPU.
     MemoryBudgetError : a device's budget leaves no room for a partition.
     """
-    largest = int(store.partition_bytes.max())
+    slot, place = _place(store, backend, model)
     if options.device_memory is None:
-        return options.cache_size.resolve(int(store.partition_bytes.sum()), largest)
+        return options.cache_size.resolve(int(store.partition_bytes.sum()), place)
     if backend.name == "cpu":
         raise OptionsError(NO_DEVICE_MEMORY)
-    slot = backend.slot_bytes(model) if isinstance(backend, HasSlots) else None
-    place, places = (largest, 0) if slot is None else (slot, store.n_partitions)
+    places = 0 if slot is None else store.n_partitions
     beside = _on_device_beside_the_cache(store, backend, model)
     return cache_left(options.device_memory, beside, place, places, backend.name)
+
+
+def _place(store: TableSource, backend: Backend, model: ModelConstants) -> tuple[int | None, int]:
+    """Bytes of a slot, if the backend's cache has slots, and what the largest partition takes of the cache."""
+    slot = backend.slot_bytes(model) if isinstance(backend, HasSlots) else None
+    return slot, int(store.partition_bytes.max()) if slot is None else slot
 
 
 def _on_device_beside_the_cache(store: TableSource, backend: Backend, model: ModelConstants) -> dict[str, int]:
@@ -133,14 +158,15 @@ def plan_memory(
     n = store.n_states
     table = int(store.partition_bytes.sum())
     largest = int(store.partition_bytes.max())
+    slot, place = _place(store, backend, model)
     cache = cache_budget(store, options, backend, model)
-    if largest > cache:
+    if place > cache:
         worst = int(store.partition_bytes.argmax())
         raise MemoryBudgetError(
-            f"partition {worst} needs {format_bytes(largest)}, the cache holds {format_bytes(cache)}; raise --cache to "
-            f"at least {largest}, or convert again with smaller partitions (--partition-size {max(1, cache // 2)})"
+            f"partition {worst} needs {format_bytes(place)}, the cache holds {format_bytes(cache)}; raise --cache to "
+            f"at least {place}, or convert again with smaller partitions (--partition-size {max(1, cache // 2)})"
         )
-    cache = min(cache, table)
+    cache = min(cache, table if slot is None else slot * store.n_partitions)
     loader = store.loader(backend.name)
     depth = staging_depth()
     host = {

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ooc_mdp.bounds import ResidualBounds
 from ooc_mdp.cache import PartitionCache
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.kernels.base import Backend, ModelConstants, Resident
+from ooc_mdp.kernels.base import Backend, ModelConstants, Resident, SlotsTooSmall
 from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.memory_plan import MemoryPlan, give_memory_back
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
@@ -131,11 +131,25 @@ def _work(run: Run) -> Outcome:
     method = value_iteration if run.options.method == "vi" else p_eva
     if run.options.exact_priorities:
         method = exact_p_eva
-    try:
-        method(run)
-    except StoppedEarly as stop:
-        return stop.outcome
+    while True:
+        try:
+            method(run)
+        except StoppedEarly as stop:
+            return stop.outcome
+        except SlotsTooSmall:
+            _lay_out_again(run)
+        else:
+            break
     return Outcome.RESIDUAL if run.target.plain else Outcome.PROVED
+
+
+def _lay_out_again(run: Run) -> None:
+    """A partition needs more room than slots have: empty the cache, and go on with larger ones."""
+    run.stager.drop()
+    run.cache.clear()
+    run.backend.enlarge()
+    run.cache.budget = cache_budget(run.store, run.options, run.backend, model_of(run.store, run.options))
+    run.stager.entry_bytes = run.backend.open_cache(run.cache.budget)
 
 
 def _start(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, stack: ExitStack) -> Run:
@@ -151,9 +165,12 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
     else:
         bounds.from_zero_values(reward_range)
     backend.start(model, values, policy)
-    cache: PartitionCache[Resident] = PartitionCache(cache_budget(store, options, backend, model), p, backend.release)
+    budget = cache_budget(store, options, backend, model)
+    entry = backend.open_cache(budget)
+    cache: PartitionCache[Resident] = PartitionCache(budget, p, backend.release)
     stack.callback(cache.clear)
-    stager = stack.enter_context(Stager(store, cache, backend, staging_depth(), store.loader(backend.name).read))
+    stager = Stager(store, cache, backend, staging_depth(), store.loader(backend.name).read, entry)
+    stack.enter_context(stager)
     run = Run(
         store=store,
         options=options,
@@ -205,6 +222,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     check_arrays(where, arrays, _state(run), optional=frozenset({"inflow"}))
     note(f"going on from the checkpoint {where}, after {statistics.seconds:.1f} s of work")
     run.backend.start(model_of(run.store, run.options), arrays["values"], arrays["policy"])
+    run.backend.open_cache(run.cache.budget)
     run.bounds.restore(arrays)
     run.visited[:] = arrays["visited"]
     if isinstance(run.priority, H2) and "inflow" in arrays:

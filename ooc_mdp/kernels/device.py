@@ -1,0 +1,208 @@
+"""What the tiled engine asks of a device: memory, streams, compiled kernels, graphs. CuPy behind one small protocol.
+
+Addresses are plain numbers, so that the engine can also run on a CUDA emulator in tests. Nothing here knows states,
+partitions or tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.kernels.cuda import cupy_for
+
+__all__ = ["CudaDevice", "Device", "Kernel", "Stream"]
+
+Bytes = npt.NDArray[np.uint8]
+_TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
+
+
+class Stream(Protocol):
+    """Work in order; streams beside each other."""
+
+    def upload(self, to: int, data: npt.NDArray[Any]) -> None:
+        """Copy an array from (pinned) host memory; it must stay as it is until then."""
+        ...
+
+    def download(self, data: npt.NDArray[Any], source: int) -> None:
+        """Copy to (pinned) host memory."""
+        ...
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        """Copy on the device."""
+        ...
+
+    def clear(self, at: int, nbytes: int) -> None:
+        """Fill with zero bytes."""
+        ...
+
+    def mark(self) -> Callable[[], bool]:
+        """Whether everything so far is done, to be asked later."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until everything so far is done; other threads of the interpreter run meanwhile."""
+        ...
+
+
+class Kernel(Protocol):
+    """A compiled kernel."""
+
+    def __call__(self, stream: Any, grid: int, block: int, args: Sequence[np.generic], shared: int = 0) -> None:
+        """Launch it; arguments are NumPy scalars, addresses among them uint64."""
+        ...
+
+    def blocks_at_once(self, block: int, shared: int) -> int:
+        """Blocks that the device runs at the same time, at least 1."""
+        ...
+
+
+class Device(Protocol):
+    """One device."""
+
+    name: str
+    multiprocessors: int
+
+    def allocate(self, nbytes: int) -> int:
+        """Address of new memory; `free_all` frees it. Raises MemoryError."""
+        ...
+
+    def pinned(self, nbytes: int) -> Bytes:
+        """Page-locked host memory, freed with the array."""
+        ...
+
+    def memory_free(self) -> int:
+        """Bytes that could be allocated."""
+        ...
+
+    def stream(self) -> Stream:
+        """A new stream."""
+        ...
+
+    def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Kernel]:
+        """Kernels of a CUDA source."""
+        ...
+
+    def graph(self, stream: Stream, launches: Callable[[], None]) -> Callable[[], None]:
+        """Record launches on a stream, to be repeated at the cost of one."""
+        ...
+
+    def free_all(self) -> None:
+        """Free what was allocated."""
+        ...
+
+
+class _CudaStream:
+    def __init__(self, cupy: Any, device: int) -> None:
+        self._cupy = cupy
+        self._device = device
+        with cupy.cuda.Device(device):
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+
+    def upload(self, to: int, data: npt.NDArray[Any]) -> None:
+        self._cupy.cuda.runtime.memcpyAsync(to, data.ctypes.data, data.nbytes, _TO_DEVICE, self.stream.ptr)
+
+    def download(self, data: npt.NDArray[Any], source: int) -> None:
+        self._cupy.cuda.runtime.memcpyAsync(data.ctypes.data, source, data.nbytes, _TO_HOST, self.stream.ptr)
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        self._cupy.cuda.runtime.memcpyAsync(to, source, nbytes, _ON_DEVICE, self.stream.ptr)
+
+    def clear(self, at: int, nbytes: int) -> None:
+        self._cupy.cuda.runtime.memsetAsync(at, 0, nbytes, self.stream.ptr)
+
+    def mark(self) -> Callable[[], bool]:
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(self.stream)
+        return lambda: bool(event.done)
+
+    def wait(self) -> None:
+        self.stream.synchronize()
+
+
+class _CudaKernel:
+    def __init__(self, cupy: Any, device: int, function: Any) -> None:
+        self._cupy = cupy
+        self._device = device
+        self._function = function
+
+    def __call__(self, stream: _CudaStream, grid: int, block: int, args: Sequence[np.generic], shared: int = 0) -> None:
+        if shared > self._function.max_dynamic_shared_size_bytes:
+            self._function.max_dynamic_shared_size_bytes = shared
+        with self._cupy.cuda.Device(self._device), stream.stream:
+            self._function((grid,), (block,), tuple(args), shared_mem=shared)
+
+    def blocks_at_once(self, block: int, shared: int) -> int:
+        with self._cupy.cuda.Device(self._device):
+            if shared > self._function.max_dynamic_shared_size_bytes:
+                self._function.max_dynamic_shared_size_bytes = shared
+            multiprocessors = self._cupy.cuda.Device(self._device).attributes["MultiProcessorCount"]
+            count = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+                self._function.kernel.ptr, block, shared
+            )
+        return max(1, int(count)) * int(multiprocessors)
+
+
+class CudaDevice:
+    """A CUDA device through CuPy.
+
+    Raises
+    ------
+    MissingExtraError : CuPy is not installed.
+    OptionsError : there is no such device.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._cupy = cupy_for(number)
+        self._number = number
+        self.name = f"cuda:{number}"
+        self.multiprocessors = int(self._cupy.cuda.Device(number).attributes["MultiProcessorCount"])
+        self._memory: list[Any] = []
+
+    def allocate(self, nbytes: int) -> int:
+        """One cudaMalloc."""
+        with self._cupy.cuda.Device(self._number):
+            try:
+                memory = self._cupy.cuda.Memory(max(nbytes, 1))
+            except self._cupy.cuda.runtime.CUDARuntimeError as error:
+                raise MemoryError(str(error)) from error
+        self._memory.append(memory)
+        return int(memory.ptr)
+
+    def pinned(self, nbytes: int) -> Bytes:
+        """One cudaHostAlloc."""
+        with self._cupy.cuda.Device(self._number):
+            memory = self._cupy.cuda.PinnedMemoryPointer(self._cupy.cuda.PinnedMemory(max(nbytes, 1)), 0)
+        return np.frombuffer(memory, np.uint8, nbytes)
+
+    def memory_free(self) -> int:
+        """As the driver says; blocks that CuPy keeps for itself are given back first."""
+        with self._cupy.cuda.Device(self._number):
+            self._cupy.get_default_memory_pool().free_all_blocks()
+            return int(self._cupy.cuda.runtime.memGetInfo()[0])
+
+    def stream(self) -> _CudaStream:
+        """A stream that does not wait for the default one."""
+        return _CudaStream(self._cupy, self._number)
+
+    def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Kernel]:
+        """Compiled with NVRTC; CuPy keeps what it compiled on disk."""
+        prelude = "".join(f"#define {name} {value}\n" for name, value in defines.items())
+        with self._cupy.cuda.Device(self._number):
+            module = self._cupy.RawModule(code=prelude + source, options=("--std=c++17",))
+            return {name: _CudaKernel(self._cupy, self._number, module.get_function(name)) for name in names}
+
+    def graph(self, stream: Any, launches: Callable[[], None]) -> Callable[[], None]:
+        """A CUDA graph, captured from the launches."""
+        with self._cupy.cuda.Device(self._number):
+            stream.stream.begin_capture()
+            launches()
+            graph = stream.stream.end_capture()
+        return lambda: graph.launch(stream.stream)
+
+    def free_all(self) -> None:
+        """Drop every allocation."""
+        self._memory.clear()

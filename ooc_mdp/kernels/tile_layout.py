@@ -1,0 +1,229 @@
+"""Where tiles and slots lie: arithmetic only, for the kernels of ``tiles.cu``.
+
+A slot has room for the largest partition of a store; a partition takes one slot, whatever its size, so that nothing
+is allocated or moved while a solve runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.kernels.base import ModelConstants, TableFacts
+
+__all__ = ["MAX_ROUNDS", "SlotLayout", "Tiling", "halo_dtype", "is_ragged"]
+
+MAX_ROUNDS = 64
+"""As in tiles.cu."""
+_ALIGNMENT = 256
+_STATES = 256
+"""States of a tile, about."""
+_WARP = 32
+_MOST_INPUTS = 96
+_SHARED = 96 << 10
+"""Bytes of shared memory that a block takes at most."""
+_C_TYPES = {
+    "u1": "unsigned char",
+    "u2": "unsigned short",
+    "u4": "unsigned int",
+    "i8": "long long",
+    "f4": "float",
+    "f8": "double",
+}
+
+
+def _c_type(dtype: np.dtype[np.generic]) -> str:
+    return _C_TYPES[dtype.str[1:]]
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _facts(model: ModelConstants) -> TableFacts:
+    if model.table is None:
+        raise ValueError("tiles need to know the tables' shapes and types")
+    return model.table
+
+
+def _weights(table: TableFacts) -> int:
+    """Probabilities of a row that are stored."""
+    return table.width - 1 if table.exact_weights else table.width
+
+
+def is_ragged(model: ModelConstants) -> bool:
+    """Whether rows stay as the table has them: they differ in size, or states need more than 32 bits."""
+    table = _facts(model)
+    return table.actions == 0 or table.width == 0 or model.n_states >= 1 << 32
+
+
+def halo_dtype(model: ModelConstants) -> np.dtype[np.integer]:
+    """Type of halo states on the device."""
+    return np.dtype(np.uint32) if model.n_states < 1 << 32 else np.dtype(np.int64)
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << max(least - 1, 1).bit_length()
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How the states of each partition are divided into tiles."""
+
+    shape: tuple[int, ...]
+    """States of a tile along each axis of a partition's box."""
+    extents: npt.NDArray[np.int64]
+    """int64 [P, d]; the boxes: of one axis, of all states, where a store has no grid."""
+    per_partition: npt.NDArray[np.int64]
+    """int64 [P]; tiles."""
+
+    @classmethod
+    def of(cls, model: ModelConstants, states: int = _STATES) -> Tiling:
+        """Boxes of about as many points along each axis, as evenly cut as the largest box allows."""
+        if model.partition_ptr is None:
+            raise ValueError("tiles need to know the partitions' states")
+        sizes = np.diff(model.partition_ptr)
+        extents = sizes[:, None] if model.block_shapes is None else model.block_shapes.astype(np.int64)
+        shape = _shape(extents.max(axis=0).tolist(), states)
+        per_partition = np.prod(-(-extents // np.array(shape)), axis=1, dtype=np.int64)
+        return cls(shape, extents, per_partition)
+
+    @property
+    def box(self) -> int:
+        """States of a full tile."""
+        return math.prod(self.shape)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a tile's block."""
+        return -(-self.box // _WARP) * _WARP
+
+    @property
+    def total(self) -> int:
+        """Tiles of all partitions."""
+        return int(self.per_partition.sum())
+
+    @property
+    def neighbourhood(self) -> int:
+        """States around a tile, one deep."""
+        return math.prod(t + 2 for t in self.shape) - self.box
+
+    @property
+    def most_inputs(self) -> int:
+        """Tiles that a tile may list as its inputs."""
+        return min(_MOST_INPUTS, max(32, 3 ** len(self.shape) - 1))
+
+
+def _shape(extents: list[int], states: int) -> tuple[int, ...]:
+    """Powers of two whose product is about `states`, fitted to the extents."""
+    shape = [1] * len(extents)
+    while math.prod(shape) * 2 <= states:
+        # the axis with the fewest points in a tile that has more to give; the last first: it is contiguous
+        open_axes = [d for d in reversed(range(len(extents))) if shape[d] < extents[d]]
+        if not open_axes:
+            break
+        axis = min(open_axes, key=lambda d: shape[d])
+        shape[axis] *= 2
+    return tuple(-(-e // -(-e // t)) for e, t in zip(extents, shape, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLayout:
+    """What a slot holds and where; offsets in bytes."""
+
+    local: bool
+    """Whether successors are numbers within the tile and its halo, iterated in shared memory."""
+    halo: int
+    """Room for the halo of a tile (states)."""
+    pitch: int
+    """Entries of a plane."""
+    boundary_room: int
+    """Boundary states whose values are kept apart; where a partition has more, its tiles' changes stand for them."""
+    offsets: Mapping[str, int]
+    nbytes: int
+
+    @classmethod
+    def of(cls, model: ModelConstants, tiling: Tiling, local: bool, halo: int) -> SlotLayout:
+        """Sized for the largest partition."""
+        table = _facts(model)
+        tiles = int(tiling.per_partition.max())
+        pitch = tiles * tiling.threads
+        boundary = min(model.largest_partition, 1024 + 2 * model.largest_halo)
+        inputs = tiling.most_inputs
+        sizes = {
+            "boundary_count": 4,
+            "input_count": 4 * tiles,
+            "inputs": 4 * tiles * inputs,
+            "boundary": 4 * boundary,
+            "published": 8 * boundary,
+        }
+        if is_ragged(model):
+            sizes["table"] = table.largest_bytes + 12 * _ALIGNMENT
+        else:
+            a, k = table.actions, table.width
+            sizes |= {
+                "weights": a * _weights(table) * pitch * table.real.itemsize,
+                "successors": a * k * pitch * (2 if local else 4),
+                "rewards": a * pitch * table.real.itemsize,
+                "durations": a * pitch * (0 if table.durations is None else table.durations.itemsize),
+            }
+            if local:
+                sizes |= {"halo_count": 4 * tiles, "halo": 4 * tiles * halo}
+        offsets = dict(zip(sizes, np.cumsum([0, *(_aligned(s) for s in sizes.values())]).tolist(), strict=False))
+        return cls(local, halo, pitch, boundary, offsets, sum(_aligned(s) for s in sizes.values()))
+
+    def defines(self, model: ModelConstants, tiling: Tiling) -> dict[str, str | int]:
+        """What tiles.cu is compiled with."""
+        table = _facts(model)
+        return {
+            "LOCAL": int(self.local),
+            "RAGGED": int(is_ragged(model)),
+            "ACTIONS": table.actions,
+            "WIDTH": table.width,
+            "WEIGHTS": _weights(table),
+            "TILE": tiling.threads,
+            "BOX": tiling.box,
+            "DIMS": len(tiling.shape),
+            "TILE_SHAPE": "{" + ", ".join(map(str, tiling.shape)) + "}",
+            "HALO": max(self.halo, 1),
+            "HALO_HASH": self.halo_hash,
+            "INPUTS": tiling.most_inputs,
+            "INPUTS_HASH": self.inputs_hash(tiling),
+            "REAL": _c_type(table.real),
+            "INDEX": _c_type(table.successor),
+            "HAS_TAU": int(table.durations is not None),
+            "TAU": "double" if table.durations is None else _c_type(table.durations),
+            "HALO_STATE": _c_type(halo_dtype(model)),
+            "CHOICE": "unsigned char" if self.narrow_policy(model) else "int",
+        }
+
+    @staticmethod
+    def narrow_policy(model: ModelConstants) -> bool:
+        """Whether an action takes one byte on the device."""
+        return 0 < _facts(model).actions <= 256 and not is_ragged(model)
+
+    @property
+    def halo_hash(self) -> int:
+        """Entries of the table in which a tile's halo is gathered."""
+        return _power_of_two(self.halo + self.halo // 2) if self.local else 1
+
+    @staticmethod
+    def inputs_hash(tiling: Tiling) -> int:
+        """Entries of the table in which a tile's inputs are gathered."""
+        return _power_of_two(2 * tiling.most_inputs)
+
+    def sweep_shared(self, tiling: Tiling) -> int:
+        """Bytes of shared memory of a sweeping block."""
+        return 8 * (tiling.threads + self.halo) if self.local else 0
+
+    def lay_out_shared(self, tiling: Tiling) -> int:
+        """Bytes of shared memory of a block that lays a tile out."""
+        return 4 * self.inputs_hash(tiling) + (6 * self.halo_hash if self.local else 0)
+
+    def fits(self, tiling: Tiling) -> bool:
+        """Whether a block's shared memory is large enough."""
+        return self.sweep_shared(tiling) <= _SHARED and self.lay_out_shared(tiling) <= _SHARED and self.halo < 1 << 15

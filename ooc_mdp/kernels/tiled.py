@@ -1,0 +1,566 @@
+"""The tiled engine: a device whose cache is slots in one allocation, and whose launches sweep many partitions at once.
+
+    reading thread    frames of a partition ─▶ page-locked buffer ─▶ device ─▶ decoded table ─▶ tiles in its slot
+    solving thread    control ─▶ [ select_tiles, sweep_tiles ] x rounds ─▶ report ─▶ bounds of each partition
+
+Loads run on streams of their own beside the sweeps; a partition takes part in sweeps once its load is done. Nothing is
+allocated while a solve runs, apart from the day when a tile turns out to read more states than its slot has room for
+(`SlotsTooSmall`). ``tiles.cu`` says what the kernels do and what their bounds rest on.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.bounds import Measured
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.kernels.base import ModelConstants, Resident, SlotsTooSmall, SweepLimits, VisitReport
+from ooc_mdp.kernels.device import Device, Kernel, Stream
+from ooc_mdp.kernels.tile_layout import MAX_ROUNDS, SlotLayout, Tiling, halo_dtype, is_ragged
+from ooc_mdp.mdp import FloatArray
+from ooc_mdp.options import format_bytes
+from ooc_mdp.partition import PartitionTable
+
+__all__ = ["TiledBackend"]
+
+_ROUNDS = 16
+"""Rounds of a batch, between two looks of the host."""
+_ITERATIONS = 32
+"""Iterations of a tile's visit at most."""
+_ITERATIONS_ALONE = 8
+"""The same where one partition is swept by itself, a given number of times."""
+_LANES = 3
+"""Loads that the device works on at the same time."""
+_ALIGNMENT = 256
+_MOST_HALO = 8192
+_KERNELS = (
+    "select_tiles",
+    "sweep_tiles",
+    "report_partitions",
+    "end_batch",
+    "wake_tiles",
+    "measure_tiles",
+    "lay_out",
+    "lay_out_boundary",
+)
+
+_PLACE = np.dtype(
+    [
+        ("first", "i8"),
+        ("slot", "u8"),
+        ("row_sum", "f8"),
+        ("n", "u4"),
+        ("tile", "u4"),
+        ("tiles", "u4"),
+        ("extent", "u4", 7),
+    ],
+    align=True,
+)
+_CONTROL = np.dtype(
+    [
+        ("limit", "f8"),
+        ("everything", "f8"),
+        ("plain", "u4"),
+        ("most", "u4"),
+        ("set_size", "u4"),
+        ("set_tiles", "u4"),
+        ("count", "u4", MAX_ROUNDS),
+        ("next", "u4", MAX_ROUNDS),
+        ("largest", "u8", MAX_ROUNDS),
+    ],
+    align=True,
+)
+_SLOT_FIELDS = (
+    "weights",
+    "successors",
+    "rewards",
+    "durations",
+    "halo_count",
+    "halo",
+    "input_count",
+    "inputs",
+    "boundary_count",
+    "boundary",
+    "published",
+    "table",
+)
+_TILE_FIELDS = ("moved", "seen", "left", "gain", "steep", "top", "bottom", "told")
+_ENGINE = np.dtype(
+    [
+        ("control", "u8"),
+        ("places", "u8"),
+        ("partitions", "i8"),
+        ("partition_of", "u8"),
+        *((name, "u8") for name in _TILE_FIELDS),
+        ("again", "u8"),
+        ("values", "u8"),
+        ("policy", "u8"),
+        ("set", "u8"),
+        ("work", "u8"),
+        ("report", "u8"),
+        ("backups", "u8"),
+        ("measured", "u8"),
+        ("pitch", "i8"),
+        *((name, "i8") for name in _SLOT_FIELDS),
+        ("boundary_room", "i8"),
+        ("discount", "f8"),
+        ("sign", "f8"),
+    ]
+)
+_TABLE_FIELDS = (
+    "action_ptr",
+    "successor_ptr",
+    "successors",
+    "probabilities",
+    "rewards",
+    "durations",
+    "terminal_rewards",
+    "halo",
+    "boundary",
+)
+_TABLE = np.dtype([*((name, "u8") for name in _TABLE_FIELDS), ("n", "i8"), ("halo_size", "i8")])
+"""Structures of tiles.cu."""
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What one load in flight needs on the device."""
+
+    stream: Stream
+    scratch: int
+    descriptor: int
+    """Of the table: on the device."""
+    faults: int
+    host: npt.NDArray[np.uint8]
+    """Page-locked: the descriptor, and what the device says of faults."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Addresses of what a run works on, by name."""
+
+    at: dict[str, int] = field(default_factory=dict)
+    nbytes: dict[str, int] = field(default_factory=dict)
+
+
+class TiledBackend:
+    """Sweeps of tiles on one device.
+
+    Parameters
+    ----------
+    device : memory, streams and kernels.
+    tile_states : states of a tile, about.
+    """
+
+    def __init__(self, device: Device, tile_states: int = 256) -> None:
+        self._device = device
+        self._tile_states = tile_states
+        self.name = device.name
+        self.together = 1
+        self._halo: int | None = None
+        self._local: bool | None = None
+
+    # ------------------------------------------------------------------------------------------------- planning
+
+    def memory_free(self) -> int:
+        """Bytes that could be allocated on the device now."""
+        return self._device.memory_free()
+
+    def slot_bytes(self, model: ModelConstants) -> int:
+        """Bytes of a slot, into which the largest partition fits."""
+        tiling, layout = self._layout_of(model)
+        return layout.nbytes
+
+    def plan(self, model: ModelConstants) -> dict[str, int]:
+        """What is allocated beside values, policy and slots."""
+        tiling, layout = self._layout_of(model)
+        lane = self._scratch_bytes(model) + 2 * _ALIGNMENT
+        tiles = (8 * len(_TILE_FIELDS) + 12) * tiling.total
+        partitions = (_PLACE.itemsize + 4 + 80 + 8) * tiling.per_partition.size
+        policy = model.n_states * (1 if layout.narrow_policy(model) else 4)
+        return {"policy": policy, "tiles": tiles + partitions + (64 << 10), "staging": _LANES * lane}
+
+    def _layout_of(self, model: ModelConstants) -> tuple[Tiling, SlotLayout]:
+        tiling = Tiling.of(model, self._tile_states)
+        local = self._local
+        if local is None:
+            local = not is_ragged(model) and (
+                model.block_shapes is not None or 4 * model.largest_halo < model.largest_partition
+            )
+        halo = self._halo
+        if halo is None:
+            halo = _aligned(tiling.neighbourhood + tiling.neighbourhood // 4)
+        layout = SlotLayout.of(model, tiling, local, halo if local else 0)
+        if local and not layout.fits(tiling):
+            layout = SlotLayout.of(model, tiling, False, 0)
+        return tiling, layout
+
+    def _scratch_bytes(self, model: ModelConstants) -> int:
+        largest = model.table.largest_bytes if model.table is not None else 0
+        return largest + (len(_TABLE_FIELDS) + 1) * _ALIGNMENT
+
+    # ---------------------------------------------------------------------------------------------------- start
+
+    def start(self, model: ModelConstants, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """Copy the values over and allocate what every visit needs; slots come with :meth:`open_cache`."""
+        self.close()
+        self._model = model
+        self._tiling, self._layout = self._layout_of(model)
+        self._stream = self._device.stream()
+        self._choice = np.dtype(np.uint8) if self._layout.narrow_policy(model) else np.dtype(np.int32)
+        n, tiles, partitions = model.n_states, self._tiling.total, self._tiling.per_partition.size
+        self._memory = _Memory()
+        sizes = {
+            "values": 8 * n,
+            "policy": self._choice.itemsize * n,
+            "engine": _ENGINE.itemsize,
+            "control": _CONTROL.itemsize,
+            "places": _PLACE.itemsize * partitions,
+            "partition_of": 4 * tiles,
+            **dict.fromkeys(_TILE_FIELDS, 8 * tiles),
+            "again": 4 * tiles,
+            "set": 4 * partitions,
+            "work": 4 * tiles,
+            "report": 80 * partitions,
+            "backups": 8 * partitions,
+            "measured": 40,
+        }
+        whole = sum(_aligned(size) for size in sizes.values())
+        try:
+            base = self._device.allocate(whole)
+        except MemoryError as error:
+            raise MemoryBudgetError(
+                f"values, policy and tiles of {n} states need {format_bytes(whole)} on {self.name}, which has "
+                f"{format_bytes(self._device.memory_free())} free; use --device cpu or a larger device"
+            ) from error
+        for name, size in sizes.items():
+            self._memory.at[name], self._memory.nbytes[name] = base, size
+            base += _aligned(size)
+        at = self._memory.at
+        self._stream.clear(at["values"], whole)
+        self._report = self._device.pinned(80 * partitions).view(np.float64).reshape(partitions, 10)
+        self._control = self._device.pinned(_CONTROL.itemsize).view(_CONTROL)
+        self._set = self._device.pinned(4 * partitions).view(np.uint32)
+        self._measured = self._device.pinned(40).view(np.uint64)
+        self._upload("values", values if values.any() else None)
+        self._upload("policy", policy.astype(self._choice) if policy.max(initial=-1) >= 0 else None)
+        places = np.zeros(partitions, _PLACE)
+        ptr = model.partition_ptr
+        assert ptr is not None
+        places["first"], places["n"], places["row_sum"] = ptr[:-1], np.diff(ptr), model.row_sums
+        places["tiles"] = self._tiling.per_partition
+        places["tile"] = np.cumsum(self._tiling.per_partition) - self._tiling.per_partition
+        extents = self._tiling.extents
+        places["extent"] = 1
+        places["extent"][:, : extents.shape[1]] = extents
+        self._places = places
+        self._without_policy = np.full(partitions, policy.max(initial=-1) < 0)
+        self._upload("places", places)
+        self._upload("partition_of", np.repeat(np.arange(partitions, dtype=np.uint32), self._tiling.per_partition))
+        self._compile()
+        self._lanes: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
+        for _ in range(_LANES):
+            self._lanes.put(self._lane())
+        self._buffers: queue.SimpleQueue[npt.NDArray[np.uint8]] = queue.SimpleQueue()
+        self._free_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._graphs: dict[int, Callable[[], None]] = {}
+
+    def _lane(self) -> _Lane:
+        scratch = self._device.allocate(self._scratch_bytes(self._model))
+        small = self._device.allocate(2 * _ALIGNMENT)
+        return _Lane(self._device.stream(), scratch, small, small + _ALIGNMENT, self._device.pinned(2 * _ALIGNMENT))
+
+    def _upload(self, name: str, data: npt.NDArray[Any] | None) -> None:
+        if data is not None:
+            contiguous = np.ascontiguousarray(data)
+            self._stream.upload(self._memory.at[name], contiguous)
+            self._stream.wait()
+
+    def _compile(self) -> None:
+        source = resources.files("ooc_mdp.kernels").joinpath("tiles.cu").read_text()
+        defines = self._layout.defines(self._model, self._tiling)
+        self._kernels: dict[str, Kernel] = self._device.compile(source, defines, _KERNELS)
+        self._shared = self._layout.sweep_shared(self._tiling)
+        self._blocks = self._kernels["sweep_tiles"].blocks_at_once(self._tiling.threads, self._shared)
+        engine = np.zeros((), _ENGINE)
+        for name in ("control", "places", "partition_of", *_TILE_FIELDS, "again", "values", "policy", "set", "work"):
+            engine[name] = self._memory.at[name]
+        for name in ("report", "backups", "measured"):
+            engine[name] = self._memory.at[name]
+        for name in _SLOT_FIELDS:
+            engine[name] = self._layout.offsets.get(name, 0)
+        engine["partitions"] = self._tiling.per_partition.size
+        engine["pitch"], engine["boundary_room"] = self._layout.pitch, self._layout.boundary_room
+        engine["discount"], engine["sign"] = self._model.discount, self._model.sign
+        self._upload("engine", engine.reshape(1))
+
+    def open_cache(self, budget: int) -> int:
+        """Allocate as many slots as the budget holds, at most one a partition.
+
+        Returns
+        -------
+        Bytes of a slot, which is what each partition takes of the cache.
+
+        Raises
+        ------
+        MemoryBudgetError : not one fits, or the device has not so much memory.
+        """
+        size = self._layout.nbytes
+        count = min(budget // size, self._tiling.per_partition.size)
+        if count == 0:
+            raise MemoryBudgetError(
+                f"a slot of the cache takes {format_bytes(size)} on {self.name}, the cache holds "
+                f"{format_bytes(budget)}; raise --cache to at least {size}, or convert again with smaller partitions"
+            )
+        try:
+            base = self._device.allocate(count * size)
+        except MemoryError as error:
+            raise MemoryBudgetError(
+                f"{self.name} has {format_bytes(self._device.memory_free())} free, the cache's {count} slots take "
+                f"{format_bytes(count * size)}; lower --cache"
+            ) from error
+        self._slots = base
+        self.together = count
+        for i in range(count):
+            self._free_slots.put(base + i * size)
+        return size
+
+    # ---------------------------------------------------------------------------------------------------- loads
+
+    def prepare(self, table: PartitionTable) -> Resident:
+        """Bring a table to the device and lay it out in a slot; on any thread, beside the sweeps.
+
+        Raises
+        ------
+        SlotsTooSmall : a tile reads more states than a slot has room for.
+        """
+        lane = self._lanes.get()
+        slot = self._free_slots.get()
+        try:
+            self._fill(lane, table)
+            self._lay_out(lane, table.index, slot)
+            return Resident(table.index, table.n_states, False, (slot,))
+        except BaseException:
+            self._free_slots.put(slot)
+            raise
+        finally:
+            self._lanes.put(lane)
+
+    def _fill(self, lane: _Lane, table: PartitionTable) -> None:
+        """The table's arrays one after the other in the lane's scratch, and its descriptor."""
+        facts = self._model.table
+        assert facts is not None
+        arrays: dict[str, Any] = {name: getattr(table, name) for name in _TABLE_FIELDS}
+        types = {"halo": halo_dtype(self._model), "durations": facts.durations, "boundary": np.dtype(np.uint8)}
+        try:
+            buffer = self._buffers.get_nowait()
+        except queue.Empty:
+            buffer = self._device.pinned(self._scratch_bytes(self._model))
+        try:
+            descriptor = lane.host[: _TABLE.itemsize].view(_TABLE)
+            offset = 0
+            for name, array in arrays.items():
+                descriptor[name] = lane.scratch + offset if array.size else 0
+                if isinstance(array, np.ndarray):
+                    dtype = types.get(name) or array.dtype
+                    nbytes = array.size * dtype.itemsize
+                    buffer[offset : offset + nbytes].view(dtype)[:] = array.reshape(-1)
+                    lane.stream.upload(lane.scratch + offset, buffer[offset : offset + nbytes])
+                elif array.size:
+                    if name in types and array.dtype != types[name]:
+                        array = array.astype(types[name])
+                    nbytes = array.nbytes
+                    lane.stream.copy(lane.scratch + offset, array.data.ptr, nbytes)
+                else:
+                    nbytes = 0
+                offset += _aligned(nbytes)
+            descriptor["n"], descriptor["halo_size"] = table.n_states, table.halo.size
+            lane.stream.upload(lane.descriptor, lane.host[: _TABLE.itemsize])
+            lane.stream.wait()
+        finally:
+            self._buffers.put(buffer)
+
+    def _lay_out(self, lane: _Lane, index: int, slot: int) -> None:
+        stream, layout = lane.stream, self._layout
+        tiles = int(self._tiling.per_partition[index])
+        n = int(self._places["n"][index])
+        stream.clear(lane.faults, 4)
+        stream.clear(slot + layout.offsets["boundary_count"], 4)
+        engine, table = np.uint64(self._memory.at["engine"]), np.uint64(lane.descriptor)
+        arguments = (engine, table, np.int32(index), np.uint64(slot))
+        self._kernels["lay_out"](
+            stream,
+            tiles,
+            self._tiling.threads,
+            (*arguments, np.uint64(lane.faults)),
+            layout.lay_out_shared(self._tiling),
+        )
+        self._kernels["lay_out_boundary"](stream, -(-n // 256), 256, arguments)
+        if is_ragged(self._model):
+            self._keep_table(lane, slot)
+        fault = lane.host[_ALIGNMENT : _ALIGNMENT + 4]
+        stream.download(fault, lane.faults)
+        stream.wait()
+        if int(fault.view(np.uint32)[0]):
+            raise SlotsTooSmall(f"a tile of partition {index} reads more than {layout.halo} states outside")
+
+    def _keep_table(self, lane: _Lane, slot: int) -> None:
+        """Ragged rows: the table itself goes into the slot, with addresses of its own."""
+        there = slot + self._layout.offsets["table"]
+        descriptor = lane.host[: _TABLE.itemsize].view(_TABLE)
+        for name in _TABLE_FIELDS:
+            if descriptor[name][0]:
+                descriptor[name] += np.uint64(there + _ALIGNMENT - lane.scratch)
+        lane.stream.upload(there, lane.host[: _TABLE.itemsize])
+        lane.stream.copy(there + _ALIGNMENT, lane.scratch, self._scratch_bytes(self._model) - _ALIGNMENT)
+
+    def admit(self, prepared: Resident) -> Resident:
+        """It is in its slot already."""
+        return prepared
+
+    def release(self, resident: Resident) -> None:
+        """The slot is free; sweeps of other partitions may go on."""
+        self._free_slots.put(resident.arrays[0])
+
+    def enlarge(self) -> None:
+        """Make room for tiles with larger halos, or give tiles up where they do not fit; nothing may be resident.
+
+        Values and policy stay; slots must be opened again.
+        """
+        values, policy = self.values(), self.policy()
+        halo = 2 * self._layout.halo
+        larger = SlotLayout.of(self._model, self._tiling, True, halo)
+        self._local = halo <= _MOST_HALO and larger.fits(self._tiling)
+        self._halo = halo
+        self.start(self._model, values, policy)
+
+    # --------------------------------------------------------------------------------------------------- sweeps
+
+    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> _Batch:
+        """Rounds over all dirty tiles of the partitions."""
+        return self._batch(residents, limits[0], _ROUNDS, _ITERATIONS, wake=False)
+
+    def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
+        """Sweeps of one partition, every tile of it in the first."""
+        iterations, rounds = min(limits.most, _ITERATIONS_ALONE), min(limits.most, MAX_ROUNDS)
+        (report,) = self._batch([resident], limits, rounds, iterations, wake=True).reports()
+        return report
+
+    def _batch(
+        self, residents: Sequence[Resident], limits: SweepLimits, rounds: int, iterations: int, wake: bool
+    ) -> _Batch:
+        stream, count = self._stream, len(residents)
+        self._set[:count] = [r.index for r in residents]
+        self._without_policy[self._set[:count]] = False
+        control = self._control
+        control["limit"] = limits.residual
+        control["plain"] = limits.plain
+        control["most"] = iterations
+        control["set_size"] = count
+        control["set_tiles"] = int(self._tiling.per_partition[self._set[:count]].max())
+        at = self._memory.at
+        stream.upload(at["set"], self._set[:count])
+        # The sum over rounds lies between `limit` and `plain`, and stays.
+        bytes_of = control.view(np.uint8)
+        stream.upload(at["control"], bytes_of[:8])
+        stream.upload(at["control"] + 16, bytes_of[16:32])
+        if wake:
+            self._kernels["wake_tiles"](stream, count, 256, (np.uint64(at["engine"]),))
+        if rounds not in self._graphs:
+            self._graphs[rounds] = self._device.graph(stream, lambda: self._launch_rounds(rounds))
+        self._graphs[rounds]()
+        stream.download(self._report[:count], at["report"])
+        return _Batch(stream, stream.mark(), self._report[:count], [r.n_states for r in residents])
+
+    def _launch_rounds(self, rounds: int) -> None:
+        engine, kernels = np.uint64(self._memory.at["engine"]), self._kernels
+        for r in range(rounds):
+            kernels["select_tiles"](self._stream, 4 * self._device.multiprocessors, 256, (engine, np.int32(r)))
+            kernels["sweep_tiles"](
+                self._stream, self._blocks, self._tiling.threads, (engine, np.int32(r)), self._shared
+            )
+        kernels["report_partitions"](self._stream, self.together, 256, (engine, np.int32(rounds)))
+        kernels["end_batch"](self._stream, 1, 1, (engine, np.int32(rounds)))
+
+    def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
+        """One pass that changes no value."""
+        fresh = bool(self._without_policy[resident.index])
+        self._without_policy[resident.index] = False
+        at, stream = self._memory.at, self._stream
+        stream.clear(at["measured"], 40)
+        arguments = (np.uint64(at["engine"]), np.int32(resident.index), np.float64(significant), np.int32(fresh))
+        tiles = int(self._tiling.per_partition[resident.index])
+        self._kernels["measure_tiles"](stream, min(tiles, self._blocks), self._tiling.threads, arguments, self._shared)
+        stream.download(self._measured.view(np.uint8), at["measured"])
+        stream.wait()
+        residuals = self._measured[:4].view(np.float64)
+        rank = int(self._measured[4])
+        bits = rank & 0x7FFFFFFFFFFFFFFF if rank >> 63 else ~rank & 0xFFFFFFFFFFFFFFFF
+        return Measured(*(float(r) for r in residuals)), float(np.uint64(bits).view(np.float64))
+
+    # -------------------------------------------------------------------------------------------------- results
+
+    def _download(self, name: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        host = np.empty(self._memory.nbytes[name] // dtype.itemsize, dtype)
+        self._stream.download(host, self._memory.at[name])
+        self._stream.wait()
+        return host
+
+    def values(self) -> FloatArray:
+        """A copy on the host."""
+        return self._download("values", np.dtype(np.float64))
+
+    def policy(self) -> npt.NDArray[np.int32]:
+        """A copy on the host."""
+        return self._download("policy", self._choice).astype(np.int32)
+
+    def close(self) -> None:
+        """Free everything on the device."""
+        self._graphs = {}
+        self._device.free_all()
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Rounds under way."""
+
+    stream: Stream
+    done_yet: Callable[[], bool]
+    report: npt.NDArray[np.float64]
+    states: list[int]
+
+    def done(self) -> bool:
+        """Whether the report is on the host."""
+        return self.done_yet()
+
+    def reports(self) -> list[VisitReport]:
+        """Wait, and say what was done to each partition."""
+        self.stream.wait()
+        return [_visit_report(row, n) for row, n in zip(self.report.tolist(), self.states, strict=True)]
+
+
+def _visit_report(row: list[float], n_states: int) -> VisitReport:
+    plain, normalised, _, rise, fall, boundary_value, largest, smallest, backups, _ = row
+    return VisitReport(
+        sweeps=round(backups / max(n_states, 1)),
+        up=plain,
+        down=plain,
+        boundary_up=rise,
+        boundary_down=fall,
+        boundary_value=boundary_value,
+        largest_value=largest,
+        smallest_value=smallest,
+        measured=Measured(normalised, normalised, plain, plain),
+        backups=int(backups),
+    )

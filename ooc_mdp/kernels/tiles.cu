@@ -1,0 +1,785 @@
+// Sweeps of many resident partitions at once, a tile of states a block, a state a thread.
+//
+//   V(s) <- max_a { sign r(s,a) + g(s,a) sum_k p_k V(succ_k) }
+//
+// A *tile* is a small box of a partition's states (a run of them where the partition is no box). A visit of a tile
+// brings its own values and its halo (outside states that it reads) into shared memory, keeps its rows in registers,
+// and backs its states up until no value of the tile changes by more than a limit, or `most` times; then own values
+// go back. One launch of `sweep` visits all tiles of a work list; `select` made it, from the tiles whose inputs have
+// changed since their last visit (sufficient subsets, Wingate 2004, section 8.5). Rounds of the two follow each other
+// on the device; the host looks at the bounds of each partition once a batch of rounds (`report`).
+//
+// What is proved. For each tile:  moved = sum over its visits of its largest change of a value;
+//   left = largest change in the last iteration of its last visit;  seen = sum of `moved` over the tiles that it reads,
+//   taken before it read their values;  drift = that sum now, less `seen`.
+// Every value of the tile was a backup of values that differ from the present ones by at most left + drift, whatever
+// the order in which threads and blocks ran, so its residual is at most gain * (left + drift), gain = max g rho, and
+// the normalised one at most steep * (left + drift), steep = max g rho / (1 - g rho). Values are written before
+// `moved` is raised, and `moved` is read before values are, both past the first-level cache, so a tile that reads an
+// old value also has the old sum.
+// Tiles that read too many others to list them (inputs = EVERYTHING) take the sum over rounds of the largest change of
+// any tile in place of both.
+//
+// Iterations are in place: a thread may read a neighbour's value of this iteration or of the last. Both are covered by
+// the bound, and information travels faster than with two copies; runs need not repeat bit by bit.
+//
+// Layout of a slot (LOCAL and DIRECT): planes of `pitch` entries, entry = tile * TILE + thread, so that neighbouring
+// threads read neighbouring bytes: weights [A * W], successors [A * K], rewards [A], durations [A]; W = K - 1 where
+// the last probability of a row is one minus the others (exactly: they are multiples of 2^-24). LOCAL successors are
+// 16 bits: thread of the tile, or TILE + place in the tile's halo. DIRECT ones are states (32 bits), read from
+// the value vector. RAGGED rows stay as PartitionTable has them.
+//
+// Compiled once a store with: LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (threads), BOX (states of a
+// full tile), DIMS, TILE_SHAPE, HALO and INPUTS (room for a tile's lists), HALO_HASH and INPUTS_HASH (powers of two, larger),
+// HAS_TAU, and the types REAL, INDEX, TAU, HALO_STATE, CHOICE.
+
+typedef unsigned long long u64;
+typedef long long i64;
+typedef unsigned int u32;
+typedef unsigned short u16;
+
+#define EVERYTHING 0xffffffffu
+#define NOWHERE 0xffffffffu
+#define MAX_ROUNDS 64
+#define ROUND_UP (1.0 + 1e-12)
+
+#if LOCAL
+typedef u16 Successor;
+#else
+typedef u32 Successor;
+#endif
+#if ACTIONS * WIDTH <= 24 && !RAGGED
+#define IN_REGISTERS 1
+#else
+#define IN_REGISTERS 0
+#endif
+
+struct Place {          // where a partition is
+    i64 first;          // its first state
+    char* slot;         // its slot, if it is resident
+    double row_sum;     // largest row sum, rounded up
+    u32 n;              // states
+    u32 tile;           // its first tile, among those of all partitions
+    u32 tiles;
+    u32 extent[7];      // of the box of its states, C order
+};
+
+struct Control {
+    double limit;       // residual at which a tile is left alone, plain or normalised
+    double everything;  // sum over finished rounds of the largest change
+    u32 plain;
+    u32 most;           // iterations of a tile's visit
+    u32 set_size;       // partitions in the batch
+    u32 set_tiles;      // most tiles of one of them
+    u32 count[MAX_ROUNDS];
+    u32 next[MAX_ROUNDS];
+    u64 largest[MAX_ROUNDS];  // bits of the largest change in each round
+};
+
+struct Engine {
+    Control* control;
+    Place* places;
+    i64 partitions;
+    const u32* partition_of;   // [tiles] of each tile
+    double *moved, *seen, *left, *gain, *steep, *top, *bottom, *told;   // [tiles]
+    u32* again;                // [tiles] whether the tile must be visited whatever its inputs
+    double* values;
+    CHOICE* policy;
+    const u32* set;            // [set_size] partitions of the batch
+    u32* work;                 // [tiles of the batch] selected tiles
+    double* report;            // [set_size, 10]
+    u64* backups;              // [partitions]
+    u64* measured;             // [5]
+    i64 pitch;
+    i64 weights, successors, rewards, durations, halo_count, halo, input_count, inputs, boundary_count, boundary,
+        published, table;      // offsets in a slot
+    i64 boundary_room;
+    double discount, sign;
+};
+
+struct Table {          // a PartitionTable on the device
+    const u32* action_ptr;
+    const u32* successor_ptr;
+    const INDEX* successors;
+    const REAL* probabilities;
+    const REAL* rewards;
+#if HAS_TAU
+    const TAU* durations;
+#else
+    const void* durations;
+#endif
+    const double* terminal;
+    const HALO_STATE* halo;
+    const unsigned char* boundary;
+    i64 n, halo_size;
+};
+
+// ---------------------------------------------------------------------------------------------- geometry of tiles
+
+__device__ constexpr int tile_shape[DIMS] = TILE_SHAPE;
+
+// Tile and thread of a state of a partition.
+__device__ __forceinline__ void tile_of(const Place& p, u32 local, u32& tile, u32& lane) {
+    u32 at[DIMS];
+#pragma unroll
+    for (int d = DIMS - 1; d >= 0; --d) {
+        at[d] = d ? local % p.extent[d] : local;
+        local /= p.extent[d];
+    }
+    tile = 0;
+    lane = 0;
+#pragma unroll
+    for (int d = 0; d < DIMS; ++d) {
+        tile = tile * ((p.extent[d] + tile_shape[d] - 1) / tile_shape[d]) + at[d] / tile_shape[d];
+        lane = lane * tile_shape[d] + at[d] % tile_shape[d];
+    }
+}
+
+// The partition's state of a tile's thread, or NOWHERE.
+__device__ __forceinline__ u32 state_of(const Place& p, u32 tile, u32 lane) {
+    u32 at[DIMS];
+    bool inside = lane < BOX;
+#pragma unroll
+    for (int d = DIMS - 1; d >= 0; --d) {
+        u32 across = (p.extent[d] + tile_shape[d] - 1) / tile_shape[d];
+        at[d] = (tile % across) * tile_shape[d] + lane % tile_shape[d];
+        tile /= across;
+        lane /= tile_shape[d];
+        inside = inside && at[d] < p.extent[d];
+    }
+    u32 local = 0;
+#pragma unroll
+    for (int d = 0; d < DIMS; ++d) local = local * p.extent[d] + at[d];
+    return inside ? local : NOWHERE;
+}
+
+// The partition of a state.
+__device__ __forceinline__ u32 partition_with(const Engine& e, i64 state) {
+    i64 lo = 0, hi = e.partitions - 1;
+    while (lo < hi) {
+        i64 middle = (lo + hi + 1) >> 1;
+        if (e.places[middle].first <= state) lo = middle; else hi = middle - 1;
+    }
+    return (u32)lo;
+}
+
+// ---------------------------------------------------------------------------------------------------- reductions
+
+__device__ __forceinline__ double warp_max(double x) {
+#pragma unroll
+    for (int d = 16; d; d >>= 1) x = fmax(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+
+// The largest of each of N values a thread, in thread 0. Every thread of the block must come here.
+template <int N>
+__device__ __forceinline__ void block_max(double (&x)[N]) {
+    __shared__ double warps[N][32];
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, count = (blockDim.x + 31) >> 5;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        x[i] = warp_max(x[i]);
+        if (lane == 0) warps[i][warp] = x[i];
+    }
+    __syncthreads();
+    if (warp == 0) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) x[i] = warp_max(lane < count ? warps[i][lane] : warps[i][0]);
+    }
+    __syncthreads();
+}
+
+__device__ __forceinline__ double minus_infinity() { return -__longlong_as_double(0x7ff0000000000000ll); }
+
+// ------------------------------------------------------------------------------------- rows of one state, one thread
+
+struct Rows {
+#if RAGGED
+    const Table* t;
+    const double* values;
+    i64 first;
+    i64 row, end;
+    u32 own;
+    __device__ int actions() const { return (int)(end - row); }
+#else
+    const REAL* w;
+    const Successor* x;
+    const REAL* r;
+    i64 pitch;
+    const double* values;
+#if HAS_TAU
+    const TAU* tau;
+#endif
+#if IN_REGISTERS
+    REAL weight[ACTIONS * WEIGHTS ? ACTIONS * WEIGHTS : 1];
+    Successor successor[ACTIONS * WIDTH];
+    REAL reward[ACTIONS];
+#if HAS_TAU
+    double factor[ACTIONS];
+#endif
+#endif
+#endif
+};
+
+__device__ __forceinline__ double factor_of(double discount, double duration) {
+    return isinf(duration) ? 0.0 : pow(discount, duration);
+}
+
+__device__ __forceinline__ void open_rows(const Engine& e, const Place& p, u32 tile, u32 local, Rows& rows) {
+#if RAGGED
+    rows.t = (const Table*)(p.slot + e.table);
+    rows.values = e.values;
+    rows.first = p.first;
+    rows.own = local;
+    u32 s = local == NOWHERE ? 0 : local;
+    rows.row = ACTIONS ? (i64)s * ACTIONS : (i64)rows.t->action_ptr[s];
+    rows.end = ACTIONS ? rows.row + ACTIONS : (i64)rows.t->action_ptr[s + 1];
+    if (local == NOWHERE) rows.end = rows.row;
+#else
+    i64 at = (i64)tile * TILE + threadIdx.x;
+    rows.pitch = e.pitch;
+    rows.values = e.values;
+    rows.w = (const REAL*)(p.slot + e.weights) + at;
+    rows.x = (const Successor*)(p.slot + e.successors) + at;
+    rows.r = (const REAL*)(p.slot + e.rewards) + at;
+#if HAS_TAU
+    rows.tau = (const TAU*)(p.slot + e.durations) + at;
+#endif
+#if IN_REGISTERS
+#pragma unroll
+    for (int i = 0; i < ACTIONS * WEIGHTS; ++i) rows.weight[i] = __ldcs(rows.w + i * rows.pitch);
+#pragma unroll
+    for (int i = 0; i < ACTIONS * WIDTH; ++i) rows.successor[i] = __ldcs(rows.x + i * rows.pitch);
+#pragma unroll
+    for (int a = 0; a < ACTIONS; ++a) rows.reward[a] = __ldcs(rows.r + a * rows.pitch);
+#if HAS_TAU
+#pragma unroll
+    for (int a = 0; a < ACTIONS; ++a) rows.factor[a] = factor_of(e.discount, (double)__ldcs(rows.tau + a * rows.pitch));
+#endif
+#endif
+#endif
+}
+
+// Value of the row's expected successor and its discount; `v` holds the tile's own values and its halo.
+__device__ __forceinline__ double expected(const Rows& rows, const volatile double* v, int a) {
+    double total = 0.0;
+#if RAGGED
+    i64 j = rows.row + a;
+    i64 lo = WIDTH ? j * WIDTH : (i64)rows.t->successor_ptr[j];
+    i64 hi = WIDTH ? lo + WIDTH : (i64)rows.t->successor_ptr[j + 1];
+    for (i64 k = lo; k < hi; ++k) {
+        i64 x = (i64)rows.t->successors[k];
+        i64 state = x < rows.t->n ? rows.first + x : (i64)rows.t->halo[x - rows.t->n];
+        total += (double)rows.t->probabilities[k] * __ldcg(rows.values + state);
+    }
+#else
+    REAL last = (REAL)1;
+#pragma unroll
+    for (int k = 0; k < WIDTH; ++k) {
+#if IN_REGISTERS
+        Successor x = rows.successor[a * WIDTH + k];
+#else
+        Successor x = rows.x[(a * WIDTH + k) * rows.pitch];
+#endif
+        REAL p = last;
+        if (k < WEIGHTS) {
+#if IN_REGISTERS
+            p = rows.weight[a * WEIGHTS + (k < WEIGHTS ? k : 0)];
+#else
+            p = rows.w[(a * WEIGHTS + k) * rows.pitch];
+#endif
+            last -= p;
+        }
+#if LOCAL
+        total += (double)p * v[x];
+#else
+        total += (double)p * __ldcg(rows.values + x);
+#endif
+    }
+#endif
+    return total;
+}
+
+__device__ __forceinline__ double reward_of(const Rows& rows, int a) {
+#if RAGGED
+    return (double)rows.t->rewards[rows.row + a];
+#elif IN_REGISTERS
+    return (double)rows.reward[a];
+#else
+    return (double)rows.r[a * rows.pitch];
+#endif
+}
+
+__device__ __forceinline__ double discount_of(const Engine& e, const Rows& rows, int a) {
+#if !HAS_TAU
+    return e.discount;
+#elif RAGGED
+    return factor_of(e.discount, (double)rows.t->durations[rows.row + a]);
+#elif IN_REGISTERS
+    return rows.factor[a];
+#else
+    return factor_of(e.discount, (double)rows.tau[a * rows.pitch]);
+#endif
+}
+
+__device__ __forceinline__ double backup(const Engine& e, const Rows& rows, const volatile double* v, int& choice) {
+    double best = minus_infinity();
+#if RAGGED
+    int actions = rows.actions();
+    choice = actions ? 0 : -1;
+    if (!actions) best = rows.t->terminal ? e.sign * rows.t->terminal[rows.own] : 0.0;
+    for (int a = 0; a < actions; ++a) {
+#else
+    choice = 0;
+#pragma unroll
+    for (int a = 0; a < ACTIONS; ++a) {
+#endif
+        double q = e.sign * reward_of(rows, a) + discount_of(e, rows, a) * expected(rows, v, a);
+        if (q > best) { best = q; choice = a; }
+    }
+    return best;
+}
+
+// ----------------------------------------------------------------------------------------- what tiles read, and when
+
+__device__ __forceinline__ double everything(const Control& c, int rounds) {
+    double sum = c.everything;
+    for (int r = 0; r < rounds; ++r) sum += __longlong_as_double((i64)__ldcg(&c.largest[r]));
+    return sum;
+}
+
+// Sum of `moved` over a tile's inputs; `slack` bounds its rounding. `stride` threads share the work, from `begin`.
+__device__ __forceinline__ double moved_inputs(const Engine& e, const Place& p, u32 tile, int rounds, u32 begin,
+                                               u32 stride, double& slack) {
+    u32 count = ((const u32*)(p.slot + e.input_count))[tile];
+    double sum = 0.0;
+    if (count == EVERYTHING) {
+        if (begin == 0) sum = everything(*e.control, rounds);
+        slack = (rounds + 2) * 2.3e-16;
+    } else {
+        const u32* inputs = (const u32*)(p.slot + e.inputs) + (i64)tile * INPUTS;
+        for (u32 i = begin; i < count; i += stride) sum += __ldcg(e.moved + inputs[i]);
+        slack = (count + 2) * 2.3e-16;
+    }
+    return sum;
+}
+
+// How far the inputs may have moved since the tile's last visit; what rounding the two sums took away is put back.
+__device__ __forceinline__ double drift_of(const Engine& e, const Place& p, u32 tile, int rounds) {
+    double slack, sum = moved_inputs(e, p, tile, rounds, 0, 1, slack);
+    return fmax(sum - e.seen[p.tile + tile], 0.0) + slack * sum;
+}
+
+__device__ __forceinline__ double weight_of(const Engine& e, u32 id) {
+    return e.control->plain ? e.gain[id] : e.steep[id];
+}
+
+// --------------------------------------------------------------------------------------------------- the round
+
+// Work list of a round: tiles that must be visited, or whose residual the inputs may have raised above the limit.
+extern "C" __global__ void select_tiles(const Engine* engine, int round) {
+    const Engine& e = *engine;
+    Control& c = *e.control;
+    i64 total = (i64)c.set_size * c.set_tiles;
+    i64 step = (i64)gridDim.x * blockDim.x;
+    i64 padded = (total + 31) / 32 * 32;   // whole warps go round, for the ballot
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < padded; i += step) {
+        bool due = false;
+        u32 id = 0;
+        if (i < total) {
+            const Place& p = e.places[e.set[i / c.set_tiles]];
+            u32 tile = (u32)(i % c.set_tiles);
+            if (tile < p.tiles) {
+                id = p.tile + tile;
+                due = e.again[id];
+                if (!due) due = drift_of(e, p, tile, round) * weight_of(e, id) > c.limit;
+            }
+        }
+        u32 chosen = __ballot_sync(0xffffffffu, due);
+        int lane = threadIdx.x & 31;
+        u32 base = 0;
+        if (lane == 0 && chosen) base = atomicAdd(&c.count[round], (u32)__popc(chosen));
+        base = __shfl_sync(0xffffffffu, base, 0);
+        if (due) e.work[base + __popc(chosen & ((1u << lane) - 1))] = id;
+    }
+}
+
+__device__ __forceinline__ void fill(const Engine& e, const Place& p, u32 tile, u32 local, double* v) {
+#if LOCAL
+    v[threadIdx.x] = local == NOWHERE ? 0.0 : __ldcg(e.values + p.first + local);
+    u32 count = ((const u32*)(p.slot + e.halo_count))[tile];
+    const u32* halo = (const u32*)(p.slot + e.halo) + (i64)tile * HALO;
+    for (u32 h = threadIdx.x; h < count; h += TILE) v[TILE + h] = __ldcg(e.values + halo[h]);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(TILE) sweep_tiles(const Engine* engine, int round) {
+    extern __shared__ double v[];   // LOCAL: own values, then the halo's
+    __shared__ u32 item;
+    __shared__ double seen;
+    const Engine& e = *engine;
+    Control& c = *e.control;
+    const u32 count = c.count[round];
+    for (;;) {
+        if (threadIdx.x == 0) item = atomicAdd(&c.next[round], 1u);
+        __syncthreads();
+        u32 mine = item;
+        __syncthreads();
+        if (mine >= count) break;
+        const u32 id = e.work[mine];
+        const Place& p = e.places[e.partition_of[id]];
+        const u32 tile = id - p.tile;
+        if (threadIdx.x < 32) {
+            double slack, sum = moved_inputs(e, p, tile, round, threadIdx.x, 32, slack);
+            for (int d = 16; d; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+            if (threadIdx.x == 0) seen = sum;
+        }
+        const u32 local = state_of(p, tile, threadIdx.x);
+        Rows rows;
+        open_rows(e, p, tile, local, rows);
+        __threadfence();
+        __syncthreads();   // `seen` before values
+        fill(e, p, tile, local, v);
+        double old = local == NOWHERE ? 0.0 : __ldcg(e.values + p.first + local);
+        const double factor = weight_of(e, id);
+        const double limit = factor > 0 ? c.limit / factor : __longlong_as_double(0x7ff0000000000000ll);
+        double now = old, change = 0.0;
+        int choice = 0;
+        u32 iterations = 0, more = 0;
+        const u32 live = __syncthreads_count(local != NOWHERE);
+        const u32 most = LOCAL ? c.most : 1;
+        do {
+            if (local != NOWHERE) {
+                double best = backup(e, rows, v, choice);
+                change = fabs(best - now);
+                now = best;
+#if LOCAL
+                ((volatile double*)v)[threadIdx.x] = best;
+#endif
+            }
+            ++iterations;
+            more = __syncthreads_or(change > limit);
+        } while (more && iterations < most);
+        if (local != NOWHERE) {
+            __stcg(e.values + p.first + local, now);
+            e.policy[p.first + local] = (CHOICE)choice;
+        }
+        double largest[4] = {local == NOWHERE ? 0.0 : fabs(now - old), change, local == NOWHERE ? minus_infinity() : now,
+                             local == NOWHERE ? minus_infinity() : -now};
+        __threadfence();   // values before `moved`
+        block_max(largest);
+        if (threadIdx.x == 0) {
+            double moved = largest[0] * ROUND_UP;
+            __stcg(e.moved + id, (e.moved[id] + moved) * (1.0 + 4e-16));
+            e.seen[id] = seen;
+            e.left[id] = largest[1];
+            e.again[id] = more;
+            e.top[id] = largest[2];
+            e.bottom[id] = largest[3];
+            atomicMax(&c.largest[round], (u64)__double_as_longlong(moved));
+            atomicAdd(e.backups + e.partition_of[id], (u64)iterations * live);
+        }
+    }
+}
+
+// Bounds of each partition of the batch, its range of values, and what its boundary values did since the last report.
+//   report: [0] plain residual, [1] normalised, [2] tiles still due, [3] boundary rise, [4] fall, [5] largest boundary
+//   value that changed, [6] largest value, [7] smallest, [8] backups of a state, [9] 0
+extern "C" __global__ void report_partitions(const Engine* engine, int rounds) {
+    const Engine& e = *engine;
+    const Control& c = *e.control;
+    if (blockIdx.x >= c.set_size) return;
+    const u32 q = e.set[blockIdx.x];
+    const Place& p = e.places[q];
+    double m[8];
+    m[0] = m[1] = m[3] = m[4] = 0.0;
+    m[2] = m[5] = m[6] = m[7] = minus_infinity();
+    double due = 0.0;
+    double loose = 0.0;   // how far a tile has moved since the last report
+    for (u32 tile = threadIdx.x; tile < p.tiles; tile += blockDim.x) {
+        u32 id = p.tile + tile;
+        double d = e.left[id] + drift_of(e, p, tile, rounds);
+        m[0] = fmax(m[0], e.gain[id] > 0 ? d * e.gain[id] * ROUND_UP : 0.0);
+        m[1] = fmax(m[1], e.steep[id] > 0 ? d * e.steep[id] * ROUND_UP : 0.0);
+        if (e.again[id] || (d - e.left[id]) * weight_of(e, id) > c.limit) due += 1.0;
+        m[6] = fmax(m[6], e.top[id]);
+        m[7] = fmax(m[7], e.bottom[id]);
+        loose = fmax(loose, (e.moved[id] - e.told[id]) * ROUND_UP + 1e-14 * e.moved[id]);
+        e.told[id] = e.moved[id];
+    }
+    u32 count = *(const u32*)(p.slot + e.boundary_count);
+    if (count <= e.boundary_room) {
+        const u32* boundary = (const u32*)(p.slot + e.boundary);
+        double* published = (double*)(p.slot + e.published);
+        for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+            double now = e.values[p.first + boundary[i]], change = now - published[i];
+            if (change != 0.0) {
+                m[3] = fmax(m[3], change);
+                m[4] = fmax(m[4], -change);
+                m[5] = fmax(m[5], now);
+                published[i] = now;
+            }
+        }
+    } else if (loose > 0) {   // no room for the list: no boundary value moved further than its tile did
+        m[3] = m[4] = loose;
+        m[5] = m[6];
+    }
+    m[2] = due;   // a sum, below
+    for (int d = 16; d; d >>= 1) m[2] += __shfl_xor_sync(0xffffffffu, m[2], d);
+    __shared__ double sums[32];
+    if ((threadIdx.x & 31) == 0) sums[threadIdx.x >> 5] = m[2];
+    __syncthreads();
+    block_max(m);
+    if (threadIdx.x == 0) {
+        double* out = e.report + 10 * blockIdx.x;
+        m[2] = 0.0;
+        for (int w = 0; w < blockDim.x >> 5; ++w) m[2] += sums[w];
+        for (int i = 0; i < 8; ++i) out[i] = m[i];
+        out[7] = -m[7];
+        out[8] = (double)e.backups[q];
+        out[9] = 0.0;
+        e.backups[q] = 0;
+    }
+}
+
+// After the reports of a batch: what all rounds moved is kept for the next.
+extern "C" __global__ void end_batch(const Engine* engine, int rounds) {
+    Control& c = *engine->control;
+    c.everything = everything(c, rounds) * (1.0 + 4e-16);
+    for (int r = 0; r < MAX_ROUNDS; ++r) { c.count[r] = 0; c.next[r] = 0; c.largest[r] = 0; }
+}
+
+// Every tile of the batch's partitions must be visited in the round that follows.
+extern "C" __global__ void wake_tiles(const Engine* engine) {
+    const Engine& e = *engine;
+    if (blockIdx.x >= e.control->set_size) return;
+    const Place& p = e.places[e.set[blockIdx.x]];
+    for (u32 tile = threadIdx.x; tile < p.tiles; tile += blockDim.x) e.again[p.tile + tile] = 1;
+}
+
+// Exact residuals of one partition at the present values: measured [0] rise, [1] fall of the normalised residual, [2]
+// rise, [3] fall of the plain one (bits of non-negative doubles; falls are those of the policy's action), [4]
+// order-preserving image of the largest B + V where |B| > significant. A state without policy gets its greedy action.
+extern "C" __global__ void __launch_bounds__(TILE) measure_tiles(const Engine* engine, int q, double significant,
+                                                                 int fresh) {
+    extern __shared__ double v[];
+    const Engine& e = *engine;
+    const Place& p = e.places[q];
+    for (u32 tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+        const u32 local = state_of(p, tile, threadIdx.x);
+        Rows rows;
+        open_rows(e, p, tile, local, rows);
+        __syncthreads();
+        fill(e, p, tile, local, v);
+        __syncthreads();
+        double m[5] = {0.0, 0.0, 0.0, 0.0, minus_infinity()};
+        if (local != NOWHERE) {
+            const i64 s = p.first + local;
+            const double now = e.values[s];
+            double best = minus_infinity(), normalised = best, kept = 0.0, kept_normalised = 0.0;
+#if RAGGED
+            const int actions = rows.actions();
+#else
+            const int actions = ACTIONS;
+#endif
+            int chosen = fresh ? -1 : (int)e.policy[s], greedy = 0;
+            for (int a = 0; a < actions; ++a) {
+                double g = discount_of(e, rows, a);
+                double q_value = e.sign * reward_of(rows, a) + g * expected(rows, v, a);
+                double scaled = (q_value - now) / (1.0 - g * p.row_sum);
+                if (q_value > best) { best = q_value; greedy = a; }
+                normalised = fmax(normalised, scaled);
+                if (a == chosen || (chosen < 0 && greedy == a)) { kept = q_value - now; kept_normalised = scaled; }
+            }
+#if RAGGED
+            if (!actions) {
+                best = rows.t->terminal ? e.sign * rows.t->terminal[local] : 0.0;
+                normalised = kept = kept_normalised = best - now;
+                greedy = -1;
+            }
+#endif
+            if (fresh) e.policy[s] = (CHOICE)greedy;
+            double residual = best - now;
+            m[0] = fmax(normalised, 0.0);
+            m[1] = fmax(-kept_normalised, 0.0);
+            m[2] = fmax(residual, 0.0);
+            m[3] = fmax(-kept, 0.0);
+            if (fabs(residual) > significant) m[4] = best;
+        }
+        block_max(m);
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < 4; ++i) atomicMax(e.measured + i, (u64)__double_as_longlong(m[i]));
+            u64 bits = (u64)__double_as_longlong(m[4]);
+            atomicMax(e.measured + 4, (bits >> 63) ? ~bits : (bits | 0x8000000000000000ull));
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------------------ into a slot
+
+#define HASH_EMPTY 0xffffffffu
+
+// Insert a key into an open-addressing table in shared memory; false once it holds `room` keys.
+__device__ __forceinline__ bool insert(u32* keys, u32 size, u32* used, u32 room, u32 key) {
+    u32 at = (key * 2654435761u) & (size - 1);
+    for (;;) {
+        u32 found = atomicCAS(keys + at, HASH_EMPTY, key);
+        if (found == key) return true;
+        if (found == HASH_EMPTY) return atomicAdd(used, 1u) < room;
+        if (*(volatile u32*)used >= room) return false;
+        at = (at + 1) & (size - 1);
+    }
+}
+
+__device__ __forceinline__ u32 place_of(const u32* keys, const u16* numbers, u32 size, u32 key) {
+    u32 at = (key * 2654435761u) & (size - 1);
+    while (keys[at] != key) at = (at + 1) & (size - 1);
+    return numbers[at];
+}
+
+// Lay a decoded table out in its slot: a block a tile. Dynamic shared memory: keys of halo and inputs, and numbers.
+// faults[0]: largest halo of a tile, where it exceeds HALO.
+extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine* engine, const Table* table, int q, char* slot,
+                                                           u32* faults) {
+    extern __shared__ u32 shared[];
+    const Engine& e = *engine;
+    const Table& t = *table;
+    const Place p = e.places[q];
+    __shared__ u32 halo_used, inputs_used, numbered, too_many;
+    u32* inputs = shared;                            // [INPUTS_HASH]
+    u32* halo = shared + INPUTS_HASH;                // [HALO_HASH]
+    u16* numbers = (u16*)(halo + HALO_HASH);         // [HALO_HASH]
+    const u32 tile = blockIdx.x;
+    const u32 id = p.tile + tile;
+    const u32 local = state_of(p, tile, threadIdx.x);
+    for (u32 i = threadIdx.x; i < INPUTS_HASH; i += TILE) inputs[i] = HASH_EMPTY;
+#if LOCAL
+    for (u32 i = threadIdx.x; i < HALO_HASH; i += TILE) halo[i] = HASH_EMPTY;
+#endif
+    if (threadIdx.x == 0) halo_used = inputs_used = numbered = too_many = 0;
+    __syncthreads();
+    const u32 s = local == NOWHERE ? 0 : local;
+    const i64 row = ACTIONS ? (i64)s * ACTIONS : (i64)t.action_ptr[s];
+    const i64 row_end = local == NOWHERE ? row : ACTIONS ? row + ACTIONS : (i64)t.action_ptr[s + 1];
+    double gain = 0.0, steep = 0.0;
+    bool lists = true;
+    for (i64 j = row; j < row_end; ++j) {
+#if HAS_TAU
+        double g = factor_of(e.discount, (double)t.durations[j]) * (1.0 + 1e-14);
+#else
+        double g = e.discount;
+#endif
+        gain = fmax(gain, g * p.row_sum);
+        steep = fmax(steep, g * p.row_sum / (1.0 - g * p.row_sum));
+        const i64 lo = WIDTH ? j * WIDTH : (i64)t.successor_ptr[j], hi = WIDTH ? lo + WIDTH : (i64)t.successor_ptr[j + 1];
+        for (i64 k = lo; k < hi; ++k) {
+            u32 x = (u32)t.successors[k], other, lane;
+            if (x < t.n) {
+                tile_of(p, x, other, lane);
+                if (other == tile) continue;
+#if LOCAL
+                if (!insert(halo, HALO_HASH, &halo_used, HALO, (u32)(p.first + x))) too_many = 1;
+#endif
+                if (lists) lists = insert(inputs, INPUTS_HASH, &inputs_used, INPUTS, p.tile + other);
+            } else {
+                i64 state = (i64)t.halo[x - t.n];
+#if LOCAL
+                if (!insert(halo, HALO_HASH, &halo_used, HALO, (u32)state)) too_many = 1;
+#endif
+                if (lists && *(volatile u32*)&inputs_used <= INPUTS) {
+                    const Place& far = e.places[partition_with(e, state)];
+                    tile_of(far, (u32)(state - far.first), other, lane);
+                    lists = insert(inputs, INPUTS_HASH, &inputs_used, INPUTS, far.tile + other);
+                }
+            }
+        }
+    }
+    __syncthreads();
+#if LOCAL
+    if (too_many) {
+        if (threadIdx.x == 0) atomicMax(faults, halo_used);
+        return;
+    }
+    u32* tile_halo = (u32*)(slot + e.halo) + (i64)tile * HALO;
+    for (u32 i = threadIdx.x; i < HALO_HASH; i += TILE)
+        if (halo[i] != HASH_EMPTY) {
+            u32 number = atomicAdd(&numbered, 1u);
+            numbers[i] = (u16)number;
+            tile_halo[number] = halo[i];
+        }
+    if (threadIdx.x == 0) ((u32*)(slot + e.halo_count))[tile] = halo_used;
+    __syncthreads();
+#endif
+    bool all = inputs_used > INPUTS;
+    u32* tile_inputs = (u32*)(slot + e.inputs) + (i64)tile * INPUTS;
+    if (threadIdx.x == 0) {
+        ((u32*)(slot + e.input_count))[tile] = all ? EVERYTHING : inputs_used;
+        numbered = 0;
+    }
+    __syncthreads();
+    if (!all)
+        for (u32 i = threadIdx.x; i < INPUTS_HASH; i += TILE)
+            if (inputs[i] != HASH_EMPTY) tile_inputs[atomicAdd(&numbered, 1u)] = inputs[i];
+#if !RAGGED
+    const i64 at = (i64)tile * TILE + threadIdx.x;
+    REAL* weights = (REAL*)(slot + e.weights) + at;
+    Successor* successors = (Successor*)(slot + e.successors) + at;
+    REAL* rewards = (REAL*)(slot + e.rewards) + at;
+    for (int a = 0; a < ACTIONS; ++a) {
+        const i64 j = row + a;
+        const bool here = local != NOWHERE;
+        rewards[a * e.pitch] = here ? t.rewards[j] : (REAL)0;
+#if HAS_TAU
+        ((TAU*)(slot + e.durations) + at)[a * e.pitch] = here ? t.durations[j] : (TAU)1;
+#endif
+        for (int k = 0; k < WIDTH; ++k) {
+            const i64 from = j * WIDTH + k;
+            if (k < WEIGHTS) weights[(a * WEIGHTS + k) * e.pitch] = here ? t.probabilities[from] : (REAL)0;
+            u32 x = here ? (u32)t.successors[from] : 0;
+            u32 value = threadIdx.x;
+#if LOCAL
+            if (here) {
+                u32 other = NOWHERE, lane = 0;
+                if (x < t.n) tile_of(p, x, other, lane);
+                if (other == tile) value = lane;
+                else value = TILE + place_of(halo, numbers, HALO_HASH, x < t.n ? (u32)(p.first + x) : (u32)t.halo[x - t.n]);
+            }
+#else
+            value = here ? (x < t.n ? (u32)(p.first + x) : (u32)t.halo[x - t.n]) : (u32)p.first;
+#endif
+            successors[(a * WIDTH + k) * e.pitch] = (Successor)value;
+        }
+    }
+#endif
+    double m[2] = {gain, steep};
+    block_max(m);
+    if (threadIdx.x == 0) {
+        e.gain[id] = m[0];
+        e.steep[id] = m[1];
+        e.again[id] = 1;
+        e.left[id] = __longlong_as_double(0x7ff0000000000000ll);
+        e.seen[id] = 0.0;
+        e.top[id] = e.bottom[id] = minus_infinity();
+        e.told[id] = e.moved[id];
+    }
+}
+
+// The list of boundary states and their values as the others know them; the slot begins to count as the partition's.
+extern "C" __global__ void lay_out_boundary(const Engine* engine, const Table* table, int q, char* slot) {
+    const Engine& e = *engine;
+    const Place& p = e.places[q];
+    u32* count = (u32*)(slot + e.boundary_count);
+    u32* boundary = (u32*)(slot + e.boundary);
+    double* published = (double*)(slot + e.published);
+    i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    bool is = i < p.n && table->boundary[i];
+    u32 chosen = __ballot_sync(0xffffffffu, is), base = 0;
+    int lane = threadIdx.x & 31;
+    if (lane == 0 && chosen) base = atomicAdd(count, (u32)__popc(chosen));
+    base = __shfl_sync(0xffffffffu, base, 0) + __popc(chosen & ((1u << lane) - 1));
+    if (is && base < e.boundary_room) {
+        boundary[base] = (u32)i;
+        published[base] = e.values[p.first + i];
+    }
+    if (i == 0) e.places[q].slot = slot;
+}
