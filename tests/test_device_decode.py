@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emulated_cuda import compile_kernels, fenced
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from numcodecs import blosc, lz4
 from store_models import Action, Model, ModelSource, State, random_model
@@ -175,6 +175,7 @@ def sequences(draw: st.DrawFn) -> list[tuple[bytes, int, int]]:
 def test_any_valid_lz4_stream_is_expanded(parts: list[tuple[bytes, int, int]], seed: int | None) -> None:
     stream = b"".join(sequence(*part) for part in parts)
     expected = expanded(parts)
+    assume(len(stream) != len(expected))  # blosc stores as it is what LZ4 does not make smaller
     assert inflated(stream, len(expected), emulated(seed)) == (expected, None)
 
 
@@ -197,6 +198,7 @@ KINDS: dict[str, Callable[[np.random.Generator, int], bytes]] = {
 def test_what_lz4_compresses_comes_back(kind: str, seed: int, n: int) -> None:
     content = KINDS[kind](np.random.default_rng(seed), n)
     stream = lz4.LZ4().encode(content)[4:]
+    assume(len(stream) != n)  # which blosc stores as it is
     assert inflated(stream, n) == (content, None)
 
 
@@ -469,8 +471,10 @@ def test_whole_partitions_are_those_of_the_store_on_a_gpu(name: str, tmp_path: P
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_lz4_compresses_comes_back_on_a_gpu(kind: str) -> None:
     for seed in range(20):
-        content = KINDS[kind](np.random.default_rng(seed), 1 + seed**4)
-        assert inflated(lz4.LZ4().encode(content)[4:], len(content), on_gpu()) == (content, None)
+        content = KINDS[kind](np.random.default_rng(seed), 1000 + seed**4)
+        stream = lz4.LZ4().encode(content)[4:]
+        if len(stream) != len(content):
+            assert inflated(stream, len(content), on_gpu()) == (content, None)
 
 
 def test_fields_that_the_cpu_decompresses_are_named(tmp_path: Path) -> None:
