@@ -7,7 +7,7 @@ Inverse encodings (`ooc_mdp.store.encodings`) come after, are the same for all o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import measuring
@@ -19,12 +19,12 @@ from ooc_mdp.store.chunks import read_chunk
 from ooc_mdp.store.encodings import stored_count
 from ooc_mdp.store.layout import chunk_path
 
-__all__ = ["compare", "show"]
+__all__ = ["LARGE", "compare", "fastest", "show", "spread_over", "stored_values"]
 
 Array = np.ndarray[Any, Any]
 LARGE = ("successors", "probabilities", "rewards", "durations")
 _SHUFFLES = {"none": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
-_LEVELS = ("lz4:1", "lz4:5", "lz4:9", "lz4hc:9", "zstd:1", "zstd:3", "blosclz:5", "blosclz:9")
+_LEVELS = ("lz4:1", "lz4:5", "lz4:9", "lz4hc:3", "lz4hc:5", "lz4hc:9", "zstd:1", "zstd:3", "blosclz:5", "blosclz:9")
 _BLOCKS = (16 << 10, 64 << 10, 256 << 10, 1 << 20)
 CODECS: tuple[tuple[str, str, int], ...] = (
     *((codec, shuffle, 0) for codec in _LEVELS for shuffle in _SHUFFLES),
@@ -35,7 +35,7 @@ CODECS: tuple[tuple[str, str, int], ...] = (
 
 def compare(store: Store, partitions: int, deadline: float) -> list[dict[str, Any]]:
     """Each field with each codec, until the time is up."""
-    chosen = np.unique((np.arange(partitions) + 0.5) * store.n_partitions / max(partitions, 1)).astype(int).tolist()
+    chosen = spread_over(store, partitions)
     found: list[dict[str, Any]] = []
     for name in (name for name in LARGE if name in store.fields):
         chunks = list(stored_values(store, name, chosen))
@@ -50,6 +50,12 @@ def compare(store: Store, partitions: int, deadline: float) -> list[dict[str, An
             if time.monotonic() < deadline:
                 what |= {"codec": codec, "shuffle": shuffle, "block_bytes": block}
                 found.append(whole | what | measure(chunks, codec, shuffle, block))
+    return found
+
+
+def spread_over(store: Store, partitions: int) -> list[int]:
+    """So many partitions, evenly over the store."""
+    found: list[int] = np.unique((np.arange(partitions) + 0.5) * store.n_partitions // partitions).astype(int).tolist()
     return found
 
 
@@ -88,7 +94,8 @@ def measure(chunks: list[Array], codec: str, shuffle: str, block: int) -> dict[s
     return figures(sum(values.nbytes for values in chunks), stored, out_seconds, in_seconds)
 
 
-def fastest(call: Any, repeat: int = 3) -> float:
+def fastest(call: Callable[[], object], repeat: int = 3) -> float:
+    """The shortest of some calls, in seconds."""
     best = float("inf")
     for _ in range(repeat):
         began = time.perf_counter()

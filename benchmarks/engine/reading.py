@@ -23,6 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import common
+import device_codecs
 import field_codecs
 import measuring
 import numpy as np
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device = resolved(options.device)
     facts: dict[str, Any] = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
     facts["machine"] |= common.device_facts(device)
-    blosc.use_threads = False
+    blosc.use_threads = False  # threads decompress for themselves, without the interpreter's lock
     tables = []
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
         for number, said in enumerate(options.table):
@@ -77,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             facts_of_table = {"problem": problem, "grid": grid} | common.store_figures(store, time.monotonic() - began)
             readings = list(read_all(store, device, options, deadline))
             codecs = field_codecs.compare(store, options.codec_partitions, deadline)
-            tables.append(facts_of_table | {"readings": readings, "codecs": codecs})
+            nvcomp = device_codecs.compare(store, device, options.codec_partitions, deadline)
+            tables.append(facts_of_table | {"readings": readings, "codecs": codecs, "nvcomp": nvcomp})
             show(tables[-1])
     measuring.write_figures("reading", options, {"tables": tables}, facts, NOT_INCLUDED)
 
@@ -181,6 +183,7 @@ def show(table: dict[str, Any]) -> None:
     for way, why in missing.items():
         print(f"{way}: not measured, {why}")
     field_codecs.show(table["codecs"])
+    device_codecs.show(table["nvcomp"])
 
 
 if __name__ == "__main__":

@@ -301,6 +301,42 @@ def _table_to_device(s: Setting) -> Read:
     return read
 
 
+def _decoded_by_device(s: Setting) -> Read:
+    cupy = _cupy(s)
+    from ooc_mdp.kernels.device_decode import PLAN_BYTES, CudaLauncher, DeviceDecoder
+
+    store, number = s.store, int(s.device.partition(":")[2] or 0)
+    actions, width = (int(store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
+    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, actions, width, CudaLauncher(number))
+    size = decoder.buffer_bytes
+    pool = Pool(
+        [
+            (host_buffer(size, s.device), *_landing(cupy, size), cupy.empty(decoder.scratch_bytes, cupy.uint8))
+            for _ in range(s.threads)
+        ]
+    )
+
+    def decode(p: int, buffer: Bytes, target: Any, stream: Any, scratch: Any) -> Any:
+        with cupy.cuda.Device(number), stream:
+            raw = store.read_frames(p, buffer[PLAN_BYTES:])
+            plan = decoder.plan(raw, buffer)
+            target.data.copy_from_host_async(buffer.ctypes.data, plan.n_bytes, stream)
+            table = decoder.decode(plan, target, scratch)
+            stream.synchronize()
+        return table
+
+    def read(p: int) -> None:
+        with pool.one() as place:
+            decode(p, *place)
+
+    with pool.one() as place:
+        made, meant = decode(s.order[0], *place), store.read(s.order[0])[0]
+        for name in s.fields:
+            if not np.array_equal(cupy.asnumpy(getattr(made, name)), getattr(meant, name)):
+                raise RuntimeError(f"the device decodes {name} to other values than Store.read")
+    return read
+
+
 def _store_read(keeping: bool) -> Callable[[Setting], Read]:
     def open_(s: Setting) -> Read:
         if keeping:
@@ -393,5 +429,6 @@ WAYS: tuple[Way, ...] = (
     Way("Store.read, memory given back", "table", _store_read(keeping=False)),
     Way("Store.read, memory kept", "table", _store_read(keeping=True), close=give_memory_back),
     Way("Store.read_frames, copied to the device", "bytes on the device", _frames_to_device),
+    Way("Store.read_frames, decoded by the device", "table on the device", _decoded_by_device),
     Way("decoded by the CPU, copied to the device", "table on the device", _table_to_device),
 )
