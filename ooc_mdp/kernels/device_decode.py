@@ -11,9 +11,9 @@ CuPy on a device, or whatever a test puts in its place. This module knows neithe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any, Protocol
 
@@ -268,11 +268,18 @@ class DeviceDecoder:
 
     def launch(self, plan: DecodePlan, buffer: Any, scratch: Any) -> None:
         """The kernels of :meth:`decode`."""
+        for launch in self.launches(plan, buffer, scratch):
+            launch()
+
+    def launches(self, plan: DecodePlan, buffer: Any, scratch: Any) -> list[Callable[[], None]]:
+        """One call for each of `KERNELS`, which does nothing where the partition has nothing for it."""
         args = (buffer, np.uint32(PLAN_BYTES), scratch, self._faults)
         grids = (plan.streams, plan.sum_blocks, plan.planes, plan.write_blocks)
-        for kernel, grid, threads in zip(KERNELS, grids, (32, 32 * _WARPS, 32, 32 * _WARPS), strict=True):
-            if grid:
-                self._launcher.launch(kernel, grid, threads, args)
+        threads = (32, 32 * _WARPS, 32, 32 * _WARPS)
+        return [
+            partial(self._launcher.launch, kernel, grid, block, args) if grid else _nothing
+            for kernel, grid, block in zip(KERNELS, grids, threads, strict=True)
+        ]
 
     def arrays(self, plan: DecodePlan, scratch: Any) -> dict[str, Any]:
         """The arrays of :meth:`decode`, by field: views of the scratch."""
@@ -314,6 +321,10 @@ class DeviceDecoder:
             raise StoreError(
                 f"field {stored.name} of partition {raw.index} cannot be decoded: {'; '.join(faults)}; convert again"
             )
+
+
+def _nothing() -> None:
+    pass
 
 
 def _aligned(n_bytes: int) -> int:

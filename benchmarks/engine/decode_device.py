@@ -1,0 +1,176 @@
+"""How fast a device decompresses and decodes partitions: bytes a second, and where the time goes.
+
+Frames of some partitions lie in the device's memory already, one buffer each. Rounds of decoding them all are timed by
+events, with 1, 2, 4 ... of them under way at a time, each on a stream of its own; then each kernel alone, one partition
+after the other. Whether tables equal those that the CPU decodes is checked first. "copied" rounds bring the frames from
+page-locked memory as well.
+
+    python benchmarks/engine/decode_device.py --problem mountain-car --grid 8000 --block-shape 1000,1000
+    python benchmarks/engine/decode_device.py --problem double-pendulum --grid 80 --block-shape 40,40,40,40
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import common
+import measuring
+import numpy as np
+
+from ooc_mdp.kernels.device_decode import KERNELS, PLAN_BYTES, CudaLauncher, DecodePlan, DeviceDecoder
+from ooc_mdp.partition import PartitionTable
+from ooc_mdp.store import Store
+
+NOT_INCLUDED = (
+    "reading files and checking checksums, which the CPU does",
+    "what the engine makes of the table afterwards",
+)
+ARRAYS = ("action_ptr", "successor_ptr", "successors", "probabilities", "rewards", "durations", "halo", "boundary")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A partition's frames on both sides, and room for its table."""
+
+    plan: DecodePlan
+    host: Any
+    buffer: Any
+    scratch: Any
+    stream: Any
+    decoded_bytes: int
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    common.add_table_options(parser, "mountain-car", "8000")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--workers", type=int, default=None, help="threads that generate the store")
+    parser.add_argument("--partitions", type=int, default=16, help="how many are decoded, spread over the store")
+    parser.add_argument("--under-way", default="1,2,4,8,16", help="partitions at a time, separated by commas")
+    parser.add_argument("--repeat", type=int, default=5, help="rounds, of which the fastest counts")
+    measuring.add_common_options(parser)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    import cupy
+
+    facts = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
+    with tempfile.TemporaryDirectory() as folder, cupy.cuda.Device(common.device_number(options.device)):
+        store, seconds = common.open_or_generate(options, options.store or Path(folder, "store"), options.device)
+        sizes = common.store_figures(store, seconds)
+        figures = measured(store, options)
+    figures = {"device": common.device_facts(options.device), "store": sizes, **figures}
+    measuring.write_figures("decode_device", options, figures, facts, NOT_INCLUDED)
+
+
+def measured(store: Store, options: argparse.Namespace) -> dict[str, Any]:
+    """Everything about one store."""
+    launcher = CudaLauncher(common.device_number(options.device))
+    shape = (int(store.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
+    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, *shape, launcher)
+    count = min(options.partitions, store.n_partitions)
+    chosen = np.unique((np.arange(count) + 0.5) * store.n_partitions / count).astype(int).tolist()
+    loaded = [load(store, decoder, p) for p in chosen]
+    for part in loaded:
+        check(store, decoder, part)
+    if (faults := decoder.faults()) is not None:
+        raise SystemExit(faults)
+    decoded = sum(part.decoded_bytes for part in loaded)
+    stored = sum(part.plan.raw.n_bytes for part in loaded)
+    streams = sum(part.plan.streams for part in loaded)
+    common.say(f"{len(loaded)} partitions as the CPU decodes them; {decoded / len(loaded) / 1e6:.1f} MB each")
+    lines, rounds = [], []
+    for under_way in (int(n) for n in options.under_way.split(",")):
+        plain = round_seconds(decoder, loaded, under_way, False, options.repeat)
+        copied = round_seconds(decoder, loaded, under_way, True, options.repeat)
+        rounds.append({"under_way": under_way, "seconds": plain, "copied_seconds": copied})
+        numbers = (decoded / plain, stored / plain, decoded / copied, stored / copied)
+        lines.append([f"{under_way} under way", f"{plain * 1e3:.2f}", *(f"{n / 1e9:.1f}" for n in numbers)])
+    headers = ["", "ms", "decoded GB/s", "stored GB/s", "copied: decoded GB/s", "copied: stored GB/s"]
+    measuring.print_table(headers, lines)
+    alone = kernel_seconds(decoder, loaded[0], options.repeat)
+    measuring.print_table(["kernel alone", "ms"], [[name, f"{s * 1e3:.3f}"] for name, s in alone.items()])
+    return {
+        "partitions": len(loaded),
+        "decoded_bytes": decoded,
+        "stored_bytes": stored,
+        "lz4_streams": streams,
+        "scratch_bytes": decoder.scratch_bytes,
+        "rounds": rounds,
+        "kernel_seconds": alone,
+    }
+
+
+def load(store: Store, decoder: DeviceDecoder, p: int) -> Loaded:
+    """Read a partition's frames and copy them over."""
+    import cupy
+    from cupyx import empty_pinned
+
+    host = empty_pinned(decoder.buffer_bytes, np.uint8)
+    plan = decoder.plan(store.read_frames(p, host[PLAN_BYTES:]), host)
+    buffer, scratch = (cupy.empty(n, cupy.uint8) for n in (decoder.buffer_bytes, decoder.scratch_bytes))
+    buffer.set(host)
+    return Loaded(plan, host, buffer, scratch, cupy.cuda.Stream(non_blocking=True), store.read(p)[0].nbytes)
+
+
+def check(store: Store, decoder: DeviceDecoder, part: Loaded) -> None:
+    """Compare a partition with what the CPU makes of it.
+
+    Raises
+    ------
+    SystemExit : they differ.
+    """
+    import cupy
+
+    cupy.cuda.get_current_stream().synchronize()
+    table = decoder.decode(part.plan, part.buffer, part.scratch)
+    expected: PartitionTable = store.read(part.plan.raw.index)[0]
+    for name in ARRAYS:
+        wanted = getattr(expected, name)
+        found = cupy.asnumpy(getattr(table, name)).astype(wanted.dtype)
+        if not np.array_equal(found, wanted):
+            wrong = np.flatnonzero(found != wanted)
+            raise SystemExit(f"{name} of partition {expected.index} differs in {wrong.size} values from {wrong[0]} on")
+
+
+def round_seconds(
+    decoder: DeviceDecoder, loaded: Sequence[Loaded], under_way: int, copied: bool, repeats: int
+) -> float:
+    """All partitions once, on as many streams."""
+    import cupy
+
+    streams = [part.stream for part in loaded[:under_way]]
+
+    def work() -> None:
+        main = cupy.cuda.get_current_stream()
+        begun = main.record()
+        for stream in streams:
+            stream.wait_event(begun)
+        for i, part in enumerate(loaded):
+            with streams[i % len(streams)] as stream:
+                if copied:
+                    part.buffer.data.copy_from_host_async(part.host.ctypes.data, part.plan.n_bytes, stream)
+                decoder.launch(part.plan, part.buffer, part.scratch)
+        for stream in streams:
+            main.wait_event(stream.record())
+
+    return common.best_seconds(work, repeats)
+
+
+def kernel_seconds(decoder: DeviceDecoder, part: Loaded, repeats: int) -> dict[str, float]:
+    """Each kernel of one partition, after those before it."""
+    found = {}
+    for kernel, launch in zip(KERNELS, decoder.launches(part.plan, part.buffer, part.scratch), strict=True):
+        found[kernel] = common.best_seconds(launch, repeats)
+    return found
+
+
+if __name__ == "__main__":
+    main()
