@@ -41,6 +41,9 @@ _MOST_SHARED = 227 << 10
 _MOST_PARAMETERS = 64
 _TEXT = 2000
 _LITERALS = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\\n]){1,4}'""", re.DOTALL)
+_NAMESPACE = "emulated_source"
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[^\n]*", re.MULTILINE)
+_EXTERN_C = re.compile(r'\bextern\s+"C"\s+(?=__(?!attribute__)\w+__\b|void\b)')
 _SHARED = re.compile(r"\b(?:(extern|static)\s+)?__shared__\b")
 _ALIGNED = re.compile(r"(?:alignas|__align__)\s*\((?:[^()]|\([^()]*\))*\)")
 _LEADING = re.compile(rf"\s*(?:{_ALIGNED.pattern}\s*)?")
@@ -84,7 +87,9 @@ def compile_library(source: str, defines: tuple[tuple[str, str | int], ...] = ()
         pytest.skip("emulated CUDA needs the signals and timers of Linux")
     folder = Path(tempfile.mkdtemp(dir=_folder()))
     file, library = folder / "kernels.cpp", folder / "kernels.so"
-    file.write_text(f'#include "{_HEADER}"\n#line 1 "kernels.cu"\n{rewritten(source)}\n')
+    text = _INCLUDE.sub(_outside_namespace, rewritten(source))
+    # In a namespace, so that a kernel may have the name of a function of the C library.
+    file.write_text(f'#include "{_HEADER}"\nnamespace {_NAMESPACE} {{\n#line 1 "kernels.cu"\n{text}\n}}\n')
     unique = [] if "clang" in compiler else ["-fno-gnu-unique"]
     options = [*_OPTIONS, *unique, *(f"-D{name}={value}" for name, value in defines)]
     # In two steps: the header has what the compiler's checks call, their library would be linked too.
@@ -104,8 +109,11 @@ def _folder() -> str:
 
 
 def rewritten(source: str) -> str:
-    """A source without comments, its ``__shared__`` declarations as statics and pointers that the header knows."""
-    source = _LITERALS.sub(_without_comment, source)
+    """A source without comments, its ``__shared__`` declarations as statics and pointers that the header knows.
+
+    Kernels lose their ``extern "C"``, which would make two functions of one name one, whatever their namespaces.
+    """
+    source = _EXTERN_C.sub("", _LITERALS.sub(_without_comment, source))
     parts, position = [], 0
     for number, match in enumerate(_SHARED.finditer(source)):
         end, names = _declared(source, match.end())
@@ -127,6 +135,11 @@ def rewritten(source: str) -> str:
 
 def _without_comment(match: re.Match[str]) -> str:
     return "\n" * match[0].count("\n") or " " if match[0].startswith(("//", "/*")) else match[0]
+
+
+def _outside_namespace(match: re.Match[str]) -> str:
+    line = match.string.count("\n", 0, match.end()) + 2
+    return f'}}\n{match[0]}\nnamespace {_NAMESPACE} {{\n#line {line} "kernels.cu"'
 
 
 def _declared(source: str, start: int) -> tuple[int, list[str]]:

@@ -347,6 +347,9 @@ extern "C" __global__ void mixed(double* out, unsigned char small, bool on, floa
     __stcs(out + 2, pair.x * pair.y + four.w);
     out[3] = SCALE * exp(log(2.0));
 }
+#include <float.h>
+struct index { int x; };
+extern "C" __global__ void __launch_bounds__(32) select(double* out) { index one = {2}; out[0] = one.x + DBL_MAX; }
 template <class T> struct Pair { T first, second; };
 __shared__ int of_file[2];
 template <class T, int N> __global__ void sharing(T* out) {
@@ -401,6 +404,12 @@ def test_types_mix_as_in_cuda() -> None:
     np.testing.assert_allclose(out[:4], [first, 0.125 + first + 0.125, 3.75, 6.0], rtol=1e-15)
 
 
+def test_kernels_may_have_the_names_of_the_c_library() -> None:
+    out = np.zeros(1)
+    language("select").launch("select", 1, 1, [out])
+    assert out[0] == 2 + sys.float_info.max
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_shared_variables_of_all_kinds_are_poisoned_before_each_block(seed: int | None) -> None:
     name = "sharing<double, 8>"
@@ -416,9 +425,12 @@ def test_what_a_kernel_prints_is_seen(capfd: pytest.CaptureFixture[str]) -> None
 
 
 def test_lines_stay_where_they_are_for_the_compiler_s_messages() -> None:
-    source = 'int a; /* two\nlines */ // __shared__\nconst char* s = "// no comment"; char c = \'"\';\nnonsense\n'
-    assert rewritten(source) == 'int a; \n  \nconst char* s = "// no comment"; char c = \'"\';\nnonsense\n'
-    with pytest.raises(KernelError, match=r"kernels\.cu:4:"):
+    source = 'int a; /* two\nlines */ // __shared__\nconst char* s = "// no comment"; char c = \'"\';\n#include <math.h>\nnonsense\n'
+    assert (
+        rewritten(source)
+        == 'int a; \n  \nconst char* s = "// no comment"; char c = \'"\';\n#include <math.h>\nnonsense\n'
+    )
+    with pytest.raises(KernelError, match=r"kernels\.cu:5:"):
         compile_kernels(source, [])
 
 
