@@ -41,6 +41,7 @@ _MOST_SHARED = 227 << 10
 _MOST_PARAMETERS = 64
 _TEXT = 2000
 _LITERALS = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\\n]){1,4}'""", re.DOTALL)
+_LAUNCHING = threading.Lock()
 _NAMESPACE = "emulated_source"
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[^\n]*", re.MULTILINE)
 _EXTERN_C = re.compile(r'\bextern\s+"C"\s+(?=__(?!attribute__)\w+__\b|void\b)')
@@ -165,12 +166,11 @@ def _declared(source: str, start: int) -> tuple[int, list[str]]:
 
 
 class Module:
-    """Compiled kernels. One launch at a time runs in a module."""
+    """Compiled kernels. Threads may launch; one launch at a time runs in the process, which has one set of signals."""
 
     def __init__(self, library: ctypes.CDLL, names: Sequence[str]) -> None:
         self._library = library
         self._numbers = {name: number for number, name in enumerate(names)}
-        self._lock = threading.Lock()
 
     def launch(
         self,
@@ -215,7 +215,7 @@ class Module:
         pointers = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(buffer) for buffer in buffers))
         text = ctypes.create_string_buffer(_TEXT)
         mixed = 0 if seed is None else (seed * 2 + 1) & 0xFFFFFFFFFFFFFFFF
-        with self._lock:
+        with _LAUNCHING:
             failed = self._library[f"emulated_launch_{number}"](
                 pointers,
                 (ctypes.c_uint * 6)(*sizes),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -545,6 +546,23 @@ def test_a_seed_is_an_order_of_blocks_and_threads() -> None:
     assert orders[1] == orders[2]
     assert orders[1][0] not in (orders[0][0], orders[3][0])
     assert orders[1][1] not in (orders[0][1], orders[3][1])
+
+
+def test_threads_may_launch_at_the_same_time() -> None:
+    faults, sums = compile_kernels(FAULTS, [*ENDS, "fine", "beyond"]), compile_kernels(SUMS, ["scan"])
+    x = np.arange(256, dtype=np.uint32)
+
+    def work(turn: int) -> bool:
+        if turn % 2:
+            with pytest.raises(KernelError, match=r"trapped"):
+                faults.launch("traps", 1, 64, [])
+            return True
+        out = np.empty_like(x)
+        sums.launch("scan", 1, x.size, [x, out], shared=2 * x.nbytes, seed=turn)
+        return bool((out == np.cumsum(x)).all())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(60)))
 
 
 TAKES = """
