@@ -99,62 +99,151 @@ __device__ __forceinline__ bool extend(const u8* in, u32 n, u32& ip, u32& value,
     }
 }
 
-// One stream of n bytes to exactly `size` bytes. The same decisions in all lanes.
-__device__ bool inflate(const u8* in, u32 n, u8* out, u32 size, u8* ring, u32 lane) {
-    u32 ip = 0, op = 0;
-    for (;;) {
-        if (ip >= n) return false;
-        u32 token = in[ip++];
-        u32 literals = token >> 4;
-        if (literals == 15 && !extend(in, n, ip, literals, size, lane)) return false;
-        if (literals > n - ip || literals > size - op) return false;
-        for (u32 i = lane; i < literals; i += 32) {
-            u8 byte = in[ip + i];
-            ring[(op + i) % RING] = byte;
-            out[op + i] = byte;
-        }
-        ip += literals;
-        op += literals;
-        if (ip == n) return op == size;  // the last sequence has no match
-        if (n - ip < 2) return false;
-        u32 offset = in[ip] | (u32)in[ip + 1] << 8;
-        ip += 2;
-        u32 length = token & 15;
-        if (length == 15 && !extend(in, n, ip, length, size, lane)) return false;
-        length += 4;
-        if (offset == 0 || offset > op || length > size - op) return false;
-        __syncwarp();
-        // In pieces that do not overwrite in the ring what they read.
-        while (length) {
-            u32 piece = min(length, REACH);
-            u32 from = op - offset;
-            if (offset < piece) {  // the last `offset` bytes, over and over
-                u32 r = lane % offset, step = 32u % offset;
-                for (u32 i = lane; i < piece; i += 32) {
-                    u8 byte = ring[(from + r) % RING];
-                    ring[(op + i) % RING] = byte;
-                    out[op + i] = byte;
-                    r += step;
-                    if (r >= offset) r -= offset;
-                }
-            } else if (offset <= REACH) {
-                for (u32 i = lane; i < piece; i += 32) {
-                    u8 byte = ring[(from + i) % RING];
-                    ring[(op + i) % RING] = byte;
-                    out[op + i] = byte;
-                }
-            } else {
-                for (u32 i = lane; i < piece; i += 32) {
-                    u8 byte = out[from + i];
-                    ring[(op + i) % RING] = byte;
-                    out[op + i] = byte;
-                }
-            }
-            __syncwarp();
-            op += piece;
-            length -= piece;
-        }
+// Where a warp stands in a stream; the same in all lanes.
+struct Stream {
+    const u8* in;
+    u8* out;
+    u8* ring;      // the last RING bytes of out
+    u32 n, size;   // bytes of in and out
+    u32 ip, op;
+
+    __device__ __forceinline__ void put(u32 at, u32 byte) {
+        ring[at % RING] = (u8)byte;
+        out[at] = (u8)byte;
     }
+};
+
+// One sequence of any length. False if it does not fit.
+__device__ bool one_sequence(Stream& s, u32 lane) {
+    if (s.ip >= s.n) return false;
+    u32 token = s.in[s.ip++];
+    u32 literals = token >> 4;
+    if (literals == 15 && !extend(s.in, s.n, s.ip, literals, s.size, lane)) return false;
+    if (literals > s.n - s.ip || literals > s.size - s.op) return false;
+    for (u32 i = lane; i < literals; i += 32) s.put(s.op + i, s.in[s.ip + i]);
+    s.ip += literals;
+    s.op += literals;
+    __syncwarp();
+    if (s.ip == s.n) return true;  // the last sequence has no match
+    if (s.n - s.ip < 2) return false;
+    u32 offset = s.in[s.ip] | (u32)s.in[s.ip + 1] << 8;
+    s.ip += 2;
+    u32 length = token & 15;
+    if (length == 15 && !extend(s.in, s.n, s.ip, length, s.size, lane)) return false;
+    length += 4;
+    if (offset == 0 || offset > s.op || length > s.size - s.op) return false;
+    // In pieces that do not overwrite in the ring what they read.
+    while (length) {
+        u32 piece = min(length, REACH);
+        u32 from = s.op - offset;
+        if (offset < piece) {  // the last `offset` bytes, over and over
+            u32 r = lane % offset, step = 32u % offset;
+            for (u32 i = lane; i < piece; i += 32) {
+                s.put(s.op + i, s.ring[(from + r) % RING]);
+                r += step;
+                if (r >= offset) r -= offset;
+            }
+        } else if (offset <= REACH) {
+            for (u32 i = lane; i < piece; i += 32) s.put(s.op + i, s.ring[(from + i) % RING]);
+        } else {
+            for (u32 i = lane; i < piece; i += 32) s.put(s.op + i, s.out[from + i]);
+        }
+        __syncwarp();
+        s.op += piece;
+        length -= piece;
+    }
+    return true;
+}
+
+// The short sequences that lie whole in the next 32 bytes, all at once; most streams that take long are made of them.
+//
+//     byte     0  1  2  3  4  5  6  7 ...           every lane reads its byte as if it were a token: where would the
+//     token?   *        *              *            next one be? The j-th real one is found by jumping j times from
+//     next     3        7                           byte 0, in lane j, by doubling jumps. Then every byte of output
+//                                                   finds its sequence, and what it copies.
+//
+// Returns whether more such sequences may follow at once; `fits` becomes false where one does not.
+__device__ __forceinline__ bool short_sequences(Stream& s, u32 lane, bool& fits) {
+    u32 left = s.n - s.ip;
+    u32 byte = lane < left ? s.in[s.ip + lane] : 0u;
+    u32 next = lane + 3 + (byte >> 4);
+    bool is_short = byte < 0xf0 && (byte & 15) < 15;
+    bool inside = is_short && next <= 32 && next < left;
+    // What is not inside stays where it is; a next token at 32 is at 31 for the jumps, where none can be inside.
+    u32 jump = inside ? min(next, 31u) : lane;
+    u32 first = __shfl_sync(ALL, jump, 0);
+    u32 at = lane & 1 ? first : 0u;
+    #pragma unroll
+    for (u32 bit = 2; bit < 16; bit *= 2) {
+        jump = __shfl_sync(ALL, jump, jump);
+        u32 further = __shfl_sync(ALL, jump, at);
+        if (lane & bit) at = further;
+    }
+    // Lane j < count: sequence j. At most 10 of them, of 3 bytes and more.
+    u32 count = __popc(__ballot_sync(ALL, __shfl_sync(ALL, (u32)inside, at) && lane < 16));
+    u32 stop = __shfl_sync(ALL, at, count);
+    bool more = stop >= 31 || __shfl_sync(ALL, (u32)is_short, stop & 31);
+    if (count == 0) return false;
+    u32 token = __shfl_sync(ALL, byte, at);
+    u32 literals = token >> 4, length = literals + (token & 15) + 4;
+    u32 low = __shfl_sync(ALL, byte, (at + 1 + literals) & 31), high = __shfl_sync(ALL, byte, (at + 2 + literals) & 31);
+    u32 offset = low | high << 8;
+    if (lane >= count) length = 0;
+    u32 end = length;  // of the sequence's output, from op
+    #pragma unroll
+    for (u32 d = 1; d < 16; d *= 2) {
+        u32 before = __shfl_up_sync(ALL, end, d);
+        if (lane >= d) end += before;
+    }
+    u32 start = end - length;
+    u32 total = __shfl_sync(ALL, end, 15);
+    bool wrong = lane < count && (offset == 0 || offset > s.op + start + literals);
+    if (__any_sync(ALL, wrong) || total > s.size - s.op) {
+        fits = false;
+        return false;
+    }
+    u32 about = start | literals << 12 | at << 24;
+    u32 begun = 0;  // sequences that begin before this slice
+    for (u32 base = 0; base < total; base += 32) {
+        bool begins = lane < count && start >= base && start < base + 32;
+        u32 starts = __reduce_or_sync(ALL, begins ? 1u << (start - base) : 0u);
+        u32 mine = begun + __popc(starts & (ALL >> (31 - lane))) - 1;
+        begun += __popc(starts);
+        u32 found = __shfl_sync(ALL, about, mine), back = __shfl_sync(ALL, offset, mine);
+        u32 o = base + lane, r = o - (found & 0xfff), literal = found >> 12 & 0xfff;
+        u32 value = __shfl_sync(ALL, byte, ((found >> 24) + 1 + r) & 31);
+        bool copies = r >= literal && o < total;
+        bool linked = copies && back <= lane;  // to a byte of this slice
+        if (copies && !linked) {
+            u32 from = s.op + o - back;
+            value = back <= REACH ? s.ring[from % RING] : s.out[from];
+        }
+        if (__any_sync(ALL, linked)) {
+            u32 link = linked ? lane - back : lane;
+            for (;;) {  // jumps double
+                u32 further = __shfl_sync(ALL, link, link);
+                if (__all_sync(ALL, further == link)) break;
+                link = further;
+            }
+            value = __shfl_sync(ALL, value, link);
+        }
+        if (o < total) s.put(s.op + o, value);
+        __syncwarp();
+    }
+    s.ip += __shfl_sync(ALL, next, __shfl_sync(ALL, at, count - 1));
+    s.op += total;
+    return more;
+}
+
+// One stream of n bytes to exactly `size` bytes.
+__device__ bool inflate(const u8* in, u32 n, u8* out, u32 size, u8* ring, u32 lane) {
+    Stream s = {in, out, ring, n, size, 0, 0};
+    while (s.ip < n) {
+        bool fits = true;
+        if (short_sequences(s, lane, fits)) continue;
+        if (!fits || !one_sequence(s, lane)) return false;
+    }
+    return s.op == size;
 }
 
 __device__ __forceinline__ u32 word(const u8* at) { return at[0] | at[1] << 8 | at[2] << 16 | (u32)at[3] << 24; }
