@@ -397,6 +397,13 @@ def test_pointers_that_do_not_rise_are_reported() -> None:
         faults = decoded(emulated(), raw, frames)[1]
         assert faults is not None
         assert faults.startswith("action_ptr of partition 0")
+    for ptr in ([0, 2, 1, 4], [0, 1, 3, 5], [0, 2**31, 2**31, 4], [0, 2**32 - 1, 0, 4]):
+        wrong = RowLayout(PartitionSizes(3, 3, 4, 0), 1, 0, successor_ptr=np.array(ptr, np.uint32))
+        field, frame = encoded_field("successors", "row-differences", np.zeros(4, "u1"), "u1", 0, 4)
+        raw, frames = with_pointers(field, frame, wrong, 4)
+        faults = decoded(emulated(), raw, frames)[1]
+        assert faults is not None
+        assert faults.startswith("successor_ptr of partition 0")
 
 
 def test_rows_that_leave_their_weights_are_reported() -> None:

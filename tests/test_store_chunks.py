@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 import tracemalloc
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store.chunks import MAX_CHUNK_BYTES, ChunkDamage, decode_chunk, encode_chunk
+from ooc_mdp.store.chunks import MAX_CHUNK_BYTES, ChunkDamage, crc32c_function, decode_chunk, encode_chunk
 from ooc_mdp.store.layout import FIELDS
 
 CASES = [(f.name, dtype) for f in FIELDS.values() for dtype in f.dtypes]
@@ -93,3 +94,37 @@ def test_threads_decode_at_once() -> None:
     for t in threads:
         t.join()
     assert wrong == []
+
+
+@given(content=st.binary(max_size=3000), start=st.integers(0, 9))
+def test_checksums_are_those_of_the_package_with_and_without_its_c_function(content: bytes, start: int) -> None:
+    body = np.frombuffer(content, np.uint8)[start:]
+    expected = google_crc32c.value(content[start:])
+    assert crc32c_function()(body) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "google_crc32c._crc32c", None)
+        assert crc32c_function.__wrapped__()(body) == expected
+
+
+def test_checksums_do_not_hold_the_interpreter_lock_where_the_package_has_its_extension() -> None:
+    if google_crc32c.implementation != "c":
+        pytest.skip("google_crc32c is its Python version here")
+    body = np.zeros(200_000_000, np.uint8)
+    counted = 0
+    done = threading.Event()
+
+    def count() -> None:
+        nonlocal counted
+        while not done.is_set():
+            counted += 1
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        before = counted
+        crc32c_function()(body)
+        while_checking = counted - before
+    finally:
+        done.set()
+        thread.join()
+    assert while_checking > 100  # a thread that waits for the lock counts nothing

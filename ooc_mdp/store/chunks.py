@@ -14,11 +14,14 @@ frame's head).
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,6 +39,7 @@ __all__ = [
     "FrameHeader",
     "checked",
     "chunk_file",
+    "crc32c_function",
     "decode_chunk",
     "encode_chunk",
     "frame_header",
@@ -102,8 +106,14 @@ class FrameHeader:
         return self.typesize if split and self.block_bytes // self.typesize >= _LEAST_STREAM else 1
 
 
-def encode_chunk(field: Field, values: npt.NDArray[Any], max_len: int) -> tuple[bytes, int]:
+def encode_chunk(
+    field: Field, values: npt.NDArray[Any], max_len: int, encoding: str | None = None
+) -> tuple[bytes, int]:
     """Blosc frame of the values padded to max_len, and its crc32c.
+
+    Parameters
+    ----------
+    encoding : the form in which the values are; None for values as they are.
 
     Raises
     ------
@@ -120,8 +130,9 @@ def encode_chunk(field: Field, values: npt.NDArray[Any], max_len: int) -> tuple[
     else:
         padded = np.zeros(max_len, values.dtype)
         padded[: values.size] = values
+    codec = field.codec(encoding)
     frame = blosc.Blosc(
-        cname=field.cname, clevel=field.clevel, shuffle=_SHUFFLES[field.shuffle], typesize=values.itemsize
+        cname=codec.cname, clevel=codec.clevel, shuffle=_SHUFFLES[codec.shuffle], typesize=values.itemsize
     ).encode(padded)
     return frame, google_crc32c.value(frame)
 
@@ -237,7 +248,25 @@ def read_into(path: Path, buffer: Bytes) -> Bytes:
 
 
 def _crc_of(body: Bytes) -> bytes:
-    return int(google_crc32c.value(body)).to_bytes(_CRC, "little")
+    return crc32c_function()(body).to_bytes(_CRC, "little")
+
+
+@cache
+def crc32c_function() -> Callable[[Bytes], int]:
+    """The crc32c of contiguous bytes, without the interpreter's lock where that can be had.
+
+    ``google_crc32c.value`` holds the lock, so that all reading threads wait while one of them checks (70 ms a
+    gigabyte). The C function behind it needs no lock: it is called through ctypes where the package's own extension
+    leads to it.
+    """
+    try:
+        extension = importlib.import_module("google_crc32c._crc32c").__file__
+        function = ctypes.CDLL(extension).crc32c_value
+    except (ImportError, OSError, AttributeError):
+        return lambda body: int(google_crc32c.value(body))
+    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    function.restype = ctypes.c_uint32
+    return lambda body: int(function(body.ctypes.data, body.nbytes))
 
 
 @contextmanager
