@@ -94,7 +94,12 @@ def open_or_generate(options: argparse.Namespace, path: Path, device: str) -> tu
     shape = [int(n) for n in options.block_shape.split(",")] if options.block_shape else None
     began = time.monotonic()
     store = ooc_mdp.generate(
-        options.problem, path, parameters_of(options), block_shape=shape, device=device, workers=options.workers
+        options.problem,
+        path,
+        parameters_of(options),
+        block_shape=shape,
+        device=device if device == "cpu" else "auto",
+        workers=options.workers,
     )
     seconds = time.monotonic() - began
     say(f"generated {store.n_states:,} states in {store.n_partitions} partitions in {seconds:.1f} s")
@@ -118,10 +123,11 @@ def store_figures(store: Store, seconds: float) -> dict[str, Any]:
 
 
 def solve_warm_up(options: argparse.Namespace, folder: Path, **asked: Any) -> None:
-    """Solve a tiny table of the same problem and types, so that kernels are compiled and loaded."""
+    """Solve a tiny table of the same problem, so that kernels are compiled and loaded."""
     tiny = {"grid": "16"} if options.grid else {}
     path = folder / "warm-up"
-    ooc_mdp.generate(options.problem, path, parameters_of(options) | tiny, partitions=4, device="cpu", overwrite=True)
+    rows_by = "cpu" if options.device == "cpu" else "auto"
+    ooc_mdp.generate(options.problem, path, parameters_of(options) | tiny, partitions=4, device=rows_by, overwrite=True)
     ooc_mdp.solve(path, **asked)
 
 

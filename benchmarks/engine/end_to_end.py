@@ -114,6 +114,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {"store": store_figures(store, seconds)}
     targets = [{"residual": r} for r in options.residual or ()] + [{"epsilon": e} for e in options.epsilon or ()]
     solve_warm_up(options, folder, **budget(options, "warm"), **manner(options), **targets[0])
+    store.read(0)  # a large table's types are not the tiny one's: decoding them is compiled, if it must be, now
     threads = [int(n) for n in options.probe_threads.split(",")]
     probes: dict[str, list[dict[str, Any]]] = {"cold": [], "warm": []}
     solves: list[dict[str, Any]] = []

@@ -123,13 +123,15 @@ def solve(options: argparse.Namespace, folder: Path, name: str, values: str) -> 
     began = time.monotonic()
     try:
         found = run_child(options, asked, options.time_limit + 240.0)
-    except (subprocess.SubprocessError, ValueError) as error:
-        found = {"outcome": "failed", "message": str(error)[-600:]}
+    except subprocess.TimeoutExpired as error:
+        found = {"outcome": "failed", "message": f"no answer within {error.timeout:.0f} s"}
+    except ValueError as error:
+        say(str(error))
+        # The last line says what happened; those before it name places on this machine.
+        found = {"outcome": "failed", "message": str(error).strip().splitlines()[-1][:300]}
     whole = time.monotonic() - began
     seconds = f"{found.get('seconds', 0):.2f} s ({whole:.0f} with its process)"
     say(f"{name} {options.grid} {values}: {found['outcome']} after {seconds}")
-    if found["outcome"] == "failed":
-        say(f"  {found['message'].strip().splitlines()[-1]}")
     return where | found
 
 
@@ -172,6 +174,8 @@ def solve_in_memory(options: argparse.Namespace, path: Path, name: str, values: 
     from gpu_solvers import SOLVERS, Limits, drive
     from planes import planes_of_problem, planes_of_store, residuals
 
+    from ooc_mdp.problems import make_problem
+
     began = time.perf_counter()
     if options.from_store:
         store, _ = open_or_generate(options, path, options.device)
@@ -190,6 +194,7 @@ def solve_in_memory(options: argparse.Namespace, path: Path, name: str, values: 
         "sweeps": solved.sweeps,
         "seconds_a_sweep": a_sweep,
         "states": planes.n_states,
+        "axes": len(make_problem(options.problem, parameters_of(options)).shape or (0,)),
         "table_bytes": planes.nbytes,
         "sweep_bytes": n_bytes,
         "bytes_per_second": n_bytes / a_sweep,
@@ -236,9 +241,9 @@ def extrapolate(solves: list[dict[str, Any]]) -> None:
             if s["solver"] == one["solver"] and s["values"] == one["values"] and s["outcome"] in ("residual", "epsilon")
         )
         if len(same) >= 2:
-            axes = len(str(one["grid"]).split(",")) if "," in str(one["grid"]) else 2
-            (n0, k0), (n1, k1) = ((n ** (1 / axes), k) for n, k in same[-2:])
-            sweeps = k1 + (k1 - k0) / (n1 - n0) * (one["states"] ** (1 / axes) - n1)
+            root = 1 / one["axes"]
+            (n0, k0), (n1, k1) = ((n**root, k) for n, k in same[-2:])
+            sweeps = k1 + (k1 - k0) / (n1 - n0) * (one["states"] ** root - n1)
             one["extrapolated"] = {"sweeps": sweeps, "seconds": sweeps * one["seconds_a_sweep"]}
 
 

@@ -10,6 +10,7 @@ solver's values, in float64, and the bytes that a sweep moves. Knows no solver.
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.kernels.select import select_rows
 from ooc_mdp.problems import make_problem
+from ooc_mdp.problems.control.discretised import Discretised
 from ooc_mdp.store import Store
 
 __all__ = ["Planes", "Residuals", "planes_of_problem", "planes_of_store", "residuals"]
@@ -125,7 +127,7 @@ def losses_of(xp: Any, discount: float, durations: Any) -> Any:
     """1 - gamma**tau in float64 without cancellation; 1 where tau is infinite."""
     if discount == 0.0:
         return xp.ones_like(durations, dtype=np.float64)
-    return -xp.expm1(xp.log(np.float64(discount)) * durations.astype(np.float64))
+    return -xp.expm1(math.log(discount) * durations.astype(np.float64))
 
 
 class _Filler:
@@ -171,7 +173,8 @@ def planes_of_problem(
     ------
     OptionsError : states differ in their numbers of actions, or rows in their numbers of successors.
     """
-    problem = select_rows(make_problem(name, parameters), device if device == "cpu" else "auto")
+    problem = make_problem(name, parameters)
+    problem = select_rows(problem, device if isinstance(problem, Discretised) else "cpu")
     xp: Any = np
     if device != "cpu":
         import cupy

@@ -22,8 +22,10 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from common import (
@@ -39,12 +41,15 @@ from common import (
 )
 
 import ooc_mdp
-from ooc_mdp.kernels.base import Resident, SweepLimits
+from ooc_mdp.conversion.recompute import RecomputedTable
+from ooc_mdp.kernels.base import Backend, ModelConstants, Resident, SlotsTooSmall, SweepLimits
 from ooc_mdp.kernels.select import select_backend
+from ooc_mdp.methods.device_budget import HasSlots
 from ooc_mdp.methods.plan import model_of
 from ooc_mdp.options import CacheSize, SolveOptions, format_bytes
 from ooc_mdp.table_source import TableSource
 
+Kernels = Literal["tiles", "plain"]
 PARTS = ("copy", "link", "disk", "sweeps")
 NOT_INCLUDED = (
     "loading the partitions and laying them out; compiling; the first rounds",
@@ -65,6 +70,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, help="where the disk is measured; a temporary folder by default")
     parser.add_argument("--file-size", type=int, default=4 << 30, help="bytes that the disk is measured with")
     parser.add_argument("--threads", default="1,8,16", help="threads that read from the disk")
+    parser.add_argument("--kernels", default="tiles", help="of the engine on a CUDA device: tiles, plain or both")
+    parser.add_argument("--loading-threads", type=int, default=4, help="threads that bring partitions to the device")
     parser.add_argument("--no-plain", action="store_true", help="leave the in-memory kernel out")
     measuring.add_common_options(parser)
     options = parser.parse_args(arguments)
@@ -160,7 +167,10 @@ def sweeps(options: argparse.Namespace, said: str, shape: str | None, copy: floa
         device=options.device,
     )
     say(f"{said}: {source.n_states:,} states in {source.n_partitions} partitions")
-    found = [engine_sweeps(options, source)]
+    found = []
+    for kernels in options.kernels.split(","):
+        free_pool(options.device)
+        found.append(engine_sweeps(options, source, kernels))
     del source
     if not options.no_plain:
         for values in ("float64", "float32"):
@@ -178,51 +188,89 @@ def sweeps(options: argparse.Namespace, said: str, shape: str | None, copy: floa
     return found
 
 
-def engine_sweeps(options: argparse.Namespace, source: TableSource) -> dict[str, Any]:
+def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels: Kernels) -> dict[str, Any]:
     """Rounds of one backup of every state, all partitions resident; seconds of one."""
-    backend = select_backend(options.device)
+    backend = select_backend(options.device, kernels=kernels)
     how = SolveOptions(discount=options.discount, cache=CacheSize(share=1.0), device=options.device)
-    model = model_of(source, how)
+    model = as_from_a_store(model_of(source, how), source)
     backend.start(model, np.zeros(source.n_states), np.full(source.n_states, -1, np.int32))
-    if hasattr(backend, "open_slots"):
-        backend.open_slots(source.n_partitions * backend.slot_bytes(model))
-    read = source.loader(backend.name).read
-    residents: list[Resident] = []
-    for p in range(source.n_partitions):
-        residents.append(backend.admit(backend.prepare(read(p)[0])))
-    # A limit that no residual meets: every tile is due in every round.
-    limits = SweepLimits(change=-1.0, most=1, residual=-1.0)
-    states = np.array([r.n_states for r in residents])
-    most = max(int(getattr(backend, "together", 1)), 1)
-
-    def rounds() -> float:
-        done = 0.0
-        for first in range(0, len(residents), most):
-            some = residents[first : first + most]
-            reports = backend.visit_together(some, [limits] * len(some)).reports()
-            own = states[first : first + most]
-            done += sum(n * r.sweeps if r.backups is None else r.backups for n, r in zip(own, reports, strict=True))
-        return done / source.n_states
-
-    seconds, count = timed(rounds, options.seconds)
-    row_bytes = engine_row_bytes(source, options.device)
     try:
+        residents = all_resident(backend, model, source, options.loading_threads)
+        sweep = sweeper(backend, residents, source.n_states)
+        seconds, count = timed(sweep, options.seconds)
+        slot = backend.slot_bytes(model) if isinstance(backend, HasSlots) else None
         return {
-            "kernel": "engine",
+            "kernel": "engine" if options.device == "cpu" or kernels == "tiles" else f"engine, {kernels} kernels",
             "values": "float64",
             "states": source.n_states,
             "partitions": source.n_partitions,
             "sweeps": count,
             "seconds": seconds,
-            "sweep_bytes": source.n_states * (row_bytes + 16 + (1 if options.device != "cpu" else 4)),
-            "state_bytes_in_slots": backend.slot_bytes(model) * source.n_partitions / source.n_states
-            if hasattr(backend, "slot_bytes")
-            else None,
+            "sweep_bytes": source.n_states * state_bytes(model, source, isinstance(backend, HasSlots)),
+            "slot_bytes": slot,
+            "slot_bytes_of_a_state": None if slot is None else slot * source.n_partitions / source.n_states,
         }
     finally:
-        for resident in residents:
-            backend.release(resident)
         backend.close()
+
+
+def as_from_a_store(model: ModelConstants, source: RecomputedTable) -> ModelConstants:
+    """What a store says of such a table: weights and durations that it holds in fewer bytes are known to be exact."""
+    facts = model.table
+    if facts is None or not source.problem.exact_weights or facts.real != np.float32:
+        return model
+    narrow = None if facts.durations is None else np.dtype(np.float32)
+    return replace(model, table=replace(facts, exact_weights=True, durations=narrow))
+
+
+def all_resident(backend: Backend, model: ModelConstants, source: TableSource, threads: int) -> list[Resident]:
+    """Every partition, in the backend's own layout."""
+    read = source.loader(backend.name).read
+
+    def load(p: int) -> Any:
+        return backend.prepare(read(p)[0])
+
+    while True:
+        slot = backend.slot_bytes(model) if isinstance(backend, HasSlots) else 0
+        backend.open_cache(source.n_partitions * slot)
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                return [backend.admit(prepared) for prepared in pool.map(load, range(source.n_partitions))]
+        except SlotsTooSmall:
+            say("slots are too small for some tile's surroundings: larger ones")
+            backend.enlarge()
+
+
+def sweeper(backend: Backend, residents: Sequence[Resident], n_states: int) -> Callable[[], float]:
+    """Does rounds in which every state is backed up once, whatever has changed; returns backups a state."""
+    limits = SweepLimits(change=-1.0, most=1, residual=-1.0, plain=True)  # which no residual meets
+    # Rounds of one iteration are what a solve never asks for, so that there is no public way to.
+    rounds = getattr(backend, "_batch", None)
+
+    def sweep() -> float:
+        if rounds is not None:
+            reports = rounds(residents, limits, 16, 1, wake=False).reports()
+        else:
+            reports = backend.visit_together(residents, [limits] * len(residents)).reports()
+        backups = sum(
+            r.n_states * report.sweeps if report.backups is None else report.backups
+            for r, report in zip(residents, reports, strict=True)
+        )
+        return backups / n_states
+
+    return sweep
+
+
+def state_bytes(model: ModelConstants, source: TableSource, tiled: bool) -> float:
+    """Bytes of one backup: rows as they lie on the device, value in and out, policy."""
+    facts = model.table
+    if facts is None or not tiled or not facts.actions or not facts.width:
+        return float(source.partition_bytes.sum() / source.n_states) + 8 + 8 + 4
+    durations = 0 if facts.durations is None else facts.durations.itemsize
+    weights = facts.width - 1 if facts.exact_weights else facts.width
+    # successors are numbers within a tile and its surroundings, in 16 bits
+    row = 2 * facts.width + facts.real.itemsize * (weights + 1) + durations
+    return float(facts.actions * row + 8 + 8 + 1)
 
 
 def timed(rounds: Callable[[], float], seconds: float) -> tuple[float, float]:
@@ -235,17 +283,6 @@ def timed(rounds: Callable[[], float], seconds: float) -> tuple[float, float]:
         spent = time.perf_counter() - began
         if spent >= seconds:
             return spent / count, count
-
-
-def engine_row_bytes(source: TableSource, device: str) -> float:
-    """Bytes of a state's rows as the engine keeps them on a device; in the table itself on the CPU."""
-    actions, width = (int(source.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
-    if device == "cpu" or not actions or not width:
-        return float(source.partition_bytes.sum() / source.n_states)
-    real = source.fields["probabilities"].dtype.itemsize
-    durations = 4 if "durations" in source.fields else 0
-    # successors within a tile and its surroundings in 16 bits; the last weight of a row is 1 minus the others
-    return float(actions * (2 * width + real * (width - 1) + real + durations))
 
 
 def plain_sweeps(options: argparse.Namespace, name: str, grid: str, values: str) -> dict[str, Any]:

@@ -99,6 +99,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {"store": store_figures(store, seconds)}
     # Memory as for the measured passes does not fit a tiny table: the default cache does.
     solve_warm_up(options, folder, discount=options.discount, method="vi", cache="100%", device=options.device)
+    store.read(0)  # a large table's types are not the tiny one's: decoding them is compiled, if it must be, now
     link = None if options.device == "cpu" else link_bandwidth(options.device)
     figures["link_bytes_per_second"] = link
     threads = [int(n) for n in options.probe_threads.split(",")]
