@@ -45,7 +45,7 @@ class Stager:
         entry_bytes: int | None = None,
     ) -> None:
         self._source = source
-        self._read_table = read or source.read
+        self.read_table = read or source.read
         self._cache = cache
         self._backend = backend
         self.entry_bytes = entry_bytes
@@ -109,7 +109,7 @@ class Stager:
 
     def _read(self, partition: int) -> tuple[Any, int, float]:
         began = time.monotonic()
-        table, bytes_read = self._read_table(partition)
+        table, bytes_read = self.read_table(partition)
         return self._backend.prepare(table), bytes_read, time.monotonic() - began
 
     def _take_in(self, partition: int, read: Callable[[], tuple[Any, int, float]]) -> None:

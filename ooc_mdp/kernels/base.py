@@ -9,7 +9,7 @@ Backends know neither stores nor caches nor priorities.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,9 +18,19 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import Measured
 from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.partition import PartitionTable
+from ooc_mdp.partition import PartitionTable, StoredField
 
-__all__ = ["Backend", "FinishedVisits", "ModelConstants", "Resident", "SlotsTooSmall", "SweepLimits", "TableFacts", "VisitReport", "Visits"]
+__all__ = [
+    "Backend",
+    "FinishedVisits",
+    "ModelConstants",
+    "Resident",
+    "SlotsTooSmall",
+    "SweepLimits",
+    "TableFacts",
+    "VisitReport",
+    "Visits",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,8 @@ class TableFacts:
     """Narrowest type that holds them; None where there are none."""
     largest_bytes: int
     """Of a decoded table."""
+    frames: tuple[tuple[StoredField, ...], int] | None = None
+    """How fields are stored, and the bytes of a buffer for any partition's chunks; None where there are no chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +183,13 @@ class Backend(Protocol):
         Raises
         ------
         MemoryBudgetError : the budget holds no partition, or the device has not so much memory.
+        """
+        ...
+
+    def reader(self, source: Any) -> Callable[[int], tuple[Any, int]] | None:
+        """Reads partition p of a source for `prepare`, and says how many bytes came from disk; any thread.
+
+        None where the source's own tables are what `prepare` takes.
         """
         ...
 

@@ -229,6 +229,9 @@ class CpuBackend:
     def open_cache(self, budget: int) -> None:
         """Partitions are allocated one by one."""
 
+    def reader(self, source: Any) -> None:
+        """Tables are taken as the source gives them."""
+
     def enlarge(self) -> None:
         """There are no slots."""
 

@@ -195,6 +195,9 @@ class CudaBackend:
     def open_cache(self, budget: int) -> None:
         """Partitions are allocated one by one."""
 
+    def reader(self, source: Any) -> None:
+        """Tables are taken as the source gives them."""
+
     def enlarge(self) -> None:
         """There are no slots."""
 

@@ -281,6 +281,13 @@ class DeviceDecoder:
             for kernel, grid, block in zip(KERNELS, grids, threads, strict=True)
         ]
 
+    def offsets(self, plan: DecodePlan) -> dict[str, tuple[int, int]]:
+        """Where the arrays of :meth:`decode` lie in the scratch, by field: first byte and number of values."""
+        return {
+            name: (self._areas[name].values, _length(plan.raw, name))
+            for name in (field.field.name for field in plan.raw.fields)
+        }
+
     def arrays(self, plan: DecodePlan, scratch: Any) -> dict[str, Any]:
         """The arrays of :meth:`decode`, by field: views of the scratch."""
         arrays = {}

@@ -23,6 +23,8 @@ _ALIGNMENT = 256
 _STATES = 256
 """States of a tile, about."""
 _WARP = 32
+_THREADS = 1024
+"""Threads that a multiprocessor should hold: 64 registers each."""
 _MOST_INPUTS = 96
 _SHARED = 96 << 10
 """Bytes of shared memory that a block takes at most."""
@@ -143,6 +145,8 @@ class SlotLayout:
     """Entries of a plane."""
     boundary_room: int
     """Boundary states whose values are kept apart; where a partition has more, its tiles' changes stand for them."""
+    table_room: int
+    """Bytes for a table that is kept as it is."""
     offsets: Mapping[str, int]
     nbytes: int
 
@@ -156,13 +160,13 @@ class SlotLayout:
         inputs = tiling.most_inputs
         sizes = {
             "boundary_count": 4,
-            "input_count": 4 * tiles,
             "inputs": 4 * tiles * inputs,
             "boundary": 4 * boundary,
             "published": 8 * boundary,
         }
-        if is_ragged(model):
-            sizes["table"] = table.largest_bytes + 12 * _ALIGNMENT
+        room = table.largest_bytes + 12 * _ALIGNMENT if is_ragged(model) else 0
+        if room:
+            sizes["table"] = room
         else:
             a, k = table.actions, table.width
             sizes |= {
@@ -172,9 +176,9 @@ class SlotLayout:
                 "durations": a * pitch * (0 if table.durations is None else table.durations.itemsize),
             }
             if local:
-                sizes |= {"halo_count": 4 * tiles, "halo": 4 * tiles * halo}
+                sizes |= {"halo": 4 * tiles * halo}
         offsets = dict(zip(sizes, np.cumsum([0, *(_aligned(s) for s in sizes.values())]).tolist(), strict=False))
-        return cls(local, halo, pitch, boundary, offsets, sum(_aligned(s) for s in sizes.values()))
+        return cls(local, halo, pitch, boundary, room, offsets, sum(_aligned(s) for s in sizes.values()))
 
     def defines(self, model: ModelConstants, tiling: Tiling) -> dict[str, str | int]:
         """What tiles.cu is compiled with."""
@@ -186,6 +190,7 @@ class SlotLayout:
             "WIDTH": table.width,
             "WEIGHTS": _weights(table),
             "TILE": tiling.threads,
+            "BLOCKS": max(1, _THREADS // tiling.threads),
             "BOX": tiling.box,
             "DIMS": len(tiling.shape),
             "TILE_SHAPE": "{" + ", ".join(map(str, tiling.shape)) + "}",

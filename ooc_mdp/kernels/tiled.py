@@ -10,6 +10,7 @@ allocated while a solve runs, apart from the day when a tile turns out to read m
 
 from __future__ import annotations
 
+import math
 import queue
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +22,10 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import Measured
 from ooc_mdp.errors import MemoryBudgetError
-from ooc_mdp.kernels.base import ModelConstants, Resident, SlotsTooSmall, SweepLimits, VisitReport
+from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.kernels.device import Device, Kernel, Stream
-from ooc_mdp.kernels.tile_layout import MAX_ROUNDS, SlotLayout, Tiling, halo_dtype, is_ragged
+from ooc_mdp.kernels.tile_layout import MAX_ROUNDS, SlotLayout, Tiling, is_ragged
+from ooc_mdp.kernels.tile_loads import Frames, FrameSource, TileLoader
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.options import format_bytes
 from ooc_mdp.partition import PartitionTable
@@ -36,8 +38,6 @@ _ITERATIONS = 32
 """Iterations of a tile's visit at most."""
 _ITERATIONS_ALONE = 8
 """The same where one partition is swept by itself, a given number of times."""
-_LANES = 3
-"""Loads that the device works on at the same time."""
 _ALIGNMENT = 256
 _MOST_HALO = 8192
 _KERNELS = (
@@ -49,12 +49,12 @@ _KERNELS = (
     "measure_tiles",
     "lay_out",
     "lay_out_boundary",
+    "keep_table",
 )
 
 _PLACE = np.dtype(
     [
         ("first", "i8"),
-        ("slot", "u8"),
         ("row_sum", "f8"),
         ("n", "u4"),
         ("tile", "u4"),
@@ -82,9 +82,7 @@ _SLOT_FIELDS = (
     "successors",
     "rewards",
     "durations",
-    "halo_count",
     "halo",
-    "input_count",
     "inputs",
     "boundary_count",
     "boundary",
@@ -97,7 +95,7 @@ _ENGINE = np.dtype(
         ("control", "u8"),
         ("places", "u8"),
         ("partitions", "i8"),
-        ("partition_of", "u8"),
+        ("heads", "u8"),
         *((name, "u8") for name in _TILE_FIELDS),
         ("again", "u8"),
         ("values", "u8"),
@@ -111,39 +109,16 @@ _ENGINE = np.dtype(
         *((name, "i8") for name in _SLOT_FIELDS),
         ("boundary_room", "i8"),
         ("discount", "f8"),
+        ("log_discount", "f8"),
         ("sign", "f8"),
     ]
 )
-_TABLE_FIELDS = (
-    "action_ptr",
-    "successor_ptr",
-    "successors",
-    "probabilities",
-    "rewards",
-    "durations",
-    "terminal_rewards",
-    "halo",
-    "boundary",
-)
-_TABLE = np.dtype([*((name, "u8") for name in _TABLE_FIELDS), ("n", "i8"), ("halo_size", "i8")])
+_HEAD_BYTES = 32
 """Structures of tiles.cu."""
 
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-@dataclass(slots=True)
-class _Lane:
-    """What one load in flight needs on the device."""
-
-    stream: Stream
-    scratch: int
-    descriptor: int
-    """Of the table: on the device."""
-    faults: int
-    host: npt.NDArray[np.uint8]
-    """Page-locked: the descriptor, and what the device says of faults."""
 
 
 @dataclass(slots=True)
@@ -179,17 +154,15 @@ class TiledBackend:
 
     def slot_bytes(self, model: ModelConstants) -> int:
         """Bytes of a slot, into which the largest partition fits."""
-        tiling, layout = self._layout_of(model)
-        return layout.nbytes
+        return self._layout_of(model)[1].nbytes
 
     def plan(self, model: ModelConstants) -> dict[str, int]:
         """What is allocated beside values, policy and slots."""
         tiling, layout = self._layout_of(model)
-        lane = self._scratch_bytes(model) + 2 * _ALIGNMENT
-        tiles = (8 * len(_TILE_FIELDS) + 12) * tiling.total
+        tiles = (8 * len(_TILE_FIELDS) + 8 + _HEAD_BYTES) * tiling.total
         partitions = (_PLACE.itemsize + 4 + 80 + 8) * tiling.per_partition.size
         policy = model.n_states * (1 if layout.narrow_policy(model) else 4)
-        return {"policy": policy, "tiles": tiles + partitions + (64 << 10), "staging": _LANES * lane}
+        return {"policy": policy, "tiles": tiles + partitions + (64 << 10), "staging": TileLoader.device_bytes(model)}
 
     def _layout_of(self, model: ModelConstants) -> tuple[Tiling, SlotLayout]:
         tiling = Tiling.of(model, self._tile_states)
@@ -205,10 +178,6 @@ class TiledBackend:
         if local and not layout.fits(tiling):
             layout = SlotLayout.of(model, tiling, False, 0)
         return tiling, layout
-
-    def _scratch_bytes(self, model: ModelConstants) -> int:
-        largest = model.table.largest_bytes if model.table is not None else 0
-        return largest + (len(_TABLE_FIELDS) + 1) * _ALIGNMENT
 
     # ---------------------------------------------------------------------------------------------------- start
 
@@ -227,7 +196,7 @@ class TiledBackend:
             "engine": _ENGINE.itemsize,
             "control": _CONTROL.itemsize,
             "places": _PLACE.itemsize * partitions,
-            "partition_of": 4 * tiles,
+            "heads": _HEAD_BYTES * tiles,
             **dict.fromkeys(_TILE_FIELDS, 8 * tiles),
             "again": 4 * tiles,
             "set": 4 * partitions,
@@ -267,19 +236,10 @@ class TiledBackend:
         self._places = places
         self._without_policy = np.full(partitions, policy.max(initial=-1) < 0)
         self._upload("places", places)
-        self._upload("partition_of", np.repeat(np.arange(partitions, dtype=np.uint32), self._tiling.per_partition))
         self._compile()
-        self._lanes: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
-        for _ in range(_LANES):
-            self._lanes.put(self._lane())
-        self._buffers: queue.SimpleQueue[npt.NDArray[np.uint8]] = queue.SimpleQueue()
+        self._loader = TileLoader(self._device, model, self._tiling, self._layout, self._kernels, at["engine"])
         self._free_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._graphs: dict[int, Callable[[], None]] = {}
-
-    def _lane(self) -> _Lane:
-        scratch = self._device.allocate(self._scratch_bytes(self._model))
-        small = self._device.allocate(2 * _ALIGNMENT)
-        return _Lane(self._device.stream(), scratch, small, small + _ALIGNMENT, self._device.pinned(2 * _ALIGNMENT))
 
     def _upload(self, name: str, data: npt.NDArray[Any] | None) -> None:
         if data is not None:
@@ -294,7 +254,7 @@ class TiledBackend:
         self._shared = self._layout.sweep_shared(self._tiling)
         self._blocks = self._kernels["sweep_tiles"].blocks_at_once(self._tiling.threads, self._shared)
         engine = np.zeros((), _ENGINE)
-        for name in ("control", "places", "partition_of", *_TILE_FIELDS, "again", "values", "policy", "set", "work"):
+        for name in ("control", "places", "heads", *_TILE_FIELDS, "again", "values", "policy", "set", "work"):
             engine[name] = self._memory.at[name]
         for name in ("report", "backups", "measured"):
             engine[name] = self._memory.at[name]
@@ -302,7 +262,9 @@ class TiledBackend:
             engine[name] = self._layout.offsets.get(name, 0)
         engine["partitions"] = self._tiling.per_partition.size
         engine["pitch"], engine["boundary_room"] = self._layout.pitch, self._layout.boundary_room
-        engine["discount"], engine["sign"] = self._model.discount, self._model.sign
+        discount = self._model.discount
+        engine["discount"], engine["sign"] = discount, self._model.sign
+        engine["log_discount"] = math.log(discount) if discount > 0 else -math.inf
         self._upload("engine", engine.reshape(1))
 
     def open_cache(self, budget: int) -> int:
@@ -338,92 +300,24 @@ class TiledBackend:
 
     # ---------------------------------------------------------------------------------------------------- loads
 
-    def prepare(self, table: PartitionTable) -> Resident:
+    def reader(self, source: Any) -> Callable[[int], tuple[Any, int]] | None:
+        """Reads a source's frames for `prepare`, if it has frames that the device decodes."""
+        return self._loader.reader(source) if isinstance(source, FrameSource) else None
+
+    def prepare(self, table: PartitionTable | Frames) -> Resident:
         """Bring a table to the device and lay it out in a slot; on any thread, beside the sweeps.
 
         Raises
         ------
         SlotsTooSmall : a tile reads more states than a slot has room for.
         """
-        lane = self._lanes.get()
         slot = self._free_slots.get()
         try:
-            self._fill(lane, table)
-            self._lay_out(lane, table.index, slot)
-            return Resident(table.index, table.n_states, False, (slot,))
+            index, states = self._loader.load(table, slot)
         except BaseException:
             self._free_slots.put(slot)
             raise
-        finally:
-            self._lanes.put(lane)
-
-    def _fill(self, lane: _Lane, table: PartitionTable) -> None:
-        """The table's arrays one after the other in the lane's scratch, and its descriptor."""
-        facts = self._model.table
-        assert facts is not None
-        arrays: dict[str, Any] = {name: getattr(table, name) for name in _TABLE_FIELDS}
-        types = {"halo": halo_dtype(self._model), "durations": facts.durations, "boundary": np.dtype(np.uint8)}
-        try:
-            buffer = self._buffers.get_nowait()
-        except queue.Empty:
-            buffer = self._device.pinned(self._scratch_bytes(self._model))
-        try:
-            descriptor = lane.host[: _TABLE.itemsize].view(_TABLE)
-            offset = 0
-            for name, array in arrays.items():
-                descriptor[name] = lane.scratch + offset if array.size else 0
-                if isinstance(array, np.ndarray):
-                    dtype = types.get(name) or array.dtype
-                    nbytes = array.size * dtype.itemsize
-                    buffer[offset : offset + nbytes].view(dtype)[:] = array.reshape(-1)
-                    lane.stream.upload(lane.scratch + offset, buffer[offset : offset + nbytes])
-                elif array.size:
-                    if name in types and array.dtype != types[name]:
-                        array = array.astype(types[name])
-                    nbytes = array.nbytes
-                    lane.stream.copy(lane.scratch + offset, array.data.ptr, nbytes)
-                else:
-                    nbytes = 0
-                offset += _aligned(nbytes)
-            descriptor["n"], descriptor["halo_size"] = table.n_states, table.halo.size
-            lane.stream.upload(lane.descriptor, lane.host[: _TABLE.itemsize])
-            lane.stream.wait()
-        finally:
-            self._buffers.put(buffer)
-
-    def _lay_out(self, lane: _Lane, index: int, slot: int) -> None:
-        stream, layout = lane.stream, self._layout
-        tiles = int(self._tiling.per_partition[index])
-        n = int(self._places["n"][index])
-        stream.clear(lane.faults, 4)
-        stream.clear(slot + layout.offsets["boundary_count"], 4)
-        engine, table = np.uint64(self._memory.at["engine"]), np.uint64(lane.descriptor)
-        arguments = (engine, table, np.int32(index), np.uint64(slot))
-        self._kernels["lay_out"](
-            stream,
-            tiles,
-            self._tiling.threads,
-            (*arguments, np.uint64(lane.faults)),
-            layout.lay_out_shared(self._tiling),
-        )
-        self._kernels["lay_out_boundary"](stream, -(-n // 256), 256, arguments)
-        if is_ragged(self._model):
-            self._keep_table(lane, slot)
-        fault = lane.host[_ALIGNMENT : _ALIGNMENT + 4]
-        stream.download(fault, lane.faults)
-        stream.wait()
-        if int(fault.view(np.uint32)[0]):
-            raise SlotsTooSmall(f"a tile of partition {index} reads more than {layout.halo} states outside")
-
-    def _keep_table(self, lane: _Lane, slot: int) -> None:
-        """Ragged rows: the table itself goes into the slot, with addresses of its own."""
-        there = slot + self._layout.offsets["table"]
-        descriptor = lane.host[: _TABLE.itemsize].view(_TABLE)
-        for name in _TABLE_FIELDS:
-            if descriptor[name][0]:
-                descriptor[name] += np.uint64(there + _ALIGNMENT - lane.scratch)
-        lane.stream.upload(there, lane.host[: _TABLE.itemsize])
-        lane.stream.copy(there + _ALIGNMENT, lane.scratch, self._scratch_bytes(self._model) - _ALIGNMENT)
+        return Resident(index, states, False, (slot,))
 
     def admit(self, prepared: Resident) -> Resident:
         """It is in its slot already."""
@@ -441,7 +335,9 @@ class TiledBackend:
         values, policy = self.values(), self.policy()
         halo = 2 * self._layout.halo
         larger = SlotLayout.of(self._model, self._tiling, True, halo)
-        self._local = halo <= _MOST_HALO and larger.fits(self._tiling)
+        # Without a grid, a tile that reads many states outside gains nothing from iterating alone.
+        most = 2 * self._tiling.threads if self._model.block_shapes is None else _MOST_HALO
+        self._local = halo <= most and larger.fits(self._tiling)
         self._halo = halo
         self.start(self._model, values, policy)
 

@@ -29,8 +29,8 @@
 // 16 bits: thread of the tile, or TILE + place in the tile's halo. DIRECT ones are states (32 bits), read from
 // the value vector. RAGGED rows stay as PartitionTable has them.
 //
-// Compiled once a store with: LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (threads), BOX (states of a
-// full tile), DIMS, TILE_SHAPE, HALO and INPUTS (room for a tile's lists), HALO_HASH and INPUTS_HASH (powers of two, larger),
+// Compiled once a store with: LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (threads), BLOCKS (of which
+// a multiprocessor should hold so many), BOX (states of a full tile), DIMS, TILE_SHAPE, HALO and INPUTS (room for a tile's lists), HALO_HASH and INPUTS_HASH (powers of two, larger),
 // HAS_TAU, and the types REAL, INDEX, TAU, HALO_STATE, CHOICE.
 
 typedef unsigned long long u64;
@@ -54,14 +54,22 @@ typedef u32 Successor;
 #define IN_REGISTERS 0
 #endif
 
-struct Place {          // where a partition is
+struct Place {          // a partition
     i64 first;          // its first state
-    char* slot;         // its slot, if it is resident
     double row_sum;     // largest row sum, rounded up
     u32 n;              // states
     u32 tile;           // its first tile, among those of all partitions
     u32 tiles;
     u32 extent[7];      // of the box of its states, C order
+};
+
+struct __align__(16) Head {   // a tile of a resident partition: what a visit must know before it can read anything else
+    char* slot;
+    i64 first;          // first state of the partition
+    u32 partition;
+    u32 tile;           // its number in the partition
+    u32 halo;           // states of its halo
+    u32 inputs;         // tiles that it reads, or EVERYTHING
 };
 
 struct Control {
@@ -78,9 +86,9 @@ struct Control {
 
 struct Engine {
     Control* control;
-    Place* places;
+    const Place* places;
     i64 partitions;
-    const u32* partition_of;   // [tiles] of each tile
+    Head* heads;               // [tiles]
     double *moved, *seen, *left, *gain, *steep, *top, *bottom, *told;   // [tiles]
     u32* again;                // [tiles] whether the tile must be visited whatever its inputs
     double* values;
@@ -91,10 +99,10 @@ struct Engine {
     u64* backups;              // [partitions]
     u64* measured;             // [5]
     i64 pitch;
-    i64 weights, successors, rewards, durations, halo_count, halo, input_count, inputs, boundary_count, boundary,
-        published, table;      // offsets in a slot
+    i64 weights, successors, rewards, durations, halo, inputs, boundary_count, boundary, published,
+        table;                 // offsets in a slot
     i64 boundary_room;
-    double discount, sign;
+    double discount, log_discount, sign;
 };
 
 struct Table {          // a PartitionTable on the device
@@ -221,40 +229,42 @@ struct Rows {
 #endif
 };
 
-__device__ __forceinline__ double factor_of(double discount, double duration) {
-    return isinf(duration) ? 0.0 : pow(discount, duration);
+// discount ** duration. exp needs a fraction of pow's instructions; what the product rounds away changes the result by
+// at most 2^-53 |x| e^x <= 2^-54, x = duration * log(discount).
+__device__ __forceinline__ double factor_of(const Engine& e, double duration) {
+    return isinf(duration) ? 0.0 : e.discount > 0 ? exp(duration * e.log_discount) : duration > 0 ? 0.0 : 1.0;
 }
 
-__device__ __forceinline__ void open_rows(const Engine& e, const Place& p, u32 tile, u32 local, Rows& rows) {
+__device__ __forceinline__ void open_rows(const Engine& e, const Head& h, u32 local, Rows& rows) {
 #if RAGGED
-    rows.t = (const Table*)(p.slot + e.table);
+    rows.t = (const Table*)(h.slot + e.table);
     rows.values = e.values;
-    rows.first = p.first;
+    rows.first = h.first;
     rows.own = local;
     u32 s = local == NOWHERE ? 0 : local;
     rows.row = ACTIONS ? (i64)s * ACTIONS : (i64)rows.t->action_ptr[s];
     rows.end = ACTIONS ? rows.row + ACTIONS : (i64)rows.t->action_ptr[s + 1];
     if (local == NOWHERE) rows.end = rows.row;
 #else
-    i64 at = (i64)tile * TILE + threadIdx.x;
+    i64 at = (i64)h.tile * TILE + threadIdx.x;
     rows.pitch = e.pitch;
     rows.values = e.values;
-    rows.w = (const REAL*)(p.slot + e.weights) + at;
-    rows.x = (const Successor*)(p.slot + e.successors) + at;
-    rows.r = (const REAL*)(p.slot + e.rewards) + at;
+    rows.w = (const REAL*)(h.slot + e.weights) + at;
+    rows.x = (const Successor*)(h.slot + e.successors) + at;
+    rows.r = (const REAL*)(h.slot + e.rewards) + at;
 #if HAS_TAU
-    rows.tau = (const TAU*)(p.slot + e.durations) + at;
+    rows.tau = (const TAU*)(h.slot + e.durations) + at;
 #endif
 #if IN_REGISTERS
 #pragma unroll
-    for (int i = 0; i < ACTIONS * WEIGHTS; ++i) rows.weight[i] = __ldcs(rows.w + i * rows.pitch);
+    for (int i = 0; i < ACTIONS * WEIGHTS; ++i) rows.weight[i] = __ldg(rows.w + i * rows.pitch);
 #pragma unroll
-    for (int i = 0; i < ACTIONS * WIDTH; ++i) rows.successor[i] = __ldcs(rows.x + i * rows.pitch);
+    for (int i = 0; i < ACTIONS * WIDTH; ++i) rows.successor[i] = __ldg(rows.x + i * rows.pitch);
 #pragma unroll
-    for (int a = 0; a < ACTIONS; ++a) rows.reward[a] = __ldcs(rows.r + a * rows.pitch);
+    for (int a = 0; a < ACTIONS; ++a) rows.reward[a] = __ldg(rows.r + a * rows.pitch);
 #if HAS_TAU
 #pragma unroll
-    for (int a = 0; a < ACTIONS; ++a) rows.factor[a] = factor_of(e.discount, (double)__ldcs(rows.tau + a * rows.pitch));
+    for (int a = 0; a < ACTIONS; ++a) rows.factor[a] = factor_of(e, (double)__ldg(rows.tau + a * rows.pitch));
 #endif
 #endif
 #endif
@@ -314,11 +324,11 @@ __device__ __forceinline__ double discount_of(const Engine& e, const Rows& rows,
 #if !HAS_TAU
     return e.discount;
 #elif RAGGED
-    return factor_of(e.discount, (double)rows.t->durations[rows.row + a]);
+    return factor_of(e, (double)rows.t->durations[rows.row + a]);
 #elif IN_REGISTERS
     return rows.factor[a];
 #else
-    return factor_of(e.discount, (double)rows.tau[a * rows.pitch]);
+    return factor_of(e, (double)rows.tau[a * rows.pitch]);
 #endif
 }
 
@@ -349,25 +359,24 @@ __device__ __forceinline__ double everything(const Control& c, int rounds) {
 }
 
 // Sum of `moved` over a tile's inputs; `slack` bounds its rounding. `stride` threads share the work, from `begin`.
-__device__ __forceinline__ double moved_inputs(const Engine& e, const Place& p, u32 tile, int rounds, u32 begin,
-                                               u32 stride, double& slack) {
-    u32 count = ((const u32*)(p.slot + e.input_count))[tile];
+__device__ __forceinline__ double moved_inputs(const Engine& e, const Head& h, int rounds, u32 begin, u32 stride,
+                                               double& slack) {
     double sum = 0.0;
-    if (count == EVERYTHING) {
+    if (h.inputs == EVERYTHING) {
         if (begin == 0) sum = everything(*e.control, rounds);
         slack = (rounds + 2) * 2.3e-16;
     } else {
-        const u32* inputs = (const u32*)(p.slot + e.inputs) + (i64)tile * INPUTS;
-        for (u32 i = begin; i < count; i += stride) sum += __ldcg(e.moved + inputs[i]);
-        slack = (count + 2) * 2.3e-16;
+        const u32* inputs = (const u32*)(h.slot + e.inputs) + (i64)h.tile * INPUTS;
+        for (u32 i = begin; i < h.inputs; i += stride) sum += __ldcg(e.moved + inputs[i]);
+        slack = (h.inputs + 2) * 2.3e-16;
     }
     return sum;
 }
 
 // How far the inputs may have moved since the tile's last visit; what rounding the two sums took away is put back.
-__device__ __forceinline__ double drift_of(const Engine& e, const Place& p, u32 tile, int rounds) {
-    double slack, sum = moved_inputs(e, p, tile, rounds, 0, 1, slack);
-    return fmax(sum - e.seen[p.tile + tile], 0.0) + slack * sum;
+__device__ __forceinline__ double drift_of(const Engine& e, const Head& h, u32 id, int rounds) {
+    double slack, sum = moved_inputs(e, h, rounds, 0, 1, slack);
+    return fmax(sum - e.seen[id], 0.0) + slack * sum;
 }
 
 __device__ __forceinline__ double weight_of(const Engine& e, u32 id) {
@@ -392,7 +401,7 @@ extern "C" __global__ void select_tiles(const Engine* engine, int round) {
             if (tile < p.tiles) {
                 id = p.tile + tile;
                 due = e.again[id];
-                if (!due) due = drift_of(e, p, tile, round) * weight_of(e, id) > c.limit;
+                if (!due) due = drift_of(e, e.heads[id], id, round) * weight_of(e, id) > c.limit;
             }
         }
         u32 chosen = __ballot_sync(0xffffffffu, due);
@@ -404,49 +413,51 @@ extern "C" __global__ void select_tiles(const Engine* engine, int round) {
     }
 }
 
-__device__ __forceinline__ void fill(const Engine& e, const Place& p, u32 tile, u32 local, double* v) {
+__device__ __forceinline__ void fill(const Engine& e, const Head& h, double own, double* v) {
 #if LOCAL
-    v[threadIdx.x] = local == NOWHERE ? 0.0 : __ldcg(e.values + p.first + local);
-    u32 count = ((const u32*)(p.slot + e.halo_count))[tile];
-    const u32* halo = (const u32*)(p.slot + e.halo) + (i64)tile * HALO;
-    for (u32 h = threadIdx.x; h < count; h += TILE) v[TILE + h] = __ldcg(e.values + halo[h]);
+    v[threadIdx.x] = own;
+    const u32* halo = (const u32*)(h.slot + e.halo) + (i64)h.tile * HALO;
+    for (u32 i = threadIdx.x; i < h.halo; i += TILE) v[TILE + i] = __ldcg(e.values + halo[i]);
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(TILE) sweep_tiles(const Engine* engine, int round) {
+extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Engine* engine, int round) {
     extern __shared__ double v[];   // LOCAL: own values, then the halo's
     __shared__ u32 item;
     __shared__ double seen;
     const Engine& e = *engine;
     Control& c = *e.control;
     const u32 count = c.count[round];
+    if (blockIdx.x >= count) return;
+    if (threadIdx.x == 0) {
+        u32 i = atomicAdd(&c.next[round], 1u);
+        item = i < count ? e.work[i] : NOWHERE;
+    }
+    __syncthreads();
     for (;;) {
-        if (threadIdx.x == 0) item = atomicAdd(&c.next[round], 1u);
-        __syncthreads();
-        u32 mine = item;
-        __syncthreads();
-        if (mine >= count) break;
-        const u32 id = e.work[mine];
-        const Place& p = e.places[e.partition_of[id]];
-        const u32 tile = id - p.tile;
+        const u32 id = item;
+        if (id == NOWHERE) break;
+        u32 upcoming = 0;
+        if (threadIdx.x == 0) upcoming = atomicAdd(&c.next[round], 1u);   // known by the time it is needed
+        const Head h = e.heads[id];
+        const u32 local = state_of(e.places[h.partition], h.tile, threadIdx.x);
+        Rows rows;
+        open_rows(e, h, local, rows);
         if (threadIdx.x < 32) {
-            double slack, sum = moved_inputs(e, p, tile, round, threadIdx.x, 32, slack);
+            double slack, sum = moved_inputs(e, h, round, threadIdx.x, 32, slack);
             for (int d = 16; d; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
             if (threadIdx.x == 0) seen = sum;
         }
-        const u32 local = state_of(p, tile, threadIdx.x);
-        Rows rows;
-        open_rows(e, p, tile, local, rows);
         __threadfence();
-        __syncthreads();   // `seen` before values
-        fill(e, p, tile, local, v);
-        double old = local == NOWHERE ? 0.0 : __ldcg(e.values + p.first + local);
+        const u32 live = __syncthreads_count(local != NOWHERE);   // `seen` before values
+        const double old = local == NOWHERE ? 0.0 : __ldcg(e.values + h.first + local);
+        fill(e, h, old, v);
         const double factor = weight_of(e, id);
         const double limit = factor > 0 ? c.limit / factor : __longlong_as_double(0x7ff0000000000000ll);
         double now = old, change = 0.0;
         int choice = 0;
         u32 iterations = 0, more = 0;
-        const u32 live = __syncthreads_count(local != NOWHERE);
+        __syncthreads();
         const u32 most = LOCAL ? c.most : 1;
         do {
             if (local != NOWHERE) {
@@ -461,10 +472,10 @@ extern "C" __global__ void __launch_bounds__(TILE) sweep_tiles(const Engine* eng
             more = __syncthreads_or(change > limit);
         } while (more && iterations < most);
         if (local != NOWHERE) {
-            __stcg(e.values + p.first + local, now);
-            e.policy[p.first + local] = (CHOICE)choice;
+            __stcg(e.values + h.first + local, now);
+            e.policy[h.first + local] = (CHOICE)choice;
         }
-        double largest[4] = {local == NOWHERE ? 0.0 : fabs(now - old), change, local == NOWHERE ? minus_infinity() : now,
+        double largest[4] = {fabs(now - old), change, local == NOWHERE ? minus_infinity() : now,
                              local == NOWHERE ? minus_infinity() : -now};
         __threadfence();   // values before `moved`
         block_max(largest);
@@ -477,8 +488,10 @@ extern "C" __global__ void __launch_bounds__(TILE) sweep_tiles(const Engine* eng
             e.top[id] = largest[2];
             e.bottom[id] = largest[3];
             atomicMax(&c.largest[round], (u64)__double_as_longlong(moved));
-            atomicAdd(e.backups + e.partition_of[id], (u64)iterations * live);
+            atomicAdd(e.backups + h.partition, (u64)iterations * live);
+            item = upcoming < count ? e.work[upcoming] : NOWHERE;
         }
+        __syncthreads();
     }
 }
 
@@ -498,7 +511,7 @@ extern "C" __global__ void report_partitions(const Engine* engine, int rounds) {
     double loose = 0.0;   // how far a tile has moved since the last report
     for (u32 tile = threadIdx.x; tile < p.tiles; tile += blockDim.x) {
         u32 id = p.tile + tile;
-        double d = e.left[id] + drift_of(e, p, tile, rounds);
+        double d = e.left[id] + drift_of(e, e.heads[id], id, rounds);
         m[0] = fmax(m[0], e.gain[id] > 0 ? d * e.gain[id] * ROUND_UP : 0.0);
         m[1] = fmax(m[1], e.steep[id] > 0 ? d * e.steep[id] * ROUND_UP : 0.0);
         if (e.again[id] || (d - e.left[id]) * weight_of(e, id) > c.limit) due += 1.0;
@@ -507,10 +520,11 @@ extern "C" __global__ void report_partitions(const Engine* engine, int rounds) {
         loose = fmax(loose, (e.moved[id] - e.told[id]) * ROUND_UP + 1e-14 * e.moved[id]);
         e.told[id] = e.moved[id];
     }
-    u32 count = *(const u32*)(p.slot + e.boundary_count);
+    char* slot = e.heads[p.tile].slot;
+    u32 count = *(const u32*)(slot + e.boundary_count);
     if (count <= e.boundary_room) {
-        const u32* boundary = (const u32*)(p.slot + e.boundary);
-        double* published = (double*)(p.slot + e.published);
+        const u32* boundary = (const u32*)(slot + e.boundary);
+        double* published = (double*)(slot + e.published);
         for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
             double now = e.values[p.first + boundary[i]], change = now - published[i];
             if (change != 0.0) {
@@ -566,11 +580,12 @@ extern "C" __global__ void __launch_bounds__(TILE) measure_tiles(const Engine* e
     const Engine& e = *engine;
     const Place& p = e.places[q];
     for (u32 tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+        const Head h = e.heads[p.tile + tile];
         const u32 local = state_of(p, tile, threadIdx.x);
         Rows rows;
-        open_rows(e, p, tile, local, rows);
+        open_rows(e, h, local, rows);
         __syncthreads();
-        fill(e, p, tile, local, v);
+        fill(e, h, local == NOWHERE ? 0.0 : e.values[h.first + local], v);
         __syncthreads();
         double m[5] = {0.0, 0.0, 0.0, 0.0, minus_infinity()};
         if (local != NOWHERE) {
@@ -665,7 +680,7 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine* engine,
     bool lists = true;
     for (i64 j = row; j < row_end; ++j) {
 #if HAS_TAU
-        double g = factor_of(e.discount, (double)t.durations[j]) * (1.0 + 1e-14);
+        double g = factor_of(e, (double)t.durations[j]) * (1.0 + 1e-14);
 #else
         double g = e.discount;
 #endif
@@ -707,13 +722,12 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine* engine,
             numbers[i] = (u16)number;
             tile_halo[number] = halo[i];
         }
-    if (threadIdx.x == 0) ((u32*)(slot + e.halo_count))[tile] = halo_used;
     __syncthreads();
 #endif
     bool all = inputs_used > INPUTS;
     u32* tile_inputs = (u32*)(slot + e.inputs) + (i64)tile * INPUTS;
     if (threadIdx.x == 0) {
-        ((u32*)(slot + e.input_count))[tile] = all ? EVERYTHING : inputs_used;
+        e.heads[id] = {slot, p.first, (u32)q, tile, halo_used, all ? EVERYTHING : inputs_used};
         numbered = 0;
     }
     __syncthreads();
@@ -764,7 +778,7 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine* engine,
     }
 }
 
-// The list of boundary states and their values as the others know them; the slot begins to count as the partition's.
+// The list of boundary states, and their values as the others know them.
 extern "C" __global__ void lay_out_boundary(const Engine* engine, const Table* table, int q, char* slot) {
     const Engine& e = *engine;
     const Place& p = e.places[q];
@@ -781,5 +795,33 @@ extern "C" __global__ void lay_out_boundary(const Engine* engine, const Table* t
         boundary[base] = (u32)i;
         published[base] = e.values[p.first + i];
     }
-    if (i == 0) e.places[q].slot = slot;
+}
+
+// Ragged rows stay as they are: copy the table's arrays into the slot, and a descriptor with their new addresses.
+extern "C" __global__ void keep_table(const Engine* engine, const Table* table, int q, char* slot, i64 room) {
+#if RAGGED
+    const Engine& e = *engine;
+    const Table& t = *table;
+    const i64 rows = ACTIONS ? t.n * ACTIONS : (i64)t.action_ptr[t.n];
+    const i64 transitions = WIDTH ? rows * WIDTH : (i64)t.successor_ptr[rows];
+    const void* from[9] = {t.action_ptr, t.successor_ptr, t.successors, t.probabilities, t.rewards, t.durations,
+                           t.terminal, t.halo, t.boundary};
+    i64 bytes[9] = {4 * (t.n + 1), 4 * (rows + 1), (i64)sizeof(INDEX) * transitions, (i64)sizeof(REAL) * transitions,
+                    (i64)sizeof(REAL) * rows, (i64)sizeof(TAU) * rows, 8 * t.n, (i64)sizeof(HALO_STATE) * t.halo_size,
+                    t.n};
+    char* to = slot + e.table + 256;
+    const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x, step = (i64)gridDim.x * blockDim.x;
+    u64* descriptor = (u64*)(slot + e.table);
+    for (int f = 0; f < 9; ++f) {
+        if (!from[f]) bytes[f] = 0;
+        if (first == 0) descriptor[f] = bytes[f] ? (u64)to : 0;
+        if (to + bytes[f] > slot + e.table + room) return;   // cannot be: the room is that of the largest table
+        for (i64 i = first; i < bytes[f]; i += step) to[i] = ((const char*)from[f])[i];
+        to += (bytes[f] + 255) / 256 * 256;
+    }
+    if (first == 0) {
+        descriptor[9] = (u64)t.n;
+        descriptor[10] = (u64)t.halo_size;
+    }
+#endif
 }

@@ -18,6 +18,7 @@ from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
 from ooc_mdp.methods.device_budget import HasSlots, ReportsFreeMemory, cache_left, refuse_what_is_not_free
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
 from ooc_mdp.partition import PartitionTable
+from ooc_mdp.store import Store
 from ooc_mdp.store.numbering import GridNumbering
 from ooc_mdp.table_source import TableSource
 
@@ -60,6 +61,7 @@ def _facts_of(store: TableSource) -> TableFacts:
         successor=fields["successors"].dtype,
         durations=durations,
         largest_bytes=int(store.partition_bytes.max()),
+        frames=(store.stored_fields, store.frame_buffer_bytes) if isinstance(store, Store) else None,
     )
 
 

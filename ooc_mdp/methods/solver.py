@@ -150,6 +150,7 @@ def _lay_out_again(run: Run) -> None:
     run.backend.enlarge()
     run.cache.budget = cache_budget(run.store, run.options, run.backend, model_of(run.store, run.options))
     run.stager.entry_bytes = run.backend.open_cache(run.cache.budget)
+    run.stager.read_table = run.backend.reader(run.store) or run.store.loader(run.backend.name).read
 
 
 def _start(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, stack: ExitStack) -> Run:
@@ -169,7 +170,8 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
     entry = backend.open_cache(budget)
     cache: PartitionCache[Resident] = PartitionCache(budget, p, backend.release)
     stack.callback(cache.clear)
-    stager = Stager(store, cache, backend, staging_depth(), store.loader(backend.name).read, entry)
+    read = backend.reader(store) or store.loader(backend.name).read
+    stager = Stager(store, cache, backend, staging_depth(), read, entry)
     stack.enter_context(stager)
     run = Run(
         store=store,
@@ -222,7 +224,8 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     check_arrays(where, arrays, _state(run), optional=frozenset({"inflow"}))
     note(f"going on from the checkpoint {where}, after {statistics.seconds:.1f} s of work")
     run.backend.start(model_of(run.store, run.options), arrays["values"], arrays["policy"])
-    run.backend.open_cache(run.cache.budget)
+    run.stager.entry_bytes = run.backend.open_cache(run.cache.budget)
+    run.stager.read_table = run.backend.reader(run.store) or run.store.loader(run.backend.name).read
     run.bounds.restore(arrays)
     run.visited[:] = arrays["visited"]
     if isinstance(run.priority, H2) and "inflow" in arrays:
