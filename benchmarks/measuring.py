@@ -16,10 +16,12 @@ import os
 import platform
 import re
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -58,10 +60,12 @@ class Finished:
     """From start to end."""
     peak_bytes: int
     """Largest resident set, shared libraries included."""
+    killed: bool = False
+    """Whether it was ended at the time limit."""
 
 
-def run(command: Sequence[str], accepted: Iterable[int] = (0,)) -> Finished:
-    """Run a command to its end and measure it.
+def run(command: Sequence[str], accepted: Iterable[int] = (0,), limit: float | None = None) -> Finished:
+    """Run a command to its end, or kill it after `limit` seconds, and measure it.
 
     Raises
     ------
@@ -70,7 +74,18 @@ def run(command: Sequence[str], accepted: Iterable[int] = (0,)) -> Finished:
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as messages:
         started = time.monotonic()
         process = subprocess.Popen(command, stdout=output, stderr=messages, stdin=subprocess.DEVNULL)
+        killed = threading.Event()
+
+        def kill() -> None:
+            killed.set()
+            os.kill(process.pid, signal.SIGKILL)
+
+        alarm = threading.Timer(limit or threading.TIMEOUT_MAX, kill)
+        alarm.daemon = True
+        if limit is not None:
+            alarm.start()
         _, wait_status, usage = os.wait4(process.pid, 0)
+        alarm.cancel()
         seconds = time.monotonic() - started
         process.returncode = os.waitstatus_to_exitcode(wait_status)
         output.seek(0)
@@ -81,8 +96,9 @@ def run(command: Sequence[str], accepted: Iterable[int] = (0,)) -> Finished:
             messages=messages.read().decode(),
             seconds=seconds,
             peak_bytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+            killed=killed.is_set(),
         )
-    if finished.status not in accepted:
+    if finished.status not in accepted and not finished.killed:
         raise RuntimeError(f"{shlex.join(command)} ended with {finished.status}:\n{finished.messages[-2000:]}")
     return finished
 
