@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from emulated_cuda import compile_kernels, fenced
+from frame_cases import recoded
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from numcodecs import blosc, lz4
 from store_models import Action, Model, ModelSource, State, random_model
 from test_encodings import layouts
-from test_frames import recoded
 
 from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import StoreError
@@ -36,7 +36,7 @@ ARRAYS = [f.name for f in dataclasses.fields(PartitionTable)][5:]
 class Emulated:
     """Kernels on the CPU, blocks and threads in the order of a seed."""
 
-    def __init__(self, seed: int | None = None, ring: str = "16384u") -> None:
+    def __init__(self, seed: int | None = None, ring: str = "32768u") -> None:
         self.module = compile_kernels(kernel_source(), KERNELS, {"RING": ring})
         self.seed = seed
 
@@ -59,7 +59,7 @@ class Machine:
     get: Callable[[Any], np.ndarray]
 
 
-def emulated(seed: int | None = None, ring: str = "16384u") -> Machine:
+def emulated(seed: int | None = None, ring: str = "32768u") -> Machine:
     return Machine(Emulated(seed, ring), fenced, lambda a: a)
 
 
@@ -171,7 +171,7 @@ def sequences(draw: st.DrawFn) -> list[tuple[bytes, int, int]]:
 
 
 @settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
-@given(parts=sequences(), seed=st.one_of(st.none(), st.integers(0, 99)), ring=st.sampled_from(["128u", "16384u"]))
+@given(parts=sequences(), seed=st.one_of(st.none(), st.integers(0, 99)), ring=st.sampled_from(["1024u", "32768u"]))
 def test_any_valid_lz4_stream_is_expanded(parts: list[tuple[bytes, int, int]], seed: int | None, ring: str) -> None:
     """However little of the output is kept in shared memory."""
     stream = b"".join(sequence(*part) for part in parts)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from frame_cases import recoded, write_frame
 from numcodecs import blosc
 from store_models import ModelSource, random_model
 
@@ -14,7 +14,7 @@ from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import StoreError
 from ooc_mdp.partition import RawField
 from ooc_mdp.problems import make_problem
-from ooc_mdp.store import Store, open_store
+from ooc_mdp.store import Store
 from ooc_mdp.store.chunks import encode_chunk
 from ooc_mdp.store.encodings import RowLayout, decode
 from ooc_mdp.store.frames import FRAME_ALIGNMENT
@@ -41,28 +41,6 @@ def values_of(raw: RawField, buffer: np.ndarray) -> np.ndarray:
         n = raw.count * raw.field.stored.itemsize
         return whole[raw.values_at : raw.values_at + n].view(raw.field.stored)
     return np.frombuffer(blosc.decompress(whole.tobytes()), raw.field.stored)[: raw.count]
-
-
-def recoded(store: Store, name: str, cname: str, shuffle: str) -> Store:
-    """The same store with a field's chunks compressed otherwise, and metadata that says so."""
-    meta = store.fields[name]
-    numbers = {"shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE, "noshuffle": blosc.NOSHUFFLE}
-    codec = blosc.Blosc(cname, 5, numbers[shuffle], typesize=meta.stored.itemsize)
-    for p in range(store.n_partitions):
-        path = chunk_path(store.path, name, p, 0)
-        frame = codec.encode(np.frombuffer(blosc.decompress(path.read_bytes()[:-4]), meta.stored).copy())
-        write_frame(path, frame)
-    path = store.path / name / "zarr.json"
-    document = json.loads(path.read_text())
-    next(c for c in document["codecs"] if c["name"] == "blosc")["configuration"].update(cname=cname, shuffle=shuffle)
-    path.write_text(json.dumps(document))
-    return open_store(store.path)
-
-
-def write_frame(path: Path, frame: bytes) -> None:
-    import google_crc32c
-
-    path.write_bytes(frame + google_crc32c.value(frame).to_bytes(4, "little"))
 
 
 def assert_frames_hold_the_table(store: Store) -> None:

@@ -29,9 +29,10 @@ typedef long long i64;
 #define FIELDS 10
 #define ALL 0xffffffffu
 #ifndef RING
-#define RING 16384u
+#define RING 32768u
 #endif
-#define REACH (RING / 2)
+#define PIECE (RING / 16)       // of a long match that is copied between two barriers
+#define REACH (RING - PIECE)    // how far back the ring is read
 #define RUN 128u            // states of a run: 4 a lane
 #define HEADER 16u
 #define WARPS 8u            // of a block of plane_sums and write_values
@@ -103,9 +104,41 @@ __device__ __forceinline__ bool extend(const u8* in, u32 n, u32& ip, u32& value,
 struct Stream {
     const u8* in;
     u8* out;
-    u8* ring;      // the last RING bytes of out
-    u32 n, size;   // bytes of in and out
+    u8* ring;        // the last RING bytes of out
+    u32 n, size;     // bytes of in and out
     u32 ip, op;
+    u32 lane;
+    u32 skew;        // of in, from a multiple of 4
+    u32 segment;     // 128 bytes from in - skew + 128 segment on are in `here`, a word a lane; then `next` and `later`
+    u32 here, next, later;
+
+    __device__ __forceinline__ Stream(const u8* in, u32 n, u8* out, u32 size, u8* ring, u32 lane)
+        : in(in), out(out), ring(ring), n(n), size(size), ip(0), op(0), lane(lane), skew((u32)((u64)in & 3)), segment(0) {
+        here = words(0);
+        next = words(1);
+        later = words(2);
+    }
+
+    // Words with a byte of the stream in them lie in the frame: a header precedes the stream, a checksum follows it.
+    __device__ __forceinline__ u32 words(u32 number) const {
+        u32 at = 128 * number + 4 * lane;
+        return at < n + skew ? *(const u32*)(in - skew + at) : 0u;
+    }
+
+    // Byte ip + lane, any number beyond the end. Segments come from memory a while before they are needed.
+    __device__ __forceinline__ u32 byte_ahead() {
+        u32 first = ip + skew, number = first / 128;
+        if (number != segment) {
+            bool one = number == segment + 1;
+            segment = number;
+            here = one ? next : words(number);
+            next = one ? later : words(number + 1);
+            later = words(number + 2);
+        }
+        u32 at = first % 128 + lane;
+        u32 low = __shfl_sync(ALL, here, at / 4), high = __shfl_sync(ALL, next, at / 4);
+        return (at < 128 ? low : high) >> 8 * (at % 4) & 255u;
+    }
 
     __device__ __forceinline__ void put(u32 at, u32 byte) {
         ring[at % RING] = (u8)byte;
@@ -114,7 +147,8 @@ struct Stream {
 };
 
 // One sequence of any length. False if it does not fit.
-__device__ bool one_sequence(Stream& s, u32 lane) {
+__device__ bool one_sequence(Stream& s) {
+    u32 lane = s.lane;
     if (s.ip >= s.n) return false;
     u32 token = s.in[s.ip++];
     u32 literals = token >> 4;
@@ -134,7 +168,7 @@ __device__ bool one_sequence(Stream& s, u32 lane) {
     if (offset == 0 || offset > s.op || length > s.size - s.op) return false;
     // In pieces that do not overwrite in the ring what they read.
     while (length) {
-        u32 piece = min(length, REACH);
+        u32 piece = min(length, PIECE);
         u32 from = s.op - offset;
         if (offset < piece) {  // the last `offset` bytes, over and over
             u32 r = lane % offset, step = 32u % offset;
@@ -163,9 +197,10 @@ __device__ bool one_sequence(Stream& s, u32 lane) {
 //                                                   finds its sequence, and what it copies.
 //
 // Returns whether more such sequences may follow at once; `fits` becomes false where one does not.
-__device__ __forceinline__ bool short_sequences(Stream& s, u32 lane, bool& fits) {
+__device__ __forceinline__ bool short_sequences(Stream& s, bool& fits) {
+    u32 lane = s.lane;
     u32 left = s.n - s.ip;
-    u32 byte = lane < left ? s.in[s.ip + lane] : 0u;
+    u32 byte = s.byte_ahead();
     u32 next = lane + 3 + (byte >> 4);
     bool is_short = byte < 0xf0 && (byte & 15) < 15;
     bool inside = is_short && next <= 32 && next < left;
@@ -237,11 +272,11 @@ __device__ __forceinline__ bool short_sequences(Stream& s, u32 lane, bool& fits)
 
 // One stream of n bytes to exactly `size` bytes.
 __device__ bool inflate(const u8* in, u32 n, u8* out, u32 size, u8* ring, u32 lane) {
-    Stream s = {in, out, ring, n, size, 0, 0};
+    Stream s(in, n, out, size, ring, lane);
     while (s.ip < n) {
         bool fits = true;
-        if (short_sequences(s, lane, fits)) continue;
-        if (!fits || !one_sequence(s, lane)) return false;
+        if (short_sequences(s, fits)) continue;
+        if (!fits || !one_sequence(s)) return false;
     }
     return s.op == size;
 }

@@ -99,7 +99,10 @@ def _kernels(device: int) -> dict[str, Any]:
 
     with cupy.cuda.Device(device):
         module = cupy.RawModule(code=kernel_source(), options=("--std=c++17", "--fmad=false"))
-        return {name: module.get_function(name) for name in KERNELS}
+        kernels = {name: module.get_function(name) for name in KERNELS}
+        # Streams under way on a multiprocessor are bounded by its shared memory.
+        kernels["decode_streams"].preferred_shared_memory_carveout = 100
+        return kernels
 
 
 class CudaLauncher:
