@@ -27,6 +27,7 @@ from ooc_mdp.kernels.tiled import TiledBackend
 
 ENGINE = Path(__file__).parents[1] / "benchmarks" / "engine"
 GRID = "20,20"
+DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)]
 DISCOUNT = 0.9
 
 
@@ -35,6 +36,11 @@ def benchmark(name: str) -> ModuleType:
     if str(ENGINE) not in sys.path:
         sys.path.append(str(ENGINE))
     return importlib.import_module(name)
+
+
+def host(array) -> np.ndarray:
+    """NumPy's copy of a device's array, or the array itself."""
+    return np.asarray(array.get() if hasattr(array, "get") else array, np.float64)
 
 
 @pytest.fixture(scope="module")
@@ -70,20 +76,21 @@ def test_ragged_tables_have_no_planes():
         planes.planes_of_problem("gridworld", {"height": 6, "width": 6}, DISCOUNT, "cpu")
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize("name", ["jacobi", "in-place", "cusparse", "jax-gather", "jax-segment", "mdpax"])
-def test_every_peer_stops_at_the_residual_within_the_error_that_is_measured(car, name, precision):
+def test_every_peer_stops_at_the_residual_within_the_error_that_is_measured(car, name, precision, device):
     needed = {"cusparse": "scipy", "mdpax": "mdpax"}.get(name, "jax" if name.startswith("jax") else "numpy")
     pytest.importorskip(needed)
     if (name, precision) == ("mdpax", "float64"):
         pytest.skip("its rows travel as float32")
     planes, solvers = benchmark("planes"), benchmark("gpu_solvers")
     _, optimum = car
-    table = planes.planes_of_problem("mountain-car", {"grid": GRID}, DISCOUNT, "cpu")
+    table = planes.planes_of_problem("mountain-car", {"grid": GRID}, DISCOUNT, device)
     solver = solvers.SOLVERS[name](table, precision)
     solved = solvers.drive(solver, solvers.Limits(1e-4, None))
-    values = np.asarray(solver.values(), np.float64)
-    found = planes.residuals(table, values, piece=97)
+    found = planes.residuals(table, solver.values(), piece=97)
+    values = host(solver.values())
     assert solved.outcome == "residual"
     assert solved.residual <= 1e-4
     assert found.plain <= 1e-4 + 1e-6
@@ -94,7 +101,7 @@ def test_every_peer_stops_at_the_residual_within_the_error_that_is_measured(car,
     if precision == "float64" and name != "mdpax":
         proved = solvers.drive(solver, solvers.Limits(None, 1e-3))
         assert proved.outcome == "epsilon"
-        assert np.abs(np.asarray(solver.values()) - optimum).max() <= 1e-3 + 1e-6
+        assert np.abs(host(solver.values()) - optimum).max() <= 1e-3 + 1e-6
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -276,9 +283,10 @@ def test_the_roofline_backs_up_every_state_once_a_round_in_the_engines_layout(mo
 
 
 @pytest.mark.slow
-def test_gpu_peers_compares_at_the_same_residual(tmp_path):
+@pytest.mark.parametrize("device", DEVICES)
+def test_gpu_peers_compares_at_the_same_residual(tmp_path, device):
     pytest.importorskip("scipy")
-    arguments = ("--grids", "12;16", "--device", "cpu", "--values", "float64", "--workers", "2")
+    arguments = ("--grids", "12;16", "--device", device, "--values", "float64", "--workers", "2")
     chosen = ("--solver", "jacobi", "--solver", "cusparse", "--solver", "ooc-mdp")
     figures = figures_of("engine/gpu_peers.py", tmp_path, *arguments, *chosen)
     assert [(s["solver"], s["grid"]) for s in figures["solves"]] == [
@@ -301,9 +309,10 @@ def test_a_peer_that_fails_is_a_figure_with_its_message(tmp_path):
     assert "No module named 'jax'" in solve["message"]
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("jacobi", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_end_to_end_measures_solves_against_the_bytes_that_were_needed(tmp_path, jacobi):
-    arguments = ("--grid", GRID, "--block-shape", "5,5", "--device", "cpu", "--probe-threads", "2", "--workers", "2")
+def test_end_to_end_measures_solves_against_the_bytes_that_were_needed(tmp_path, jacobi, device):
+    arguments = ("--grid", GRID, "--block-shape", "5,5", "--device", device, "--probe-threads", "2", "--workers", "2")
     targets = ("--residual", "1e-4", "--epsilon", "1e-3", "--parts", "cold,warm,in-memory,verify" + ",jacobi" * jacobi)
     figures = figures_of("engine/end_to_end.py", tmp_path, *arguments, *targets, "--cache", "25%")
     solves = figures["solves"]
@@ -327,9 +336,10 @@ def test_end_to_end_measures_solves_against_the_bytes_that_were_needed(tmp_path,
         assert {s["grid"] for s in figures["in_memory_peers"]} == {"8,8", "20,20"}
 
 
-def test_streaming_reads_every_partition_once_and_records_who_worked_when(tmp_path):
+@pytest.mark.parametrize("device", DEVICES)
+def test_streaming_reads_every_partition_once_and_records_who_worked_when(tmp_path, device):
     pytest.importorskip("matplotlib")
-    arguments = ("--grid", GRID, "--block-shape", "5,5", "--device", "cpu", "--probe-threads", "2", "--workers", "2")
+    arguments = ("--grid", GRID, "--block-shape", "5,5", "--device", device, "--probe-threads", "2", "--workers", "2")
     plots = tmp_path.with_name(tmp_path.name + "-plots")
     plots.mkdir()
     figures = figures_of(
@@ -356,9 +366,11 @@ def test_streaming_reads_every_partition_once_and_records_who_worked_when(tmp_pa
     assert sorted(file.name for file in plots.iterdir()) == ["lanes-cold.png", "lanes-warm.png"]
 
 
-def test_roofline_prints_bandwidths_and_sweeps(tmp_path):
-    arguments = ("--problem", "mountain-car:12,12", "--device", "cpu", "--seconds", "0.01", "--file-size", "200000")
-    figures = figures_of("engine/roofline.py", tmp_path, *arguments, "--threads", "2", "--folder", str(tmp_path))
+@pytest.mark.parametrize("device", DEVICES)
+def test_roofline_prints_bandwidths_and_sweeps(tmp_path, device):
+    arguments = ("--problem", "mountain-car:12,12", "--device", device, "--seconds", "0.01", "--file-size", "200000")
+    more = ("--threads", "2", "--folder", str(tmp_path), "--size", str(1 << 24))
+    figures = figures_of("engine/roofline.py", tmp_path, *arguments, *more)
     assert figures["copy_bytes_per_second"] > 1e8
     assert {(d["page_cache"], d["how"]) for d in figures["disk"]} >= {("cold", "buffered"), ("warm", "buffered")}
     assert [(s["kernel"], s["values"]) for s in figures["sweeps"]] == [
