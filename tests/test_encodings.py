@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_models import Action, Model, ModelProblem, ModelSource, State, model_in, random_model
 
+import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import Rows
@@ -22,7 +23,7 @@ from ooc_mdp.problems import make_problem
 from ooc_mdp.store import Store, inspect_store, open_store, validate_store
 from ooc_mdp.store.chunks import encode_chunk
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, stored_count
-from ooc_mdp.store.layout import PartitionSizes, chunk_path
+from ooc_mdp.store.layout import FIELDS, PartitionSizes, chunk_path
 
 UNIT = 2.0**-24
 
@@ -277,3 +278,20 @@ def test_zarr_reads_what_is_stored_and_inspect_says_what_it_stands_for(tmp_path:
     assert report["fields"]["durations"]["decoded_bytes"] == 8 * store.n_rows
     assert report["fields"]["probabilities"]["decoded_bytes"] == 4 * store.n_transitions
     assert report["decoded_bytes"] == sum(store.read(p)[0].nbytes for p in range(store.n_partitions))
+
+
+def test_encoded_fields_are_compressed_as_their_metadata_says_and_as_a_device_decompresses(tmp_path):
+    """zarr-python checks no codec's level, so that only a test can; a device knows LZ4 alone."""
+    control = ooc_mdp.generate("mountain-car", tmp_path / "c", {"grid": "12,12"}, partitions=4, device="cpu")
+    plain = ooc_mdp.generate("random", tmp_path / "p", {"states": 40, "seed": 1}, partitions=4)
+    for store in (control, plain):
+        assert all(field.framed for field in store.stored_fields)
+        for name, meta in store.fields.items():
+            saved = json.loads((store.path / name / "zarr.json").read_text())["codecs"]
+            blosc = next(codec["configuration"] for codec in saved if codec["name"] == "blosc")
+            codec = FIELDS[name].codec(meta.encoding)
+            assert (blosc["cname"], blosc["clevel"], blosc["shuffle"]) == (codec.cname, codec.clevel, codec.shuffle)
+            frame = np.fromfile(chunk_path(store.path, name, 0, 0), np.uint8)
+            assert bool(frame[2] & 1) == (codec.shuffle == "shuffle" and meta.stored.itemsize > 1) or frame[2] & 2
+    assert control.fields["probabilities"].cname == "lz4hc"
+    assert plain.fields["probabilities"].cname == "lz4", "nothing is gained by searching in noise"

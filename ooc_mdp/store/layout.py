@@ -28,6 +28,7 @@ __all__ = [
     "READABLE_VERSIONS",
     "READ_FIELDS",
     "SMALL_ARRAYS",
+    "Codec",
     "Field",
     "Length",
     "PartitionSizes",
@@ -74,6 +75,21 @@ class PartitionSizes:
 
 
 @dataclass(frozen=True, slots=True)
+class Codec:
+    """What the writer has blosc do (the reader takes any)."""
+
+    cname: Literal["lz4", "lz4hc", "zstd"]
+    clevel: int
+    shuffle: Literal["noshuffle", "shuffle", "bitshuffle"]
+
+
+_FAST = Codec("lz4", 5, "shuffle")
+_LARGE = Codec("lz4", 9, "shuffle")
+_STEPS = Codec("lz4", 9, "noshuffle")
+_PLANES = Codec("lz4hc", 5, "shuffle")
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
     """One array with a chunk for each partition."""
 
@@ -82,46 +98,50 @@ class Field:
     """What its values belong to."""
     dtypes: tuple[str, ...]
     """Types that the format allows where values are stored as they are."""
-    cname: Literal["lz4", "zstd"]
-    """Blosc compressor that the writer uses (the reader takes any)."""
-    clevel: int
-    shuffle: Literal["noshuffle", "shuffle", "bitshuffle"]
+    plain: Codec
+    """For values that are stored as they are."""
     optional: bool = False
     """Whether a store may lack it."""
     read: bool = True
     """Whether it is part of the partition's table."""
     encodings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Other forms in which its values may be stored (`ooc_mdp.store.encodings`), and the types of each."""
+    encoded: Codec = _PLANES
+    """For values in any of those."""
+
+    def codec(self, encoding: str | None) -> Codec:
+        """What compresses values in that form."""
+        return self.plain if encoding is None else self.encoded
 
 
-# Measured in docs/store-format.md. lz4 with byte shuffle decodes fast enough to keep up with a fast disk; level 9
-# (larger blocks) saves 3 to 12 % of the encoded fields at the same speed; zstd saves more at half the speed.
+# Measured in docs/store-format.md and docs/performance.md. LZ4 is what a GPU decompresses here; with byte shuffle it
+# decodes fast enough on a CPU to keep up with a fast disk, and level 9 (larger blocks) saves 3 to 12 % of the fields.
+# Differences of successors are small numbers, of which shuffling makes long runs of one byte, the slowest of matches.
+# Planes of weights and durations are worth searching for longer matches (lz4hc): it is done once, and saves a third.
 _INDICES = ("uint8", "uint16", "uint32")
 _WEIGHTS = {"weights": ("uint32",), "weight-planes": ("uint32",)}
 FIELDS: dict[str, Field] = {
     f.name: f
     for f in (
-        Field("action_ptr", "states+1", ("uint32",), "lz4", 5, "shuffle", optional=True),
-        Field("successor_ptr", "rows+1", ("uint32",), "lz4", 5, "shuffle", optional=True),
-        Field("successors", "transitions", _INDICES, "lz4", 9, "shuffle", encodings={"row-differences": _INDICES}),
-        Field("probabilities", "transitions", ("float32", "float64"), "lz4", 9, "shuffle", encodings=_WEIGHTS),
-        Field("rewards", "rows", ("float32", "float64"), "lz4", 5, "shuffle"),
+        Field("action_ptr", "states+1", ("uint32",), _FAST, optional=True),
+        Field("successor_ptr", "rows+1", ("uint32",), _FAST, optional=True),
+        Field("successors", "transitions", _INDICES, _LARGE, encodings={"row-differences": _INDICES}, encoded=_STEPS),
+        Field("probabilities", "transitions", ("float32", "float64"), _LARGE, encodings=_WEIGHTS),
+        Field("rewards", "rows", ("float32", "float64"), _FAST),
         Field(
             "durations",
             "rows",
             ("float64", "float32"),
-            "lz4",
-            9,
-            "shuffle",
+            _LARGE,
             optional=True,
             encodings={"bit-planes": ("uint32",)},
         ),
-        Field("terminal_rewards", "states", ("float64",), "lz4", 5, "shuffle", optional=True),
-        Field("initial_values", "states", ("float64",), "lz4", 5, "shuffle", optional=True),
-        Field("halo", "halo", ("uint32", "int64"), "lz4", 5, "shuffle"),
-        Field("boundary", "states", ("bool",), "lz4", 5, "shuffle"),
-        Field("original_state", "states", ("int64",), "lz4", 5, "shuffle", optional=True, read=False),
-        Field("action_labels", "rows", ("int64",), "lz4", 5, "shuffle", optional=True, read=False),
+        Field("terminal_rewards", "states", ("float64",), _FAST, optional=True),
+        Field("initial_values", "states", ("float64",), _FAST, optional=True),
+        Field("halo", "halo", ("uint32", "int64"), _FAST),
+        Field("boundary", "states", ("bool",), _FAST),
+        Field("original_state", "states", ("int64",), _FAST, optional=True, read=False),
+        Field("action_labels", "rows", ("int64",), _FAST, optional=True, read=False),
     )
 }
 

@@ -310,7 +310,7 @@ class StoreWriter:
                     f"local row {error.row} of partition {p} is not made of multiples of 2**-24 that sum to 1, "
                     f"although its problem says that all are (exact_weights)"
                 ) from error
-        frame, crc = encode_chunk(FIELDS[name], values, max_len)
+        frame, crc = encode_chunk(FIELDS[name], values, max_len, encoding)
         path = chunk_path(self.root, name, p, 0)
         path.parent.mkdir(parents=True, exist_ok=True)
         n_bytes = write_file(path, frame, crc.to_bytes(4, "little"))

@@ -29,12 +29,12 @@ def write_metadata(
     attributes = {"format": FORMAT, "format_version": FORMAT_VERSION, **attributes}
     group = zarr.create_group(root, zarr_format=3, attributes=attributes)
     for name, (dtype, max_len) in fields.items():
-        field = FIELDS[name]
+        codec = FIELDS[name].codec(attributes["encodings"].get(name))
         blosc = BloscCodec(
             typesize=dtype.itemsize,
-            cname=field.cname,
-            clevel=field.clevel,
-            shuffle=field.shuffle,
+            cname=codec.cname,
+            clevel=codec.clevel,
+            shuffle=codec.shuffle,
             blocksize=0,
         )
         group.create_array(
