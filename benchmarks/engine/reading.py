@@ -44,7 +44,9 @@ NOT_INCLUDED = (
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="append", metavar="NAME:GRID", help="repeat for more")
+    parser.add_argument(
+        "--table", action="append", metavar="NAME[:GRID]", help="or NAME:PARAMETER=VALUE;...; repeat for more"
+    )
     parser.add_argument("--partitions", type=int, default=64, help="of each table")
     parser.add_argument("--threads", default=f"1,{os.cpu_count() or 2}", help="numbers of reading threads")
     parser.add_argument("--page-cache", default="cold,warm", help="cold, warm or both")
@@ -71,17 +73,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tables = []
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
         for number, said in enumerate(options.table):
-            problem, _, grid = said.partition(":")
+            problem, parameters = parsed(said)
             began = time.monotonic()
             path = Path(folder) / str(number)
-            store = ooc_mdp.generate(problem, path, {"grid": grid}, partitions=options.partitions, device=device)
-            facts_of_table = {"problem": problem, "grid": grid} | common.store_figures(store, time.monotonic() - began)
+            store = ooc_mdp.generate(problem, path, parameters, partitions=options.partitions, device=device)
+            facts_of_table = {"problem": problem, "parameters": parameters} | common.store_figures(
+                store, time.monotonic() - began
+            )
             readings = list(read_all(store, device, options, deadline))
             codecs = field_codecs.compare(store, options.codec_partitions, deadline)
             nvcomp = device_codecs.compare(store, device, options.codec_partitions, deadline)
             tables.append(facts_of_table | {"readings": readings, "codecs": codecs, "nvcomp": nvcomp})
             show(tables[-1])
     measuring.write_figures("reading", options, {"tables": tables}, facts, NOT_INCLUDED)
+
+
+def parsed(said: str) -> tuple[str, dict[str, str | int | float]]:
+    """A problem and its parameters; where no name stands before the text it is the grid."""
+    problem, _, rest = said.partition(":")
+    named = (text.partition("=") for text in rest.split(";") if text)
+    return problem, {name if equals else "grid": value if equals else name for name, equals, value in named}
 
 
 def resolved(device: str) -> str:
@@ -167,7 +178,7 @@ def drain(read: Read, work: Iterator[int], lock: threading.Lock, until: float) -
 def show(table: dict[str, Any]) -> None:
     ratio = table["decoded_bytes"] / table["stored_bytes"]
     print(
-        f"\n{table['problem']} {table['grid']}: {table['states']:,} states, {table['partitions']} partitions, "
+        f"\n{table['problem']} {table['parameters']}: {table['states']:,} states, {table['partitions']} partitions, "
         f"{format_bytes(table['decoded_bytes'])} in memory, {format_bytes(table['stored_bytes'])} on disk ({ratio:.1f})"
     )
     rows, missing = [], {}
