@@ -79,7 +79,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0", help="cpu or cuda:0")
     parser.add_argument("--repeat", type=int, default=1, help="solves of each kind")
     parser.add_argument("--time-limit", type=float, default=150.0, help="seconds of a solve")
-    parser.add_argument("--jacobi-limit", type=float, default=40.0, help="seconds of an in-memory solve")
+    parser.add_argument("--jacobi-limit", type=float, default=20.0, help="seconds of an in-memory solve")
     parser.add_argument("--probe-threads", default="8,16", help="threads that measure the disk")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2, help="threads that generate")
     parser.add_argument("--touch", help="fill and free so much host memory first, such as 32GiB")

@@ -39,6 +39,7 @@ from common import (
     measuring,
     say,
 )
+from timeline import recorded
 
 import ooc_mdp
 from ooc_mdp.conversion.recompute import RecomputedTable
@@ -47,6 +48,7 @@ from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.methods.device_budget import HasSlots
 from ooc_mdp.methods.plan import model_of
 from ooc_mdp.options import CacheSize, SolveOptions, format_bytes
+from ooc_mdp.partition import PartitionTable
 from ooc_mdp.table_source import TableSource
 
 Kernels = Literal["tiles", "plain"]
@@ -185,6 +187,8 @@ def sweeps(options: argparse.Namespace, said: str, shape: str | None, copy: floa
             "floor_seconds": one["sweep_bytes"] / copy,
             "share_of_copy": one["sweep_bytes"] / one["seconds"] / copy,
         }
+        if "kernel_alone_bytes_per_second" in one:
+            one["kernel_alone_share_of_copy"] = one["kernel_alone_bytes_per_second"] / copy
     return found
 
 
@@ -198,6 +202,7 @@ def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels:
         residents = all_resident(backend, model, source, options.loading_threads)
         sweep = sweeper(backend, residents, source.n_states)
         seconds, count = timed(sweep, options.seconds)
+        n_bytes = source.n_states * state_bytes(model, source, isinstance(backend, HasSlots))
         slot = backend.slot_bytes(model) if isinstance(backend, HasSlots) else None
         return {
             "kernel": "engine" if options.device == "cpu" or kernels == "tiles" else f"engine, {kernels} kernels",
@@ -206,12 +211,23 @@ def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels:
             "partitions": source.n_partitions,
             "sweeps": count,
             "seconds": seconds,
-            "sweep_bytes": source.n_states * state_bytes(model, source, isinstance(backend, HasSlots)),
+            "sweep_bytes": n_bytes,
+            **by_kernel(options.device, sweep, n_bytes),
             "slot_bytes": slot,
             "slot_bytes_of_a_state": None if slot is None else slot * source.n_partitions / source.n_states,
         }
     finally:
         backend.close()
+
+
+def by_kernel(device: str, sweep: Callable[[], float], n_bytes: float) -> dict[str, Any]:
+    """Seconds of each kernel in one batch, and bytes a second of the sweeping one alone; nothing without a record."""
+    with recorded(device) as timeline:
+        sweeps = sweep()
+    alone = sum(k["seconds"] for name, k in timeline.kernels.items() if "sweep" in name)
+    if not alone:
+        return {}
+    return {"kernels": timeline.kernels, "kernel_alone_bytes_per_second": n_bytes * sweeps / alone}
 
 
 def as_from_a_store(model: ModelConstants, source: RecomputedTable) -> ModelConstants:
@@ -228,7 +244,7 @@ def all_resident(backend: Backend, model: ModelConstants, source: TableSource, t
     read = source.loader(backend.name).read
 
     def load(p: int) -> Any:
-        return backend.prepare(read(p)[0])
+        return backend.prepare(narrowed(read(p)[0], model))
 
     while True:
         slot = backend.slot_bytes(model) if isinstance(backend, HasSlots) else 0
@@ -239,6 +255,21 @@ def all_resident(backend: Backend, model: ModelConstants, source: TableSource, t
         except SlotsTooSmall:
             say("slots are too small for some tile's surroundings: larger ones")
             backend.enlarge()
+
+
+def narrowed(table: PartitionTable, model: ModelConstants) -> PartitionTable:
+    """A table made on a device, in the types of the layout, finished before other streams read it."""
+    if isinstance(table.successors, np.ndarray):
+        return table
+    import cupy
+
+    facts, durations = model.table, table.durations
+    if facts is not None and facts.durations is not None:
+        durations = durations.astype(facts.durations)
+    halo = table.halo.astype(np.uint32 if model.n_states < 1 << 32 else np.int64)
+    table = replace(table, halo=halo, durations=durations, boundary=table.boundary.astype(np.uint8))
+    cupy.cuda.get_current_stream().synchronize()
+    return table
 
 
 def sweeper(backend: Backend, residents: Sequence[Resident], n_states: int) -> Callable[[], float]:
@@ -311,7 +342,18 @@ def plain_sweeps(options: argparse.Namespace, name: str, grid: str, values: str)
 
 def show(found: Sequence[dict[str, Any]]) -> None:
     """The table."""
-    headers = ("kernel", "problem", "states", "values", "bytes/state", "ms a sweep", "floor", "GB/s", "of copy")
+    headers = (
+        "kernel",
+        "problem",
+        "states",
+        "values",
+        "bytes/state",
+        "ms a sweep",
+        "floor",
+        "GB/s",
+        "of copy",
+        "kernel alone",
+    )
     rows = [
         (
             s["kernel"],
@@ -323,6 +365,7 @@ def show(found: Sequence[dict[str, Any]]) -> None:
             f"{1e3 * s['floor_seconds']:.3f}",
             f"{s['bytes_per_second'] / 1e9:.0f}",
             f"{s['share_of_copy']:.1%}",
+            f"{s['kernel_alone_share_of_copy']:.1%}" if "kernel_alone_share_of_copy" in s else "-",
         )
         for s in found
     ]
