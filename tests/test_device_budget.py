@@ -29,6 +29,7 @@ class Device:
     free: int | None
     slot: int | None = None
     name: str = "cuda:0"
+    loads_beside: bool = True
 
     def plan(self, model: ModelConstants) -> dict[str, int]:
         return {"workspace": WORKSPACE}
@@ -124,9 +125,16 @@ def test_what_the_device_has_not_free_is_refused_with_the_remedy(store: Store) -
         planned(store, Device(12 * STATES), cache=CacheSize(size=largest))
 
 
+def test_more_than_the_device_has_is_refused_even_where_the_table_is_small(store: Store) -> None:
+    slot, free = int(store.partition_bytes.max()), 1 << 30
+    with pytest.raises(MemoryBudgetError, match=rf"1\.0 GiB are asked for .* planned\), .* at most {free}$"):
+        planned(store, Device(free, slot), device_memory=free + 1)
+    assert planned(store, Device(free, slot), device_memory=free)["cache"] == slot * store.n_partitions
+
+
 def test_a_device_that_does_not_say_what_is_free_is_taken_at_its_word(store: Store) -> None:
     assert planned(store, Device(None), cache=CacheSize(size=1 << 40))["cache"] == int(store.partition_bytes.sum())
-    refuse_what_is_not_free({"cache": 1 << 60}, None, "cuda:0", budgeted=False)
+    refuse_what_is_not_free({"cache": 1 << 60}, None, "cuda:0")
 
 
 def test_the_cpu_has_no_device_memory(store: Store) -> None:

@@ -63,32 +63,37 @@ def cache_left(budget: int, beside: Mapping[str, int], place: int, places: int, 
     return min(left // place, places) * place if places else left
 
 
-def refuse_what_is_not_free(device_plan: Mapping[str, int], free: int | None, device: str, budgeted: bool) -> None:
-    """Compare a device's plan with what the device has free.
+def refuse_what_is_not_free(
+    device_plan: Mapping[str, int], free: int | None, device: str, budget: int | None = None
+) -> None:
+    """Compare a device's plan, or its budget where there is one, with what the device has free.
 
     Parameters
     ----------
     device_plan : bytes on the device by name, "cache" among them.
     free : bytes that the device has free; None where nobody knows.
-    budgeted : whether the cache follows from --device-memory, which is then what can be lowered.
+    budget : bytes of the device's budget, which is refused even if a small table would not take all of it.
 
     Raises
     ------
-    MemoryBudgetError : the plan is larger.
+    MemoryBudgetError : budget or plan is larger.
     """
     planned = sum(device_plan.values())
-    if free is None or planned <= free:
+    wanted = planned if budget is None else budget
+    if free is None or wanted <= free:
         return
     beside = {name: size for name, size in device_plan.items() if name != "cache"}
     for_cache = free - sum(beside.values())
     if for_cache <= 0:
         remedy = "use --device cpu or a device with more memory"
     else:
-        remedy = f"lower --device-memory to at most {free}" if budgeted else f"lower --cache to at most {for_cache}"
-    raise MemoryBudgetError(
-        f"this solve needs {format_bytes(planned)} on {device} ({_sum_of(device_plan)}), which has "
-        f"{format_bytes(free)} free; {remedy}"
-    )
+        remedy = (
+            f"lower --cache to at most {for_cache}" if budget is None else f"lower --device-memory to at most {free}"
+        )
+    what = f"this solve needs {format_bytes(planned)} on {device} ({_sum_of(device_plan)})"
+    if budget is not None:
+        what = f"{format_bytes(budget)} are asked for on {device} ({_sum_of(device_plan)} planned)"
+    raise MemoryBudgetError(f"{what}, which has {format_bytes(free)} free; {remedy}")
 
 
 def _sum_of(sizes: Mapping[str, int]) -> str:

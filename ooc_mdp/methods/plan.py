@@ -189,7 +189,7 @@ def plan_memory(
         return MemoryPlan(host | backend.plan(model), {})
     device = {"cache": cache} | _on_device_beside_the_cache(store, backend, model)
     free = backend.memory_free() if isinstance(backend, ReportsFreeMemory) else None
-    refuse_what_is_not_free(device, free, backend.name, budgeted=options.device_memory is not None)
+    refuse_what_is_not_free(device, free, backend.name, options.device_memory)
     return MemoryPlan(host, device)
 
 
