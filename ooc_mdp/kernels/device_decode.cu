@@ -32,7 +32,7 @@ typedef long long i64;
 #define RING 32768u
 #endif
 #define PIECE (RING / 16)       // of a long match that is copied between two barriers
-#define REACH (RING - PIECE)    // how far back the ring is read
+#define REACH (RING - PIECE)    // how far back the ring is read, while 64 bytes or a piece are written
 #define RUN 128u            // states of a run: 4 a lane
 #define HEADER 16u
 #define WARPS 8u            // of a block of plane_sums and write_values
@@ -73,6 +73,7 @@ struct Plan {
     u32 partition;
 };
 
+static_assert(PIECE >= 64, "nothing is read from the ring that is being overwritten");
 static_assert(sizeof(Field) == 104 && sizeof(Plan) == 1088, "as device_decode.py has them");
 
 __device__ __forceinline__ void fail(u32* faults, const Plan* plan, u32 field) {
@@ -117,6 +118,11 @@ struct Stream {
         here = words(0);
         next = words(1);
         later = words(2);
+    }
+
+    // A byte of the output, which lies at least 64 before what is written next.
+    __device__ __forceinline__ u32 before(u32 at, u32 back) const {
+        return back <= REACH ? ring[(at - back) % RING] : out[at - back];
     }
 
     // Words with a byte of the stream in them lie in the frame: a header precedes the stream, a checksum follows it.
@@ -189,83 +195,110 @@ __device__ bool one_sequence(Stream& s) {
     return true;
 }
 
-// The short sequences that lie whole in the next 32 bytes, all at once; most streams that take long are made of them.
-//
-//     byte     0  1  2  3  4  5  6  7 ...           every lane reads its byte as if it were a token: where would the
-//     token?   *        *              *            next one be? The j-th real one is found by jumping j times from
-//     next     3        7                           byte 0, in lane j, by doubling jumps. Then every byte of output
-//                                                   finds its sequence, and what it copies.
-//
-// Returns whether more such sequences may follow at once; `fits` becomes false where one does not.
-__device__ __forceinline__ bool short_sequences(Stream& s, bool& fits) {
-    u32 lane = s.lane;
-    u32 left = s.n - s.ip;
-    u32 byte = s.byte_ahead();
-    u32 next = lane + 3 + (byte >> 4);
-    bool is_short = byte < 0xf0 && (byte & 15) < 15;
-    bool inside = is_short && next <= 32 && next < left;
-    // What is not inside stays where it is; a next token at 32 is at 31 for the jumps, where none can be inside.
-    u32 jump = inside ? min(next, 31u) : lane;
-    u32 first = __shfl_sync(ALL, jump, 0);
-    u32 at = lane & 1 ? first : 0u;
-    #pragma unroll
-    for (u32 bit = 2; bit < 16; bit *= 2) {
-        jump = __shfl_sync(ALL, jump, jump);
-        u32 further = __shfl_sync(ALL, jump, at);
-        if (lane & bit) at = further;
-    }
-    // Lane j < count: sequence j. At most 10 of them, of 3 bytes and more.
-    u32 count = __popc(__ballot_sync(ALL, __shfl_sync(ALL, (u32)inside, at) && lane < 16));
-    u32 stop = __shfl_sync(ALL, at, count);
-    bool more = stop >= 31 || __shfl_sync(ALL, (u32)is_short, stop & 31);
-    if (count == 0) return false;
-    u32 token = __shfl_sync(ALL, byte, at);
-    u32 literals = token >> 4, length = literals + (token & 15) + 4;
-    u32 low = __shfl_sync(ALL, byte, (at + 1 + literals) & 31), high = __shfl_sync(ALL, byte, (at + 2 + literals) & 31);
-    u32 offset = low | high << 8;
-    if (lane >= count) length = 0;
-    u32 end = length;  // of the sequence's output, from op
-    #pragma unroll
-    for (u32 d = 1; d < 16; d *= 2) {
-        u32 before = __shfl_up_sync(ALL, end, d);
-        if (lane >= d) end += before;
-    }
-    u32 start = end - length;
-    u32 total = __shfl_sync(ALL, end, 15);
-    bool wrong = lane < count && (offset == 0 || offset > s.op + start + literals);
-    if (__any_sync(ALL, wrong) || total > s.size - s.op) {
-        fits = false;
-        return false;
-    }
-    u32 about = start | literals << 12 | at << 24;
-    u32 begun = 0;  // sequences that begin before this slice
-    for (u32 base = 0; base < total; base += 32) {
+// 32 bytes of output, a byte a lane, that short sequences make.
+struct Slice {
+    u32 back;     // the byte is the one so far back ...
+    u32 literal;  // ... or, if `copies` is false, this
+    bool copies;
+
+    // `begun` sequences begin before the slice, which begins at `base`; those of the slice are counted. `sequence` is in
+    // each of `count` lanes: where its output starts, its token's place, its literals.
+    __device__ __forceinline__ Slice(
+        u32 base, u32 total, u32& begun, u32 count, u32 start, u32 sequence, u32 offset, u32 byte, u32 lane
+    ) {
         bool begins = lane < count && start >= base && start < base + 32;
         u32 starts = __reduce_or_sync(ALL, begins ? 1u << (start - base) : 0u);
         u32 mine = begun + __popc(starts & (ALL >> (31 - lane))) - 1;
         begun += __popc(starts);
-        u32 found = __shfl_sync(ALL, about, mine), back = __shfl_sync(ALL, offset, mine);
-        u32 o = base + lane, r = o - (found & 0xfff), literal = found >> 12 & 0xfff;
-        u32 value = __shfl_sync(ALL, byte, ((found >> 24) + 1 + r) & 31);
-        bool copies = r >= literal && o < total;
-        bool linked = copies && back <= lane;  // to a byte of this slice
-        if (copies && !linked) {
-            u32 from = s.op + o - back;
-            value = back <= REACH ? s.ring[from % RING] : s.out[from];
+        u32 found = __shfl_sync(ALL, sequence, mine);
+        back = __shfl_sync(ALL, offset, mine);
+        u32 r = base + lane - (found >> 16);
+        literal = __shfl_sync(ALL, byte, ((found & 255) + 1 + r) & 31);
+        copies = r >= (found >> 8 & 255) && base + lane < total;
+    }
+};
+
+// Values of lanes whose `link` is another lane's, through as many links as it takes: jumps double.
+__device__ __forceinline__ u32 resolved(u32 value, bool linked, u32 link, u32 lane) {
+    if (__any_sync(ALL, linked)) {
+        if (!linked) link = lane;
+        for (;;) {
+            u32 further = __shfl_sync(ALL, link, link);
+            if (__all_sync(ALL, further == link)) break;
+            link = further;
         }
-        if (__any_sync(ALL, linked)) {
-            u32 link = linked ? lane - back : lane;
-            for (;;) {  // jumps double
-                u32 further = __shfl_sync(ALL, link, link);
-                if (__all_sync(ALL, further == link)) break;
-                link = further;
-            }
-            value = __shfl_sync(ALL, value, link);
+        value = __shfl_sync(ALL, value, link);
+    }
+    return value;
+}
+
+// The short sequences that lie whole in the next 32 bytes, all at once; most streams that take long are made of them.
+//
+//     byte     0  1  2  3  4  5  6  7 ...           every lane reads its byte as if it were a token: where would the
+//     token?   *        *              *            next one be, and how much output lie between? The j-th real one is
+//     next     3        7                           found by jumping j times from byte 0, in lane j, by doubling jumps.
+//
+// Then every byte of output finds its sequence and what it copies, 64 at a time: bytes of before, literals, or each
+// other. Returns whether more such sequences may follow at once; `fits` becomes false where one does not.
+__device__ __forceinline__ bool short_sequences(Stream& s, bool& fits) {
+    u32 lane = s.lane;
+    u32 left = s.n - s.ip;
+    u32 byte = s.byte_ahead();
+    u32 literals = byte >> 4, next = lane + 3 + literals;
+    bool is_short = byte < 0xf0 && (byte & 15) < 15;
+    bool inside = is_short && next <= 32 && next < left;
+    u32 offset = __shfl_sync(ALL, byte, (lane + 1 + literals) & 31);
+    offset |= __shfl_sync(ALL, byte, (lane + 2 + literals) & 31) << 8;
+    // Next place, sequences and bytes of output on the way there, in 8, 8 and 16 bits. What is not inside stays where
+    // it is; a next token at 32 is at 31, where none can be inside.
+    u32 jump = inside ? min(next, 31u) | 1u << 8 | (literals + (byte & 15) + 4) << 16 : lane;
+    u32 first = __shfl_sync(ALL, jump, 0);
+    u32 at = lane & 1 ? first : 0u;
+    #pragma unroll
+    for (u32 bit = 2; bit < 16; bit *= 2) {
+        u32 twice = __shfl_sync(ALL, jump, jump & 31);
+        jump = (jump & ~255u) + twice;
+        u32 further = __shfl_sync(ALL, jump, at & 31);
+        if (lane & bit) at = (at & ~255u) + further;
+    }
+    // At most 10 sequences lie inside, so that lane 15 is beyond the last.
+    u32 last = __shfl_sync(ALL, at, 15);
+    u32 count = last >> 8 & 255, total = last >> 16, stop = last & 255;
+    bool more = stop >= 31 || __shfl_sync(ALL, (u32)is_short, stop);
+    if (count == 0) return false;
+    u32 start = at >> 16;
+    offset = __shfl_sync(ALL, offset, at & 31);
+    u32 sequence = (at & 31) | __shfl_sync(ALL, literals, at & 31) << 8 | start << 16;
+    u32 consumed = __shfl_sync(ALL, next, __shfl_sync(ALL, at, count - 1) & 31);
+    bool wrong = lane < count && (offset == 0 || offset > s.op + start + (sequence >> 8 & 255));
+    if (__any_sync(ALL, wrong) || total > s.size - s.op) {
+        fits = false;
+        return false;
+    }
+    u32 begun = 0;
+    for (u32 base = 0; base < total; base += 64) {
+        u32 here = s.op + base + lane;
+        Slice one(base, total, begun, count, start, sequence, offset, byte, lane);
+        bool linked = one.copies && one.back <= lane;
+        u32 value = one.copies && !linked ? s.before(here, one.back) : one.literal;
+        if (total - base <= 32) {
+            value = resolved(value, linked, lane - one.back, lane);
+            if (base + lane < total) s.put(here, value);
+        } else {
+            Slice two(base + 32, total, begun, count, start, sequence, offset, byte, lane);
+            bool inner = two.copies && two.back <= lane;
+            bool outer = two.copies && !inner && two.back <= lane + 32;  // to a byte of the first slice
+            u32 other = two.copies && !inner && !outer ? s.before(here + 32, two.back) : two.literal;
+            value = resolved(value, linked, lane - one.back, lane);
+            u32 passed = __shfl_sync(ALL, value, (lane + 32 - two.back) & 31);
+            if (outer) other = passed;
+            other = resolved(other, inner, lane - two.back, lane);
+            s.put(here, value);
+            if (base + 32 + lane < total) s.put(here + 32, other);
         }
-        if (o < total) s.put(s.op + o, value);
         __syncwarp();
     }
-    s.ip += __shfl_sync(ALL, next, __shfl_sync(ALL, at, count - 1));
+    s.ip += consumed;
     s.op += total;
     return more;
 }
