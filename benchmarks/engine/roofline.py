@@ -359,9 +359,7 @@ def show(found: Sequence[dict[str, Any]]) -> None:
         for s in found
     ]
     measuring.print_table(headers, rows)
-    say(
-        "alone: the engine's sweeping kernel, without what selects and reports; the target is 60% of the copy's bandwidth"
-    )
+    say("alone: the engine's sweeping kernel, without what selects and reports; target: 60% of the copy's pace")
 
 
 if __name__ == "__main__":
