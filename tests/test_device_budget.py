@@ -51,7 +51,8 @@ def planned(store: Store, device: Device, **options: object) -> dict[str, int]:
     chosen = SolveOptions(0.9, device=device.name, **options)  # type: ignore[arg-type]
     model, backend = model_of(store, chosen), cast(Backend, device)
     plan = plan_memory(store, chosen, backend, model, writes=False).device
-    assert plan["cache"] == min(cache_budget(store, chosen, backend, model), int(store.partition_bytes.sum()))
+    most = int(store.partition_bytes.sum()) if device.slot is None else device.slot * store.n_partitions
+    assert plan["cache"] == min(cache_budget(store, chosen, backend, model), most)
     return plan
 
 
