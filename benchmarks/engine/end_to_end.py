@@ -47,6 +47,7 @@ from common import (
     solve_warm_up,
     store_figures,
     touch_memory,
+    whole_table,
 )
 
 import ooc_mdp
@@ -113,7 +114,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     store, seconds = open_or_generate(options, options.store or folder / "store", options.device)
     figures: dict[str, Any] = {"store": store_figures(store, seconds)}
     targets = [{"residual": r} for r in options.residual or ()] + [{"epsilon": e} for e in options.epsilon or ()]
-    solve_warm_up(options, folder, **budget(options, "warm"), **manner(options), **targets[0])
+    solve_warm_up(options, folder, **budget(options, store, "warm"), **manner(options), **targets[0])
     store.read(0)  # a large table's types are not the tiny one's: decoding them is compiled, if it must be, now
     threads = [int(n) for n in options.probe_threads.split(",")]
     probes: dict[str, list[dict[str, Any]]] = {"cold": [], "warm": []}
@@ -146,10 +147,10 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return figures
 
 
-def budget(options: argparse.Namespace, part: str) -> dict[str, Any]:
+def budget(options: argparse.Namespace, store: Store, part: str) -> dict[str, Any]:
     """What a solve of a part may hold."""
     if part == "in-memory":
-        return {"cache": "100%"}
+        return whole_table(store, options.device)
     if options.cache or options.device == "cpu":
         return {"cache": options.cache or "22%"}
     return {"device_memory": options.device_memory}
@@ -174,7 +175,7 @@ def solve(
         solution = ooc_mdp.solve(
             watched,
             **manner(options),
-            **budget(options, part),
+            **budget(options, store, part),
             **target,
             time_limit=options.time_limit,
             progress=Line(),

@@ -35,6 +35,7 @@ from common import (
     parameters_of,
     say,
     solve_warm_up,
+    whole_table,
 )
 
 NAMES = ("jacobi", "in-place", "cusparse", "jax-gather", "jax-segment", "mdpax", "ooc-mdp")
@@ -212,7 +213,7 @@ def solve_out_of_core(options: argparse.Namespace, path: Path) -> dict[str, Any]
 
     store, _ = open_or_generate(options, path, options.device)
     target = {"residual": options.residual} if options.epsilon is None else {"epsilon": options.epsilon}
-    asked = {"discount": options.discount, "cache": "100%", "device": options.device, **target}
+    asked = {"discount": options.discount, "device": options.device, **target, **whole_table(store, options.device)}
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
         solve_warm_up(options, Path(folder), **asked)
     make_warm(path)
