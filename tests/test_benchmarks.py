@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
+
+import ooc_mdp
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -313,3 +318,65 @@ def test_large_control_generates_solves_and_verifies(tmp_path):
     assert figures["solve"]["method"] == "vi, 4 sweeps a visit"
     assert figures["error_over_value_range"] == figures["solve"]["error_bound"] / figures["value_range"]
     assert figures["verified"]["holds"]
+
+
+def engine_module(name: str) -> ModuleType:
+    """A module of benchmarks/engine, whose scripts import each other by name."""
+    folder = str(REPOSITORY / "benchmarks" / "engine")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
+
+
+PEERS = {"quantecon", "storm", "mdpsolver", "pymdptoolbox", "mdpax", "scipy", "numba"}
+
+
+@pytest.mark.parametrize("case", ["gridworld", "random-0.95", "mountain-car"])
+def test_cpu_peers_reach_the_same_measured_error_as_a_solve_from_disk(tmp_path, case):
+    """Peers that are not installed are listed as missing; for the others the car's discounts are folded into one."""
+    figures = figures_of("engine/cpu_peers.py", tmp_path, "--toy", "--cases", case, "--tries", "2", "--repeat", "1")
+    there = {solver["solver"] for compared in figures["cases"] for solver in compared["solvers"]} - {"ooc-mdp"}
+    assert there | set(figures["missing_peers"]) == PEERS
+    assert not there & set(figures["missing_peers"])
+    assert len(figures["cases"]) == (2 if case == "mountain-car" else 1)
+    for compared in figures["cases"]:
+        ((kind, size),) = compared["target"].items()
+        for solver in compared["solvers"]:
+            assert solver["outcome"] == "reached", solver
+            assert solver["measured"]["shifted_error_bound" if kind == "epsilon" else "residual"] <= size
+            assert solver["solve_seconds"] > 0
+        ours = compared["solvers"][0]
+        assert ours["solver"] == "ooc-mdp"
+        assert ours["measured"]["error_bound"] <= ours["claimed_error_bound"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "parameters"), [("gridworld", {"height": 9, "width": 8}), ("mountain-car", {"grid": "9,8"})]
+)
+def test_the_error_of_a_peers_values_is_the_one_that_verify_finds(tmp_path, problem, parameters):
+    tables = engine_module("cpu_tables")
+    store, result, values = tmp_path / "store", tmp_path / "result", tmp_path / "values.npy"
+    ooc_mdp.generate(problem, store, parameters, partitions=6, device="cpu")
+    solution = ooc_mdp.solve(store, discount=0.9, epsilon=1e-2, device="cpu", output=result)
+    optimum = ooc_mdp.solve(store, discount=0.9, epsilon=1e-7, device="cpu").values
+    tables.export(str(store), str(tmp_path / "arrays"), 0.9)
+    np.save(values, solution.values)
+    measured, verified = tables.measure(str(tmp_path / "arrays"), str(values)), ooc_mdp.verify(store, result)
+    assert measured["residual"] == pytest.approx(verified.residual, rel=1e-9, abs=1e-15)
+    # verify takes the result's policy for the bound from below, measure the actions that make it smallest.
+    assert measured["shifted_error_bound"] <= measured["error_bound"] <= verified.error_bound * (1 + 1e-6)
+    assert measured["error_bound"] >= float(np.abs(solution.values - optimum).max()) - 1e-7
+    np.save(values, solution.values + 3.0)
+    moved = tables.measure(str(tmp_path / "arrays"), str(values))
+    assert moved["shifted_error_bound"] == pytest.approx(measured["shifted_error_bound"], rel=1e-6, abs=1e-9)
+    assert moved["error_bound"] == pytest.approx(3.0, abs=2 * measured["error_bound"])
+
+
+def test_a_benchmark_ends_a_process_at_its_time_limit():
+    engine_module("cpu_peers")
+    import measuring
+
+    finished = measuring.run([sys.executable, "-c", "import time; time.sleep(60)"], limit=0.3)
+    assert finished.killed
+    assert finished.seconds < 30
+    assert not measuring.run([sys.executable, "-c", ""], limit=60).killed
