@@ -33,6 +33,7 @@ typedef long long i64;
 #endif
 #define PIECE (RING / 16)       // of a long match that is copied between two barriers
 #define REACH (RING - PIECE)    // how far back the ring is read, while 64 bytes or a piece are written
+#define LONGEST 128u        // match that is copied together with others
 #define RUN 128u            // states of a run: 4 a lane
 #define HEADER 16u
 #define WARPS 8u            // of a block of plane_sums and write_values
@@ -233,6 +234,7 @@ __device__ __forceinline__ u32 resolved(u32 value, bool linked, u32 link, u32 la
 }
 
 // The short sequences that lie whole in the next 32 bytes, all at once; most streams that take long are made of them.
+// Short are up to 14 literals and matches of LONGEST bytes: one byte of length behind the offset at most.
 //
 //     byte     0  1  2  3  4  5  6  7 ...           every lane reads its byte as if it were a token: where would the
 //     token?   *        *              *            next one be, and how much output lie between? The j-th real one is
@@ -244,14 +246,18 @@ __device__ __forceinline__ bool short_sequences(Stream& s, bool& fits) {
     u32 lane = s.lane;
     u32 left = s.n - s.ip;
     u32 byte = s.byte_ahead();
-    u32 literals = byte >> 4, next = lane + 3 + literals;
-    bool is_short = byte < 0xf0 && (byte & 15) < 15;
+    u32 literals = byte >> 4, length = (byte & 15) + 4;
+    u32 more_length = __shfl_sync(ALL, byte, (lane + 3 + literals) & 31);
+    bool extended = length == 19;
+    if (extended) length += more_length;
+    u32 next = lane + 3 + literals + extended;
+    bool is_short = literals < 15 && length <= LONGEST;
     bool inside = is_short && next <= 32 && next < left;
     u32 offset = __shfl_sync(ALL, byte, (lane + 1 + literals) & 31);
     offset |= __shfl_sync(ALL, byte, (lane + 2 + literals) & 31) << 8;
     // Next place, sequences and bytes of output on the way there, in 8, 8 and 16 bits. What is not inside stays where
     // it is; a next token at 32 is at 31, where none can be inside.
-    u32 jump = inside ? min(next, 31u) | 1u << 8 | (literals + (byte & 15) + 4) << 16 : lane;
+    u32 jump = inside ? min(next, 31u) | 1u << 8 | (literals + length) << 16 : lane;
     u32 first = __shfl_sync(ALL, jump, 0);
     u32 at = lane & 1 ? first : 0u;
     #pragma unroll
