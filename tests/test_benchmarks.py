@@ -380,3 +380,13 @@ def test_a_benchmark_ends_a_process_at_its_time_limit():
     assert finished.killed
     assert finished.seconds < 30
     assert not measuring.run([sys.executable, "-c", ""], limit=60).killed
+
+
+@pytest.mark.gpu
+def test_decode_device_times_partitions_that_equal_the_cpus(tmp_path):
+    arguments = ("--grid", "64", "--block-shape", "32,32", "--partitions", "3", "--under-way", "1,2", "--repeat", "1")
+    figures = figures_of("engine/decode_device.py", tmp_path, *arguments, "--machine-shared")
+    assert [r["under_way"] for r in figures["rounds"]] == [1, 2]
+    assert figures["stored_bytes"] < figures["decoded_bytes"]
+    assert all(r["seconds"] > 0 for r in figures["rounds"])
+    assert figures["kernel_seconds"]["decode_streams"] > 0
