@@ -350,11 +350,19 @@ def _store_read(keeping: bool) -> Callable[[Setting], Read]:
 
 def _keep_memory() -> None:
     """Have glibc keep freed arrays for the next ones (the opposite of `give_memory_back`)."""
+    _set_glibc(32 << 20, (1 << 31) - 1)
+
+
+def _keep_no_more() -> None:
+    if hasattr(ctypes.CDLL(None), "malloc_trim"):
+        _set_glibc(128 << 10, 128 << 10)
+        ctypes.CDLL(None).malloc_trim(0)  # else what was kept would serve the ways that come after
+
+
+def _set_glibc(mmap_threshold: int, trim_threshold: int) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        raise NotHere("the C library has no mallopt")
-    for parameter, value in ((-3, 1 << 30), (-1, (1 << 31) - 1)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-        mallopt(parameter, value)
+    if mallopt is None or not (mallopt(-3, mmap_threshold) and mallopt(-1, trim_threshold)):
+        raise NotHere("the C library takes no such options")
 
 
 # Zarr readers
@@ -427,7 +435,7 @@ WAYS: tuple[Way, ...] = (
     Way("blosc into kept buffers", "values", _into_buffers(inverse=False)),
     Way("blosc and decoding into kept buffers", "table", _into_buffers(inverse=True)),
     Way("Store.read, memory given back", "table", _store_read(keeping=False)),
-    Way("Store.read, memory kept", "table", _store_read(keeping=True), close=give_memory_back),
+    Way("Store.read, memory kept", "table", _store_read(keeping=True), close=_keep_no_more),
     Way("Store.read_frames, copied to the device", "bytes on the device", _frames_to_device),
     Way("Store.read_frames, decoded by the device", "table on the device", _decoded_by_device),
     Way("decoded by the CPU, copied to the device", "table on the device", _table_to_device),

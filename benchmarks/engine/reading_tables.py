@@ -1,0 +1,74 @@
+"""The figures of reading.py as tables of Markdown, for docs/performance.md.
+
+python benchmarks/engine/reading_tables.py benchmarks/results/reading-2-cores.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["codecs", "ways"]
+
+
+def ways(tables: list[dict[str, Any]]) -> list[str]:
+    """A line a way: GB/s of table, cold and warm, at the number of threads that was fastest, and processor seconds."""
+    lines = [
+        "| way | gives | " + " | ".join(f"{_name(t)}, cold | warm | CPU s a GB" for t in tables) + " |",
+        "|---|---|" + "---|---|---|" * len(tables),
+    ]
+    for way in dict.fromkeys(r["way"] for t in tables for r in t["readings"]):
+        cells = []
+        gives = ""
+        for table in tables:
+            found = [r for r in table["readings"] if r["way"] == way]
+            gives = found[0]["gives"]
+            best = {}
+            for page_cache in ("cold", "warm"):
+                measured = [r for r in found if r["page_cache"] == page_cache and "skipped" not in r]
+                best[page_cache] = max(measured, key=lambda r: r["table_bytes_per_second"], default=None)
+            cells += [_rate(best["cold"]), _rate(best["warm"])]
+            least = [r["cpu_seconds"] / r["table_bytes"] * 1e9 for r in found if "skipped" not in r]
+            cells.append(f"{min(least):.2f}" if least else "")
+        lines.append(f"| {way} | {gives} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _rate(best: dict[str, Any] | None) -> str:
+    return "" if best is None else f"{best['table_bytes_per_second'] / 1e9:.2f} ({best['threads']})"
+
+
+def _name(table: dict[str, Any]) -> str:
+    return f"{table['problem']} {'x'.join(str(table['parameters'].get('grid', '')).split(','))}".strip()
+
+
+def codecs(table: dict[str, Any]) -> list[str]:
+    """A line a codec: ratio, GB/s of values decompressed and compressed, of each field and of all together."""
+    found: list[dict[str, Any]] = table["codecs"]
+    fields = list(dict.fromkeys(c["field"] for c in found))
+    lines = [f"| {_name(table)} | " + " | ".join((*fields, "all of them")) + " |", "|---" * (len(fields) + 2) + "|"]
+    by: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for c in found:
+        by.setdefault((c["codec"], c["shuffle"], c["block_bytes"]), {})[c["field"]] = c
+    for (codec, shuffle, block), cells in by.items():
+        kind = codec if codec == "uncompressed" else f"{codec}, {'no shuffle' if shuffle == 'none' else shuffle}"
+        kind += f", {block >> 10} KiB" if block else ""
+        figures = [_figures([cells[name]]) for name in fields] + [_figures(list(cells.values()))]
+        lines.append(f"| {kind} | " + " | ".join(figures) + " |")
+    return lines
+
+
+def _figures(found: list[dict[str, Any]]) -> str:
+    size = sum(c["value_bytes"] for c in found)
+    out, back = (
+        size / sum(c["value_bytes"] / c[f"{way}_bytes_per_second"] for c in found) / 1e9
+        for way in ("decompressed", "compressed")
+    )
+    return f"{size / sum(c['stored_bytes'] for c in found):.2f}, {out:.1f}, {back:.2f}"
+
+
+if __name__ == "__main__":
+    kept = json.loads(Path(sys.argv[1]).read_text())["tables"]
+    print("\n".join(["\n".join(ways(kept)), *("\n" + "\n".join(codecs(table)) for table in kept)]))
