@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import measuring
@@ -43,7 +44,8 @@ def compare(store: Store, partitions: int, deadline: float) -> list[dict[str, An
         size = sum(values.nbytes for values in chunks)
         if size == 0:
             continue
-        copied = sum(fastest(lambda v=values, out=np.zeros_like(values): np.copyto(out, v)) for values in chunks)
+        targets = [np.zeros_like(values) for values in chunks]
+        copied = sum(fastest(partial(np.copyto, out, values)) for out, values in zip(targets, chunks, strict=True))
         whole = {"field": name, "encoding": store.fields[name].encoding, "value_bytes": size}
         what = {"codec": "uncompressed", "shuffle": "none", "block_bytes": 0}
         found.append(whole | what | figures(size, size, copied, copied))
