@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ import field_codecs
 import measuring
 import numpy as np
 from numcodecs import blosc
-from reading_ways import WAYS, NotHere, Read, Setting, Way
+from reading_ways import WAYS, NotHere, Read, Setting, Way, keep_memory
 
 import ooc_mdp
 from ooc_mdp.options import format_bytes
@@ -69,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device = resolved(options.device)
     facts: dict[str, Any] = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
     facts["machine"] |= common.device_facts(device)
+    with suppress(NotHere):
+        keep_memory()
     blosc.use_threads = False  # threads decompress for themselves, without the interpreter's lock
     tables = []
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:

@@ -12,7 +12,7 @@ import mmap
 import os
 import queue
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ooc_mdp.store import Store
 from ooc_mdp.store.encodings import RowLayout, stored_count
 from ooc_mdp.store.layout import READ_FIELDS, chunk_path
 
-__all__ = ["WAYS", "NotHere", "Setting", "Way"]
+__all__ = ["WAYS", "NotHere", "Read", "Setting", "Way", "keep_memory"]
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _BLOCK = 4096
@@ -337,26 +337,32 @@ def _decoded_by_device(s: Setting) -> Read:
     return read
 
 
-def _store_read(keeping: bool) -> Callable[[Setting], Read]:
-    def open_(s: Setting) -> Read:
-        if keeping:
-            _keep_memory()
-        else:
-            give_memory_back()
-        return s.store.read
-
-    return open_
+def _store_read(s: Setting) -> Read:
+    return s.store.read
 
 
-def _keep_memory() -> None:
-    """Have glibc keep freed arrays for the next ones (the opposite of `give_memory_back`)."""
+def _store_read_giving_back(s: Setting) -> Read:
+    _set_glibc(128 << 10, 128 << 10)
+    ctypes.CDLL(None).malloc_trim(0)  # else what was kept before would serve it
+    give_memory_back()
+    return s.store.read
+
+
+def keep_memory() -> None:
+    """Have glibc keep freed arrays for the next ones, as it comes to by itself, and as `give_memory_back` prevents.
+
+    Blosc allocates its scratch anew for every frame, so that this matters to all that decompress with it.
+
+    Raises
+    ------
+    NotHere : the C library takes no such options.
+    """
     _set_glibc(32 << 20, (1 << 31) - 1)
 
 
-def _keep_no_more() -> None:
-    if hasattr(ctypes.CDLL(None), "malloc_trim"):
-        _set_glibc(128 << 10, 128 << 10)
-        ctypes.CDLL(None).malloc_trim(0)  # else what was kept would serve the ways that come after
+def _keep_again() -> None:
+    with suppress(NotHere):
+        keep_memory()
 
 
 def _set_glibc(mmap_threshold: int, trim_threshold: int) -> None:
@@ -434,8 +440,8 @@ WAYS: tuple[Way, ...] = (
     Way("tensorstore", "values", _tensorstore),
     Way("blosc into kept buffers", "values", _into_buffers(inverse=False)),
     Way("blosc and decoding into kept buffers", "table", _into_buffers(inverse=True)),
-    Way("Store.read, memory given back", "table", _store_read(keeping=False)),
-    Way("Store.read, memory kept", "table", _store_read(keeping=True), close=_keep_no_more),
+    Way("Store.read, memory given back", "table", _store_read_giving_back, close=_keep_again),
+    Way("Store.read, memory kept", "table", _store_read),
     Way("Store.read_frames, copied to the device", "bytes on the device", _frames_to_device),
     Way("Store.read_frames, decoded by the device", "table on the device", _decoded_by_device),
     Way("decoded by the CPU, copied to the device", "table on the device", _table_to_device),
