@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.mdp import FloatArray, IntArray, discounts
@@ -113,6 +114,24 @@ class _Flow:
         self._change[row] = 0.0
         self._sum[p] = 0.0
         self._largest[p] = 0.0
+
+    def forget_entries(self, p: IntArray, entries: npt.NDArray[np.bool_]) -> None:
+        """The same for partitions p, whose entries are `entries`."""
+        self._change[entries] = 0.0
+        self._sum[p] = 0.0
+        self._largest[p] = 0.0
+
+    def add_many(self, p: IntArray, entries: IntArray, mass: FloatArray, change: FloatArray) -> None:
+        """Changes of many partitions: `change` of each entry, in a row of p. See :meth:`grown`."""
+        total = (self._change[entries] + change) * _UP_ONE_SUM
+        self._change[entries] = total
+        np.maximum.at(self._largest, p, total)
+        added = np.bincount(p, mass * change, self._sum.size)
+        self._sum = (self._sum + added * _UP) * _UP_ONE_SUM
+
+    def grown(self, p: IntArray, row_sum: FloatArray) -> FloatArray:
+        """float64 [p.size]: what may have flowed into partitions p since their last visits."""
+        return np.minimum(self._sum[p], row_sum * self._largest[p])
 
     def add(self, p: IntArray, entries: IntArray, mass: FloatArray, row_sum: FloatArray, change: float) -> FloatArray:
         """A partition changed by at most `change`; float64 [p.size]: what may have flowed into its dependents p."""
@@ -243,6 +262,36 @@ class ResidualBounds:
             self.fall[p] = (settled_fall + grown * inverse) * _UP_ONE_SUM
         change = discount * mass * max(up, down)
         return change, change * inverse
+
+    def disturb_many(self, q: IntArray, up: FloatArray, down: FloatArray) -> None:
+        """Visits to partitions q changed their boundary values by at most `up` and `down` (float64 [q.size])."""
+        counts = self._ptr[q + 1] - self._ptr[q]
+        of = np.repeat(np.arange(q.size), counts)
+        where = np.repeat(self._ptr[q] - (np.cumsum(counts) - counts), counts) + np.arange(of.size)
+        p, mass, entries = self._dependents[where], self._mass[where], self._entries[where]
+        affected = np.unique(p)
+        discount, inverse = self.contraction.discount[affected] * _UP, self.contraction.inverse[affected]
+        row_sum = self.contraction.row_sum[affected]
+        rise, fall, plain_rise, plain_fall = self._settled[:, affected]
+        for flow, change, plain, normalised, settled_plain, settled in (
+            (self._up, up, self.plain_rise, self.rise, plain_rise, rise),
+            (self._down, down, self.plain_fall, self.fall, plain_fall, fall),
+        ):
+            if (change > 0).any():
+                flow.add_many(p, entries, mass, change[of])
+                grown = discount * flow.grown(affected, row_sum)
+                plain[affected] = (settled_plain + grown) * _UP_ONE_SUM
+                normalised[affected] = (settled + grown * inverse) * _UP_ONE_SUM
+
+    def replaced_many(self, p: IntArray, measured: FloatArray) -> None:
+        """Passes measured partitions p at the present values: rows of float64 [4, p.size] as in :class:`Measured`."""
+        bounds = measured * _UP
+        self.rise[p], self.fall[p], self.plain_rise[p], self.plain_fall[p] = self._settled[:, p] = bounds
+        chosen = np.zeros(self.rise.size, np.bool_)
+        chosen[p] = True
+        of_chosen = np.repeat(chosen, np.diff(self._row_ptr))
+        self._up.forget_entries(p, of_chosen)
+        self._down.forget_entries(p, of_chosen)
 
     def normalised(self) -> FloatArray:
         """float64 [P]: R[p], the bound on |N| over each partition."""

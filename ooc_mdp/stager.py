@@ -8,8 +8,8 @@ admits what is prepared. What to load, and when, is decided elsewhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, Self
 
@@ -51,6 +51,9 @@ class Stager:
         self.entry_bytes = entry_bytes
         self.depth = depth
         self._pool = ThreadPoolExecutor(depth, thread_name_prefix="stager")
+        self._prefetch: Callable[[int], None] | None = getattr(source, "prefetch", None)
+        self._announcer = ThreadPoolExecutor(1, thread_name_prefix="announcer")
+        self._announced: set[int] = set()
         self._pending: dict[int, Future[tuple[Any, int, float]]] = {}
         self.load_seconds = 0.0
         """Seconds of all threads together reading and preparing."""
@@ -79,10 +82,25 @@ class Stager:
         self._pending[partition] = self._pool.submit(self._read, partition)
         return True
 
-    def take_over(self) -> None:
-        """Move what has arrived into the backend's layout."""
-        for partition in [p for p, f in self._pending.items() if f.done()]:
+    def take_over(self) -> int:
+        """Move what has arrived into the backend's layout, and say how many partitions that was."""
+        arrived = [p for p, f in self._pending.items() if f.done()]
+        for partition in arrived:
             self._admit(partition)
+        return len(arrived)
+
+    def wait(self) -> None:
+        """Wait until something under way has arrived; at once if there is nothing."""
+        wait(self._pending.values(), return_when=FIRST_COMPLETED)
+
+    def announce(self, partitions: Iterable[int]) -> None:
+        """Partitions that will be read soon: the system may read them ahead, once each and without our memory."""
+        if self._prefetch is None:
+            return
+        for partition in partitions:
+            if partition not in self._announced:
+                self._announced.add(partition)
+                self._announcer.submit(self._prefetch, partition)
 
     def obtain(self, partition: int, auxiliary: bool = False) -> tuple[Resident, bool]:
         """The resident partition, loaded now if it must be, and whether this access was a hit."""
@@ -125,6 +143,7 @@ class Stager:
     def close(self) -> None:
         """Drop what is under way and end the threads."""
         self.drop()
+        self._announcer.shutdown(wait=True, cancel_futures=True)
         self._pool.shutdown(wait=True)
 
     def drop(self) -> None:

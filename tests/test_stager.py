@@ -52,6 +52,9 @@ class Backend:
             raise MemoryBudgetError(f"no room for partition {table.index}")
         return int(table.index)
 
+    def release(self, resident: int) -> None:
+        self.released.append(resident)
+
 
 class Bench:
     def __init__(self, held: int) -> None:

@@ -165,6 +165,9 @@ class Backend(Protocol):
     together: int
     """Most partitions that one call of `visit_together` should be given."""
 
+    loads_beside: bool
+    """Whether sweeps leave the host's cores to loads, so that many loads should run beside them."""
+
     def start(self, model: ModelConstants, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
         """Take over the value vector (float64 [n], store order, of the maximisation) and the policy (int32 [n])."""
         ...

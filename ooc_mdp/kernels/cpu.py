@@ -208,6 +208,7 @@ class CpuBackend:
 
     name = "cpu"
     together = 1
+    loads_beside = False
 
     def __init__(self, sweep_order: SweepOrder = "alternating") -> None:
         self._sweep_order: SweepOrder = sweep_order

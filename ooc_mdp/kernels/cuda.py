@@ -154,6 +154,7 @@ class CudaBackend:
     """
 
     together = 1
+    loads_beside = False
 
     def __init__(self, device: int) -> None:
         self._cupy = cupy_for(device)

@@ -17,6 +17,8 @@ from ooc_mdp.kernels.cuda import cupy_for
 __all__ = ["CudaDevice", "Device", "Kernel", "Stream"]
 
 Bytes = npt.NDArray[np.uint8]
+Argument = np.generic | npt.NDArray[Any]
+"""A NumPy scalar (an address is a uint64), or a structure: an array without axes."""
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
 
 
@@ -51,8 +53,8 @@ class Stream(Protocol):
 class Kernel(Protocol):
     """A compiled kernel."""
 
-    def __call__(self, stream: Any, grid: int, block: int, args: Sequence[np.generic], shared: int = 0) -> None:
-        """Launch it; arguments are NumPy scalars, addresses among them uint64."""
+    def __call__(self, stream: Any, grid: int, block: int, args: Sequence[Argument], shared: int = 0) -> None:
+        """Launch it; arguments go by value."""
         ...
 
     def blocks_at_once(self, block: int, shared: int) -> int:
@@ -129,7 +131,7 @@ class _CudaKernel:
         self._device = device
         self._function = function
 
-    def __call__(self, stream: _CudaStream, grid: int, block: int, args: Sequence[np.generic], shared: int = 0) -> None:
+    def __call__(self, stream: _CudaStream, grid: int, block: int, args: Sequence[Argument], shared: int = 0) -> None:
         if shared > self._function.max_dynamic_shared_size_bytes:
             self._function.max_dynamic_shared_size_bytes = shared
         with self._cupy.cuda.Device(self._device), stream.stream:

@@ -137,7 +137,7 @@ class TileLoader:
     Parameters
     ----------
     device, kernels : where, and the kernels of ``tiles.cu``.
-    engine : address of struct Engine.
+    engine : struct Engine, without axes.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class TileLoader:
         tiling: Tiling,
         layout: SlotLayout,
         kernels: dict[str, Kernel],
-        engine: int,
+        engine: npt.NDArray[Any],
     ) -> None:
         self._device = device
         self._model = model
@@ -262,6 +262,7 @@ class TileLoader:
         try:
             descriptor = lane.host[: _TABLE.itemsize].view(_TABLE)
             offset = 0
+            converted: list[Any] = []
             for name in TABLE_FIELDS:
                 array: Any = getattr(table, name)
                 dtype = types.get(name) or array.dtype
@@ -271,7 +272,10 @@ class TileLoader:
                     buffer[offset : offset + nbytes].view(dtype)[:] = array.reshape(-1)
                     lane.stream.upload(lane.scratch + offset, buffer[offset : offset + nbytes])
                 elif array.size:
-                    lane.stream.copy(lane.scratch + offset, array.astype(dtype, copy=False).data.ptr, nbytes)
+                    there = array.astype(dtype, copy=False)
+                    there.device.synchronize()  # it was made on a stream that the lane's does not wait for
+                    lane.stream.copy(lane.scratch + offset, there.data.ptr, nbytes)
+                    converted.append(there)  # kept until the copies are done
                 offset += _aligned(nbytes)
             descriptor["n"], descriptor["halo_size"] = table.n_states, table.halo.size
             lane.stream.upload(lane.descriptor, lane.host[: _TABLE.itemsize])
@@ -284,7 +288,7 @@ class TileLoader:
         tiles, n = int(tiling.per_partition[index]), int(tiling.extents[index].prod())
         stream.clear(lane.faults, 4)
         stream.clear(slot + layout.offsets["boundary_count"], 4)
-        arguments = (np.uint64(self._engine), np.uint64(lane.descriptor), np.int32(index), np.uint64(slot))
+        arguments = (self._engine, np.uint64(lane.descriptor), np.int32(index), np.uint64(slot))
         shared = layout.lay_out_shared(tiling)
         self._kernels["lay_out"](stream, tiles, tiling.threads, (*arguments, np.uint64(lane.faults)), shared)
         self._kernels["lay_out_boundary"](stream, -(-n // 256), 256, arguments)

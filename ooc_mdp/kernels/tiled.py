@@ -138,6 +138,8 @@ class TiledBackend:
     tile_states : states of a tile, about.
     """
 
+    loads_beside = True
+
     def __init__(self, device: Device, tile_states: int = 256) -> None:
         self._device = device
         self._tile_states = tile_states
@@ -193,7 +195,6 @@ class TiledBackend:
         sizes = {
             "values": 8 * n,
             "policy": self._choice.itemsize * n,
-            "engine": _ENGINE.itemsize,
             "control": _CONTROL.itemsize,
             "places": _PLACE.itemsize * partitions,
             "heads": _HEAD_BYTES * tiles,
@@ -237,7 +238,7 @@ class TiledBackend:
         self._without_policy = np.full(partitions, policy.max(initial=-1) < 0)
         self._upload("places", places)
         self._compile()
-        self._loader = TileLoader(self._device, model, self._tiling, self._layout, self._kernels, at["engine"])
+        self._loader = TileLoader(self._device, model, self._tiling, self._layout, self._kernels, self._engine)
         self._free_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._graphs: dict[int, Callable[[], None]] = {}
 
@@ -265,7 +266,7 @@ class TiledBackend:
         discount = self._model.discount
         engine["discount"], engine["sign"] = discount, self._model.sign
         engine["log_discount"] = math.log(discount) if discount > 0 else -math.inf
-        self._upload("engine", engine.reshape(1))
+        self._engine = engine
 
     def open_cache(self, budget: int) -> int:
         """Allocate as many slots as the budget holds, at most one a partition.
@@ -372,7 +373,7 @@ class TiledBackend:
         stream.upload(at["control"], bytes_of[:8])
         stream.upload(at["control"] + 16, bytes_of[16:32])
         if wake:
-            self._kernels["wake_tiles"](stream, count, 256, (np.uint64(at["engine"]),))
+            self._kernels["wake_tiles"](stream, count, 256, (self._engine,))
         if rounds not in self._graphs:
             self._graphs[rounds] = self._device.graph(stream, lambda: self._launch_rounds(rounds))
         self._graphs[rounds]()
@@ -380,7 +381,7 @@ class TiledBackend:
         return _Batch(stream, stream.mark(), self._report[:count], [r.n_states for r in residents])
 
     def _launch_rounds(self, rounds: int) -> None:
-        engine, kernels = np.uint64(self._memory.at["engine"]), self._kernels
+        engine, kernels = self._engine, self._kernels
         for r in range(rounds):
             kernels["select_tiles"](self._stream, 4 * self._device.multiprocessors, 256, (engine, np.int32(r)))
             kernels["sweep_tiles"](
@@ -395,7 +396,7 @@ class TiledBackend:
         self._without_policy[resident.index] = False
         at, stream = self._memory.at, self._stream
         stream.clear(at["measured"], 40)
-        arguments = (np.uint64(at["engine"]), np.int32(resident.index), np.float64(significant), np.int32(fresh))
+        arguments = (self._engine, np.int32(resident.index), np.float64(significant), np.int32(fresh))
         tiles = int(self._tiling.per_partition[resident.index])
         self._kernels["measure_tiles"](stream, min(tiles, self._blocks), self._tiling.threads, arguments, self._shared)
         stream.download(self._measured.view(np.uint8), at["measured"])

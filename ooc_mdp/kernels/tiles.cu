@@ -386,8 +386,7 @@ __device__ __forceinline__ double weight_of(const Engine& e, u32 id) {
 // --------------------------------------------------------------------------------------------------- the round
 
 // Work list of a round: tiles that must be visited, or whose residual the inputs may have raised above the limit.
-extern "C" __global__ void select_tiles(const Engine* engine, int round) {
-    const Engine& e = *engine;
+extern "C" __global__ void select_tiles(const Engine e, int round) {
     Control& c = *e.control;
     i64 total = (i64)c.set_size * c.set_tiles;
     i64 step = (i64)gridDim.x * blockDim.x;
@@ -413,52 +412,72 @@ extern "C" __global__ void select_tiles(const Engine* engine, int round) {
     }
 }
 
-__device__ __forceinline__ void fill(const Engine& e, const Head& h, double own, double* v) {
+// The tile's values into shared memory: its own, and its halo's, whose first state a thread is known already.
+__device__ __forceinline__ void fill(const Engine& e, const Head& h, double own, u32 first, double* v) {
 #if LOCAL
     v[threadIdx.x] = own;
+    if (threadIdx.x < h.halo) v[TILE + threadIdx.x] = __ldcg(e.values + first);
     const u32* halo = (const u32*)(h.slot + e.halo) + (i64)h.tile * HALO;
-    for (u32 i = threadIdx.x; i < h.halo; i += TILE) v[TILE + i] = __ldcg(e.values + halo[i]);
+    for (u32 i = threadIdx.x + TILE; i < h.halo; i += TILE) v[TILE + i] = __ldcg(e.values + halo[i]);
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Engine* engine, int round) {
+__device__ __forceinline__ u32 first_of_halo(const Engine& e, const Head& h) {
+#if LOCAL
+    return threadIdx.x < h.halo ? ((const u32*)(h.slot + e.halo))[(i64)h.tile * HALO + threadIdx.x] : 0;
+#else
+    return 0;
+#endif
+}
+
+// The visits of a round. What limits it is latency: everything that a visit reads is asked for as early as possible, and
+// the next tile's loads begin while one thread still publishes the last one's.
+extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Engine e, int round) {
     extern __shared__ double v[];   // LOCAL: own values, then the halo's
-    __shared__ u32 item;
-    __shared__ double seen;
-    const Engine& e = *engine;
+    __shared__ u32 items[2];
+    __shared__ double seen_now;
     Control& c = *e.control;
     const u32 count = c.count[round];
     if (blockIdx.x >= count) return;
+    const double residual = c.limit;
+    const u32 most = LOCAL ? c.most : 1;
+    const double* weights = c.plain ? e.gain : e.steep;
     if (threadIdx.x == 0) {
         u32 i = atomicAdd(&c.next[round], 1u);
-        item = i < count ? e.work[i] : NOWHERE;
+        items[0] = i < count ? e.work[i] : NOWHERE;
     }
     __syncthreads();
-    for (;;) {
-        const u32 id = item;
+    for (int turn = 0;; turn ^= 1) {
+        const u32 id = items[turn];
         if (id == NOWHERE) break;
         u32 upcoming = 0;
-        if (threadIdx.x == 0) upcoming = atomicAdd(&c.next[round], 1u);   // known by the time it is needed
+        double moved_before = 0.0;
+        if (threadIdx.x == 0) upcoming = atomicAdd(&c.next[round], 1u);
         const Head h = e.heads[id];
-        const u32 local = state_of(e.places[h.partition], h.tile, threadIdx.x);
+        const double factor = weights[id];
+        const u32 halo = first_of_halo(e, h);
         Rows rows;
+        const u32 local = state_of(e.places[h.partition], h.tile, threadIdx.x);
         open_rows(e, h, local, rows);
         if (threadIdx.x < 32) {
             double slack, sum = moved_inputs(e, h, round, threadIdx.x, 32, slack);
             for (int d = 16; d; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-            if (threadIdx.x == 0) seen = sum;
+            if (threadIdx.x == 0) {
+                seen_now = sum;
+                moved_before = e.moved[id];
+                items[turn ^ 1] = upcoming < count ? e.work[upcoming] : NOWHERE;
+                __threadfence();   // acquires what other tiles wrote before they raised `moved`
+            }
         }
-        __threadfence();
         const u32 live = __syncthreads_count(local != NOWHERE);   // `seen` before values
+        const double seen = seen_now;
         const double old = local == NOWHERE ? 0.0 : __ldcg(e.values + h.first + local);
-        fill(e, h, old, v);
-        const double factor = weight_of(e, id);
-        const double limit = factor > 0 ? c.limit / factor : __longlong_as_double(0x7ff0000000000000ll);
+        fill(e, h, old, halo, v);
+        const double limit = factor > 0 ? residual / factor : __longlong_as_double(0x7ff0000000000000ll);
         double now = old, change = 0.0;
         int choice = 0;
         u32 iterations = 0, more = 0;
         __syncthreads();
-        const u32 most = LOCAL ? c.most : 1;
         do {
             if (local != NOWHERE) {
                 double best = backup(e, rows, v, choice);
@@ -477,11 +496,11 @@ extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Eng
         }
         double largest[4] = {fabs(now - old), change, local == NOWHERE ? minus_infinity() : now,
                              local == NOWHERE ? minus_infinity() : -now};
-        __threadfence();   // values before `moved`
         block_max(largest);
         if (threadIdx.x == 0) {
-            double moved = largest[0] * ROUND_UP;
-            __stcg(e.moved + id, (e.moved[id] + moved) * (1.0 + 4e-16));
+            const double moved = largest[0] * ROUND_UP;
+            __threadfence();   // all values of the block, which the barriers above have ordered before, then `moved`
+            __stcg(e.moved + id, (moved_before + moved) * (1.0 + 4e-16));
             e.seen[id] = seen;
             e.left[id] = largest[1];
             e.again[id] = more;
@@ -489,17 +508,14 @@ extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Eng
             e.bottom[id] = largest[3];
             atomicMax(&c.largest[round], (u64)__double_as_longlong(moved));
             atomicAdd(e.backups + h.partition, (u64)iterations * live);
-            item = upcoming < count ? e.work[upcoming] : NOWHERE;
         }
-        __syncthreads();
     }
 }
 
 // Bounds of each partition of the batch, its range of values, and what its boundary values did since the last report.
 //   report: [0] plain residual, [1] normalised, [2] tiles still due, [3] boundary rise, [4] fall, [5] largest boundary
 //   value that changed, [6] largest value, [7] smallest, [8] backups of a state, [9] 0
-extern "C" __global__ void report_partitions(const Engine* engine, int rounds) {
-    const Engine& e = *engine;
+extern "C" __global__ void report_partitions(const Engine e, int rounds) {
     const Control& c = *e.control;
     if (blockIdx.x >= c.set_size) return;
     const u32 q = e.set[blockIdx.x];
@@ -557,15 +573,14 @@ extern "C" __global__ void report_partitions(const Engine* engine, int rounds) {
 }
 
 // After the reports of a batch: what all rounds moved is kept for the next.
-extern "C" __global__ void end_batch(const Engine* engine, int rounds) {
-    Control& c = *engine->control;
+extern "C" __global__ void end_batch(const Engine e, int rounds) {
+    Control& c = *e.control;
     c.everything = everything(c, rounds) * (1.0 + 4e-16);
     for (int r = 0; r < MAX_ROUNDS; ++r) { c.count[r] = 0; c.next[r] = 0; c.largest[r] = 0; }
 }
 
 // Every tile of the batch's partitions must be visited in the round that follows.
-extern "C" __global__ void wake_tiles(const Engine* engine) {
-    const Engine& e = *engine;
+extern "C" __global__ void wake_tiles(const Engine e) {
     if (blockIdx.x >= e.control->set_size) return;
     const Place& p = e.places[e.set[blockIdx.x]];
     for (u32 tile = threadIdx.x; tile < p.tiles; tile += blockDim.x) e.again[p.tile + tile] = 1;
@@ -574,10 +589,9 @@ extern "C" __global__ void wake_tiles(const Engine* engine) {
 // Exact residuals of one partition at the present values: measured [0] rise, [1] fall of the normalised residual, [2]
 // rise, [3] fall of the plain one (bits of non-negative doubles; falls are those of the policy's action), [4]
 // order-preserving image of the largest B + V where |B| > significant. A state without policy gets its greedy action.
-extern "C" __global__ void __launch_bounds__(TILE) measure_tiles(const Engine* engine, int q, double significant,
+extern "C" __global__ void __launch_bounds__(TILE) measure_tiles(const Engine e, int q, double significant,
                                                                  int fresh) {
     extern __shared__ double v[];
-    const Engine& e = *engine;
     const Place& p = e.places[q];
     for (u32 tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         const Head h = e.heads[p.tile + tile];
@@ -585,7 +599,7 @@ extern "C" __global__ void __launch_bounds__(TILE) measure_tiles(const Engine* e
         Rows rows;
         open_rows(e, h, local, rows);
         __syncthreads();
-        fill(e, h, local == NOWHERE ? 0.0 : e.values[h.first + local], v);
+        fill(e, h, local == NOWHERE ? 0.0 : e.values[h.first + local], first_of_halo(e, h), v);
         __syncthreads();
         double m[5] = {0.0, 0.0, 0.0, 0.0, minus_infinity()};
         if (local != NOWHERE) {
@@ -654,10 +668,9 @@ __device__ __forceinline__ u32 place_of(const u32* keys, const u16* numbers, u32
 
 // Lay a decoded table out in its slot: a block a tile. Dynamic shared memory: keys of halo and inputs, and numbers.
 // faults[0]: largest halo of a tile, where it exceeds HALO.
-extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine* engine, const Table* table, int q, char* slot,
+extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const Table* table, int q, char* slot,
                                                            u32* faults) {
     extern __shared__ u32 shared[];
-    const Engine& e = *engine;
     const Table& t = *table;
     const Place p = e.places[q];
     __shared__ u32 halo_used, inputs_used, numbered, too_many;
@@ -779,8 +792,7 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine* engine,
 }
 
 // The list of boundary states, and their values as the others know them.
-extern "C" __global__ void lay_out_boundary(const Engine* engine, const Table* table, int q, char* slot) {
-    const Engine& e = *engine;
+extern "C" __global__ void lay_out_boundary(const Engine e, const Table* table, int q, char* slot) {
     const Place& p = e.places[q];
     u32* count = (u32*)(slot + e.boundary_count);
     u32* boundary = (u32*)(slot + e.boundary);
@@ -798,9 +810,8 @@ extern "C" __global__ void lay_out_boundary(const Engine* engine, const Table* t
 }
 
 // Ragged rows stay as they are: copy the table's arrays into the slot, and a descriptor with their new addresses.
-extern "C" __global__ void keep_table(const Engine* engine, const Table* table, int q, char* slot, i64 room) {
+extern "C" __global__ void keep_table(const Engine e, const Table* table, int q, char* slot, i64 room) {
 #if RAGGED
-    const Engine& e = *engine;
     const Table& t = *table;
     const i64 rows = ACTIONS ? t.n * ACTIONS : (i64)t.action_ptr[t.n];
     const i64 transitions = WIDTH ? rows * WIDTH : (i64)t.successor_ptr[rows];

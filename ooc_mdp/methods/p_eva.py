@@ -14,9 +14,12 @@ whole table cached, 2,491 backups a state instead of 137.
 
 from __future__ import annotations
 
-import numpy as np
+import time
 
-from ooc_mdp.methods.run import Run
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.methods.run import BegunVisits, Run
 
 __all__ = ["p_eva"]
 
@@ -26,6 +29,9 @@ _MOST_SWEEPS = 5
 
 def p_eva(run: Run) -> None:
     """Process partitions by priority until none is dirty; raises StoppedEarly."""
+    if run.backend.loads_beside:
+        _with_loads_beside(run)
+        return
     present = run.cache.present
     run.refresh_target()
     while not run.target.reached():
@@ -50,3 +56,58 @@ def p_eva(run: Run) -> None:
 def _read_ahead(run: Run, partition: int, last_dirty: bool) -> None:
     """Start to load the best absent dirty partition, if there is unused room or nothing else is left to sweep."""
     run.stager.prefetch(partition, lambda _: not last_dirty)
+
+
+_DIRTY_SHARE = 0.5
+"""Share of the cache that may be dirty while what is clean gives way."""
+_ANNOUNCED = 32
+"""Partitions that the system is asked to read ahead, beyond those that are being read."""
+_POLL_SECONDS = 2e-5
+
+
+def _with_loads_beside(run: Run) -> None:
+    """All dirty residents in one batch, loads on all threads meanwhile."""
+    present = run.cache.present
+    run.refresh_target()
+    while not run.target.reached():
+        run.stager.take_over()
+        dirty = run.target.dirty()
+        here = np.flatnonzero(dirty & present)
+        begun = run.begin([int(p) for p in here], most=_MOST_SWEEPS) if here.size else None
+        _load(run, dirty)
+        if begun is not None:
+            _finish(run, begun, dirty)
+        else:
+            run.stager.wait()
+        run.tick()
+
+
+def _finish(run: Run, begun: BegunVisits, dirty: npt.NDArray[np.bool_]) -> None:
+    """Keep the reading threads busy until the sweeps are done."""
+    try:
+        while not begun.visits.done():
+            if run.stager.take_over():
+                _load(run, dirty)
+            time.sleep(_POLL_SECONDS)
+    finally:
+        run.finish(begun)
+
+
+def _load(run: Run, dirty: npt.NDArray[np.bool_]) -> None:
+    """Start to load the best absent dirty partitions, as many as threads are free and room can be made for."""
+    stager, present = run.stager, run.cache.present
+    under_way = stager.under_way()
+    free = stager.depth - len(under_way)
+    if free <= 0:
+        return
+    absent = dirty & ~present
+    absent[under_way] = False
+    wanted = np.flatnonzero(absent)
+    if not wanted.size:
+        return
+    wanted = wanted[np.argsort(-run.priority.rank(run.target.levels())[wanted], kind="stable")]
+    enough = bool(np.count_nonzero(dirty & present) > _DIRTY_SHARE * run.backend.together)
+    for p in wanted[:free]:
+        if not stager.prefetch(int(p), lambda q: enough or bool(dirty[q])):
+            break
+    stager.announce([int(p) for p in wanted[free : free + _ANNOUNCED]])

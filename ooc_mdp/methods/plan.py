@@ -24,7 +24,7 @@ from ooc_mdp.table_source import TableSource
 
 __all__ = ["cache_budget", "contraction_of", "model_of", "plan_memory", "staging_depth", "warm_up"]
 
-_MOST_STAGED = 8
+_MOST_STAGED = 12
 _STAGING = {"store": "staging", "recomputed": "recomputing"}
 """What the plan calls the memory of tables on their way, by the kind of source."""
 _WRITE_BUFFERS = 32 << 20
@@ -123,7 +123,8 @@ def cache_budget(store: TableSource, options: SolveOptions, backend: Backend, mo
     """
     slot, place = _place(store, backend, model)
     if options.device_memory is None:
-        return options.cache_size.resolve(int(store.partition_bytes.sum()), place)
+        whole = int(store.partition_bytes.sum()) if slot is None else slot * store.n_partitions
+        return options.cache_size.resolve(whole, place)
     if backend.name == "cpu":
         raise OptionsError(NO_DEVICE_MEMORY)
     places = 0 if slot is None else store.n_partitions
@@ -141,7 +142,7 @@ def _on_device_beside_the_cache(store: TableSource, backend: Backend, model: Mod
     taken = {"values": 8 * store.n_states, "policy": 4 * store.n_states} | backend.plan(model)
     loader = store.loader(backend.name)
     if loader.on_device:
-        taken[_STAGING[store.kind]] = staging_depth() * (int(store.partition_bytes.max()) + loader.scratch_bytes)
+        taken[_STAGING[store.kind]] = staging_depth(backend) * (int(store.partition_bytes.max()) + loader.scratch_bytes)
     return taken
 
 
@@ -170,7 +171,7 @@ def plan_memory(
         )
     cache = min(cache, table if slot is None else slot * store.n_partitions)
     loader = store.loader(backend.name)
-    depth = staging_depth()
+    depth = staging_depth(backend)
     host = {
         "interpreter": resident_bytes(),
         "values": 8 * n,
@@ -193,6 +194,7 @@ def plan_memory(
     return MemoryPlan(host, device)
 
 
-def staging_depth() -> int:
-    """Partitions that are read at a time: half the cores, since one reading thread does not keep a device busy."""
-    return min(_MOST_STAGED, max(2, (os.cpu_count() or 2) // 2))
+def staging_depth(backend: Backend) -> int:
+    """Partitions that are read at a time: half the cores, or all of them where sweeps need none."""
+    cores = os.cpu_count() or 2
+    return min(_MOST_STAGED, cores if backend.loads_beside else max(2, cores // 2))

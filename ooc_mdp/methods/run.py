@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -154,11 +154,18 @@ class Run:
             self.visited[p] = True
             self.largest[p], self.smallest[p] = report.largest_value, report.smallest_value
         self.refresh_target()
-        for p, report in zip(partitions, reports, strict=True):
-            self._pass_on(p, report)
-        for p, report in zip(partitions, reports, strict=True):
-            if report.measured is not None:
-                self.bounds.replaced(p, report.measured)
+        if len(partitions) > 1 and self.priority.name != "h2":
+            self._pass_on_together(partitions, reports)
+        else:
+            for p, report in zip(partitions, reports, strict=True):
+                self._pass_on(p, report)
+        measured = [astuple(report.measured) for report in reports if report.measured is not None]
+        if len(measured) == len(partitions) > 1:
+            self.bounds.replaced_many(np.asarray(partitions), np.array(measured).T)
+        else:
+            for p, report in zip(partitions, reports, strict=True):
+                if report.measured is not None:
+                    self.bounds.replaced(p, report.measured)
         for p, hit, report in zip(partitions, hits, reports, strict=True):
             level = float(self.target.levels()[p])
             if level > self.target.wanted:
@@ -195,6 +202,13 @@ class Run:
         matters = kicks > 1e-3 * self.target.wanted
         inflow = self.options.discount * report.boundary_value
         self.priority.inflow(self.bounds.dependents(partition), inflow, matters)
+
+    def _pass_on_together(self, partitions: Sequence[int], reports: Sequence[VisitReport]) -> None:
+        """:meth:`_pass_on` for many, where the priority asks for nothing but the bounds."""
+        q = np.asarray(partitions)
+        up, down = (np.array([getattr(r, f"boundary_{way}") for r in reports]) for way in ("up", "down"))
+        changed = (up > 0) | (down > 0)
+        self.bounds.disturb_many(q[changed], up[changed], down[changed])
 
     def _count(self, partition: int, hit: bool, report: VisitReport) -> None:
         s = self.statistics

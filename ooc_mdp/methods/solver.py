@@ -171,7 +171,7 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
     cache: PartitionCache[Resident] = PartitionCache(budget, p, backend.release)
     stack.callback(cache.clear)
     read = backend.reader(store) or store.loader(backend.name).read
-    stager = Stager(store, cache, backend, staging_depth(), read, entry)
+    stager = Stager(store, cache, backend, staging_depth(backend), read, entry)
     stack.enter_context(stager)
     run = Run(
         store=store,
