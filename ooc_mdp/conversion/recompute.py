@@ -230,6 +230,8 @@ class RecomputedTable:
         """Values in the order of partitions, in the problem's order; `values` itself where both are the same."""
         if self.attributes["state_order"]["kind"] == "identity":
             return values
+        if isinstance(self._numbering, GridNumbering):
+            return self._numbering.to_original(values)
         out = np.empty_like(values)
         for p in range(self.n_partitions):
             out[self.original_states(p)] = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]

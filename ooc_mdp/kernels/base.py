@@ -42,7 +42,7 @@ class TableFacts:
     width: int
     """Transitions of every row, or 0 where they differ."""
     exact_weights: bool
-    """Whether each row's probabilities are multiples of 2**-24 that sum to 1, so that the last is known from the others."""
+    """Whether each row's probabilities are multiples of 2**-24 that sum to 1: the last is known from the others."""
     real: np.dtype[Any]
     """Of probabilities and rewards."""
     successor: np.dtype[Any]
@@ -168,8 +168,11 @@ class Backend(Protocol):
     loads_beside: bool
     """Whether sweeps leave the host's cores to loads, so that many loads should run beside them."""
 
-    def start(self, model: ModelConstants, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
-        """Take over the value vector (float64 [n], store order, of the maximisation) and the policy (int32 [n])."""
+    def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+        """Take over the value vector (float64 [n], store order, of the maximisation) and the policy (int32 [n]).
+
+        None stands for values of 0, and for a policy that no state has yet (-1).
+        """
         ...
 
     def plan(self, model: ModelConstants) -> dict[str, int]:

@@ -1,231 +1,159 @@
-"""The CPU backend: Gauss-Seidel sweeps in Numba, over a local copy of own and halo values.
+"""The CPU backend: partitions swept on all cores, over local copies of own and halo values, in Numba.
 
-    V(s) <- max_a { sign r(s,a) + g(s,a) sum_k p_k V(succ_k) },   own states in place, halo fixed during a visit
-
-A visit gathers own and halo values into one contiguous vector, so that a transition costs one narrow index, one
-probability and one value from a vector that fits the processor's cache; it sweeps in the order that
-`ooc_mdp.kernels.sweep_order` gives and writes own values back. The kernels are written out in full: a call between
-compiled functions counts references to every array, an atomic step each, which took nine tenths of the time (120
-against 13 ns a backup of 4 actions and 4 successors). Indices are unsigned, which spares a test for negative ones.
-Kernels release the interpreter lock, so partitions are decoded on other threads meanwhile.
+One partition alone (`visit`) gets Gauss-Seidel sweeps, in the order that `ooc_mdp.kernels.sweep_order` gives.
+Several at the same time (`visit_together`) are divided among the threads: each makes rounds of policy sweeps over its
+share, all wait for each other, and each measures the residuals of its share at the values of all of them. The loops
+are in `ooc_mdp.kernels.cpu_sweeps`; they release the interpreter lock, so partitions are decoded meanwhile.
+``docs/cpu-engine.md`` has the figures and what did not help.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from ooc_mdp.bounds import Measured
-from ooc_mdp.kernels.base import FinishedVisits, ModelConstants, Resident, SweepLimits, VisitReport
-from ooc_mdp.kernels.sweep_order import SweepOrders
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.cpu_sweeps import evaluate, measure, visit
+from ooc_mdp.kernels.cpu_tables import MOST_GATHERED, describe, swept_table
+from ooc_mdp.kernels.sweep_order import SweepOrders, Walk, walk
+from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.mdp import discounts as discounts_of
 from ooc_mdp.options import SweepOrder
 from ooc_mdp.partition import PartitionTable
 
 __all__ = ["CpuBackend"]
 
-
-_ONE = np.uint64(1)
-
-
-@njit(nogil=True, cache=True)
-def _gather(values, first, n, halo, local):
-    local[:n] = values[first : first + n]
-    for i in range(halo.size):
-        local[n + i] = values[halo[i]]
-
-
-def _visit_kernel(nested: bool) -> Any:
-    """The kernel of a visit; one that need not jump between lines is compiled without them, and a tenth faster."""
-
-    @njit(nogil=True, cache=True)
-    def visit(
-        values, policy, local, first, n, actions, width, action_ptr, successor_ptr, successors, probabilities,
-        rewards, discounts, terminal, halo, boundary, extents, strides, alternate, discount, sign, change_limit,
-        most_sweeps,
-    ):  # fmt: skip
-        _gather(values, first, n, halo, local)
-        has_durations, has_terminal = discounts.size > 0, terminal.size > 0
-        inner = extents.size - 1
-        at = np.zeros(extents.size, np.int64)
-        sweeps = 0
-        up = 0.0
-        down = 0.0
-        while sweeps < most_sweeps:
-            up = 0.0
-            down = 0.0
-            way = -1 if alternate and sweeps % 2 == 1 else 1
-            step = way * strides[inner]
-            backwards = step < 0
-            line = 0
-            if nested:
-                for axis in range(strides.size):
-                    if way * strides[axis] < 0:
-                        line -= way * strides[axis] * (extents[axis] - 1)
-            run = extents[inner] if nested else n
-            for _ in range(n // run if nested else 1):
-                for i in range(run):
-                    if nested:
-                        s = np.uint64(line + i * step)
-                    else:
-                        s = np.uint64(n - 1 - i if backwards else i)
-                    if actions > 0:
-                        row, end = s * np.uint64(actions), (s + _ONE) * np.uint64(actions)
-                    else:
-                        row, end = np.uint64(action_ptr[s]), np.uint64(action_ptr[s + _ONE])
-                    choice = -1
-                    if row == end:
-                        best = sign * terminal[s] if has_terminal else 0.0
-                    else:
-                        best = -np.inf
-                        hi = row * np.uint64(width) if width > 0 else np.uint64(successor_ptr[row])
-                        for a in range(np.int64(end - row)):
-                            j = row + np.uint64(a)
-                            lo = hi
-                            hi = lo + np.uint64(width) if width > 0 else np.uint64(successor_ptr[j + _ONE])
-                            total = 0.0
-                            for k in range(np.int64(hi - lo)):
-                                transition = lo + np.uint64(k)
-                                total += np.float64(probabilities[transition]) * local[successors[transition]]
-                            g = discounts[j] if has_durations else discount
-                            q = sign * np.float64(rewards[j]) + g * total
-                            choice = a if q > best else choice
-                            best = q if q > best else best
-                    change = best - local[s]
-                    up = max(up, change)
-                    down = max(down, -change)
-                    local[s] = best
-                    policy[np.uint64(first) + s] = choice
-                if nested:
-                    for axis in range(inner - 1, -1, -1):
-                        at[axis] += 1
-                        line += way * strides[axis]
-                        if at[axis] < extents[axis]:
-                            break
-                        line -= way * strides[axis] * extents[axis]
-                        at[axis] = 0
-            sweeps += 1
-            if up <= change_limit and down <= change_limit:
-                break
-        boundary_up = 0.0
-        boundary_down = 0.0
-        boundary_value = -np.inf
-        largest = -np.inf
-        smallest = np.inf
-        for own in range(n):
-            new = local[own]
-            if boundary[own]:
-                change = new - values[first + own]
-                if change != 0.0 and new > boundary_value:
-                    boundary_value = new
-                if change > boundary_up:
-                    boundary_up = change
-                elif -change > boundary_down:
-                    boundary_down = -change
-            largest = max(largest, new)
-            smallest = min(smallest, new)
-            values[first + own] = new
-        return sweeps, up, down, boundary_up, boundary_down, boundary_value, largest, smallest
-
-    return visit
+_ROUNDS = 4
+"""Rounds over the partitions of a visit before their residuals are measured and their policies improved."""
+_SWEEPS = 4
+"""Policy sweeps of a partition in a round: they find its rows in the processor's cache."""
+_MOST_DIFFERING = 0.05
+"""Share of a partition's states whose action may change in a full sweep before policy sweeps follow."""
+_DROP = 0.1
+"""A visit leaves a partition once its changes have fallen to this share: its neighbours' changes come first."""
+_STRAY_SHARE = 0.5
+"""Most of the present change that extrapolation may leave, in the Euclidean norm."""
+_MOST_TOGETHER = 64
+_LEAST_COMPILED_FOR = 256
+"""States of a partition for which loops are compiled for its number of actions and of successors."""
+_MOST_UNROLLED = 16
+_WORKSPACE = 16 << 20
+"""Bytes that the values of partitions which are swept together may take, unless those of one a thread take more."""
 
 
-_visit_line = _visit_kernel(nested=False)
-_visit_nested = _visit_kernel(nested=True)
+@dataclass(frozen=True, slots=True)
+class _Arrays:
+    """A resident partition as sweeps read it."""
+
+    table: PartitionTable
+    """Kept for its arrays."""
+    discounts: FloatArray
+    """float64 [m] or empty."""
+    whole: bool
+    """Whether successors are global."""
+    row: IntArray
+    """int64 [15]; see `ooc_mdp.kernels.cpu_tables`."""
+
+    @property
+    def kind(self) -> tuple[int, int]:
+        """Actions a state and transitions a row for which the loops are compiled; 0 stands for any number."""
+        t = self.table
+        worth = t.n_states >= _LEAST_COMPILED_FOR
+        return (
+            t.actions_per_state if worth and t.actions_per_state <= _MOST_UNROLLED else 0,
+            t.successors_per_action if worth and t.successors_per_action <= _MOST_UNROLLED else 0,
+        )
 
 
-@njit(nogil=True, cache=True)
-def _measure(
-    values, policy, local, first, n, actions, width, action_ptr, successor_ptr, successors, probabilities, rewards,
-    discounts, terminal, halo, discount, sign, row_sum, significant,
-):  # fmt: skip
-    _gather(values, first, n, halo, local)
-    rise = 0.0
-    fall = 0.0
-    plain_rise = 0.0
-    plain_fall = 0.0
-    largest = -np.inf
-    has_durations, has_terminal = discounts.size > 0, terminal.size > 0
-    for i in range(n):
-        s = np.uint64(i)
-        if actions > 0:
-            row, end = s * np.uint64(actions), (s + _ONE) * np.uint64(actions)
-        else:
-            row, end = np.uint64(action_ptr[s]), np.uint64(action_ptr[s + _ONE])
-        if row == end:
-            best = sign * terminal[s] if has_terminal else 0.0
-            residual = best - local[s]
-            normalised = kept = kept_normalised = residual
-        else:
-            best = -np.inf
-            normalised = -np.inf
-            kept = kept_normalised = 0.0
-            greedy = 0
-            chosen = policy[np.uint64(first) + s]
-            hi = row * np.uint64(width) if width > 0 else np.uint64(successor_ptr[row])
-            for a in range(np.int64(end - row)):
-                j = row + np.uint64(a)
-                lo = hi
-                hi = lo + np.uint64(width) if width > 0 else np.uint64(successor_ptr[j + _ONE])
-                total = 0.0
-                for k in range(np.int64(hi - lo)):
-                    transition = lo + np.uint64(k)
-                    total += np.float64(probabilities[transition]) * local[successors[transition]]
-                g = discounts[j] if has_durations else discount
-                q = sign * np.float64(rewards[j]) + g * total
-                scaled = (q - local[s]) / (1.0 - g * row_sum)
-                if q > best:
-                    best = q
-                    greedy = a
-                normalised = max(normalised, scaled)
-                if a == chosen or (chosen < 0 and greedy == a):
-                    kept = q - local[s]
-                    kept_normalised = scaled
-            if chosen < 0:
-                policy[np.uint64(first) + s] = greedy
-            residual = best - local[s]
-        rise = max(rise, normalised)
-        fall = max(fall, -kept_normalised)
-        plain_rise = max(plain_rise, residual)
-        plain_fall = max(plain_fall, -kept)
-        if abs(residual) > significant:
-            largest = max(largest, best)
-    return rise, fall, plain_rise, plain_fall, largest
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """Partitions that are being swept by several threads."""
+
+    shares: list[list[int]]
+    """Which of the residents each thread has."""
+    futures: list[Future[list[VisitReport]]]
+
+    def done(self) -> bool:
+        """Whether all threads are."""
+        return all(f.done() for f in self.futures)
+
+    def reports(self) -> list[VisitReport]:
+        """In the order of the residents."""
+        found: dict[int, VisitReport] = {}
+        for share, future in zip(self.shares, self.futures, strict=True):
+            found.update(zip(share, future.result(), strict=True))
+        return [found[i] for i in range(len(found))]
+
+
+def _values_of_one(model: ModelConstants) -> int:
+    """Float64 numbers that the sweeps of a partition need beside the table."""
+    halo = model.largest_halo
+    if model.table is not None and model.table.successor == np.uint32:
+        halo = min(halo, MOST_GATHERED * model.largest_partition)  # with a larger one it is swept over all values
+    return 3 * model.largest_partition + halo
+
+
+def _stacked(walks: Sequence[Walk]) -> IntArray:
+    """int64 [G, 2, d]; extents and strides, with axes of one point put before those that are missing."""
+    axes = max(extents.size for extents, _ in walks)
+    stacked = np.ones((len(walks), 2, axes), np.int64)
+    for rows, (extents, strides) in zip(stacked, walks, strict=True):
+        rows[0, axes - extents.size :], rows[1, axes - extents.size :] = extents, strides
+    return stacked
 
 
 class CpuBackend:
-    """One worker's Gauss-Seidel sweeps; not for use from several threads at once.
+    """Sweeps on the host's cores; one caller at a time.
 
     Parameters
     ----------
     sweep_order : in which order a sweep backs up the states of a partition.
+    threads : that sweep at the same time; None for the number of cores.
     """
 
     name = "cpu"
-    together = 1
     loads_beside = False
 
-    def __init__(self, sweep_order: SweepOrder = "alternating") -> None:
+    def __init__(self, sweep_order: SweepOrder = "alternating", threads: int | None = None) -> None:
         self._sweep_order: SweepOrder = sweep_order
+        self._threads = threads or os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="sweeps")
+        self.together = self._threads
+        """Partitions that are best swept at the same time."""
 
     def plan(self, model: ModelConstants) -> dict[str, int]:
-        """The local vector of a visit and what votes leave; values and policy are the caller's arrays."""
+        """What sweeps need beside tables, and what votes leave; values and policy are the caller's arrays."""
         votes = SweepOrders.nbytes(self._sweep_order, model.row_sums.size, model.block_shapes)
-        planned = {"local values": 8 * (model.largest_partition + model.largest_halo)}
+        members = -(-self._members(model) // self._threads)
+        numbers = self._threads * (members * _values_of_one(model) + model.largest_partition)
+        planned = {"sweep values": 8 * numbers + model.row_sums.size}
         return planned | ({"sweep orders": votes} if votes else {})
 
-    def start(self, model: ModelConstants, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+    def _members(self, model: ModelConstants) -> int:
+        """Partitions that are swept together at most."""
+        fit = _WORKSPACE // (8 * _values_of_one(model))
+        return max(self._threads, min(_MOST_TOGETHER, fit, model.row_sums.size))
+
+    def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Work in the caller's arrays."""
         self._model = model
-        self._values = values
-        self._policy = policy
-        self._local = np.empty(model.largest_partition + model.largest_halo)
+        self._values = np.zeros(model.n_states) if values is None else values
+        self._policy = np.full(model.n_states, -1, np.int32) if policy is None else policy
         self._orders = SweepOrders(self._sweep_order, model.row_sums.size, model.block_shapes)
+        self._moving = np.ones(model.row_sums.size, np.bool_)
+        """bool [P]; whether a partition's policy still changed in many states when it was last looked at."""
+        self.together = self._members(model)
+        members = -(-self.together // self._threads)
+        self._workspaces = [np.empty(members * _values_of_one(model)) for _ in range(self._threads)]
+        self._starts = [np.empty(model.largest_partition, np.int64) for _ in range(self._threads)]
 
     def open_cache(self, budget: int) -> None:
         """Partitions are allocated one by one."""
@@ -238,22 +166,10 @@ class CpuBackend:
 
     def prepare(self, table: PartitionTable) -> Resident:
         """Keep the decoded arrays; durations become discounts in place of themselves."""
+        swept, whole = swept_table(table)
         discounts = discounts_of(self._model.discount, table.durations)
-        arrays: tuple[Any, ...] = (
-            table.first_state,
-            table.n_states,
-            table.actions_per_state,
-            table.successors_per_action,
-            table.action_ptr,
-            table.successor_ptr,
-            table.successors,
-            table.probabilities,
-            table.rewards,
-            discounts,
-            table.terminal_rewards,
-            table.halo,
-        )
-        return Resident(table.index, table.n_states, bool(discounts.size), (*arrays, table.boundary))
+        row = describe(swept, discounts, whole)
+        return Resident(table.index, table.n_states, bool(discounts.size), [_Arrays(swept, discounts, whole, row)])
 
     def admit(self, prepared: Resident) -> Resident:
         """Nothing is left to do."""
@@ -264,42 +180,153 @@ class CpuBackend:
 
     def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
         """Gauss-Seidel sweeps."""
-        table = resident.arrays
-        voters = (*table[:8], table[9])  # all that votes need: no rewards
-        extents, strides = self._orders.of(resident.index, self._policy, voters, self._model.discount)
-        visit = _visit_nested if self._sweep_order == "voted" else _visit_line
-        out = visit(
+        arrays: _Arrays = resident.arrays[0]
+        extents, strides = self._walk(resident)
+        actions, width = arrays.kind
+        sweeps, *changes = visit(
+            (0,) * actions,
+            (0,) * width,
             self._values,
             self._policy,
-            self._local,
-            *table,
-            extents,
-            strides,
+            arrays.row,
+            np.stack([extents, strides]),
             self._orders.alternate,
-            self._model.discount,
-            self._model.sign,
             limits.change,
             limits.most,
+            self._workspaces[0],
+            self._starts[0],
+            *_types(arrays.table),
+            self._model.discount,
+            self._model.sign,
         )
-        return VisitReport(int(out[0]), *(float(x) for x in out[1:]))
+        return VisitReport(int(sweeps), *(float(x) for x in changes))
 
-    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> FinishedVisits:
-        """One after the other."""
-        return FinishedVisits([self.visit(r, limit) for r, limit in zip(residents, limits, strict=True)])
+    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> _Together:
+        """Rounds of sweeps over all of them on all threads, then a measurement at the values that result."""
+        threads = min(self._threads, len(residents))
+        barrier = threading.Barrier(threads)
+        shares = [list(range(t, len(residents), threads)) for t in range(threads)]
+        futures = [
+            self._pool.submit(self._sweep_share, t, [residents[i] for i in share], [limits[i] for i in share], barrier)
+            for t, share in enumerate(shares)
+        ]
+        return _Together(shares, futures)
+
+    def _sweep_share(
+        self, thread: int, residents: list[Resident], limits: list[SweepLimits], barrier: threading.Barrier
+    ) -> list[VisitReport]:
+        """One thread's partitions: rounds over them, then, after those of all threads, their residuals."""
+        kinds: dict[tuple[int, int], list[int]] = {}
+        for i, resident in enumerate(residents):
+            kinds.setdefault(resident.arrays[0].kind, []).append(i)
+        swept, measured = np.empty((len(residents), 6)), np.empty((len(residents), 8))
+        try:
+            for kind, members in kinds.items():
+                swept[members] = self._evaluate(
+                    thread, kind, [residents[i] for i in members], [limits[i] for i in members]
+                )
+        except BaseException:
+            barrier.abort()
+            raise
+        barrier.wait()
+        for kind, members in kinds.items():
+            measured[members] = self._measure(thread, kind, [residents[i] for i in members], True, 0.0)
+        reports = []
+        for resident, s, m in zip(residents, swept, measured, strict=True):
+            self._moving[resident.index] |= m[7] > _MOST_DIFFERING * resident.n_states
+            rise, fall, plain_rise, plain_fall, largest, smallest = (float(x) for x in m[:6])
+            reports.append(
+                VisitReport(
+                    sweeps=int(s[0] + s[1]),
+                    up=plain_rise,
+                    down=plain_fall,
+                    boundary_up=float(s[2]),
+                    boundary_down=float(s[3]),
+                    boundary_value=float(s[4]),
+                    largest_value=largest,
+                    smallest_value=smallest,
+                    measured=Measured(rise, fall, plain_rise, plain_fall),
+                )
+            )
+        return reports
+
+    def _evaluate(
+        self, thread: int, kind: tuple[int, int], residents: list[Resident], limits: list[SweepLimits]
+    ) -> FloatArray:
+        """float64 [G, 6]: what rounds over partitions of one kind did; see `ooc_mdp.kernels.cpu_sweeps.evaluate`."""
+        out = np.empty((len(residents), 6))
+        index = [r.index for r in residents]
+        moving = self._moving[index]
+        evaluate(
+            (0,) * kind[0],
+            (0,) * kind[1],
+            self._values,
+            self._policy,
+            np.stack([r.arrays[0].row for r in residents]),
+            _stacked([self._walk(r) for r in residents]),
+            self._orders.alternate,
+            np.array([limit.change for limit in limits]),
+            moving,
+            self._workspaces[thread],
+            self._starts[thread],
+            *_types(residents[0].arrays[0].table),
+            self._model.discount,
+            self._model.sign,
+            _ROUNDS,
+            _SWEEPS,
+            _MOST_DIFFERING,
+            _DROP,
+            _STRAY_SHARE,
+            out,
+        )
+        self._moving[index] = moving
+        return out
+
+    def _measure(
+        self, thread: int, kind: tuple[int, int], residents: Sequence[Resident], improve: bool, significant: float
+    ) -> FloatArray:
+        """float64 [G, 8]; see `ooc_mdp.kernels.cpu_sweeps.measure`."""
+        out = np.empty((len(residents), 8))
+        measure(
+            (0,) * kind[0],
+            (0,) * kind[1],
+            self._values,
+            self._policy,
+            np.stack([r.arrays[0].row for r in residents]),
+            self._workspaces[thread],
+            *_types(residents[0].arrays[0].table),
+            self._model.discount,
+            self._model.sign,
+            self._model.row_sums[[r.index for r in residents]],
+            improve,
+            significant,
+            out,
+        )
+        return out
+
+    def _walk(self, resident: Resident) -> Walk:
+        """The order of the next visit's sweeps; what reads most of the model has none that matters."""
+        arrays: _Arrays = resident.arrays[0]
+        if arrays.whole:
+            return walk((resident.n_states,), 0)
+        t = arrays.table
+        voters = (
+            t.first_state,
+            t.n_states,
+            t.actions_per_state,
+            t.successors_per_action,
+            t.action_ptr,
+            t.successor_ptr,
+            t.successors,
+            t.probabilities,
+            arrays.discounts,
+        )
+        return self._orders.of(resident.index, self._policy, voters, self._model.discount)
 
     def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
         """One pass that updates no value."""
-        rise, fall, plain_rise, plain_fall, largest = _measure(
-            self._values,
-            self._policy,
-            self._local,
-            *resident.arrays[:-1],
-            self._model.discount,
-            self._model.sign,
-            float(self._model.row_sums[resident.index]),
-            significant,
-        )
-        return Measured(rise, fall, plain_rise, plain_fall), largest
+        (found,) = self._measure(0, resident.arrays[0].kind, [resident], False, significant).tolist()
+        return Measured(*found[:4]), float(found[6])
 
     def values(self) -> FloatArray:
         """The caller's own array."""
@@ -310,4 +337,10 @@ class CpuBackend:
         return self._policy
 
     def close(self) -> None:
-        """Nothing to free."""
+        """End the threads."""
+        self._pool.shutdown()
+
+
+def _types(table: PartitionTable) -> tuple[npt.NDArray[Any], ...]:
+    """Empty arrays of the types that loops over the table are compiled for."""
+    return table.successors[:0], table.probabilities[:0], table.rewards[:0]

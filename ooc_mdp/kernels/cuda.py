@@ -173,7 +173,7 @@ class CudaBackend:
         alignment = 10 * _ALIGNMENT * model.row_sums.size
         return {"local values": 2 * local, "reports": 4096, "alignment": alignment}
 
-    def start(self, model: ModelConstants, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+    def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Copy the values over and allocate what every visit needs."""
         cupy = self._cupy
         self._model = model
@@ -185,8 +185,9 @@ class CudaBackend:
                     f"values and policy of {model.n_states} states need {format_bytes(needed)} on {self.name}, "
                     f"which has {format_bytes(free)} free; use --device cpu or a larger device"
                 )
-            self._values = cupy.asarray(values)
-            self._policy = cupy.asarray(policy)
+            self._values = cupy.zeros(model.n_states) if values is None else cupy.asarray(values)
+            none = cupy.full(model.n_states, -1, cupy.int32) if policy is None else None
+            self._policy = cupy.asarray(policy) if none is None else none
             size = model.largest_partition + model.largest_halo
             self._buffers = (cupy.empty(size), cupy.empty(size))
             self._marks = cupy.zeros(5 + 2 * _LARGEST_BATCH, cupy.uint64)

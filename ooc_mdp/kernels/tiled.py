@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 import queue
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
@@ -38,6 +40,9 @@ _ITERATIONS = 32
 """Iterations of a tile's visit at most."""
 _ITERATIONS_ALONE = 8
 """The same where one partition is swept by itself, a given number of times."""
+_PIECE = 32 << 20
+_PIECES = 8
+"""Bytes of a piece of the values on its way to the host, and how many are on their way."""
 _ALIGNMENT = 256
 _MOST_HALO = 8192
 _KERNELS = (
@@ -183,7 +188,7 @@ class TiledBackend:
 
     # ---------------------------------------------------------------------------------------------------- start
 
-    def start(self, model: ModelConstants, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+    def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Copy the values over and allocate what every visit needs; slots come with :meth:`open_cache`."""
         self.close()
         self._model = model
@@ -223,8 +228,8 @@ class TiledBackend:
         self._control = self._device.pinned(_CONTROL.itemsize).view(_CONTROL)
         self._set = self._device.pinned(4 * partitions).view(np.uint32)
         self._measured = self._device.pinned(40).view(np.uint64)
-        self._upload("values", values if values.any() else None)
-        self._upload("policy", policy.astype(self._choice) if policy.max(initial=-1) >= 0 else None)
+        self._upload("values", values)
+        self._upload("policy", None if policy is None else policy.astype(self._choice))
         places = np.zeros(partitions, _PLACE)
         ptr = model.partition_ptr
         assert ptr is not None
@@ -235,7 +240,7 @@ class TiledBackend:
         places["extent"] = 1
         places["extent"][:, : extents.shape[1]] = extents
         self._places = places
-        self._without_policy = np.full(partitions, policy.max(initial=-1) < 0)
+        self._without_policy = np.full(partitions, policy is None or bool(policy.max(initial=-1) < 0))
         self._upload("places", places)
         self._compile()
         self._loader = TileLoader(self._device, model, self._tiling, self._layout, self._kernels, self._engine)
@@ -408,19 +413,35 @@ class TiledBackend:
 
     # -------------------------------------------------------------------------------------------------- results
 
-    def _download(self, name: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        host = np.empty(self._memory.nbytes[name] // dtype.itemsize, dtype)
-        self._stream.download(host, self._memory.at[name])
-        self._stream.wait()
+    def _download(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """A copy in host memory, through page-locked pieces that threads put in their places."""
+        source, held = self._memory.at[name], self._choice if name == "policy" else np.dtype(np.float64)
+        host = np.empty(self._memory.nbytes[name] // held.itemsize, dtype)
+        pieces = [self._device.pinned(min(_PIECE, self._memory.nbytes[name])).view(held) for _ in range(_PIECES)]
+        size = pieces[0].size
+
+        def put(start: int, piece: npt.NDArray[Any]) -> None:
+            part = host[start : start + size]
+            part[:] = piece[: part.size]
+
+        with ThreadPoolExecutor(_PIECES) as pool:
+            waiting: deque[Future[None]] = deque()
+            for number, start in enumerate(range(0, host.size, size)):
+                if len(waiting) == _PIECES:
+                    waiting.popleft().result()
+                piece = pieces[number % _PIECES]
+                self._stream.download(piece[: min(size, host.size - start)], source + start * held.itemsize)
+                self._stream.wait()
+                waiting.append(pool.submit(put, start, piece))
         return host
 
     def values(self) -> FloatArray:
         """A copy on the host."""
-        return self._download("values", np.dtype(np.float64))
+        return self._download("values", np.float64)
 
     def policy(self) -> npt.NDArray[np.int32]:
         """A copy on the host."""
-        return self._download("policy", self._choice).astype(np.int32)
+        return self._download("policy", np.int32)
 
     def close(self) -> None:
         """Free everything on the device."""

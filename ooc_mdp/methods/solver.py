@@ -20,6 +20,7 @@ from ooc_mdp.cache import PartitionCache
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.kernels.base import Backend, ModelConstants, Resident, SlotsTooSmall
 from ooc_mdp.kernels.select import select_backend
+from ooc_mdp.mdp import FloatArray
 from ooc_mdp.memory_plan import MemoryPlan, give_memory_back
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.methods.eviction import eviction_rank
@@ -157,15 +158,15 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
     p = store.n_partitions
     reward_range = store.reward_range if model.sign > 0 else -store.reward_range[:, ::-1]
     bounds = ResidualBounds(store.coupling, contraction_of(store, options), reward_range, store.max_successors)
-    values = np.zeros(store.n_states)
-    policy = np.full(store.n_states, -1, np.int32)
+    values: FloatArray | None = None
     if "initial_values" in store.fields:
+        values = np.empty(store.n_states)
         for q in range(p):
             own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
             values[own] = model.sign * store.read_field("initial_values", q)[0]
     else:
         bounds.from_zero_values(reward_range)
-    backend.start(model, values, policy)
+    backend.start(model, values, None)
     budget = cache_budget(store, options, backend, model)
     entry = backend.open_cache(budget)
     cache: PartitionCache[Resident] = PartitionCache(budget, p, backend.release)
@@ -189,22 +190,22 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
             table_bytes=int(store.partition_bytes.sum()),
             source=store.kind,
         ),
-        largest=np.empty(p),
-        smallest=np.empty(p),
+        largest=np.zeros(p),
+        smallest=np.zeros(p),
         visited=np.zeros(p, np.bool_),
     )
     if options.eviction == "priority":
         cache.rank = eviction_rank(run.target, run.priority)
-    _see_values(run)
+    _see_values(run, values)
     return run
 
 
-def _see_values(run: Run) -> None:
-    """Take the range of each partition's values from the value vector."""
-    starts = run.store.partition_ptr[:-1]
-    values = run.backend.values()
-    run.largest[:] = np.maximum.reduceat(values, starts)
-    run.smallest[:] = np.minimum.reduceat(values, starts)
+def _see_values(run: Run, values: FloatArray | None) -> None:
+    """Take the range of each partition's values from the value vector; None: they are 0."""
+    if values is not None:
+        starts = run.store.partition_ptr[:-1]
+        run.largest[:] = np.maximum.reduceat(values, starts)
+        run.smallest[:] = np.minimum.reduceat(values, starts)
     run.refresh_target()
 
 
@@ -241,7 +242,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
         statistics.bytes_moved,
     )
     run.stager.load_seconds = statistics.load_seconds
-    _see_values(run)
+    _see_values(run, arrays["values"])
     return None
 
 

@@ -16,6 +16,7 @@ Three numberings, each O(1) or stated memory:
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,6 +28,10 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.mdp import IntArray
 
 __all__ = ["ArrayNumbering", "GridNumbering", "Numbering", "RangeNumbering", "owner"]
+
+
+_MANY_BYTES = 64 << 20
+"""From which on blocks are copied on several threads."""
 
 
 class Numbering(Protocol):
@@ -128,6 +133,24 @@ class GridNumbering:
         for n, edges, b in zip(self.shape, self.edges, corner, strict=True):
             flat = np.add.outer(flat * n, np.arange(edges[b], edges[b + 1], dtype=np.int64)).ravel()
         return flat
+
+    def to_original(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values in the order of blocks, in the grid's C order; blocks are copied on several threads."""
+        out = np.empty(self.shape, values.dtype)
+
+        def place(p: int) -> None:
+            corner = np.unravel_index(p, self.blocks)
+            where = tuple(slice(e[b], e[b + 1]) for e, b in zip(self.edges, corner, strict=True))
+            own = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
+            out[where] = own.reshape([part.stop - part.start for part in where])
+
+        if values.nbytes < _MANY_BYTES:
+            for p in range(self.partition_ptr.size - 1):
+                place(p)
+        else:
+            with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+                list(pool.map(place, range(self.partition_ptr.size - 1)))
+        return out.ravel()
 
     def block_shapes(self) -> npt.NDArray[np.int32]:
         """int32 [P, d]; points along each axis of each block."""

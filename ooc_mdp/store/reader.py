@@ -281,8 +281,11 @@ class Store:
         """
         if values.shape[0] != self.n_states:
             raise ValueError(f"{values.shape[0]} values for {self.n_states} states")
-        if self.attributes["state_order"]["kind"] == "identity":
+        kind = self.attributes["state_order"]["kind"]
+        if kind == "identity":
             return values
+        if kind == "grid":
+            return self._grid.to_original(values)
         out = np.empty_like(values)
         for p in range(self.n_partitions):
             out[self.original_states(p)] = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
