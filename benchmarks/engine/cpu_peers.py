@@ -72,6 +72,8 @@ class Contender:
     """First tolerance over the target's size times (1 - discount for a plain change)."""
     plain: bool = False
     """Whether the tolerance is compared with a plain change of values, not with a bound on the error."""
+    only_probe: bool = False
+    """Whether only ten iterations are made, because all would take many minutes."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,9 @@ class Case:
     contenders: tuple[Contender, ...]
     toy: dict[str, Any] = field(default_factory=dict)
     """Parameters of a tiny table of the same kind."""
+    sweeps_as: tuple[str, float] | None = None
+    """A case whose sweeps of value iteration, times the number, are about those of this one: values flow one state a
+    sweep, so that a grid that is finer by a factor needs that many times more."""
 
 
 _EPSILON = Target("epsilon", 1e-4)
@@ -114,15 +119,25 @@ _RANDOM = (
 )
 _CAR = (
     Contender("ooc-mdp", "p-eva 25%"),
+    Contender("quantecon", "mpi:10", 2.0),
     Contender("quantecon", "mpi:20", 2.0),
-    Contender("quantecon", "mpi:100", 2.0),
     Contender("storm", "vi"),
     Contender("pymdptoolbox", "vi"),
-    Contender("mdpsolver", "mpi:100"),
+    Contender("mdpsolver", "mpi:10"),
     Contender("mdpax", "vi"),
     Contender("numba", "vi", plain=True),
     Contender("scipy", "vi", plain=True),
 )
+_LARGE_CAR = (
+    Contender("ooc-mdp", "p-eva 25%"),
+    Contender("quantecon", "mpi:20", 2.0),
+    Contender("storm", "vi"),
+    Contender("pymdptoolbox", "vi", only_probe=True),
+    Contender("mdpax", "vi", only_probe=True),
+    Contender("numba", "vi", plain=True, only_probe=True),
+    Contender("scipy", "vi", plain=True, only_probe=True),
+)
+_CAR_TARGETS = (Target("epsilon", 1e-3), Target("residual", 1e-4))
 _SIZES = {"states": 500_000, "actions": 8, "successors": 5, "seed": 1}
 _TINY = {"states": 300}
 CASES = {
@@ -136,13 +151,15 @@ CASES = {
     ),
     "random-0.95": Case("random", _SIZES, 0.95, (_EPSILON,), _RANDOM, _TINY),
     "random-0.99": Case("random", _SIZES, 0.99, (_EPSILON,), _RANDOM, _TINY),
+    "mountain-car-500": Case("mountain-car", {"grid": "500,500"}, 0.9, _CAR_TARGETS, _CAR, {"grid": "24,24"}),
     "mountain-car": Case(
         "mountain-car",
         {"grid": "2000,2000"},
         0.9,
-        (Target("epsilon", 1e-3), Target("residual", 1e-4)),
-        _CAR,
+        _CAR_TARGETS,
+        _LARGE_CAR,
         {"grid": "24,24"},
+        ("mountain-car-500", 4.0),
     ),
 }
 
@@ -171,11 +188,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as name:
         folder = options.tables or Path(name)
         folder.mkdir(exist_ok=True)
-        compared = [
-            case_figures(folder, Path(name), options, pythons, case, target)
-            for case in options.cases.split(",")
-            for target in CASES[case].targets
-        ]
+        compared: list[dict[str, Any]] = []
+        for case in options.cases.split(","):
+            for target in CASES[case].targets:
+                compared.append(case_figures(folder, Path(name), options, pythons, case, target))
+                extrapolate(compared)
+                show(case, target, compared[-1]["solvers"])
     figures = {"missing_peers": missing, "cases": compared}
     said = argparse.Namespace(**{k: v for k, v in vars(options).items() if k not in ("peers_python", "tables")})
     measuring.write_figures("cpu_peers", said, figures, facts, NOT_INCLUDED)
@@ -207,7 +225,7 @@ def case_figures(
 ) -> dict[str, Any]:
     """Figures of all contenders on one table to one target."""
     case = CASES[name]
-    table = made_table(folder, case, options.toy)
+    table = made_table(folder, name.partition("-0.")[0], case, options.toy)
     arrays = folder / f"{table.pop('name')}-{case.discount}"
     if not arrays.exists():
         task("export", store=table["store"], folder=str(arrays), discount=case.discount)
@@ -225,8 +243,6 @@ def case_figures(
             if solves[-1]["outcome"] == "reached":
                 solves.append(runs.solve(contender, solves[-1]["tolerance"]))
     solvers = [summary(c, solves) for c, solves in found.items()]
-    extrapolate(solvers)
-    show(name, target, solvers)
     sizes = {k: v for k, v in table.items() if k not in ("store", "warm_up")}
     return {
         "case": name,
@@ -238,9 +254,9 @@ def case_figures(
     }
 
 
-def made_table(folder: Path, case: Case, toy: bool) -> dict[str, Any]:
+def made_table(folder: Path, name: str, case: Case, toy: bool) -> dict[str, Any]:
     """The store of a case, generated unless it is there, and its sizes."""
-    name = case.problem + ("-toy" if toy else "")
+    name += "-toy" if toy else ""
     store, warm_up, sizes = folder / name, folder / f"{name}-warm-up", folder / f"{name}.json"
     if not sizes.exists():
         parameters = case.parameters | (case.toy if toy else {})
@@ -268,11 +284,13 @@ class Runs:
         if contender.peer == "ooc-mdp":
             return [self.solve(contender, self.target.size)]
         tolerance = self.first_tolerance(contender)
+        if contender.only_probe and not self.options.toy:
+            return [{"outcome": "not tried", "probe": self.probe(contender, tolerance)}]
         tried: list[dict[str, Any]] = []
         for _ in range(self.options.tries):
             tried.append(self.solve(contender, tolerance))
             last = tried[-1]
-            if last["outcome"] == "time limit":
+            if last["outcome"] in ("time limit", "failed"):
                 break
             # Smaller where the target was missed; larger where far more was done than was asked for, but not again
             # where that has been tried.
@@ -300,7 +318,7 @@ class Runs:
         if not contender.method.startswith("vi") or contender.peer == "mdpsolver":
             return None
         found = self.solve(contender, tolerance, max_iterations=10)
-        return found if found["outcome"] != "time limit" else None
+        return found if "measured" in found else None
 
     def solve(self, contender: Contender, tolerance: float, max_iterations: int = 1_000_000) -> dict[str, Any]:
         """One solve in a process of its own, and what its values leave."""
@@ -328,6 +346,9 @@ class Runs:
                 flush=True,
             )
             return figures | {"outcome": "time limit", "limit_seconds": finished.seconds}
+        if said.get("outcome") == "failed":
+            print(f"{contender.peer} {contender.method}: {said}", file=sys.stderr, flush=True)
+            return figures | said
         measured, _ = task("measure", folder=str(self.arrays), values=str(values))
         assert measured is not None
         reached = self.target.reached(measured) <= self.target.size
@@ -347,10 +368,14 @@ class Runs:
             "values": str(values),
         }
         script = str(_HERE / "peers" / f"{contender.peer}_peer.py")
-        finished = measuring.run(
-            [self.pythons[contender.peer], script, json.dumps(asked)], limit=self.options.time_limit
-        )
-        return (None if finished.killed else json.loads(finished.output.splitlines()[-1])), finished
+        command = [self.pythons[contender.peer], script, json.dumps(asked)]
+        finished = measuring.run(command, accepted=range(-64, 256), limit=self.options.time_limit)
+        if finished.killed:
+            return None, finished
+        if finished.status:
+            reason = (finished.messages.splitlines() or [""])[-1]
+            return {"outcome": "failed", "status": finished.status, "reason": reason}, finished
+        return json.loads(finished.output.splitlines()[-1]), finished
 
 
 def summary(contender: Contender, solves: list[dict[str, Any]]) -> dict[str, Any]:
@@ -365,13 +390,26 @@ def summary(contender: Contender, solves: list[dict[str, Any]]) -> dict[str, Any
     return named | shown | {"spread": spreads}
 
 
-def extrapolate(solvers: list[dict[str, Any]]) -> None:
+def extrapolate(compared: list[dict[str, Any]]) -> None:
     """Say how long value iteration would have taken where it did not finish, from the sweeps that a floor needed."""
-    needed = [s["iterations"] for s in solvers if s["solver"] in ("numba", "scipy") and s["outcome"] == "reached"]
-    for solver in solvers:
+    needed = sweeps_of(compared[-1])
+    as_in = CASES[compared[-1]["case"]].sweeps_as
+    if needed is None and as_in is not None:
+        found = [sweeps_of(c) for c in compared if c["case"] == as_in[0] and c["target"] == compared[-1]["target"]]
+        needed = found[0] * as_in[1] if found and found[0] is not None else None
+    for solver in compared[-1]["solvers"]:
         probe = solver.get("probe")
         if needed and probe and probe["iterations"]:
-            solver["extrapolated_cpu_seconds"] = probe["solve_cpu_seconds"] / probe["iterations"] * needed[0]
+            a_sweep = {k: probe[f"solve_{k}"] / probe["iterations"] for k in ("seconds", "cpu_seconds")}
+            solver["extrapolated"] = {k: seconds * needed for k, seconds in a_sweep.items()} | {"sweeps": needed}
+
+
+def sweeps_of(compared: dict[str, Any]) -> float | None:
+    """Sweeps of value iteration that reached the target, by a floor."""
+    for solver in compared["solvers"]:
+        if solver["solver"] in ("numba", "scipy") and solver["outcome"] == "reached":
+            return float(solver["iterations"])
+    return None
 
 
 def show(name: str, target: Target, solvers: list[dict[str, Any]]) -> None:
@@ -397,17 +435,17 @@ def show(name: str, target: Target, solvers: list[dict[str, Any]]) -> None:
                 f"{s['solve_seconds']:.2f}" if s["outcome"] == "reached" else s["outcome"],
                 f"{s['solve_cpu_seconds']:.2f}"
                 if "solve_cpu_seconds" in s
-                else f"~{s['extrapolated_cpu_seconds']:.0f}"
-                if "extrapolated_cpu_seconds" in s
+                else f"~{s['extrapolated']['cpu_seconds']:.0f}"
+                if "extrapolated" in s
                 else "-",
                 f"{s['build_seconds']:.1f}" if "build_seconds" in s else "-",
                 str(s.get("iterations") or "-"),
-                f"{s['tolerance']:.1e}",
+                f"{s['tolerance']:.1e}" if "tolerance" in s else "-",
                 *(
                     f"{measured[k]:.1e}" if measured else "-"
                     for k in ("residual", "error_bound", "shifted_error_bound")
                 ),
-                format_bytes(s["peak_rss_bytes"]),
+                format_bytes((s if "peak_rss_bytes" in s else s["probe"])["peak_rss_bytes"]),
             )
         )
     measuring.print_table(headers, rows)

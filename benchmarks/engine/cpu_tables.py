@@ -25,11 +25,13 @@ _PIECE = 100_000
 
 
 def generate(problem: str, parameters: dict[str, Any], store: str, warm_up: str) -> dict[str, Any]:
-    """Build the store of a problem, and a tiny one of the same kind; sizes of the store."""
+    """Build the store of a problem, and a small one of the same kind; sizes of the store."""
+    # Large enough that successors have the type that they have in the table itself: kernels are compiled by type.
+    large = parameters.get("states", 0) > 1000
     small = {
-        "random": {"states": 64},
-        "gridworld": {"height": 8, "width": 8},
-        "mountain-car": {"grid": "8,8"},
+        "random": {"states": 70_000} if large else {},
+        "gridworld": {"height": 48, "width": 48},
+        "mountain-car": {"grid": "48,48"},
     }[problem]
     ooc_mdp.generate(problem, warm_up, parameters | small, partitions=4, device="cpu")
     began = time.monotonic()
@@ -141,7 +143,7 @@ def _rows(weights: Any, row_ptr: IntArray, g: FloatArray, actions: int) -> Any:
 
 
 def solve(store: str, warm_up: str, options: dict[str, Any], result: str, values: str) -> dict[str, Any]:
-    """Solve a tiny store first, so that kernels are compiled and loaded; then the store that is measured."""
+    """Solve a small store first, so that kernels are compiled and loaded; then the store that is measured."""
     ooc_mdp.solve(warm_up, **options | {"cache": "100%"})
     before = _cpu_seconds()
     summary = ooc_mdp.solve(store, output=result, checkpoint_interval=1e9, **options).summary()

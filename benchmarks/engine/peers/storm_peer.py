@@ -24,7 +24,7 @@ def prepare(model: Model, asked: Asked) -> Callable[[], Solved]:
     builder = stormpy.datastructures.SparseMatrixBuilder[float](
         rows=n_rows,
         columns=whole.n_states,
-        entries=int(whole.row_ptr[-1]),
+        entries=int(np.count_nonzero(whole.weights > 0)),
         has_custom_row_grouping=True,
         row_groups=whole.n_states,
     )
