@@ -224,7 +224,7 @@ def test_reading_measures_every_way_cold_and_warm_and_every_codec_of_every_field
     assert {(r["page_cache"], r["threads"]) for r in measured} == {(c, n) for c in ("cold", "warm") for n in (1, 2)}
     assert {"bytes", "values", "table"} <= {r["gives"] for r in measured}
     for r in measured:
-        assert 0 < r["partitions_read"]
+        assert r["partitions_read"] > 0
         assert r["page_cache"] == "warm" or r["partitions_read"] <= 9, "a cold partition is read once"
         assert r["stored_bytes"] <= r["table_bytes"]
         assert r["stored_bytes_per_second"] == pytest.approx(r["stored_bytes"] / r["seconds"])
@@ -234,6 +234,16 @@ def test_reading_measures_every_way_cold_and_warm_and_every_codec_of_every_field
         assert c["ratio"] == c["value_bytes"] / c["stored_bytes"]
         assert c["codec"] != "uncompressed" or c["ratio"] == 1
     assert device != "cpu" or table["nvcomp"] == [{"skipped": "needs a CUDA device"}]
+
+
+def test_the_documented_ways_to_read_are_those_of_the_kept_figures():
+    """Each line of the tables is printed again from the figures."""
+    text = (REPOSITORY / "docs" / "performance.md").read_text()
+    for kept in sorted((REPOSITORY / "benchmarks" / "results").glob("reading-*.json")):
+        script = REPOSITORY / "benchmarks" / "engine" / "reading_tables.py"
+        printed = subprocess.run([sys.executable, script, kept], check=True, stdout=subprocess.PIPE, text=True).stdout
+        for table in printed.strip().split("\n\n"):
+            assert table in text, kept.name
 
 
 def test_policies_counts_the_starts_that_reach_the_goal(tmp_path):

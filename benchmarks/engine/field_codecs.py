@@ -57,7 +57,9 @@ def compare(store: Store, partitions: int, deadline: float) -> list[dict[str, An
 
 
 def spread_over(store: Store, partitions: int) -> list[int]:
-    """So many partitions, evenly over the store."""
+    """So many partitions, evenly over the store; none of 0."""
+    if not partitions:
+        return []
     found: list[int] = np.unique((np.arange(partitions) + 0.5) * store.n_partitions // partitions).astype(int).tolist()
     return found
 
@@ -108,6 +110,8 @@ def fastest(call: Callable[[], object], clock: Callable[[], float] = time.thread
 
 
 def show(codecs: list[dict[str, Any]]) -> None:
+    if not codecs:
+        return
     fields = list(dict.fromkeys(c["field"] for c in codecs))
     by: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
     for c in codecs:

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from numcodecs import blosc
 from reading_ways import WAYS, NotHere, Read, Setting, Way, keep_memory
 
 import ooc_mdp
+from ooc_mdp.memory_plan import give_memory_back
 from ooc_mdp.options import format_bytes
 from ooc_mdp.store import Store
 
@@ -57,6 +57,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--codec-partitions", type=int, default=2, help="partitions whose fields are compressed again")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda:0: also generates the tables")
+    parser.add_argument(
+        "--memory",
+        choices=("kept", "given-back"),
+        default="kept",
+        help="whether the C library keeps freed arrays for the next ones or gives them back at once, as in a solve",
+    )
     parser.add_argument("--time-limit", type=float, default=3600.0, help="seconds after which nothing new is begun")
     measuring.add_common_options(parser)
     options = parser.parse_args(arguments)
@@ -70,8 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device = resolved(options.device)
     facts: dict[str, Any] = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
     facts["machine"] |= common.device_facts(device)
-    with suppress(NotHere):
-        keep_memory()
+    (give_memory_back if options.memory == "given-back" else keep_memory)()
     blosc.use_threads = False  # threads decompress for themselves, without the interpreter's lock
     tables = []
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:

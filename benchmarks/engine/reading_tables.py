@@ -14,12 +14,12 @@ __all__ = ["codecs", "ways"]
 
 
 def ways(tables: list[dict[str, Any]]) -> list[str]:
-    """A line a way: GB/s of table, cold and warm, at the number of threads that was fastest, and processor seconds."""
+    """A line a way that is there: GB/s of table, cold and warm, on the best number of threads; processor seconds."""
     lines = [
         "| way | gives | " + " | ".join(f"{_name(t)}, cold | warm | CPU s a GB" for t in tables) + " |",
         "|---|---|" + "---|---|---|" * len(tables),
     ]
-    for way in dict.fromkeys(r["way"] for t in tables for r in t["readings"]):
+    for way in dict.fromkeys(r["way"] for t in tables for r in t["readings"] if "skipped" not in r):
         cells = []
         gives = ""
         for table in tables:
@@ -71,4 +71,4 @@ def _figures(found: list[dict[str, Any]]) -> str:
 
 if __name__ == "__main__":
     kept = json.loads(Path(sys.argv[1]).read_text())["tables"]
-    print("\n".join(["\n".join(ways(kept)), *("\n" + "\n".join(codecs(table)) for table in kept)]))
+    print("\n".join(["\n".join(ways(kept)), *("\n" + "\n".join(codecs(t)) for t in kept if t["codecs"])]))

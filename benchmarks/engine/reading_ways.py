@@ -12,7 +12,7 @@ import mmap
 import os
 import queue
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numcodecs import blosc
 
-from ooc_mdp.memory_plan import give_memory_back
 from ooc_mdp.store import Store
 from ooc_mdp.store.encodings import RowLayout, stored_count
 from ooc_mdp.store.layout import READ_FIELDS, chunk_path
@@ -341,34 +340,17 @@ def _store_read(s: Setting) -> Read:
     return s.store.read
 
 
-def _store_read_giving_back(s: Setting) -> Read:
-    _set_glibc(128 << 10, 128 << 10)
-    ctypes.CDLL(None).malloc_trim(0)  # else what was kept before would serve it
-    give_memory_back()
-    return s.store.read
-
-
 def keep_memory() -> None:
     """Have glibc keep freed arrays for the next ones, as it comes to by itself, and as `give_memory_back` prevents.
 
     Blosc allocates its scratch anew for every frame, so that this matters to all that decompress with it.
 
-    Raises
-    ------
-    NotHere : the C library takes no such options.
+    Nothing on C libraries other than glibc.
     """
-    _set_glibc(32 << 20, (1 << 31) - 1)
-
-
-def _keep_again() -> None:
-    with suppress(NotHere):
-        keep_memory()
-
-
-def _set_glibc(mmap_threshold: int, trim_threshold: int) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None or not (mallopt(-3, mmap_threshold) and mallopt(-1, trim_threshold)):
-        raise NotHere("the C library takes no such options")
+    if mallopt is not None:
+        mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD, at its most
+        mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
 
 
 # Zarr readers
@@ -440,8 +422,7 @@ WAYS: tuple[Way, ...] = (
     Way("tensorstore", "values", _tensorstore),
     Way("blosc into kept buffers", "values", _into_buffers(inverse=False)),
     Way("blosc and decoding into kept buffers", "table", _into_buffers(inverse=True)),
-    Way("Store.read, memory given back", "table", _store_read_giving_back, close=_keep_again),
-    Way("Store.read, memory kept", "table", _store_read),
+    Way("Store.read", "table", _store_read),
     Way("Store.read_frames, copied to the device", "bytes on the device", _frames_to_device),
     Way("Store.read_frames, decoded by the device", "table on the device", _decoded_by_device),
     Way("decoded by the CPU, copied to the device", "table on the device", _table_to_device),
