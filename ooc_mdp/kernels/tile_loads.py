@@ -27,7 +27,7 @@ from ooc_mdp.partition import PartitionTable, RawPartition
 
 __all__ = ["TABLE_FIELDS", "FrameSource", "Frames", "TileLoader"]
 
-_LANES = 3
+_LANES = 6
 """Loads that the device works on at the same time."""
 _ALIGNMENT = 256
 TABLE_FIELDS = (

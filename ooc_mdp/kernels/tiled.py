@@ -145,7 +145,7 @@ class TiledBackend:
 
     loads_beside = True
 
-    def __init__(self, device: Device, tile_states: int = 256) -> None:
+    def __init__(self, device: Device, tile_states: int = 512) -> None:
         self._device = device
         self._tile_states = tile_states
         self.name = device.name

@@ -43,6 +43,11 @@ typedef unsigned short u16;
 #define MAX_ROUNDS 64
 #define ROUND_UP (1.0 + 1e-12)
 
+#if RAGGED
+typedef i64 State;      // a state's number, or -1
+#else
+typedef u32 State;
+#endif
 #if LOCAL
 typedef u16 Successor;
 #else
@@ -220,7 +225,11 @@ struct Rows {
 #endif
 #if IN_REGISTERS
     REAL weight[ACTIONS * WEIGHTS ? ACTIONS * WEIGHTS : 1];
-    Successor successor[ACTIONS * WIDTH];
+#if LOCAL
+    u32 successors[(ACTIONS * WIDTH + 1) / 2];   // two in a register
+#else
+    u32 successors[ACTIONS * WIDTH];
+#endif
     REAL reward[ACTIONS];
 #if HAS_TAU
     double factor[ACTIONS];
@@ -259,7 +268,14 @@ __device__ __forceinline__ void open_rows(const Engine& e, const Head& h, u32 lo
 #pragma unroll
     for (int i = 0; i < ACTIONS * WEIGHTS; ++i) rows.weight[i] = __ldg(rows.w + i * rows.pitch);
 #pragma unroll
-    for (int i = 0; i < ACTIONS * WIDTH; ++i) rows.successor[i] = __ldg(rows.x + i * rows.pitch);
+    for (int i = 0; i < ACTIONS * WIDTH; ++i) {
+        u32 x = __ldg(rows.x + i * rows.pitch);
+#if LOCAL
+        rows.successors[i / 2] = i % 2 ? rows.successors[i / 2] | x << 16 : x;
+#else
+        rows.successors[i] = x;
+#endif
+    }
 #pragma unroll
     for (int a = 0; a < ACTIONS; ++a) rows.reward[a] = __ldg(rows.r + a * rows.pitch);
 #if HAS_TAU
@@ -287,7 +303,12 @@ __device__ __forceinline__ double expected(const Rows& rows, const volatile doub
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) {
 #if IN_REGISTERS
-        Successor x = rows.successor[a * WIDTH + k];
+        const int i = a * WIDTH + k;
+#if LOCAL
+        u32 x = i % 2 ? rows.successors[i / 2] >> 16 : rows.successors[i / 2] & 0xffffu;
+#else
+        u32 x = rows.successors[i];
+#endif
 #else
         Successor x = rows.x[(a * WIDTH + k) * rows.pitch];
 #endif
@@ -435,11 +456,12 @@ __device__ __forceinline__ u32 first_of_halo(const Engine& e, const Head& h) {
 extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Engine e, int round) {
     extern __shared__ double v[];   // LOCAL: own values, then the halo's
     __shared__ u32 items[2];
-    __shared__ double seen_now;
+    __shared__ double seen_now, moved_before;
+    __shared__ double before[TILE];
     Control& c = *e.control;
     const u32 count = c.count[round];
     if (blockIdx.x >= count) return;
-    const double residual = c.limit;
+    
     const u32 most = LOCAL ? c.most : 1;
     const double* weights = c.plain ? e.gain : e.steep;
     if (threadIdx.x == 0) {
@@ -451,7 +473,6 @@ extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Eng
         const u32 id = items[turn];
         if (id == NOWHERE) break;
         u32 upcoming = 0;
-        double moved_before = 0.0;
         if (threadIdx.x == 0) upcoming = atomicAdd(&c.next[round], 1u);
         const Head h = e.heads[id];
         const double factor = weights[id];
@@ -469,17 +490,19 @@ extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Eng
                 __threadfence();   // acquires what other tiles wrote before they raised `moved`
             }
         }
-        const u32 live = __syncthreads_count(local != NOWHERE);   // `seen` before values
-        const double seen = seen_now;
-        const double old = local == NOWHERE ? 0.0 : __ldcg(e.values + h.first + local);
+        const bool here = local != NOWHERE;
+        const State state = here ? (State)(h.first + local) : (State)-1;
+        const u32 live = __syncthreads_count(here);   // `seen` before values
+                const double old = here ? __ldcg(e.values + state) : 0.0;
         fill(e, h, old, halo, v);
-        const double limit = factor > 0 ? residual / factor : __longlong_as_double(0x7ff0000000000000ll);
+        const double limit = factor > 0 ? c.limit / factor : __longlong_as_double(0x7ff0000000000000ll);
+        before[threadIdx.x] = old;
         double now = old, change = 0.0;
         int choice = 0;
         u32 iterations = 0, more = 0;
         __syncthreads();
         do {
-            if (local != NOWHERE) {
+            if (here) {
                 double best = backup(e, rows, v, choice);
                 change = fabs(best - now);
                 now = best;
@@ -490,18 +513,18 @@ extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Eng
             ++iterations;
             more = __syncthreads_or(change > limit);
         } while (more && iterations < most);
-        if (local != NOWHERE) {
-            __stcg(e.values + h.first + local, now);
-            e.policy[h.first + local] = (CHOICE)choice;
+        if (here) {
+            __stcg(e.values + state, now);
+            e.policy[state] = (CHOICE)choice;
         }
-        double largest[4] = {fabs(now - old), change, local == NOWHERE ? minus_infinity() : now,
-                             local == NOWHERE ? minus_infinity() : -now};
+        double largest[4] = {fabs(now - before[threadIdx.x]), change, here ? now : minus_infinity(),
+                             here ? -now : minus_infinity()};
         block_max(largest);
         if (threadIdx.x == 0) {
             const double moved = largest[0] * ROUND_UP;
             __threadfence();   // all values of the block, which the barriers above have ordered before, then `moved`
             __stcg(e.moved + id, (moved_before + moved) * (1.0 + 4e-16));
-            e.seen[id] = seen;
+            e.seen[id] = seen_now;
             e.left[id] = largest[1];
             e.again[id] = more;
             e.top[id] = largest[2];
