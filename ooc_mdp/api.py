@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.options import CacheSize, SolveOptions, SweepOrder, parse_bytes
+from ooc_mdp.options import DEFAULT_KERNEL, CacheSize, SolveOptions, SweepOrder, parse_bytes
 
 if TYPE_CHECKING:
     from ooc_mdp.conversion.options import ConvertOptions
@@ -298,6 +298,7 @@ def solve(
     device_memory: str | int | None = None,
     eviction: Literal["lru", "priority"] = "lru",
     device: str = "auto",
+    kernel: str = DEFAULT_KERNEL,
     sweep_order: SweepOrder = "voted",
     output: AnyPath | None = None,
     resume: bool = False,
@@ -320,6 +321,7 @@ def solve(
     device_memory : budget on a CUDA device in all, such as "8GiB": the cache is what the rest leaves of it.
     eviction : which resident partition makes way: the least recently used, or clean ones and then the lowest priority.
     device : "auto", "cpu" or "cuda:0".
+    kernel : sweep kernels of a CUDA device, "tiles" or "plain" (`ooc_mdp.kernels.device_kernels`).
     sweep_order : order of the states in the CPU's sweeps: "forward", "alternating" or "voted".
     output : where the result is written, with checkpoints beside it meanwhile.
     resume : go on from a checkpoint of that output; from the beginning where there is none.
@@ -350,6 +352,7 @@ def solve(
         device_memory=None if device_memory is None else parse_bytes(device_memory),
         eviction=eviction,
         device=device,
+        kernel=kernel,
         sweep_order=sweep_order,
         time_limit=time_limit,
         checkpoint_interval=checkpoint_interval,

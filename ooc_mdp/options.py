@@ -12,7 +12,16 @@ from typing import Literal, get_args
 
 from ooc_mdp.errors import OptionsError
 
-__all__ = ["NO_DEVICE_MEMORY", "CacheSize", "SolveOptions", "SweepOrder", "format_bytes", "parse_bytes"]
+__all__ = [
+    "DEFAULT_KERNEL",
+    "NO_DEVICE_MEMORY",
+    "NO_KERNEL",
+    "CacheSize",
+    "SolveOptions",
+    "SweepOrder",
+    "format_bytes",
+    "parse_bytes",
+]
 
 SweepOrder = Literal["forward", "alternating", "voted"]
 
@@ -20,6 +29,15 @@ NO_DEVICE_MEMORY = (
     "--device-memory is a CUDA device's budget, and this solve runs on the CPU; give --cache, the RAM for partitions"
 )
 """Why a solve on the CPU refuses a device's budget."""
+
+DEFAULT_KERNEL = "tiles"
+"""The first of `ooc_mdp.kernels.device_kernels`."""
+
+NO_KERNEL = (
+    "--kernel chooses among the sweep kernels of a CUDA device, and this solve runs on the CPU; leave it out, or give "
+    "--device cuda:0"
+)
+"""Why a solve on the CPU refuses any but the default."""
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
     "kib": 1 << 10,
@@ -122,6 +140,9 @@ class SolveOptions:
     """Which resident partition p-eva gives up for another: the least recently used, or the one of lowest priority."""
     device: str = "auto"
     """"cpu", "cuda:N", or "auto": the first CUDA device where CuPy finds one, else the CPU."""
+    kernel: str = DEFAULT_KERNEL
+    """Sweep kernels of a CUDA device, a word of `ooc_mdp.kernels.device_kernels`, checked where the device is: "tiles"
+    for tiles of all resident partitions at once, "plain" for sweeps of one partition at a time."""
     sweep_order: SweepOrder = "voted"
     """Order of the states in the CPU's sweeps: as in memory, every second sweep of a visit reversed, or as voted."""
     time_limit: float | None = None
@@ -172,6 +193,8 @@ class SolveOptions:
                 raise OptionsError("give the cache's size or a device's budget in all (--device-memory), not both")
             if self.device == "cpu":
                 raise OptionsError(NO_DEVICE_MEMORY)
+        if self.device == "cpu" and self.kernel != DEFAULT_KERNEL:
+            raise OptionsError(NO_KERNEL)
         if self.eviction not in ("lru", "priority"):
             raise OptionsError(f"unknown eviction {self.eviction!r}; there are lru and priority")
         if self.eviction == "priority" and self.method != "p-eva":

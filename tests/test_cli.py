@@ -267,6 +267,8 @@ def test_outputs_that_could_not_be_written_are_refused_before_the_work(place, tm
         (("--discount", "0.9", "--cache", "0%"), "above 0"),
         (("--discount", "0.9", "--cache", "1KiB"), "raise --cache to at least"),
         (("--discount", "0.9", "--device", "tpu"), "unknown device"),
+        (("--discount", "0.9", "--kernel", "bdi"), "unknown kernel 'bdi'; there are tiles, plain"),
+        (("--discount", "0.9", "--kernel", "plain", "--device", "cpu"), "--kernel chooses among"),
         (("--discount", "0.9", "--method", "q"), "Invalid value"),
         (("--discount", "0.9", "--method", "vi", "--exact-priorities"), "belong to the method p-eva"),
         (("--discount", "0.9", "--time-limit", "0"), "time limit must be a positive number"),

@@ -165,7 +165,7 @@ class Bench:
         self.policy = np.full(N_STATES, -1, np.int32)
         self.plain = Plain(table, discount, sign)
         self.jacobi = device != "cpu"
-        self.backend: Backend = select_backend(device)
+        self.backend: Backend = CpuBackend() if device == "cpu" else select_backend(device, kernel="plain")
         model = ModelConstants(N_STATES, N_OWN, 20, discount, sign, np.array([ROW_SUM]))
         self.backend.start(model, self.values.copy(), self.policy.copy())
         self.resident = self.backend.admit(self.backend.prepare(table))

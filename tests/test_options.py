@@ -104,6 +104,7 @@ def test_a_share_is_a_number() -> None:
         ({"device_memory": 0}, "a device's budget of 0 bytes holds nothing"),
         ({"device_memory": 1 << 30, "cache": CacheSize(size=1)}, "give the cache's size or a device's budget in all"),
         ({"device_memory": 1 << 30, "device": "cpu"}, "runs on the CPU; give --cache"),
+        ({"kernel": "plain", "device": "cpu"}, "this solve runs on the CPU; leave it out"),
         ({"checkpoint_interval": -1.0}, "checkpoint interval must not be negative"),
         ({"checkpoint_interval": float("nan")}, "checkpoint interval must not be negative"),
     ],

@@ -194,7 +194,7 @@ def sweeps(options: argparse.Namespace, said: str, shape: str | None, copy: floa
 
 def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels: Kernels) -> dict[str, Any]:
     """Rounds of one backup of every state, all partitions resident; seconds of one."""
-    backend = select_backend(options.device, kernels=kernels)
+    backend = select_backend(options.device, kernel=kernels)
     how = SolveOptions(discount=options.discount, cache=CacheSize(share=1.0), device=options.device)
     model = as_from_a_store(model_of(source, how), source)
     backend.start(model, np.zeros(source.n_states), np.full(source.n_states, -1, np.int32))

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ooc_mdp.kernels.device_kernels import DEVICE_KERNELS
+
 
 class Sense(StrEnum):
     """Direction of the objective."""
@@ -103,5 +105,12 @@ BlockShapeOption = Annotated[
     str | None, typer.Option(help="Points of a partition along each axis, such as 10,10, instead of a size.")
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Threads.  [default: the number of cores]")]
+KernelOption = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join(DEVICE_KERNELS),
+        help=f"Sweep kernels of a CUDA device: {'; '.join(f'{w}, {k.summary}' for w, k in DEVICE_KERNELS.items())}.",
+    ),
+]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new is whole.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]

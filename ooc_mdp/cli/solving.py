@@ -14,6 +14,7 @@ from ooc_mdp.cli.options import (
     BlocksOption,
     EvictionName,
     JsonOption,
+    KernelOption,
     Method,
     OverwriteOption,
     ParameterOption,
@@ -30,6 +31,7 @@ from ooc_mdp.cli.options import (
 )
 from ooc_mdp.cli.tables import open_table, print_json, shape_of
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.options import DEFAULT_KERNEL
 
 __all__ = ["export", "solve", "verify"]
 
@@ -70,6 +72,7 @@ def solve(
         typer.Option(help="What makes way in the cache of p-eva: the least recently used, or the lowest priority."),
     ] = EvictionName.LRU,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.")] = "auto",
+    kernel: KernelOption = DEFAULT_KERNEL,
     sweep_order: Annotated[
         SweepOrderName,
         typer.Option(help="Order of the states in a sweep on the CPU; voted: by where transitions lead."),
@@ -115,6 +118,7 @@ def solve(
         device_memory=None if device_memory is None else parse_bytes(device_memory),
         eviction=eviction.value,
         device=device,
+        kernel=kernel,
         sweep_order=sweep_order.value,
         time_limit=time_limit,
         checkpoint_interval=checkpoint_interval,

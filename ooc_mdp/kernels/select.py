@@ -4,39 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Literal
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.kernels.base import Backend
-from ooc_mdp.options import SweepOrder
+from ooc_mdp.kernels.device_kernels import device_kernels
+from ooc_mdp.options import DEFAULT_KERNEL, NO_KERNEL, SweepOrder
 from ooc_mdp.problems.base import Problem
 
 __all__ = ["select_backend", "select_rows"]
 
 
-def select_backend(
-    device: str, sweep_order: SweepOrder = "alternating", kernels: Literal["tiles", "plain"] = "tiles"
-) -> Backend:
+def select_backend(device: str, sweep_order: SweepOrder = "alternating", kernel: str = DEFAULT_KERNEL) -> Backend:
     """The backend for "cpu", "cuda:N" or "auto"; a CUDA device sweeps many states at once, in no order.
+
+    Parameters
+    ----------
+    sweep_order : of the CPU.
+    kernel : of a CUDA device: a word of :data:`~ooc_mdp.kernels.device_kernels.DEVICE_KERNELS`.
 
     Raises
     ------
-    OptionsError : no such word, or no such device.
+    OptionsError : no such word, no such device, or a kernel other than the default is asked for on the CPU.
     MissingExtraError : CuPy is not installed and a CUDA device was asked for by name.
     """
+    chosen = device_kernels(kernel)
     number = _cuda_number(device)
     if number is None:
+        if kernel != DEFAULT_KERNEL:
+            raise OptionsError(NO_KERNEL)
         from ooc_mdp.kernels.cpu import CpuBackend
 
         return CpuBackend(sweep_order)
-    if kernels == "plain":
-        from ooc_mdp.kernels.cuda import CudaBackend
-
-        return CudaBackend(number)
-    from ooc_mdp.kernels.device import CudaDevice
-    from ooc_mdp.kernels.tiled import TiledBackend
-
-    return TiledBackend(CudaDevice(number))
+    return chosen.backend(number)
 
 
 def select_rows(problem: Problem, device: str, note: Callable[[str], None] | None = None) -> Problem:

@@ -32,7 +32,7 @@ from ooc_mdp.methods.run import Run, StoppedEarly
 from ooc_mdp.methods.target import Target
 from ooc_mdp.methods.trace import Trace
 from ooc_mdp.methods.value_iteration import value_iteration
-from ooc_mdp.options import SolveOptions
+from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions
 from ooc_mdp.priority import H2, make_priority
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.stager import Stager
@@ -83,7 +83,7 @@ def solve(
     if output is not None:
         check_output(output, replace=resume or overwrite)
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
-    backend = select_backend(options.device, options.sweep_order)
+    backend = select_backend(options.device, options.sweep_order, options.kernel)
     model = model_of(opened, options)
     give_memory_back()
     warm_up(opened, backend, model, writes=output is not None)
@@ -300,10 +300,11 @@ def _conclude(run: Run, outcome: Outcome, plan: MemoryPlan) -> Solution:
 
 
 def _method_name(options: SolveOptions) -> str:
+    kernel = "" if options.kernel == DEFAULT_KERNEL else f", {options.kernel} kernel"
     if options.method == "vi":
-        return "vi" if options.sweeps == 1 else f"vi, {options.sweeps} sweeps a visit"
+        return ("vi" if options.sweeps == 1 else f"vi, {options.sweeps} sweeps a visit") + kernel
     exact = " exact" if options.exact_priorities else ""
-    return f"p-eva {options.metric}{exact}" + (", lowest evicted" if options.eviction == "priority" else "")
+    return f"p-eva {options.metric}{exact}" + (", lowest evicted" if options.eviction == "priority" else "") + kernel
 
 
 @contextmanager
