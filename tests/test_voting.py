@@ -203,7 +203,7 @@ def test_a_partition_votes_again_ever_more_rarely() -> None:
     for visit in range(1, 51):
         backend.policy()[:] = visit % 2  # action 0 goes up the first axis, action 1 down the second
         before = backend._orders._due[0]
-        backend._orders.of(0, backend.policy(), (*resident.arrays[:8], resident.arrays[9]), 0.9)
+        backend._walk(resident)
         if backend._orders._due[0] != before:
             votes.append(visit)
             assert backend._orders._descending[0] == (0b00 if visit % 2 else 0b01)

@@ -42,6 +42,7 @@ _DROP = 0.1
 _STRAY_SHARE = 0.5
 """Most of the present change that extrapolation may leave, in the Euclidean norm."""
 _MOST_TOGETHER = 64
+_MOST_DOUBTS = 16
 _LEAST_COMPILED_FOR = 256
 """States of a partition for which loops are compiled for its number of actions and of successors."""
 _MOST_UNROLLED = 16
@@ -134,7 +135,7 @@ class CpuBackend:
         votes = SweepOrders.nbytes(self._sweep_order, model.row_sums.size, model.block_shapes)
         members = -(-self._members(model) // self._threads)
         numbers = self._threads * (members * _values_of_one(model) + model.largest_partition)
-        planned = {"sweep values": 8 * numbers + model.row_sums.size}
+        planned = {"sweep values": 8 * numbers + 6 * model.row_sums.size}
         return planned | ({"sweep orders": votes} if votes else {})
 
     def _members(self, model: ModelConstants) -> int:
@@ -150,6 +151,10 @@ class CpuBackend:
         self._orders = SweepOrders(self._sweep_order, model.row_sums.size, model.block_shapes)
         self._moving = np.ones(model.row_sums.size, np.bool_)
         """bool [P]; whether a partition's policy still changed in many states when it was last looked at."""
+        self._doubts = np.zeros(model.row_sums.size, np.int8)
+        """int8 [P]; by how much visits of policy sweeps made matters worse more often than not."""
+        self._resting = np.zeros(model.row_sums.size, np.int32)
+        """int32 [P]; visits left of full sweeps alone."""
         self.together = self._members(model)
         members = -(-self.together // self._threads)
         self._workspaces = [np.empty(members * _values_of_one(model)) for _ in range(self._threads)]
@@ -219,7 +224,7 @@ class CpuBackend:
         kinds: dict[tuple[int, int], list[int]] = {}
         for i, resident in enumerate(residents):
             kinds.setdefault(resident.arrays[0].kind, []).append(i)
-        swept, measured = np.empty((len(residents), 6)), np.empty((len(residents), 8))
+        swept, measured = np.empty((len(residents), 7)), np.empty((len(residents), 8))
         try:
             for kind, members in kinds.items():
                 swept[members] = self._evaluate(
@@ -233,7 +238,7 @@ class CpuBackend:
             measured[members] = self._measure(thread, kind, [residents[i] for i in members], True, 0.0)
         reports = []
         for resident, s, m in zip(residents, swept, measured, strict=True):
-            self._moving[resident.index] |= m[7] > _MOST_DIFFERING * resident.n_states
+            self._note(resident, s, m)
             rise, fall, plain_rise, plain_fall, largest, smallest = (float(x) for x in m[:6])
             reports.append(
                 VisitReport(
@@ -250,11 +255,30 @@ class CpuBackend:
             )
         return reports
 
+    def _note(self, resident: Resident, swept: FloatArray, measured: FloatArray) -> None:
+        """Decide how the partition is swept next.
+
+        Full sweeps alone (value iteration) converge from any values in any order; policy sweeps of partitions at
+        different times need not (Williams and Baird 1993), let alone extrapolation. So a visit that left larger
+        residuals than it found is followed by visits of full sweeps, twice as many each time, until others succeed.
+        """
+        p = resident.index
+        self._moving[p] |= measured[7] > _MOST_DIFFERING * resident.n_states
+        if self._resting[p] > 0:
+            self._resting[p] -= 1
+        elif swept[1] > 0:
+            if max(measured[2], measured[3]) > 2.0 * swept[6]:
+                doubts = min(int(self._doubts[p]) + 2, _MOST_DOUBTS)
+                self._doubts[p], self._resting[p] = doubts, 1 << doubts >> 2
+                self._moving[p] = True
+            else:
+                self._doubts[p] = max(int(self._doubts[p]) - 1, 0)
+
     def _evaluate(
         self, thread: int, kind: tuple[int, int], residents: list[Resident], limits: list[SweepLimits]
     ) -> FloatArray:
-        """float64 [G, 6]: what rounds over partitions of one kind did; see `ooc_mdp.kernels.cpu_sweeps.evaluate`."""
-        out = np.empty((len(residents), 6))
+        """float64 [G, 7]: what rounds over partitions of one kind did; see `ooc_mdp.kernels.cpu_sweeps.evaluate`."""
+        out = np.empty((len(residents), 7))
         index = [r.index for r in residents]
         moving = self._moving[index]
         evaluate(
@@ -274,7 +298,7 @@ class CpuBackend:
             self._model.sign,
             _ROUNDS,
             _SWEEPS,
-            _MOST_DIFFERING,
+            np.where(self._resting[index] > 0, -1.0, _MOST_DIFFERING),
             _DROP,
             _STRAY_SHARE,
             out,

@@ -19,6 +19,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.mdp import IntArray
 from ooc_mdp.methods.run import BegunVisits, Run
 
 __all__ = ["p_eva"]
@@ -36,6 +37,8 @@ def p_eva(run: Run) -> None:
     run.refresh_target()
     while not run.target.reached():
         run.stager.take_over()
+        if run.backend.together > 1:
+            _fill(run)
         levels = run.target.levels()
         dirty = run.target.dirty()
         here = np.flatnonzero(dirty & present)
@@ -46,11 +49,42 @@ def p_eva(run: Run) -> None:
             if absent.size and not run.stager.under_way():
                 _read_ahead(run, int(absent[np.argmax(run.priority.rank(levels)[absent])]), here.size <= best.size)
             run.finish(begun)
+        elif run.backend.together > 1:
+            _bring(run, np.flatnonzero(dirty))
         else:
             rank = run.priority.rank(levels)
             candidates = np.asarray([p for p in run.stager.under_way() if dirty[p]] or np.flatnonzero(dirty))
             run.sweep(int(candidates[np.argmax(rank[candidates])]), most=_MOST_SWEEPS)
         run.tick()
+
+
+def _fill(run: Run) -> None:
+    """Load dirty partitions into unused room, before what is there is swept with values that do not hold."""
+    while True:
+        absent = run.target.dirty() & ~run.cache.present
+        absent[run.stager.under_way()] = False
+        wanted = np.flatnonzero(absent)
+        rank = run.priority.rank(run.target.levels())
+        if wanted.size and run.stager.prefetch(int(wanted[np.argmax(rank[wanted])]), lambda _: True):
+            continue
+        if not run.stager.under_way():
+            return
+        run.stager.wait()
+        run.stager.take_over()
+        run.tick()
+
+
+def _bring(run: Run, wanted: IntArray) -> None:
+    """Load the best of the wanted partitions, none of which is there, as many at a time as there are threads for it."""
+    rank = run.priority.rank(run.target.levels())
+    best = wanted[np.argsort(-rank[wanted], kind="stable")].tolist()
+    for p in best[: run.stager.depth]:
+        run.stager.prefetch(p, set(best).__contains__)
+    if not run.stager.under_way():
+        run.stager.obtain(best[0])
+    while run.stager.under_way():
+        run.stager.wait()
+        run.stager.take_over()
 
 
 def _read_ahead(run: Run, partition: int, last_dirty: bool) -> None:

@@ -25,6 +25,8 @@ from ooc_mdp.table_source import TableSource
 __all__ = ["cache_budget", "contraction_of", "model_of", "plan_memory", "staging_depth", "warm_up"]
 
 _MOST_STAGED = 12
+_WARM_STATES = 256
+_WARM_SUCCESSORS = 64
 _STAGING = {"store": "staging", "recomputed": "recomputing"}
 """What the plan calls the memory of tables on their way, by the kind of source."""
 _WRITE_BUFFERS = 32 << 20
@@ -78,7 +80,7 @@ def contraction_of(store: TableSource, options: SolveOptions) -> Contraction:
 def warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes: bool) -> None:
     """Load code now, so that the plan counts it: compiled kernels take some 60 MB, Zarr's writer some 10.
 
-    The kernels are called on a table of one state with the store's types. A CUDA backend loads its own at the start.
+    Kernels are called on a small table with the store's types and shapes. A CUDA backend loads its own at the start.
     """
     if writes:
         import zarr.codecs  # noqa: F401
@@ -86,28 +88,32 @@ def warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes:
         return
     dtype = {name: field.dtype for name, field in store.fields.items()}
     actions, successors = (int(store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
-    m, k = actions or 1, successors or 1
+    n = min(model.largest_partition, _WARM_STATES)
+    m, k = n * (actions or 1), successors or min(int(store.max_successors.max()), _WARM_SUCCESSORS)
     table = PartitionTable(
         index=0,
         first_state=0,
-        n_states=1,
+        n_states=n,
         actions_per_state=actions,
         successors_per_action=successors,
-        action_ptr=np.array([] if actions else [0, 1], np.uint32),
-        successor_ptr=np.arange(0 if successors else m + 1, dtype=np.uint32),
+        action_ptr=np.arange(0 if actions else n + 1, dtype=np.uint32),
+        successor_ptr=k * np.arange(0 if successors else m + 1, dtype=np.uint32),
         successors=np.zeros(m * k, dtype["successors"]),
-        probabilities=np.full(m * k, 1 / k, dtype["probabilities"]),
+        probabilities=np.full(m * k, 1 / (k or 1), dtype["probabilities"]),
         rewards=np.zeros(m, dtype["rewards"]),
         durations=np.ones(m if "durations" in dtype else 0),
-        terminal_rewards=np.zeros(int("terminal_rewards" in dtype)),
-        initial_values=np.zeros(int("initial_values" in dtype)),
+        terminal_rewards=np.zeros(n if "terminal_rewards" in dtype else 0),
+        initial_values=np.zeros(n if "initial_values" in dtype else 0),
         halo=np.empty(0, np.int64),
-        boundary=np.zeros(1, np.bool_),
+        boundary=np.zeros(n, np.bool_),
     )
-    one = None if model.block_shapes is None else np.ones((1, model.block_shapes.shape[1]), np.int32)
-    small = replace(model, n_states=1, largest_partition=1, largest_halo=0, row_sums=np.ones(1), block_shapes=one)
-    backend.start(small, np.zeros(1), np.full(1, -1, np.int32))
+    shape = None if model.block_shapes is None else np.ones((1, model.block_shapes.shape[1]), np.int32)
+    if shape is not None:
+        shape[0, -1] = n
+    small = replace(model, n_states=n, largest_partition=n, largest_halo=0, row_sums=np.ones(1), block_shapes=shape)
+    backend.start(small, None, None)
     resident = backend.admit(backend.prepare(table))
+    backend.visit_together([resident], [SweepLimits(0.0, 1)]).reports()
     backend.visit(resident, SweepLimits(0.0, 1))
     backend.measure(resident, 0.0)
     backend.release(resident)
