@@ -57,7 +57,9 @@ class Target:
 
     def reached(self, measured: dict[str, float]) -> float:
         """What counts against the size."""
-        return measured["shifted_error_bound"] if self.kind == "epsilon" else measured["residual"]
+        shifted = measured["shifted_error_bound"]
+        # With the best constant no plain residual is above the bound either: |Q - V| = |N| (1 - g rho).
+        return shifted if self.kind == "epsilon" else min(measured["residual"], shifted)
 
 
 @dataclass(frozen=True)
@@ -107,13 +109,12 @@ _GRID = (
 _RANDOM = (
     Contender("ooc-mdp", "vi 100%"),
     Contender("ooc-mdp", "vi 25%"),
-    Contender("quantecon", "mpi:5", 2.0),
-    Contender("quantecon", "mpi:10", 2.0),
+    Contender("quantecon", "mpi:5", 8.0),
+    Contender("quantecon", "mpi:10", 4.0),
     Contender("storm", "vi"),
-    Contender("pymdptoolbox", "vi"),
-    Contender("mdpsolver", "vi"),
-    Contender("mdpsolver", "mpi:5"),
-    Contender("mdpax", "vi:span"),
+    Contender("pymdptoolbox", "vi", 3.5),
+    Contender("mdpsolver", "vi", 3.5),
+    Contender("mdpax", "vi:span", 3.5),
     Contender("numba", "vi:span", 2.0, plain=True),
     Contender("scipy", "vi:span", 2.0, plain=True),
 )
@@ -194,7 +195,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 compared.append(case_figures(folder, Path(name), options, pythons, case, target))
                 extrapolate(compared)
                 show(case, target, compared[-1]["solvers"])
-    figures = {"missing_peers": missing, "cases": compared}
+                write(options, {"missing_peers": missing, "cases": compared}, facts)
+
+
+def write(options: argparse.Namespace, figures: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Keep the figures of the cases so far: a later one may take long. Where things lie is not among them."""
     said = argparse.Namespace(**{k: v for k, v in vars(options).items() if k not in ("peers_python", "tables")})
     measuring.write_figures("cpu_peers", said, figures, facts, NOT_INCLUDED)
 
