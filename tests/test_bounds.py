@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
+from dataclasses import astuple
 
 import numpy as np
 import pytest
+from claims import residuals
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, cases, stored
@@ -14,7 +15,6 @@ from ooc_mdp.bounds import Contraction, Measured, ResidualBounds
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.kernels.base import ModelConstants, SweepLimits
 from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.mdp import FloatArray
 from ooc_mdp.partition import Coupling, PartitionTable
 from ooc_mdp.store import Store
 
@@ -64,36 +64,9 @@ class Work:
         measured = self.backend.measure(self.residents[p], 0.0)[0]
         (self.bounds.replaced if replace else self.bounds.measured)(p, measured)
 
-    def true(self, table: PartitionTable) -> tuple[float, float, float, float]:
-        """Rise and fall of the normalised residual, then of the plain one; the fall of an unknown policy is any's."""
-        own = self.values[table.first_state : table.first_state + table.n_states]
-        local = np.concatenate([own, self.values[table.halo]])
-        found = np.zeros(4)
-        for s, (row, end) in enumerate(spans(table.action_ptr, table.actions_per_state, table.n_states)):
-            if row == end:
-                terminal = self.sign * table.terminal_rewards[s] if table.terminal_rewards.size else 0.0
-                above = below = [(terminal - own[s], terminal - own[s])]
-            else:
-                both = [self.residual(table, local, j, own[s]) for j in range(row, end)]
-                chosen = self.policy[table.first_state + s]
-                above, below = both, both if chosen < 0 else [both[chosen]]
-            found[0], found[2] = np.maximum(found[[0, 2]], np.max(above, axis=0))
-            found[1], found[3] = np.maximum(found[[1, 3]], -np.min(below, axis=0))
-        return tuple(found)
-
-    def residual(self, table: PartitionTable, local: FloatArray, j: int, value: float) -> tuple[float, float]:
-        lo, hi = spans(table.successor_ptr, table.successors_per_action, table.n_rows)[j]
-        p = table.probabilities[lo:hi].astype(np.float64)
-        g = self.discount ** table.durations[j] if table.durations.size else self.discount
-        plain = self.sign * float(table.rewards[j]) + g * float(p @ local[table.successors[lo:hi]]) - value
-        rho = float(self.store.row_sum_range[table.index, 1])
-        return plain / (1 - g * rho), plain
-
-
-def spans(pointer: np.ndarray, uniform: int, n: int) -> list[tuple[int, int]]:
-    if uniform:
-        return [(i * uniform, (i + 1) * uniform) for i in range(n)]
-    return [(int(a), int(b)) for a, b in itertools.pairwise(pointer)]
+    def true(self, table: PartitionTable) -> Measured:
+        row_sum = float(self.store.row_sum_range[table.index, 1])
+        return residuals(table, self.values, self.policy, self.sign, self.discount, row_sum)
 
 
 STEPS = st.lists(
@@ -124,7 +97,7 @@ def test_each_bound_stays_above_the_true_residual(
         slack = [bounds.rounding(work.size), bounds.rounding(work.size, plain=True)]
         for q, table in enumerate(work.tables):
             kept = (bounds.rise[q], bounds.fall[q], bounds.plain_rise[q], bounds.plain_fall[q])
-            for true, bound, rounding in zip(work.true(table), kept, np.repeat(slack, 2), strict=True):
+            for true, bound, rounding in zip(astuple(work.true(table)), kept, np.repeat(slack, 2), strict=True):
                 assert true <= bound * (1 + 1e-9) + 2 * rounding  # its own rounding and the test's
         assert bounds.normalised().max() + slack[0] == max(-bounds.span(work.size)[0], bounds.span(work.size)[1])
         assert bounds.error(work.size) == bounds.normalised().max() + slack[0]

@@ -5,19 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from claims import assert_that_all_claims_hold, plain_residual, scale_of, sign_of
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from small_mdps import Case, cases, distance, evaluate, exact_q, make_store, optimum, rows_of, stored
+from small_mdps import Case, cases, distance, exact_q, make_store, optimum, rows_of, stored
 from store_models import Action, Model, State, random_model
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.mdp import Rows
 from ooc_mdp.methods.results import Result
 from ooc_mdp.methods.solver import solve as solve_with
 from ooc_mdp.options import CacheSize, SolveOptions
@@ -43,55 +42,6 @@ def caches(store: Store) -> list[int]:
     """The whole table, its two largest partitions, its largest."""
     table, sizes = int(store.partition_bytes.sum()), np.sort(store.partition_bytes)
     return [table, int(sizes[-2:].sum()), int(sizes[-1])]
-
-
-def sign_of(store: Store) -> int:
-    return 1 if store.sense == "max" else -1
-
-
-def scale_of(rows: Rows, best: list[Fraction]) -> float:
-    """Largest number that a solve meets: float64 cannot be asked for much less than 1e-15 of it."""
-    numbers = [np.abs(rows.rewards).max(initial=0.0), float(max(map(abs, best)))]
-    if rows.initial_values is not None:
-        numbers.append(np.abs(rows.initial_values).max())
-    return float(max(numbers)) or 1.0
-
-
-def plain_residual(rows: Rows, values: np.ndarray, discount: float, sign: int) -> Fraction:
-    """Largest |opt_a Q_a - V|, exact."""
-    exact = [Fraction(v) for v in values]
-    largest = Fraction(0)
-    for s in range(rows.n_states):
-        pairs = range(rows.action_ptr[s], rows.action_ptr[s + 1])
-        terminal = Fraction(0) if rows.terminal_rewards is None else Fraction(rows.terminal_rewards[s])
-        q = max((sign * exact_q(rows, exact, j, discount) for j in pairs), default=sign * terminal)
-        largest = max(largest, abs(q - sign * exact[s]))
-    return largest
-
-
-def assert_that_all_claims_hold(
-    solution: Solution, store: Store, rows: Rows, best: list[Fraction], discount: float
-) -> None:
-    c, s, sign = solution.certificate, solution.statistics, sign_of(store)
-    errors = [sign * d for d in distance(solution.values, best)]
-    assert c.lower <= min(errors)
-    assert max(errors) <= c.upper
-    assert max(map(abs, errors)) <= c.error_bound
-    assert plain_residual(rows, solution.values, discount, sign) <= c.residual_bound
-    counts = np.diff(rows.action_ptr)
-    assert np.where(counts > 0, (solution.policy >= 0) & (solution.policy < counts), solution.policy == -1).all()
-    loss = [sign * d for d in distance(evaluate(rows, solution.policy, discount), best)]
-    assert min(loss) >= 0
-    assert max(loss) <= c.policy_loss_bound
-    if solution.outcome is Outcome.PROVED:
-        assert c.error_bound <= c.target
-    if solution.outcome is Outcome.RESIDUAL:
-        assert c.residual_bound <= c.target
-    assert s.cache_peak_bytes <= s.cache_bytes
-    assert s.hits + s.misses == s.accesses
-    assert s.auxiliary_hits <= s.auxiliary_accesses
-    assert s.loads >= s.misses == s.visits
-    assert s.partitions_never_read >= s.n_partitions - s.loads
 
 
 def solve(store: Store, discount: float, method: dict, **options: object) -> Solution:
