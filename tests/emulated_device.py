@@ -48,6 +48,9 @@ class _Kernel:
     def blocks_at_once(self, block: int, shared: int) -> int:
         return 3
 
+    def prefer_shared_memory(self) -> None:
+        pass
+
 
 class EmulatedDevice:
     """Host memory that is checked as a device's would be: every copy lies within one allocation.

@@ -61,6 +61,10 @@ class Kernel(Protocol):
         """Blocks that the device runs at the same time, at least 1."""
         ...
 
+    def prefer_shared_memory(self) -> None:
+        """Give as much of the first-level cache as possible to shared memory, so that more blocks fit."""
+        ...
+
 
 class Device(Protocol):
     """One device."""
@@ -146,6 +150,10 @@ class _CudaKernel:
                 self._function.kernel.ptr, block, shared
             )
         return max(1, int(count)) * int(multiprocessors)
+
+    def prefer_shared_memory(self) -> None:
+        with self._cupy.cuda.Device(self._device):
+            self._function.preferred_shared_memory_carveout = 100
 
 
 class CudaDevice:

@@ -156,6 +156,8 @@ class TileLoader:
         self._kernels = kernels
         self._engine = engine
         self._decode = device.compile(kernel_source(), {}, DECODE_KERNELS) if _decoder(model, _Nowhere()) else {}
+        for kernel in self._decode.values():
+            kernel.prefer_shared_memory()
         self._lanes: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
         self._buffers: queue.SimpleQueue[Bytes] = queue.SimpleQueue()
         for _ in range(_LANES):

@@ -34,7 +34,7 @@ from ooc_mdp.partition import PartitionTable
 
 __all__ = ["TiledBackend"]
 
-_ROUNDS = 16
+_ROUNDS = 32
 """Rounds of a batch, between two looks of the host."""
 _ITERATIONS = 32
 """Iterations of a tile's visit at most."""

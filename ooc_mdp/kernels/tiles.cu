@@ -184,9 +184,9 @@ __device__ __forceinline__ double warp_max(double x) {
     return x;
 }
 
-// The largest of each of N values a thread, in thread 0. Every thread of the block must come here.
+// The largest of each of N values a thread, in the threads of warp `by`. Every thread of the block must come here.
 template <int N>
-__device__ __forceinline__ void block_max(double (&x)[N]) {
+__device__ __forceinline__ void block_max(double (&x)[N], int by = 0) {
     __shared__ double warps[N][32];
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, count = (blockDim.x + 31) >> 5;
 #pragma unroll
@@ -195,11 +195,23 @@ __device__ __forceinline__ void block_max(double (&x)[N]) {
         if (lane == 0) warps[i][warp] = x[i];
     }
     __syncthreads();
-    if (warp == 0) {
+    if (warp == by) {
 #pragma unroll
         for (int i = 0; i < N; ++i) x[i] = warp_max(lane < count ? warps[i][lane] : warps[i][0]);
     }
     __syncthreads();
+}
+
+// What another block wrote before it raised this value is seen by whoever reads after this, the block's other threads
+// behind a barrier included.
+__device__ __forceinline__ double load_acquire(const double* at) {
+#ifdef EMULATED_CUDA
+    return *at;
+#else
+    double x;
+    asm volatile("ld.acquire.gpu.global.f64 %0, [%1];" : "=d"(x) : "l"(at) : "memory");
+    return x;
+#endif
 }
 
 __device__ __forceinline__ double minus_infinity() { return -__longlong_as_double(0x7ff0000000000000ll); }
@@ -388,7 +400,7 @@ __device__ __forceinline__ double moved_inputs(const Engine& e, const Head& h, i
         slack = (rounds + 2) * 2.3e-16;
     } else {
         const u32* inputs = (const u32*)(h.slot + e.inputs) + (i64)h.tile * INPUTS;
-        for (u32 i = begin; i < h.inputs; i += stride) sum += __ldcg(e.moved + inputs[i]);
+        for (u32 i = begin; i < h.inputs; i += stride) sum += load_acquire(e.moved + inputs[i]);
         slack = (h.inputs + 2) * 2.3e-16;
     }
     return sum;
@@ -451,51 +463,54 @@ __device__ __forceinline__ u32 first_of_halo(const Engine& e, const Head& h) {
 #endif
 }
 
-// The visits of a round. What limits it is latency: everything that a visit reads is asked for as early as possible, and
-// the next tile's loads begin while one thread still publishes the last one's.
+// The visits of a round. What limits it is latency, so everything that a visit reads is asked for as early as possible:
+// the first warp knows the next tile and its head while this one is swept, and the last warp publishes what a visit
+// changed while the others begin the next.
 extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Engine e, int round) {
     extern __shared__ double v[];   // LOCAL: own values, then the halo's
     __shared__ u32 items[2];
-    __shared__ double seen_now, moved_before;
+    __shared__ Head heads[2];
+    __shared__ double limits[2], sums[2];
     __shared__ double before[TILE];
     Control& c = *e.control;
     const u32 count = c.count[round];
     if (blockIdx.x >= count) return;
-    
     const u32 most = LOCAL ? c.most : 1;
-    const double* weights = c.plain ? e.gain : e.steep;
-    if (threadIdx.x == 0) {
-        u32 i = atomicAdd(&c.next[round], 1u);
-        items[0] = i < count ? e.work[i] : NOWHERE;
-    }
+    const int last_warp = (TILE - 1) / 32;
+
+    // By thread 0: take a tile from the work list.
+    auto take = [&](int turn, u32 i) {
+        const u32 id = i < count ? e.work[i] : NOWHERE;
+        items[turn] = id;
+        if (id != NOWHERE) {
+            heads[turn] = e.heads[id];
+            const double factor = c.plain ? e.gain[id] : e.steep[id];
+            limits[turn] = factor > 0 ? c.limit / factor : __longlong_as_double(0x7ff0000000000000ll);
+        }
+    };
+    if (threadIdx.x == 0) take(0, atomicAdd(&c.next[round], 1u));
     __syncthreads();
     for (int turn = 0;; turn ^= 1) {
         const u32 id = items[turn];
         if (id == NOWHERE) break;
         u32 upcoming = 0;
         if (threadIdx.x == 0) upcoming = atomicAdd(&c.next[round], 1u);
-        const Head h = e.heads[id];
-        const double factor = weights[id];
+        const Head& h = heads[turn];
         const u32 halo = first_of_halo(e, h);
-        Rows rows;
         const u32 local = state_of(e.places[h.partition], h.tile, threadIdx.x);
+        Rows rows;
         open_rows(e, h, local, rows);
         if (threadIdx.x < 32) {
             double slack, sum = moved_inputs(e, h, round, threadIdx.x, 32, slack);
             for (int d = 16; d; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-            if (threadIdx.x == 0) {
-                seen_now = sum;
-                moved_before = e.moved[id];
-                items[turn ^ 1] = upcoming < count ? e.work[upcoming] : NOWHERE;
-                __threadfence();   // acquires what other tiles wrote before they raised `moved`
-            }
+            if (threadIdx.x == 0) sums[turn] = sum;
         }
         const bool here = local != NOWHERE;
         const State state = here ? (State)(h.first + local) : (State)-1;
-        const u32 live = __syncthreads_count(here);   // `seen` before values
-                const double old = here ? __ldcg(e.values + state) : 0.0;
+        const u32 live = __syncthreads_count(here);   // sums of `moved` before values
+        const double old = here ? __ldcg(e.values + state) : 0.0;
         fill(e, h, old, halo, v);
-        const double limit = factor > 0 ? c.limit / factor : __longlong_as_double(0x7ff0000000000000ll);
+        if (threadIdx.x == 0) take(turn ^ 1, upcoming);
         before[threadIdx.x] = old;
         double now = old, change = 0.0;
         int choice = 0;
@@ -511,7 +526,7 @@ extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Eng
 #endif
             }
             ++iterations;
-            more = __syncthreads_or(change > limit);
+            more = __syncthreads_or(change > limits[turn]);
         } while (more && iterations < most);
         if (here) {
             __stcg(e.values + state, now);
@@ -519,18 +534,18 @@ extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Eng
         }
         double largest[4] = {fabs(now - before[threadIdx.x]), change, here ? now : minus_infinity(),
                              here ? -now : minus_infinity()};
-        block_max(largest);
-        if (threadIdx.x == 0) {
-            const double moved = largest[0] * ROUND_UP;
-            __threadfence();   // all values of the block, which the barriers above have ordered before, then `moved`
-            __stcg(e.moved + id, (moved_before + moved) * (1.0 + 4e-16));
-            e.seen[id] = seen_now;
+        block_max(largest, last_warp);
+        if (threadIdx.x == 32 * last_warp) {
+            const double moved = largest[0] * ROUND_UP, moved_before = __ldcg(e.moved + id);
+            e.seen[id] = sums[turn];
             e.left[id] = largest[1];
             e.again[id] = more;
             e.top[id] = largest[2];
             e.bottom[id] = largest[3];
             atomicMax(&c.largest[round], (u64)__double_as_longlong(moved));
             atomicAdd(e.backups + h.partition, (u64)iterations * live);
+            __threadfence();   // the block's values, which the barriers above have ordered before, then `moved`
+            __stcg(e.moved + id, (moved_before + moved) * (1.0 + 4e-16));
         }
     }
 }

@@ -14,6 +14,7 @@ whole table cached, 2,491 backups a state instead of 137.
 
 from __future__ import annotations
 
+import sys
 import time
 
 import numpy as np
@@ -94,20 +95,36 @@ def _read_ahead(run: Run, partition: int, last_dirty: bool) -> None:
 
 _DIRTY_SHARE = 0.5
 """Share of the cache that may be dirty while what is clean gives way."""
+_COARSE = 0.0
+"""Share of the largest bound among dirty residents below which a batch leaves tiles alone."""
 _ANNOUNCED = 32
 """Partitions that the system is asked to read ahead, beyond those that are being read."""
-_POLL_SECONDS = 2e-5
+_POLL_SECONDS = 1e-4
+
+
+_SWITCH_SECONDS = 2e-4
+"""How long a thread may keep the interpreter from those that read: with the usual 5 ms, each of a read's few steps may
+wait so long."""
 
 
 def _with_loads_beside(run: Run) -> None:
     """All dirty residents in one batch, loads on all threads meanwhile."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        _sweep_and_load(run)
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def _sweep_and_load(run: Run) -> None:
     present = run.cache.present
     run.refresh_target()
     while not run.target.reached():
         run.stager.take_over()
         dirty = run.target.dirty()
         here = np.flatnonzero(dirty & present)
-        begun = run.begin([int(p) for p in here], most=_MOST_SWEEPS) if here.size else None
+        begun = run.begin([int(p) for p in here], _MOST_SWEEPS, _COARSE) if here.size else None
         _load(run, dirty)
         if begun is not None:
             _finish(run, begun, dirty)

@@ -115,15 +115,22 @@ class Run:
         self._account([partition], [hit], [report])
         return report
 
-    def begin(self, partitions: Sequence[int], most: int) -> BegunVisits:
+    def begin(self, partitions: Sequence[int], most: int, coarse: float = 0.0) -> BegunVisits:
         """Access resident partitions and begin to sweep them at the same time; `finish` must follow.
 
         They are pinned until then; others may be loaded and evicted meanwhile.
+
+        Parameters
+        ----------
+        coarse : share of the largest bound among them below which residuals can wait.
         """
         accessed = [self.stager.obtain(p) for p in partitions]
         for p in partitions:
             self.cache.pin(p, True)
         limits = [self._limits(p, most, settle=True) for p in partitions]
+        worst = coarse * float(self.target.levels()[np.asarray(partitions)].max()) if coarse else 0.0
+        if limits[0].residual < worst < np.inf:
+            limits = [replace(limit, residual=worst) for limit in limits]
         visits = self.backend.visit_together([resident for resident, _ in accessed], limits)
         return BegunVisits(list(partitions), [hit for _, hit in accessed], visits)
 
