@@ -1,0 +1,190 @@
+"""The tiled engine in tests: stores of every row layout, devices with and without a GPU, bounds beside an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from claims import residuals
+from emulated_cuda import Module, compile_kernels
+from emulated_device import EmulatedDevice
+from small_mdps import Case, make_store
+from store_models import random_model
+
+import ooc_mdp
+from ooc_mdp.bounds import Measured, ResidualBounds
+from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.device import Device
+from ooc_mdp.kernels.tile_layout import SlotLayout, Tiling
+from ooc_mdp.kernels.tiled import TiledBackend
+from ooc_mdp.methods.plan import contraction_of, model_of
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.store import Store
+from ooc_mdp.table_source import TableSource
+
+__all__ = ["LAYOUTS", "MODELS", "STORES", "TILE_STATES", "Engine", "LittleRoom", "ShuffledDevice", "emulated", "make"]
+
+TILE_STATES = 16
+"""Small, so that small stores have many tiles; the same everywhere, so that few kernels are compiled."""
+
+GENERATED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
+    "car": ("mountain-car", {"grid": "17,14"}, {"blocks": [2, 3], "dtype": "float32"}),
+    "pendulum": ("single-pendulum", {"grid": "15"}, {"blocks": [2, 2], "dtype": "float32"}),
+    "double pendulum": ("double-pendulum", {"grid": "5"}, {"blocks": [2, 1, 2, 2], "dtype": "float32"}),
+    "gridworld": ("gridworld", {"height": "13", "width": "17", "seed": "1"}, {"blocks": [2, 2]}),
+    "random": ("random", {"states": "150", "seed": "1"}, {"partitions": 5, "dtype": "float32"}),
+}
+MODELS: dict[str, Case] = {
+    "ragged": Case(random_model(1, 90, terminal=0.3, durations=True), "min", "float32", 6),
+    "ragged without durations": Case(random_model(2, 90, terminal=0.1, initial_values=True), "max", "float64", 4),
+    "uniform with durations": Case(random_model(3, 80, uniform=True, durations=True), "min", "float64", 4),
+    "a state a partition": Case(random_model(4, 12, uniform=True), "max", "float64", 12),
+}
+STORES = [*GENERATED, *MODELS]
+LAYOUTS = {"car": (True, False), "double pendulum": (True, False), "random": (False, False), "ragged": (False, True)}
+"""Whether tiles iterate in shared memory, and whether rows stay as the table has them."""
+
+
+def make(name: str, path: Path) -> Store:
+    if name in MODELS:
+        return make_store(MODELS[name], path)
+    problem, parameters, options = GENERATED[name]
+    return ooc_mdp.generate(problem, path, parameters, **options)
+
+
+def emulated() -> EmulatedDevice:
+    return EmulatedDevice(1 << 26)
+
+
+class _Shuffled:
+    """A kernel whose every launch runs blocks and threads in another order."""
+
+    def __init__(self, kernel: Any, module: Module, name: str, seed: int) -> None:
+        self._kernel, self._module, self._name = kernel, module, name
+        self._seeds = iter(range(1000 * seed, 1 << 62))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernel, name)
+
+    def __call__(self, stream: object, grid: int, block: int, args: Sequence[np.generic], shared: int = 0) -> None:
+        self._module.launch(self._name, grid, block, list(args), shared=shared, seed=next(self._seeds))
+
+
+class ShuffledDevice(EmulatedDevice):
+    """Runs blocks and threads in orders that depend on a seed."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(1 << 26)
+        self._seed = seed
+
+    def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Any]:
+        module = compile_kernels(source, names, defines)
+        kernels = super().compile(source, defines, names)
+        return {name: _Shuffled(kernel, module, name, self._seed) for name, kernel in kernels.items()}
+
+
+class LittleRoom(TiledBackend):
+    """Has no room for most boundary states' values."""
+
+    def _layout_of(self, model: ModelConstants) -> tuple[Tiling, SlotLayout]:
+        tiling, layout = super()._layout_of(model)
+        return tiling, replace(layout, boundary_room=1)
+
+
+class Engine:
+    """The backend with a store's partitions, and bounds beside it as a solve keeps them."""
+
+    def __init__(
+        self,
+        store: TableSource,
+        discount: float,
+        device: Device,
+        *,
+        slots: int | None = None,
+        tile_states: int = TILE_STATES,
+        backend: Callable[[Device, int], TiledBackend] = TiledBackend,
+    ) -> None:
+        options = SolveOptions(discount)
+        self.store, self.discount = store, discount
+        self.model, self.contraction = model_of(store, options), contraction_of(store, options)
+        self.sign = self.model.sign
+        rewards = store.reward_range if self.sign > 0 else -store.reward_range[:, ::-1]
+        self.bounds = ResidualBounds(store.coupling, self.contraction, rewards, store.max_successors)
+        self.tables = [store.read(p)[0] for p in range(store.n_partitions)]
+        initial = None
+        if "initial_values" in store.fields:
+            initial = self.sign * np.concatenate([t.initial_values for t in self.tables])
+        else:
+            self.bounds.from_zero_values(rewards)
+        self.backend = backend(device, tile_states)
+        self.backend.start(self.model, initial, None)
+        self.slots = slots or store.n_partitions
+        self.backend.open_cache(self.slots * self.backend.slot_bytes(self.model))
+        self.read = self.backend.reader(store) or store.read
+        self.residents: dict[int, Resident] = {}
+        self.visited: set[int] = set()
+        self.size = 0.0 if initial is None else float(np.abs(initial).max())
+
+    def inputs(self, p: int) -> list[set[int] | None]:
+        """Numbers of the tiles that each tile of a resident partition lists as those it reads; None for every tile."""
+        tiling, layout, memory = self.backend._tiling, self.backend._layout, self.backend._memory
+        (slot,) = self.residents[p].arrays
+        first, count = int(tiling.per_partition[:p].sum()), int(tiling.per_partition[p])
+        heads, lists = np.empty((count, 8), np.uint32), np.empty((count, tiling.most_inputs), np.uint32)
+        stream = self.backend._stream
+        stream.download(heads, memory.at["heads"] + heads.itemsize * 8 * first)
+        stream.download(lists, slot + layout.offsets["inputs"])
+        stream.wait()
+        sizes = heads[:, 7].tolist()
+        return [None if n == 0xFFFFFFFF else set(row[:n]) for n, row in zip(sizes, lists.tolist(), strict=True)]
+
+    def own(self, p: int) -> slice:
+        return slice(int(self.store.partition_ptr[p]), int(self.store.partition_ptr[p + 1]))
+
+    def load(self, *partitions: int) -> None:
+        for p in partitions:
+            self.residents[p] = self.backend.admit(self.backend.prepare(self.read(p)[0]))
+
+    def evict(self, p: int) -> None:
+        self.backend.release(self.residents.pop(p))
+
+    def sweep_together(self, partitions: Sequence[int], limits: SweepLimits) -> list[VisitReport]:
+        begun = self.backend.visit_together([self.residents[p] for p in partitions], [limits] * len(partitions))
+        return self._account(partitions, begun.reports())
+
+    def sweep(self, p: int, limits: SweepLimits) -> VisitReport:
+        return self._account([p], [self.backend.visit(self.residents[p], limits)])[0]
+
+    def measure(self, p: int, significant: float) -> tuple[Measured, float]:
+        found = self.backend.measure(self.residents[p], significant)
+        self.bounds.replaced(p, found[0])
+        self.visited.add(p)
+        return found
+
+    def _account(self, partitions: Sequence[int], reports: list[VisitReport]) -> list[VisitReport]:
+        up, down = (np.array([getattr(r, f"boundary_{way}") for r in reports]) for way in ("up", "down"))
+        self.bounds.disturb_many(np.array(partitions), up, down)
+        measured = np.array([astuple(r.measured) for r in reports if r.measured is not None])
+        assert measured.shape == (len(partitions), 4)
+        self.bounds.replaced_many(np.array(partitions), measured.T)
+        self.visited |= set(partitions)
+        self.size = max(self.size, *(max(abs(r.largest_value), abs(r.smallest_value)) for r in reports))
+        return reports
+
+    def true(self, p: int) -> Measured:
+        """Residuals at the device's values, by NumPy."""
+        policy = self.backend.policy()
+        if p not in self.visited:
+            policy[self.own(p)] = -1
+        row_sum = float(self.store.row_sum_range[p, 1])
+        return residuals(self.tables[p], self.backend.values(), policy, self.sign, self.discount, row_sum)
+
+    def assert_that_the_bounds_are_true(self) -> None:
+        slack = [self.bounds.rounding(self.size)] * 2 + [self.bounds.rounding(self.size, plain=True)] * 2
+        for p in range(self.store.n_partitions):
+            pairs = zip(astuple(self.true(p)), astuple(self.bounds.of(p)), slack, strict=True)
+            for true, bound, rounding in pairs:
+                assert true <= bound * (1 + 1e-9) + 2 * rounding, (p, true, bound)
