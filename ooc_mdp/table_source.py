@@ -70,6 +70,17 @@ class TableSource(Protocol):
         ...
 
     @property
+    def exact_weights(self) -> bool:
+        """Whether each row's probabilities are known to be multiples of 2**-24 that sum to 1: 1 minus the others is
+        then the last of them, without rounding in float32 too."""
+        ...
+
+    @property
+    def duration_dtype(self) -> np.dtype[Any] | None:
+        """Type that is known to hold every duration exactly; None where the table has none."""
+        ...
+
+    @property
     def sense(self) -> str:
         """ "max" or "min"."""
         ...

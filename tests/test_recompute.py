@@ -16,7 +16,7 @@ from command_line import environment, ooc, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, cases
-from store_models import ModelProblem
+from store_models import Action, Model, ModelProblem, State
 
 import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, generate, recompute
@@ -60,6 +60,7 @@ def assert_equal_sources(one: TableSource, other: TableSource) -> None:
         np.testing.assert_array_equal(getattr(one.coupling, name), getattr(other.coupling, name), name)
     for name in ("actions_per_state", "successors_per_action", "state_order", "partitioning", "n_rows", "dtype"):
         assert one.attributes[name] == other.attributes[name], name
+    assert (one.exact_weights, one.duration_dtype) == (other.exact_weights, other.duration_dtype)
     assert {*one.fields} - {"original_state", "action_labels"} == {*other.fields} - {"original_state", "action_labels"}
     for p in range(one.n_partitions):
         assert_equal_tables(one.read(p)[0], other.read(p)[0])
@@ -102,6 +103,40 @@ def test_tables_of_ragged_models_with_any_optional_fields_are_those_of_the_store
         recompute._LEAST_PIECE = least
 
 
+@pytest.mark.parametrize(("name", "grid"), [("mountain-car", "24,20"), ("double-pendulum", "5,6,7,4")])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_weights_and_durations_that_a_control_problem_says_are_exact_are(name: str, grid: str, dtype: str) -> None:
+    table = ooc_mdp.open_problem(name, {"grid": grid}, partitions=5, dtype=dtype, device="cpu")  # type: ignore[arg-type]
+    assert table.exact_weights
+    assert table.duration_dtype == np.float32
+    for p in range(table.n_partitions):
+        read = table.read(p)[0]
+        rows = read.probabilities.astype(np.float32).reshape(-1, read.successors_per_action)
+        left = np.ones(rows.shape[0], np.float32)
+        for others in rows[:, :-1].T:
+            left -= others  # float32 throughout, as a device does it
+        np.testing.assert_array_equal(left, read.probabilities.reshape(rows.shape)[:, -1])
+        np.testing.assert_array_equal(read.durations.astype(np.float32), read.durations)
+
+
+class _Claims(ModelProblem):
+    """Says that its weights are exact, whatever they are."""
+
+    exact_weights = True
+
+
+@pytest.mark.parametrize(
+    ("low", "duration", "exact", "dtype"),
+    [(0.25, 0.5, True, np.float32), (0.25, 0.1, True, np.float64), (0.1, np.inf, False, np.float32)],
+)
+def test_what_the_first_pass_does_not_find_exact_is_not_said_to_be(low, duration, exact, dtype):
+    states = (State((Action(1.0, {0: low, 3: 1 - low}, duration),)),) * 4
+    table = RecomputedTable(_Claims(Model(states, durations=True)), ConvertOptions(partitions=2, workers=1))
+    assert (table.exact_weights, table.duration_dtype) == (exact, dtype)
+    silent = RecomputedTable(ModelProblem(Model(states)), ConvertOptions(partitions=2, workers=1))
+    assert (silent.exact_weights, silent.duration_dtype) == (False, None), "nothing is said, or there is nothing"
+
+
 @pytest.mark.parametrize("method", [{"method": "vi"}, {"priority": "h1"}, {"priority": "h2", "exact_priorities": True}])
 def test_the_solution_is_that_from_the_store_and_reads_nothing(method, tmp_path):
     options = {"partitions": 12, "dtype": "float32", "device": "cpu"}
@@ -128,7 +163,9 @@ def test_initial_values_are_taken_from_the_problem(tmp_path):
 
     model = random_model(1, 12, initial_values=True)
     with both(ModelProblem(model), ConvertOptions(partitions=3)) as (store, table):
-        first = [solve_with(s, SolveOptions(0.5, epsilon=1e3, device="cpu")).values for s in (store, table)]
+        first = [
+            solve_with(s, SolveOptions(0.5, epsilon=1e3, device="cpu", method="vi")).values for s in (store, table)
+        ]
         np.testing.assert_array_equal(*first)
         assert first[0].any()
 

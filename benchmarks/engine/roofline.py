@@ -196,7 +196,7 @@ def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels:
     """Rounds of one backup of every state, all partitions resident; seconds of one."""
     backend = select_backend(options.device, kernel=kernels)
     how = SolveOptions(discount=options.discount, cache=CacheSize(share=1.0), device=options.device)
-    model = as_from_a_store(model_of(source, how), source)
+    model = model_of(source, how)
     backend.start(model, np.zeros(source.n_states), np.full(source.n_states, -1, np.int32))
     try:
         residents = all_resident(backend, model, source, options.loading_threads)
@@ -228,15 +228,6 @@ def by_kernel(device: str, sweep: Callable[[], float], n_bytes: float) -> dict[s
     if not alone:
         return {}
     return {"kernels": timeline.kernels, "kernel_alone_bytes_per_second": n_bytes * sweeps / alone}
-
-
-def as_from_a_store(model: ModelConstants, source: RecomputedTable) -> ModelConstants:
-    """What a store says of such a table: weights and durations that it holds in fewer bytes are known to be exact."""
-    facts = model.table
-    if facts is None or not source.problem.exact_weights or facts.real != np.float32:
-        return model
-    narrow = None if facts.durations is None else np.dtype(np.float32)
-    return replace(model, table=replace(facts, exact_weights=True, durations=narrow))
 
 
 def all_resident(backend: Backend, model: ModelConstants, source: TableSource, threads: int) -> list[Resident]:

@@ -89,7 +89,7 @@ class RecomputedTable:
         self._numbering, method = partition_problem(problem, options)
         self._grid = self._grid_on_device(problem)
         self.partition_ptr: IntArray = self._numbering.partition_ptr
-        self._census = Census(self.partition_ptr, self._dtype)
+        self._census = Census(self.partition_ptr, self._dtype, problem.exact_weights)
         tasks = (partial(self._examine, p) for p in range(self.n_partitions))
         for done, _ in enumerate(run_in_order(tasks, options.workers, _WINDOW), 1):
             if progress is not None:
@@ -105,6 +105,16 @@ class RecomputedTable:
     def fingerprint(self) -> str:
         """Hash of problem, parameters, partitions, type, table version and the rows of a sample of states."""
         return str(self.attributes["fingerprint"])
+
+    @property
+    def exact_weights(self) -> bool:
+        """Whether the first pass saw each row made of multiples of 2**-24 that sum to 1, as the problem says."""
+        return self._census.exact_weights
+
+    @property
+    def duration_dtype(self) -> np.dtype[Any] | None:
+        """float32 where the first pass saw it hold every duration, else float64; None without durations."""
+        return self._census.duration_dtype
 
     @property
     def sense(self) -> str:

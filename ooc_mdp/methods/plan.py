@@ -50,18 +50,13 @@ def model_of(store: TableSource, options: SolveOptions) -> ModelConstants:
 
 def _facts_of(store: TableSource) -> TableFacts:
     """Shapes and types of the tables."""
-    fields = store.fields
-    encoding = {name: getattr(field, "encoding", None) for name, field in fields.items()}
-    durations = fields["durations"].dtype if "durations" in fields else None
-    if encoding.get("durations") == "bit-planes":
-        durations = np.dtype(np.float32)  # which hold what is stored exactly
     return TableFacts(
         actions=int(store.attributes["actions_per_state"]),
         width=int(store.attributes["successors_per_action"]),
-        exact_weights=encoding.get("probabilities") in ("weights", "weight-planes"),
-        real=fields["probabilities"].dtype,
-        successor=fields["successors"].dtype,
-        durations=durations,
+        exact_weights=store.exact_weights,
+        real=store.fields["probabilities"].dtype,
+        successor=store.fields["successors"].dtype,
+        durations=store.duration_dtype,
         largest_bytes=int(store.partition_bytes.max()),
         frames=(store.stored_fields, store.frame_buffer_bytes) if isinstance(store, Store) else None,
     )

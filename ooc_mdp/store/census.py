@@ -15,7 +15,9 @@ import numpy.typing as npt
 
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import Coupling, PartitionTable
+from ooc_mdp.store.encodings import InexactWeights, RowLayout, encode
 from ooc_mdp.store.layout import FIELDS, READ_FIELDS, PartitionSizes
+from ooc_mdp.store.partition_note import fits_float32
 from ooc_mdp.store.state_bits import StateBits
 from ooc_mdp.store.writer import PartitionArrays
 
@@ -31,9 +33,10 @@ class Census:
     ----------
     partition_ptr : int64 [P+1].
     dtype : type of probabilities and rewards.
+    exact_weights : whether all rows are said to be made of multiples of 2**-24 that sum to 1, which is looked into.
     """
 
-    def __init__(self, partition_ptr: IntArray, dtype: np.dtype[Any]) -> None:
+    def __init__(self, partition_ptr: IntArray, dtype: np.dtype[Any], exact_weights: bool = False) -> None:
         self.partition_ptr = partition_ptr
         self.n_partitions = n = partition_ptr.size - 1
         self.rows, self.transitions, self.halo = (np.zeros(n, np.int64) for _ in range(3))
@@ -43,6 +46,8 @@ class Census:
         self.max_successors: IntArray = np.zeros(n, np.int64)
         self._dtype = dtype
         self._successors_dtype = np.dtype(np.uint8)
+        self._exact_weights = np.full(n, exact_weights)
+        self._float32_durations = np.ones(n, np.bool_)
         self._uniform_actions, self._uniform_successors = (np.zeros(n, np.int64) for _ in range(2))
         self._optional: set[str] = set()
         self._coupling: list[tuple[IntArray, FloatArray]] = [(np.empty(0, np.int64), np.empty(0))] * n
@@ -61,6 +66,9 @@ class Census:
         self.reward_range[p] = min(a.min() for a in rewards), max(a.max() for a in rewards)
         if part.durations is not None and part.durations.size:
             self.duration_range[p] = part.durations.min(), part.durations.max()
+            self._float32_durations[p] = fits_float32(part.durations)
+        if self._exact_weights[p]:
+            self._exact_weights[p] = _has_exact_weights(part, self.sizes(p))
         self.row_sum_range[p] = part.row_sum_range
         self._coupling[p] = part.coupling_partitions, part.coupling_mass
         with self._lock:
@@ -77,6 +85,18 @@ class Census:
     def successors_per_action(self) -> int:
         """K where every row has K transitions, else 0."""
         return _if_equal(self._uniform_successors[self.rows > 0])
+
+    @property
+    def exact_weights(self) -> bool:
+        """Whether every row was seen to be made of multiples of 2**-24 that sum to 1."""
+        return bool(self._exact_weights.all())
+
+    @property
+    def duration_dtype(self) -> np.dtype[Any] | None:
+        """float32 where it was seen to hold every duration, else float64; None without durations."""
+        if "durations" not in self._optional:
+            return None
+        return np.dtype(np.float32 if self._float32_durations.all() else np.float64)
 
     def fields(self) -> dict[str, np.dtype[Any]]:
         """Types of the fields that the table has, in the order of a PartitionTable's arrays."""
@@ -140,6 +160,16 @@ class Census:
             successors_per_action=self.successors_per_action,
             **arrays,
         )
+
+
+def _has_exact_weights(part: PartitionArrays, sizes: PartitionSizes) -> bool:
+    """Whether a store could keep the rows without their last probabilities."""
+    layout = RowLayout(sizes, 0, 0, successor_ptr=part.successor_ptr.astype(np.uint32))
+    try:
+        encode("weights", part.probabilities, layout)
+    except InexactWeights:
+        return False
+    return True
 
 
 def _if_equal(counts: IntArray) -> int:

@@ -21,11 +21,12 @@ import numpy.typing as npt
 
 from ooc_mdp.store.layout import PartitionSizes
 
-__all__ = ["InexactWeights", "RowLayout", "decode", "encode", "stored_count"]
+__all__ = ["WITHOUT_LAST", "InexactWeights", "RowLayout", "decode", "encode", "stored_count"]
 
 Array = npt.NDArray[Any]
 
-_WITHOUT_LAST = ("weights", "weight-planes")
+WITHOUT_LAST = ("weights", "weight-planes")
+"""Encodings of probabilities that are multiples of 2**-24 and leave the last of each row out."""
 
 
 class InexactWeights(Exception):
@@ -70,7 +71,7 @@ class RowLayout:
 
 def stored_count(length: int, encoding: str | None, sizes: PartitionSizes) -> int:
     """Values that a chunk holds of a field with `length` values."""
-    return length - sizes.rows if encoding in _WITHOUT_LAST else length
+    return length - sizes.rows if encoding in WITHOUT_LAST else length
 
 
 def encode(encoding: str, values: Array, layout: RowLayout) -> Array:

@@ -18,7 +18,7 @@ from ooc_mdp.store.layout import PartitionSizes
 if TYPE_CHECKING:
     from ooc_mdp.store.writer import PartitionArrays
 
-__all__ = ["PartitionNote"]
+__all__ = ["PartitionNote", "fits_float32"]
 
 _RANGES = ("reward_range", "duration_range", "row_sum_range")
 _NUMBERS = ("actions", "successors", "most_actions", "most_successors", "float32_durations", *_RANGES)
@@ -56,15 +56,13 @@ class PartitionNote:
         paid = np.zeros(int(terminal.sum())) if part.terminal_rewards is None else part.terminal_rewards[terminal]
         rewards = [a for a in (part.rewards, paid) if a.size]
         durations = part.durations if part.durations is not None and part.durations.size else np.ones(1)
-        with np.errstate(over="ignore"):
-            float32_durations = bool((durations.astype(np.float32) == durations).all())
         return cls(
             PartitionSizes(actions.size, counts.size, part.successors.size, part.halo.size),
             most_actions if actions.min() == most_actions else 0,
             most_successors if counts.min(initial=most_successors) == most_successors else 0,
             most_actions,
             most_successors,
-            float32_durations,
+            fits_float32(durations),
             (float(min(a.min() for a in rewards)), float(max(a.max() for a in rewards))),
             (float(durations.min()), float(durations.max())),
             part.row_sum_range,
@@ -93,3 +91,9 @@ class PartitionNote:
             coupling_mass=np.array(document["coupling_mass"], np.float64),
             **numbers,
         )
+
+
+def fits_float32(values: FloatArray) -> bool:
+    """Whether float32 holds all values without loss."""
+    with np.errstate(over="ignore"):
+        return bool((values.astype(np.float32) == values).all())

@@ -22,7 +22,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
 from ooc_mdp.store.chunks import ChunkDamage, read_chunk
-from ooc_mdp.store.encodings import RowLayout, decode, stored_count
+from ooc_mdp.store.encodings import WITHOUT_LAST, RowLayout, decode, stored_count
 from ooc_mdp.store.frames import aligned, frame_room, prefetch_file, read_frame, stored_fields
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_path
 from ooc_mdp.store.metadata import ArrayMetadata, read_metadata, read_small_arrays
@@ -120,6 +120,19 @@ class Store:
     def probability_dtype(self) -> np.dtype[Any]:
         """Type of stored probabilities and rewards."""
         return self.fields["probabilities"].dtype
+
+    @property
+    def exact_weights(self) -> bool:
+        """Whether probabilities are stored as multiples of 2**-24 without the last of each row."""
+        return self.fields["probabilities"].encoding in WITHOUT_LAST
+
+    @property
+    def duration_dtype(self) -> np.dtype[Any] | None:
+        """Type that holds every duration as it is stored, and that a device decodes it to; None without durations."""
+        field = self.fields.get("durations")
+        if field is None:
+            return None
+        return np.dtype(np.float32) if field.encoding == "bit-planes" else field.stored
 
     @property
     def uuid(self) -> str:
