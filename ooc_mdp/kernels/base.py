@@ -113,6 +113,8 @@ class VisitReport:
     `down` give. In an access of several partitions they hold at the values of all of them together."""
     backups: int | None = field(default=None, kw_only=True)
     """Backups of a state, where that is not `sweeps` times the partition's states."""
+    changed: bool = field(default=True, kw_only=True)
+    """False where no value of the partition changed at all."""
 
 
 class Visits(Protocol):

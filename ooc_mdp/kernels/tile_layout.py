@@ -25,6 +25,8 @@ _STATES = 256
 _WARP = 32
 _THREADS = 1024
 """Threads that a multiprocessor should hold: 64 registers each."""
+_MOST_AXES = 7
+"""As in tiles.cu; boxes of more are taken as runs of states."""
 _MOST_INPUTS = 96
 _SHARED = 96 << 10
 """Bytes of shared memory that a block takes at most."""
@@ -89,7 +91,9 @@ class Tiling:
         if model.partition_ptr is None:
             raise ValueError("tiles need to know the partitions' states")
         sizes = np.diff(model.partition_ptr)
-        extents = sizes[:, None] if model.block_shapes is None else model.block_shapes.astype(np.int64)
+        extents = sizes[:, None]
+        if model.block_shapes is not None and model.block_shapes.shape[1] <= _MOST_AXES:
+            extents = model.block_shapes.astype(np.int64)
         shape = _shape(extents.max(axis=0).tolist(), states)
         per_partition = np.prod(-(-extents // np.array(shape)), axis=1, dtype=np.int64)
         return cls(shape, extents, per_partition)

@@ -296,19 +296,13 @@ class TileLoader:
         self._kernels["lay_out_boundary"](stream, -(-n // 256), 256, arguments)
         if is_ragged(self._model):
             self._kernels["keep_table"](stream, 8, 256, (*arguments, np.int64(layout.table_room)))
-        fault = lane.host[_ALIGNMENT : _ALIGNMENT + 4]
-        stream.download(fault, lane.faults)
+        fault = lane.host[_ALIGNMENT : _ALIGNMENT + 12].view(np.uint32)
+        fault[1:] = 0
+        stream.download(fault[:1], lane.faults)
+        if lane.decoder is not None:
+            stream.download(fault[1:], int(lane.decoder.fault_words))
         stream.wait()
-        if int(fault.view(np.uint32)[0]):
+        if lane.decoder is not None and fault[1:].any():
+            raise StoreError(f"{lane.decoder.faults()}; convert again")
+        if int(fault[0]):
             raise SlotsTooSmall(f"a tile of partition {index} reads more than {layout.halo} states outside")
-
-    def check(self) -> None:
-        """Raise StoreError where a frame could not be decoded so far."""
-        for _ in range(_LANES):
-            lane = self._lanes.get()
-            try:
-                fault = lane.decoder.faults() if lane.decoder is not None else None
-            finally:
-                self._lanes.put(lane)
-            if fault is not None:
-                raise StoreError(f"{fault}; convert again")

@@ -552,13 +552,13 @@ extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Eng
 
 // Bounds of each partition of the batch, its range of values, and what its boundary values did since the last report.
 //   report: [0] plain residual, [1] normalised, [2] tiles still due, [3] boundary rise, [4] fall, [5] largest boundary
-//   value that changed, [6] largest value, [7] smallest, [8] backups of a state, [9] 0
+//   value that changed, [6] largest value, [7] smallest, [8] backups of a state, [9] how far a tile moved at most
 extern "C" __global__ void report_partitions(const Engine e, int rounds) {
     const Control& c = *e.control;
     if (blockIdx.x >= c.set_size) return;
     const u32 q = e.set[blockIdx.x];
     const Place& p = e.places[q];
-    double m[8];
+    double m[9];
     m[0] = m[1] = m[3] = m[4] = 0.0;
     m[2] = m[5] = m[6] = m[7] = minus_infinity();
     double due = 0.0;
@@ -571,7 +571,7 @@ extern "C" __global__ void report_partitions(const Engine e, int rounds) {
         if (e.again[id] || (d - e.left[id]) * weight_of(e, id) > c.limit) due += 1.0;
         m[6] = fmax(m[6], e.top[id]);
         m[7] = fmax(m[7], e.bottom[id]);
-        loose = fmax(loose, (e.moved[id] - e.told[id]) * ROUND_UP + 1e-14 * e.moved[id]);
+        loose = fmax(loose, (e.moved[id] - e.told[id]) * ROUND_UP);
         e.told[id] = e.moved[id];
     }
     char* slot = e.heads[p.tile].slot;
@@ -592,6 +592,7 @@ extern "C" __global__ void report_partitions(const Engine e, int rounds) {
         m[3] = m[4] = loose;
         m[5] = m[6];
     }
+    m[8] = loose;
     m[2] = due;   // a sum, below
     for (int d = 16; d; d >>= 1) m[2] += __shfl_xor_sync(0xffffffffu, m[2], d);
     __shared__ double sums[32];
@@ -605,7 +606,7 @@ extern "C" __global__ void report_partitions(const Engine e, int rounds) {
         for (int i = 0; i < 8; ++i) out[i] = m[i];
         out[7] = -m[7];
         out[8] = (double)e.backups[q];
-        out[9] = 0.0;
+        out[9] = m[8];
         e.backups[q] = 0;
     }
 }
@@ -711,7 +712,7 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
     extern __shared__ u32 shared[];
     const Table& t = *table;
     const Place p = e.places[q];
-    __shared__ u32 halo_used, inputs_used, numbered, too_many;
+    __shared__ u32 halo_used, inputs_used, numbered, too_many, unlisted;
     u32* inputs = shared;                            // [INPUTS_HASH]
     u32* halo = shared + INPUTS_HASH;                // [HALO_HASH]
     u16* numbers = (u16*)(halo + HALO_HASH);         // [HALO_HASH]
@@ -722,7 +723,7 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
 #if LOCAL
     for (u32 i = threadIdx.x; i < HALO_HASH; i += TILE) halo[i] = HASH_EMPTY;
 #endif
-    if (threadIdx.x == 0) halo_used = inputs_used = numbered = too_many = 0;
+    if (threadIdx.x == 0) halo_used = inputs_used = numbered = too_many = unlisted = 0;
     __syncthreads();
     const u32 s = local == NOWHERE ? 0 : local;
     const i64 row = ACTIONS ? (i64)s * ACTIONS : (i64)t.action_ptr[s];
@@ -752,7 +753,7 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
 #if LOCAL
                 if (!insert(halo, HALO_HASH, &halo_used, HALO, (u32)state)) too_many = 1;
 #endif
-                if (lists && *(volatile u32*)&inputs_used <= INPUTS) {
+                if (lists) {
                     const Place& far = e.places[partition_with(e, state)];
                     tile_of(far, (u32)(state - far.first), other, lane);
                     lists = insert(inputs, INPUTS_HASH, &inputs_used, INPUTS, far.tile + other);
@@ -760,6 +761,7 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
             }
         }
     }
+    if (!lists) unlisted = 1;
     __syncthreads();
 #if LOCAL
     if (too_many) {
@@ -775,7 +777,7 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
         }
     __syncthreads();
 #endif
-    bool all = inputs_used > INPUTS;
+    const bool all = unlisted;
     u32* tile_inputs = (u32*)(slot + e.inputs) + (i64)tile * INPUTS;
     if (threadIdx.x == 0) {
         e.heads[id] = {slot, p.first, (u32)q, tile, halo_used, all ? EVERYTHING : inputs_used};

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.mdp import IntArray
-from ooc_mdp.methods.run import BegunVisits, Run
+from ooc_mdp.methods.run import BegunVisits, Run, StoppedEarly
+from ooc_mdp.solution import Outcome
 
 __all__ = ["p_eva"]
 
@@ -95,8 +96,6 @@ def _read_ahead(run: Run, partition: int, last_dirty: bool) -> None:
 
 _DIRTY_SHARE = 0.5
 """Share of the cache that may be dirty while what is clean gives way."""
-_COARSE = 0.0
-"""Share of the largest bound among dirty residents below which a batch leaves tiles alone."""
 _ANNOUNCED = 32
 """Partitions that the system is asked to read ahead, beyond those that are being read."""
 _POLL_SECONDS = 1e-4
@@ -124,7 +123,9 @@ def _sweep_and_load(run: Run) -> None:
         run.stager.take_over()
         dirty = run.target.dirty()
         here = np.flatnonzero(dirty & present)
-        begun = run.begin([int(p) for p in here], _MOST_SWEEPS, _COARSE) if here.size else None
+        if here.size and not run.changed and not (dirty & ~present).any():
+            raise StoppedEarly(Outcome.PRECISION)  # all that is dirty was swept, and no value can change any more
+        begun = run.begin([int(p) for p in here], most=_MOST_SWEEPS) if here.size else None
         _load(run, dirty)
         if begun is not None:
             _finish(run, begun, dirty)

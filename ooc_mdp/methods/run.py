@@ -80,6 +80,8 @@ class Run:
     interrupted: Callable[[], bool] = lambda: False
     value_size: float = 0.0
     """Largest |V| so far."""
+    changed: bool = True
+    """Whether the last sweeps changed any value."""
     started: float = field(default_factory=time.monotonic)
     earlier_seconds: float = 0.0
     """Seconds of the runs that this one resumes."""
@@ -115,22 +117,15 @@ class Run:
         self._account([partition], [hit], [report])
         return report
 
-    def begin(self, partitions: Sequence[int], most: int, coarse: float = 0.0) -> BegunVisits:
+    def begin(self, partitions: Sequence[int], most: int) -> BegunVisits:
         """Access resident partitions and begin to sweep them at the same time; `finish` must follow.
 
         They are pinned until then; others may be loaded and evicted meanwhile.
-
-        Parameters
-        ----------
-        coarse : share of the largest bound among them below which residuals can wait.
         """
         accessed = [self.stager.obtain(p) for p in partitions]
         for p in partitions:
             self.cache.pin(p, True)
         limits = [self._limits(p, most, settle=True) for p in partitions]
-        worst = coarse * float(self.target.levels()[np.asarray(partitions)].max()) if coarse else 0.0
-        if limits[0].residual < worst < np.inf:
-            limits = [replace(limit, residual=worst) for limit in limits]
         visits = self.backend.visit_together([resident for resident, _ in accessed], limits)
         return BegunVisits(list(partitions), [hit for _, hit in accessed], visits)
 
@@ -160,6 +155,7 @@ class Run:
                 self.bounds.swept(p, report.up, report.down)
             self.visited[p] = True
             self.largest[p], self.smallest[p] = report.largest_value, report.smallest_value
+        self.changed = any(report.changed for report in reports)
         self.refresh_target()
         if len(partitions) > 1 and self.priority.name != "h2":
             self._pass_on_together(partitions, reports)
