@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ _DROP = 0.1
 _STRAY_SHARE = 0.5
 """Most of the present change that extrapolation may leave, in the Euclidean norm."""
 _MOST_TOGETHER = 64
+"""Partitions in a visit, where they read few outside states; others go on together, as many as there is room for."""
 _MOST_DOUBTS = 16
 _LEAST_COMPILED_FOR = 256
 """States of a partition for which loops are compiled for its number of actions and of successors."""
@@ -88,17 +89,25 @@ class _Together:
 
     def reports(self) -> list[VisitReport]:
         """In the order of the residents."""
+        wait(self.futures)
+        failed = [error for error in (f.exception() for f in self.futures) if error is not None]
+        if failed:
+            raise next((e for e in failed if not isinstance(e, threading.BrokenBarrierError)), failed[0])
         found: dict[int, VisitReport] = {}
         for share, future in zip(self.shares, self.futures, strict=True):
             found.update(zip(share, future.result(), strict=True))
         return [found[i] for i in range(len(found))]
 
 
+def _gathers(model: ModelConstants) -> bool:
+    """Whether partitions are swept over own and halo values, all of them as far as one can tell beforehand."""
+    wide = model.table is not None and model.table.successor == np.uint32
+    return not wide or model.largest_halo <= MOST_GATHERED * model.largest_partition
+
+
 def _values_of_one(model: ModelConstants) -> int:
     """Float64 numbers that the sweeps of a partition need beside the table."""
-    halo = model.largest_halo
-    if model.table is not None and model.table.successor == np.uint32:
-        halo = min(halo, MOST_GATHERED * model.largest_partition)  # with a larger one it is swept over all values
+    halo = model.largest_halo if _gathers(model) else MOST_GATHERED * model.largest_partition
     return 3 * model.largest_partition + halo
 
 
@@ -141,7 +150,8 @@ class CpuBackend:
     def _members(self, model: ModelConstants) -> int:
         """Partitions that are swept together at most."""
         fit = _WORKSPACE // (8 * _values_of_one(model))
-        return max(self._threads, min(_MOST_TOGETHER, fit, model.row_sums.size))
+        most = _MOST_TOGETHER if _gathers(model) else fit
+        return max(self._threads, min(most, fit, model.row_sums.size))
 
     def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Work in the caller's arrays."""

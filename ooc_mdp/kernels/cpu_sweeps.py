@@ -9,7 +9,8 @@ values that come out, and the greedy policy for the next rounds: modified policy
 policy sweep touches one action's transitions, and halos are gathered again in each round, so that what circulates
 across a border converges as fast as what stays within. Where successive sweeps' changes shrink by one ratio, the limit
 of their geometric series is taken at once (Aitken's delta squared process): the level of states that the policy never
-leaves would take 1/(1 - g) sweeps. No bound rests on that; `measure` sees whatever values came out.
+leaves would take 1/(1 - g) sweeps. It moves no value by more than the partition's largest: a policy that is still poor
+may be worth far less than any value there will be. No bound rests on that; `measure` sees whatever values came out.
 
 A table is a row of addresses (`ooc_mdp.kernels.cpu_tables`), so that one call works on many partitions without the
 interpreter. Actions a state and transitions a row are tuples of that length, empty where they vary: their types make
@@ -347,7 +348,7 @@ def evaluate(
                         stray = square - along * ratio
                         if 0.0 < ratio < 1.0 and stray < (stray_share * (1.0 - ratio)) ** 2 * square:
                             own = local[base : base + np.uint64(n)]
-                            beyond = min(ratio / (1.0 - ratio), (own.max() - own.min()) / largest)
+                            beyond = min(ratio / (1.0 - ratio), max(abs(own.max()), abs(own.min())) / largest)
                             for i in range(n):
                                 own[i] += beyond * changes[i]
                             changes[:] = 0.0
