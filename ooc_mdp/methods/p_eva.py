@@ -9,8 +9,8 @@ What was counted (256x256 gridworld of 4 successors, discount 0.95, cache 22%, l
 here 1.7 and 1.7; evicting clean partitions whenever a thread is idle 14 and 53, because what is read early is swept
 early, with values that do not hold, and disturbs its neighbours; the best partition whether resident or not 16 and
 2.0. Not filling unused room makes each first load disturb what is quiet: with 1% of the successors scrambled and the
-whole table cached, 2,491 backups a state instead of 137. Where the CPU sweeps several partitions at the same time, unused
-room is filled before anything is swept, on all reading threads.
+whole table cached, 2,491 backups a state instead of 137. Where the CPU sweeps several partitions at the same time,
+unused room is filled before anything is swept, on all reading threads.
 """
 
 from __future__ import annotations
