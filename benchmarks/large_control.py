@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import resource
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,9 +19,9 @@ from typing import Any
 
 import measuring
 import numpy as np
+from watching import ProgressLine, say
 
 import ooc_mdp
-from ooc_mdp.events import SolveProgress
 from ooc_mdp.options import format_bytes
 
 NOT_INCLUDED = (
@@ -99,7 +98,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         output=folder / "result",
         checkpoint_interval=3600.0,
         time_limit=options.time_limit,
-        progress=Line(),
+        progress=ProgressLine(),
         **target,
         **sweeps,
     )
@@ -125,28 +124,6 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         figures["verified"] = found | {"seconds": time.monotonic() - began}
         say(f"verified: {found['holds']}, error at most {found['error_bound']:.3g}")
     return figures
-
-
-class Line:
-    """Says every ten seconds where a solve stands."""
-
-    def __init__(self) -> None:
-        self._said = time.monotonic()
-
-    def __call__(self, at: SolveProgress) -> None:
-        """Print the line if it is time."""
-        now = time.monotonic()
-        if now - self._said >= 10:
-            self._said = now
-            say(
-                f"{at.seconds:6.0f} s  error {at.error_bound:.3g}, residual {at.residual_bound:.3g}, {at.dirty} of "
-                f"{at.partitions} dirty, {at.loads / at.partitions:.1f} loads a partition, "
-                f"{format_bytes(at.bytes_read)} read"
-            )
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,11 @@ import measuring
 import numpy as np
 
 import ooc_mdp
-from ooc_mdp.kernels.base import ModelConstants
+from ooc_mdp.kernels.base import SlotsTooSmall
 from ooc_mdp.kernels.select import select_backend
-from ooc_mdp.options import format_bytes
+from ooc_mdp.methods.device_budget import HasSlots
+from ooc_mdp.methods.plan import model_of
+from ooc_mdp.options import SolveOptions, format_bytes
 from ooc_mdp.table_source import TableSource
 
 NOT_INCLUDED = (
@@ -99,21 +101,28 @@ def costs_of(problem: str, grid: str, partitions: int, options: argparse.Namespa
 def loads(table: TableSource, device: str, count: int) -> list[float]:
     """Seconds of each load, the first one apart, which compiles."""
     backend = select_backend(device)
-    n, p = table.n_states, table.n_partitions
-    largest = int(np.diff(table.partition_ptr).max())
-    model = ModelConstants(n, largest, int(table.partition_halo.max()), 0.9, 1.0, np.ones(p))
-    backend.start(model, np.zeros(n), np.full(n, -1, np.int32))
-    read = table.loader(backend.name).read
+    model = model_of(table, SolveOptions(0.9, device=device))
     wait = device_barrier(device)
-    seconds = []
-    for q in [0, *(np.arange(1, count + 1) * (p - 1) // count)]:
-        began = time.perf_counter()
-        resident = backend.admit(backend.prepare(read(int(q))[0]))
-        wait()
-        seconds.append(time.perf_counter() - began)
-        backend.release(resident)
-    backend.close()
-    return seconds[1:]
+    partitions = [0, *(np.arange(1, count + 1) * (table.n_partitions - 1) // count)]
+    backend.start(model, None, None)
+    try:
+        while True:
+            backend.open_cache(backend.slot_bytes(model) if isinstance(backend, HasSlots) else 0)
+            read = backend.reader(table) or table.loader(backend.name).read
+            seconds = []
+            try:
+                for q in partitions:
+                    began = time.perf_counter()
+                    resident = backend.admit(backend.prepare(read(int(q))[0]))
+                    wait()
+                    seconds.append(time.perf_counter() - began)
+                    backend.release(resident)
+            except SlotsTooSmall:
+                backend.enlarge()
+            else:
+                return seconds[1:]
+    finally:
+        backend.close()
 
 
 def device_barrier(device: str) -> Callable[[], None]:

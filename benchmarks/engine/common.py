@@ -27,6 +27,7 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import measuring
+from watching import say
 
 import ooc_mdp
 from ooc_mdp.options import format_bytes
@@ -60,11 +61,6 @@ __all__ = [
 _PIECE = 4 << 20
 """Bytes that a reading thread asks for at a time."""
 _PAGE = mmap.PAGESIZE
-
-
-def say(text: str) -> None:
-    """A line for whoever watches."""
-    print(text, file=sys.stderr, flush=True)
 
 
 # Tables

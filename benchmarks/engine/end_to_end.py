@@ -49,9 +49,9 @@ from common import (
     touch_memory,
     whole_table,
 )
+from watching import ProgressLine
 
 import ooc_mdp
-from ooc_mdp.events import SolveProgress
 from ooc_mdp.options import format_bytes, parse_bytes
 from ooc_mdp.store import Store
 
@@ -178,7 +178,7 @@ def solve(
             **budget(options, store, part),
             **target,
             time_limit=options.time_limit,
-            progress=Line(),
+            progress=ProgressLine(),
         )
         call_seconds = time.perf_counter() - began
     summary = solution.summary()
@@ -242,24 +242,6 @@ def add_floor(found: dict[str, Any], bandwidth: float) -> None:
         "raw_floor_seconds": raw,
         "seconds_over_raw_floor": found["seconds"] / raw,
     }
-
-
-class Line:
-    """Says every ten seconds where a solve stands."""
-
-    def __init__(self) -> None:
-        self._said = time.monotonic()
-
-    def __call__(self, at: SolveProgress) -> None:
-        """Print the line if it is time."""
-        now = time.monotonic()
-        if now - self._said >= 10:
-            self._said = now
-            say(
-                f"{at.seconds:6.1f} s  error {at.error_bound:.3g}, residual {at.residual_bound:.3g}, {at.dirty} of "
-                f"{at.partitions} dirty, {at.loads / at.partitions:.2f} loads a partition, "
-                f"{format_bytes(at.bytes_read)} read"
-            )
 
 
 def verify(options: argparse.Namespace, solves: list[dict[str, Any]], kept: dict[int, npt.NDArray[np.float64]]) -> None:
