@@ -150,8 +150,15 @@ def _lay_out_again(run: Run) -> None:
     run.cache.clear()
     run.backend.enlarge()
     run.cache.budget = cache_budget(run.store, run.options, run.backend, model_of(run.store, run.options))
-    run.stager.entry_bytes = run.backend.open_cache(run.cache.budget)
-    run.stager.read_table = run.backend.reader(run.store) or run.store.loader(run.backend.name).read
+    run.stager.entry_bytes, run.stager.read_table = _open_cache(run.store, run.backend, run.cache.budget)
+
+
+def _open_cache(
+    store: TableSource, backend: Backend, budget: int
+) -> tuple[int | None, Callable[[int], tuple[Any, int]]]:
+    """Make room for partitions: what each takes of it, if that is not its table's size, and what reads one."""
+    entry_bytes = backend.open_cache(budget)
+    return entry_bytes, backend.reader(store) or store.loader(backend.name).read
 
 
 def _start(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, stack: ExitStack) -> Run:
@@ -168,10 +175,9 @@ def _start(store: TableSource, options: SolveOptions, backend: Backend, model: M
         bounds.from_zero_values(reward_range)
     backend.start(model, values, None)
     budget = cache_budget(store, options, backend, model)
-    entry = backend.open_cache(budget)
+    entry, read = _open_cache(store, backend, budget)
     cache: PartitionCache[Resident] = PartitionCache(budget, p, backend.release)
     stack.callback(cache.clear)
-    read = backend.reader(store) or store.loader(backend.name).read
     stager = Stager(store, cache, backend, staging_depth(backend), read, entry)
     stack.enter_context(stager)
     run = Run(
@@ -225,8 +231,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     check_arrays(where, arrays, _state(run), optional=frozenset({"inflow"}))
     note(f"going on from the checkpoint {where}, after {statistics.seconds:.1f} s of work")
     run.backend.start(model_of(run.store, run.options), arrays["values"], arrays["policy"])
-    run.stager.entry_bytes = run.backend.open_cache(run.cache.budget)
-    run.stager.read_table = run.backend.reader(run.store) or run.store.loader(run.backend.name).read
+    run.stager.entry_bytes, run.stager.read_table = _open_cache(run.store, run.backend, run.cache.budget)
     run.bounds.restore(arrays)
     run.visited[:] = arrays["visited"]
     if isinstance(run.priority, H2) and "inflow" in arrays:
