@@ -120,12 +120,14 @@ def _with_loads_beside(run: Run) -> None:
 def _sweep_and_load(run: Run) -> None:
     present = run.cache.present
     run.refresh_target()
+    swept = np.empty(0, np.int64)
     while not run.target.reached():
         run.stager.take_over()
         dirty = run.target.dirty()
         here = np.flatnonzero(dirty & present)
-        if here.size and not run.changed and not (dirty & ~present).any():
-            raise StoppedEarly(Outcome.PRECISION)  # all that is dirty was swept, and no value can change any more
+        if here.size and not run.changed and np.isin(np.flatnonzero(dirty), swept).all():
+            raise StoppedEarly(Outcome.PRECISION)  # all that is dirty was swept just now, and no value changed
+        swept = here
         begun = run.begin([int(p) for p in here], most=_MOST_SWEEPS) if here.size else None
         _load(run, dirty)
         if begun is not None:
