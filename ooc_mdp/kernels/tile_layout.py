@@ -125,16 +125,35 @@ class Tiling:
 
 
 def _shape(extents: list[int], states: int) -> tuple[int, ...]:
-    """Powers of two whose product is about `states`, fitted to the extents."""
-    shape = [1] * len(extents)
-    while math.prod(shape) * 2 <= states:
-        # the axis with the fewest points in a tile that has more to give; the last first: it is contiguous
-        open_axes = [d for d in reversed(range(len(extents))) if shape[d] < extents[d]]
-        if not open_axes:
-            break
-        axis = min(open_axes, key=lambda d: shape[d])
-        shape[axis] *= 2
-    return tuple(-(-e // -(-e // t)) for e, t in zip(extents, shape, strict=True))
+    """The box of at most `states` points that cuts a block of these extents with the fewest idle threads and halos.
+
+    A point of a halo counts a quarter of a thread, a run along the last axis (a new place in memory) two.
+    """
+    choices = []
+    for extent in extents:
+        pieces = {-(-extent // t) for t in range(1, min(extent, states) + 1)}
+        choices.append(sorted({-(-extent // count) for count in pieces if -(-extent // count) <= states}))
+    best, best_cost = tuple(1 for _ in extents), math.inf
+
+    def extend(shape: tuple[int, ...], room: int) -> None:
+        nonlocal best, best_cost
+        axis = len(shape)
+        if axis == len(extents):
+            box = math.prod(shape)
+            if 2 * box <= min(states, math.prod(extents)):
+                return
+            tiles = math.prod(-(-e // t) for e, t in zip(extents, shape, strict=True))
+            halo = math.prod(min(t + 2, e) for t, e in zip(shape, extents, strict=True)) - box
+            cost = tiles * (-(-box // _WARP) * _WARP + halo / 4 + 2 * box / shape[-1])
+            if cost <= best_cost:
+                best, best_cost = shape, cost
+            return
+        for t in choices[axis]:
+            if t <= room:
+                extend((*shape, t), room // t)
+
+    extend((), states)
+    return best
 
 
 @dataclass(frozen=True, slots=True)
