@@ -7,7 +7,7 @@ is allocated or moved while a solve runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,33 +124,50 @@ class Tiling:
         return min(_MOST_INPUTS, max(32, 3 ** len(self.shape) - 1))
 
 
-def _shape(extents: list[int], states: int) -> tuple[int, ...]:
-    """The box of at most `states` points that cuts a block of these extents with the fewest idle threads and halos.
+_LEAST_GAIN = 1.1
+"""By how much fewer threads another shape must do than powers of two, with which the engine was measured."""
 
-    A point of a halo counts a quarter of a thread, a run along the last axis (a new place in memory) two.
-    """
-    choices = []
-    for extent in extents:
-        pieces = {-(-extent // t) for t in range(1, min(extent, states) + 1)}
-        choices.append(sorted({-(-extent // count) for count in pieces if -(-extent // count) <= states}))
-    best, best_cost = tuple(1 for _ in extents), math.inf
+
+def _shape(extents: list[int], states: int) -> tuple[int, ...]:
+    """Points along each axis of a tile of at most `states`: powers of two, or what leaves far fewer threads idle."""
+    usual = _powers_of_two(extents, states)
+    tight = _tight(extents, states)
+    return tight if _threads(extents, usual) > _LEAST_GAIN * _threads(extents, tight) else usual
+
+
+def _threads(extents: Sequence[int], shape: Sequence[int]) -> int:
+    """Threads of all tiles of a block."""
+    return math.prod(-(-e // t) for e, t in zip(extents, shape, strict=True)) * -(-math.prod(shape) // _WARP) * _WARP
+
+
+def _powers_of_two(extents: list[int], states: int) -> tuple[int, ...]:
+    """Powers of two as equal as can be, the longest last, where memory is contiguous; then as the extents divide."""
+    shape = [1] * len(extents)
+    while math.prod(shape) * 2 <= states:
+        open_axes = [d for d in reversed(range(len(extents))) if shape[d] < extents[d]]
+        if not open_axes:
+            break
+        shape[min(open_axes, key=lambda d: shape[d])] *= 2
+    return tuple(-(-e // -(-e // t)) for e, t in zip(extents, shape, strict=True))
+
+
+def _tight(extents: list[int], states: int) -> tuple[int, ...]:
+    """The box with the fewest threads in all, a point of its halo counted as half a thread."""
+    choices = [sorted({-(-e // -(-e // t)) for t in range(1, min(e, states) + 1)}) for e in extents]
+    best, least = tuple(1 for _ in extents), math.inf
 
     def extend(shape: tuple[int, ...], room: int) -> None:
-        nonlocal best, best_cost
-        axis = len(shape)
-        if axis == len(extents):
-            box = math.prod(shape)
-            if 2 * box <= min(states, math.prod(extents)):
-                return
-            tiles = math.prod(-(-e // t) for e, t in zip(extents, shape, strict=True))
-            halo = math.prod(min(t + 2, e) for t, e in zip(shape, extents, strict=True)) - box
-            cost = tiles * (-(-box // _WARP) * _WARP + halo / 4 + 2 * box / shape[-1])
-            if cost <= best_cost:
-                best, best_cost = shape, cost
+        nonlocal best, least
+        if len(shape) < len(extents):
+            for t in choices[len(shape)]:
+                if t <= room:
+                    extend((*shape, t), room // t)
             return
-        for t in choices[axis]:
-            if t <= room:
-                extend((*shape, t), room // t)
+        halo = math.prod(min(t + 2, e) for t, e in zip(shape, extents, strict=True)) - math.prod(shape)
+        tiles = math.prod(-(-e // t) for e, t in zip(extents, shape, strict=True))
+        cost = _threads(extents, shape) + tiles * halo / 2
+        if cost <= least:
+            best, least = shape, cost
 
     extend((), states)
     return best
