@@ -57,8 +57,8 @@ from ooc_mdp.store import Store
 
 PARTS = ("cold", "warm", "in-memory", "verify", "jacobi")
 NOT_INCLUDED = (
-    "seconds: from memory allocated to values and policy on the host, as the solver counts them; call seconds also hold "
-    "opening, allocating, and putting values and policy in the problem's own order of states",
+    "seconds: from memory allocated to values and policy on the host, as the solver counts them; call seconds also "
+    "hold opening, allocating, and putting values and policy in the problem's own order of states",
     "seconds: generating the store; compiling and loading kernels (a tiny solve of the same problem comes first)",
     "cold: a disk behind a virtual machine may have a cache of its own, which nothing here can drop; the disk is "
     "measured under the same conditions",
