@@ -29,6 +29,15 @@ __all__ = ["p_eva"]
 
 _MOST_SWEEPS = 5
 """Sweeps of one access; more of them work on values that neighbours are about to change."""
+_DIRTY_SHARE = 0.5
+"""Share of a device's cache that may be dirty while what is clean gives way."""
+_ANNOUNCED = 32
+"""Partitions that the system is asked to read ahead, beyond those that are being read."""
+_POLL_SECONDS = 1e-4
+"""Between two looks whether a device's sweeps are done, or a load."""
+_SWITCH_SECONDS = 2e-4
+"""How long a thread may keep the interpreter from those that read: with the usual 5 ms, each of a read's few steps may
+wait so long."""
 
 
 def p_eva(run: Run) -> None:
@@ -95,18 +104,6 @@ def _read_ahead(run: Run, partition: int, last_dirty: bool) -> None:
     run.stager.prefetch(partition, lambda _: not last_dirty)
 
 
-_DIRTY_SHARE = 0.5
-"""Share of the cache that may be dirty while what is clean gives way."""
-_ANNOUNCED = 32
-"""Partitions that the system is asked to read ahead, beyond those that are being read."""
-_POLL_SECONDS = 1e-4
-
-
-_SWITCH_SECONDS = 2e-4
-"""How long a thread may keep the interpreter from those that read: with the usual 5 ms, each of a read's few steps may
-wait so long."""
-
-
 def _with_loads_beside(run: Run) -> None:
     """All dirty residents in one batch, loads on all threads meanwhile."""
     usual = sys.getswitchinterval()
@@ -118,6 +115,7 @@ def _with_loads_beside(run: Run) -> None:
 
 
 def _sweep_and_load(run: Run) -> None:
+    """Batches of sweeps, with loads under way meanwhile, until no partition is dirty."""
     present = run.cache.present
     run.refresh_target()
     swept = np.empty(0, np.int64)
