@@ -230,6 +230,8 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     arrays, statistics = saved
     check_arrays(where, arrays, _state(run), optional=frozenset({"inflow"}))
     note(f"going on from the checkpoint {where}, after {statistics.seconds:.1f} s of work")
+    # Nobody has chosen actions where no run has been yet, whatever a backend keeps in their place.
+    arrays["policy"][np.repeat(~arrays["visited"], np.diff(run.store.partition_ptr))] = -1
     run.backend.start(model_of(run.store, run.options), arrays["values"], arrays["policy"])
     run.stager.entry_bytes, run.stager.read_table = _open_cache(run.store, run.backend, run.cache.budget)
     run.bounds.restore(arrays)
