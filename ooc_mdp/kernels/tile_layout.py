@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from ooc_mdp.kernels.base import ModelConstants, TableFacts
 
-__all__ = ["MAX_ROUNDS", "SlotLayout", "Tiling", "halo_dtype", "is_ragged"]
+__all__ = ["MAX_ROUNDS", "TILE_STATES", "SlotLayout", "Tiling", "halo_dtype", "is_ragged"]
 
 MAX_ROUNDS = 64
 """As in tiles.cu."""
 _ALIGNMENT = 256
-_STATES = 256
+TILE_STATES = 512
 """States of a tile, about."""
 _WARP = 32
 _THREADS = 1024
@@ -86,7 +86,7 @@ class Tiling:
     """int64 [P]; tiles."""
 
     @classmethod
-    def of(cls, model: ModelConstants, states: int = _STATES) -> Tiling:
+    def of(cls, model: ModelConstants, states: int = TILE_STATES) -> Tiling:
         """Boxes of about as many points along each axis, as evenly cut as the largest box allows."""
         if model.partition_ptr is None:
             raise ValueError("tiles need to know the partitions' states")

@@ -26,7 +26,7 @@ from ooc_mdp.bounds import Measured
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.kernels.device import Device, Kernel, Stream
-from ooc_mdp.kernels.tile_layout import MAX_ROUNDS, SlotLayout, Tiling, is_ragged
+from ooc_mdp.kernels.tile_layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
 from ooc_mdp.kernels.tile_loads import Frames, FrameSource, TileLoader
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.options import format_bytes
@@ -145,7 +145,7 @@ class TiledBackend:
 
     loads_beside = True
 
-    def __init__(self, device: Device, tile_states: int = 512) -> None:
+    def __init__(self, device: Device, tile_states: int = TILE_STATES) -> None:
         self._device = device
         self._tile_states = tile_states
         self.name = device.name
