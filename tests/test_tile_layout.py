@@ -1,0 +1,196 @@
+"""Tiles and slots are arithmetic: every state lies in one tile, nothing in a slot lies on anything else."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ooc_mdp.kernels.base import ModelConstants, TableFacts
+from ooc_mdp.kernels.tile_layout import SlotLayout, Tiling, halo_dtype, is_ragged
+
+REALS = st.sampled_from([np.dtype(np.float32), np.dtype(np.float64)])
+
+
+def model_with(
+    sizes: Sequence[int], shapes: npt.NDArray[np.int32] | None, table: TableFacts, largest_halo: int = 10
+) -> ModelConstants:
+    ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return ModelConstants(
+        n_states=int(ptr[-1]),
+        largest_partition=max(sizes),
+        largest_halo=largest_halo,
+        discount=0.9,
+        sign=1.0,
+        row_sums=np.ones(len(sizes)),
+        block_shapes=shapes,
+        partition_ptr=ptr,
+        table=table,
+    )
+
+
+def facts(actions: int = 3, width: int = 4, exact: bool = True, real: type = np.float32) -> TableFacts:
+    return TableFacts(actions, width, exact, np.dtype(real), np.dtype(np.uint16), np.dtype(np.float32), 10_000)
+
+
+@st.composite
+def grids(draw: st.DrawFn) -> npt.NDArray[np.int32]:
+    """int32 [P, d]; shapes of blocks in 1 to 6 dimensions, of which the first are the largest along each axis."""
+    d = draw(st.integers(1, 6))
+    longest = {1: 400, 2: 40, 3: 12, 4: 7, 5: 5, 6: 4}[d]
+    shape = st.lists(st.integers(1, longest), min_size=d, max_size=d)
+    return np.array(draw(st.lists(shape, min_size=1, max_size=4)), np.int32)
+
+
+def places_of(tiling: Tiling, extent: Sequence[int]) -> list[tuple[int, int]]:
+    """Tile and thread of each state of a box in C order, as the kernels count them."""
+    across = [-(-e // t) for e, t in zip(extent, tiling.shape, strict=True)]
+    places = []
+    for at in itertools.product(*map(range, extent)):
+        tile = lane = 0
+        for x, t, a in zip(at, tiling.shape, across, strict=True):
+            tile, lane = tile * a + x // t, lane * t + x % t
+        places.append((tile, lane))
+    return places
+
+
+@settings(max_examples=60)
+@given(shapes=grids(), states=st.sampled_from([1, 2, 16, 31, 64, 256]))
+def test_every_state_lies_in_one_tile(shapes: npt.NDArray[np.int32], states: int) -> None:
+    sizes = shapes.prod(axis=1).tolist()
+    tiling = Tiling.of(model_with(sizes, shapes, facts()), states)
+    assert tiling.box == math.prod(tiling.shape) <= states
+    assert tiling.threads % 32 == 0
+    assert tiling.box <= tiling.threads < tiling.box + 32
+    assert tiling.total == tiling.per_partition.sum()
+    for extent, size, tiles in zip(shapes.tolist(), sizes, tiling.per_partition.tolist(), strict=True):
+        places = places_of(tiling, extent)
+        assert len(set(places)) == size
+        assert all(0 <= tile < tiles and 0 <= lane < tiling.box for tile, lane in places)
+        assert {tile for tile, _ in places} == set(range(tiles))
+
+
+@settings(max_examples=60)
+@given(shapes=grids(), states=st.sampled_from([16, 64, 256]))
+def test_tiles_waste_few_threads_of_the_largest_block(shapes: npt.NDArray[np.int32], states: int) -> None:
+    largest = shapes.max(axis=0)
+    tiling = Tiling.of(model_with([int(largest.prod())], largest[None], facts()), states)
+    held = int(tiling.per_partition[0]) * tiling.box
+    # an axis of e points in tiles of at most t is cut into ceil(e / t): each tile lacks less than a point on average
+    lost = math.prod(1 + 1 / t if t < e else 1.0 for e, t in zip(largest.tolist(), tiling.shape, strict=True))
+    assert largest.prod() <= held <= largest.prod() * lost
+
+
+@given(sizes=st.lists(st.integers(1, 500), min_size=1, max_size=5), states=st.sampled_from([1, 32, 256]))
+def test_without_a_grid_tiles_are_runs(sizes: list[int], states: int) -> None:
+    tiling = Tiling.of(model_with(sizes, None, facts()), states)
+    assert tiling.extents.tolist() == [[n] for n in sizes]
+    assert tiling.per_partition.tolist() == [-(-n // tiling.box) for n in sizes]
+
+
+def test_more_axes_than_a_tile_has_are_taken_for_a_run() -> None:
+    shapes = np.full((2, 9), 2, np.int32)
+    tiling = Tiling.of(model_with([512, 512], shapes, facts()), 64)
+    assert tiling.extents.tolist() == [[512], [512]]
+    assert tiling.per_partition.tolist() == [8, 8]
+
+
+@settings(max_examples=100)
+@given(
+    shapes=grids(),
+    actions=st.integers(0, 300),
+    width=st.integers(0, 9),
+    exact=st.booleans(),
+    real=REALS,
+    durations=st.sampled_from([None, np.dtype(np.float32), np.dtype(np.float64)]),
+    local=st.booleans(),
+    halo=st.sampled_from([0, 256, 1024]),
+    states=st.sampled_from([16, 256]),
+)
+def test_nothing_in_a_slot_lies_on_anything_else(
+    shapes: npt.NDArray[np.int32],
+    actions: int,
+    width: int,
+    exact: bool,
+    real: np.dtype[np.floating],
+    durations: np.dtype[np.floating] | None,
+    local: bool,
+    halo: int,
+    states: int,
+) -> None:
+    table = TableFacts(actions, width, exact and width > 0, real, np.dtype(np.uint16), durations, 12_345)
+    model = model_with(shapes.prod(axis=1).tolist(), shapes, table)
+    tiling = Tiling.of(model, states)
+    local = local and not is_ragged(model)
+    layout = SlotLayout.of(model, tiling, local, halo if local else 0)
+    tiles, n = int(tiling.per_partition.max()), model.largest_partition
+    pitch = tiles * tiling.threads
+    assert pitch >= n
+    due = {
+        "boundary_count": 4,
+        "boundary": 4 * layout.boundary_room,
+        "published": 8 * layout.boundary_room,
+        "inputs": 4 * tiles * tiling.most_inputs,
+    }
+    if is_ragged(model):
+        due["table"] = table.largest_bytes
+    else:
+        stored = width - 1 if table.exact_weights else width
+        due |= {
+            "weights": actions * stored * pitch * real.itemsize,
+            "successors": actions * width * pitch * (2 if local else 4),
+            "rewards": actions * pitch * real.itemsize,
+            "durations": actions * pitch * (durations.itemsize if durations is not None else 0),
+        }
+    if local:
+        due["halo"] = 4 * tiles * halo
+    spans = sorted((layout.offsets[name], layout.offsets[name] + size) for name, size in due.items() if size)
+    assert all(start % 256 == 0 for start, _ in spans)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+    assert spans[-1][1] <= layout.nbytes
+    assert layout.nbytes <= sum(size + 256 for size in due.values()) + 16 * 256
+    defines = layout.defines(model, tiling)
+    assert (defines["TILE"], defines["BOX"], defines["DIMS"]) == (tiling.threads, tiling.box, len(tiling.shape))
+    assert (defines["LOCAL"], defines["RAGGED"]) == (local, is_ragged(model))
+    assert layout.narrow_policy(model) == (0 < actions <= 256 and not is_ragged(model))
+
+
+@given(halo=st.integers(0, 30_000), states=st.sampled_from([16, 64, 256, 1024]))
+def test_tables_of_keys_are_powers_of_two_with_room_to_spare(halo: int, states: int) -> None:
+    model = model_with([5000], None, facts())
+    tiling = Tiling.of(model, states)
+    layout = SlotLayout.of(model, tiling, True, halo)
+    for size, room in ((layout.halo_hash, halo), (layout.inputs_hash(tiling), tiling.most_inputs)):
+        assert size & (size - 1) == 0
+        assert size > room
+    assert layout.sweep_shared(tiling) >= 8 * (tiling.threads + halo)
+    assert layout.lay_out_shared(tiling) >= 4 * layout.inputs_hash(tiling) + 6 * layout.halo_hash
+    if layout.fits(tiling):
+        assert max(layout.sweep_shared(tiling), layout.lay_out_shared(tiling)) <= 227 << 10
+        assert tiling.threads + halo < 1 << 16, "successors of a tile are 16-bit numbers"
+
+
+@pytest.mark.parametrize(
+    ("actions", "width", "states", "ragged"),
+    [(3, 4, 100, False), (0, 4, 100, True), (3, 0, 100, True), (3, 4, 1 << 33, True)],
+)
+def test_rows_stay_as_they_are_where_they_differ_or_states_need_64_bits(
+    actions: int, width: int, states: int, ragged: bool
+) -> None:
+    model = model_with([states], None, facts(actions, width))
+    assert is_ragged(model) == ragged
+    assert halo_dtype(model) == (np.uint32 if states < 1 << 32 else np.int64)
+
+
+def test_what_is_missing_is_named() -> None:
+    model = ModelConstants(4, 4, 0, 0.9, 1.0, np.ones(1))
+    with pytest.raises(ValueError, match="partitions' states"):
+        Tiling.of(model)
+    with pytest.raises(ValueError, match="tables' shapes"):
+        is_ragged(model)
