@@ -15,6 +15,7 @@ from ooc_mdp.bounds import Contraction, Measured, ResidualBounds
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.kernels.base import ModelConstants, SweepLimits
 from ooc_mdp.kernels.cpu import CpuBackend
+from ooc_mdp.mdp import FloatArray
 from ooc_mdp.partition import Coupling, PartitionTable
 from ooc_mdp.store import Store
 
@@ -201,3 +202,102 @@ def test_the_shortest_duration_decides_the_discount() -> None:
     assert (c.discount >= [0.9, 0.6561]).all()
     assert (c.row_sum > 1).all()
     assert c.inverse == pytest.approx([10.0, 1 / 0.3439])
+
+
+@st.composite
+def couplings(draw: st.DrawFn) -> tuple[Coupling, Contraction]:
+    """Up to 6 partitions, each reading itself and some of the others."""
+    n = draw(st.integers(1, 6))
+    reads = [sorted({p} | draw(st.sets(st.integers(0, n - 1)))) for p in range(n)]
+    shares = st.floats(0.01, 1.0)
+    mass = np.array([draw(shares) for row in reads for _ in row])
+    ptr = np.concatenate([[0], np.cumsum([len(row) for row in reads])])
+    durations = np.array(draw(st.lists(st.sampled_from([0.25, 1.0, 3.0]), min_size=n, max_size=n)))
+    contraction = Contraction.of(0.9, durations, np.ones(n), np.full(n, 3))
+    return Coupling(ptr, np.concatenate(reads).astype(np.int64), mass), contraction
+
+
+CHANGES = st.one_of(st.just(0.0), st.floats(1e-12, 1e6))
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("disturb"), st.dictionaries(st.integers(0, 5), st.tuples(CHANGES, CHANGES), max_size=6)),
+        st.tuples(st.just("replace"), st.dictionaries(st.integers(0, 5), st.tuples(*[CHANGES] * 4), max_size=6)),
+    ),
+    max_size=12,
+)
+
+
+def four(bounds: ResidualBounds) -> FloatArray:
+    return np.array(list(bounds.arrays().values()))
+
+
+@settings(max_examples=150)
+@given(coupled=couplings(), events=EVENTS)
+def test_many_at_a_time_give_the_bounds_of_one_after_the_other_rounded_upwards(
+    coupled: tuple[Coupling, Contraction], events: list[tuple[str, dict[int, tuple[float, ...]]]]
+) -> None:
+    coupling, contraction = coupled
+    n = contraction.inverse.size
+    one, many = (ResidualBounds(coupling, contraction, np.zeros((n, 2)), np.full(n, 3)) for _ in range(2))
+    for bounds in (one, many):
+        bounds.from_zero_values(np.tile([-1.0, 2.0], (n, 1)))
+    for what, found in events:
+        of = {p: numbers for p, numbers in found.items() if p < n}
+        p = np.array(list(of), np.int64)
+        numbers = np.array(list(of.values())).reshape(len(of), 2 if what == "disturb" else 4).T
+        if what == "disturb":
+            for q, (up, down) in of.items():
+                one.disturb(q, up, down)
+            many.disturb_many(p, *numbers)
+        else:
+            for q, measured in of.items():
+                one.replaced(q, Measured(*measured))
+            many.replaced_many(p, numbers)
+        assert (four(many) >= four(one) * (1 - 4e-16)).all()
+        assert four(many) == pytest.approx(four(one), rel=1e-10)
+        for flow in ("_up", "_down"):
+            flows = [getattr(bounds, flow) for bounds in (one, many)]
+            grown = [f.grown(np.arange(n), contraction.row_sum) for f in flows]
+            assert (grown[1] >= grown[0] * (1 - 4e-16)).all()
+
+
+def test_no_visits_at_the_same_time_change_nothing() -> None:
+    bounds = two_partitions()
+    bounds.from_zero_values(np.array([[-1.0, 2.0], [0.0, 0.5]]))
+    before = four(bounds)
+    bounds.disturb_many(np.empty(0, np.int64), np.empty(0), np.empty(0))
+    bounds.replaced_many(np.empty(0, np.int64), np.empty((4, 0)))
+    bounds.disturb_many(np.array([0, 1]), np.zeros(2), np.zeros(2))
+    np.testing.assert_array_equal(four(bounds), before)
+
+
+def test_what_flowed_in_before_a_replacement_is_forgotten_for_the_replaced_only() -> None:
+    bounds = two_partitions()
+    bounds.replaced_many(np.array([0, 1]), np.zeros((4, 2)))
+    bounds.disturb_many(np.array([0, 1]), np.array([8.0, 8.0]), np.zeros(2))
+    assert bounds.plain_rise == pytest.approx([2.0, 1.0])
+    bounds.replaced_many(np.array([1]), np.zeros((4, 1)))
+    bounds.disturb_many(np.array([0, 1]), np.array([8.0, 8.0]), np.zeros(2))
+    assert bounds.plain_rise == pytest.approx([4.0, 1.0])
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases(), discount=st.sampled_from([0.5, 0.9]), rounds=st.integers(1, 4), data=st.data())
+def test_bounds_of_partitions_swept_together_stay_above_the_true_residuals(
+    case: Case, discount: float, rounds: int, data: st.DataObject
+) -> None:
+    with stored(case) as store:
+        work = Work(store, discount)
+    bounds = work.bounds
+    for _ in range(rounds):
+        chosen = sorted(data.draw(st.sets(st.integers(0, store.n_partitions - 1), min_size=1)))
+        reports = [work.backend.visit(work.residents[p], SweepLimits(0.0, 2)) for p in chosen]
+        work.size = max(work.size, float(np.abs(work.values).max()))
+        up, down = (np.array([getattr(r, f"boundary_{way}") for r in reports]) for way in ("up", "down"))
+        bounds.disturb_many(np.array(chosen), up, down)
+        measured = np.array([astuple(work.backend.measure(work.residents[p], 0.0)[0]) for p in chosen])
+        bounds.replaced_many(np.array(chosen), measured.T)
+        slack = np.repeat([bounds.rounding(work.size), bounds.rounding(work.size, plain=True)], 2)
+        for q, table in enumerate(work.tables):
+            for true, bound, rounding in zip(astuple(work.true(table)), four(bounds)[:, q], slack, strict=True):
+                assert true <= bound * (1 + 1e-9) + 2 * rounding

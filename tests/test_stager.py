@@ -190,3 +190,75 @@ def test_closing_waits_for_threads_and_drops_what_they_bring() -> None:
     assert list(bench.cache) == []
     assert bench.cache.used == 0
     assert not [t for t in threading.enumerate() if t.name.startswith("stager")]
+
+
+def test_waiting_ends_when_one_of_those_under_way_has_arrived(two: Bench) -> None:
+    two.stager.wait()  # at once: nothing is under way
+    two.source.gate.clear()
+    two.stager.prefetch(0)
+    two.stager.prefetch(1)
+    ended = threading.Event()
+    waiting = threading.Thread(target=lambda: (two.stager.wait(), ended.set()))
+    waiting.start()
+    assert not ended.wait(0.05)
+    two.source.gate.set()
+    waiting.join(10)
+    assert ended.is_set()
+    assert two.stager.take_over() >= 1
+
+
+def test_what_is_taken_over_is_counted(two: Bench) -> None:
+    assert two.stager.take_over() == 0
+    two.stager.prefetch(0)
+    two.stager.prefetch(1)
+    for future in two.stager._pending.values():
+        future.result(timeout=10)
+    assert two.stager.take_over() == 2
+    assert two.stager.take_over() == 0
+
+
+class Announced(Source):
+    """A source whose partitions the system can be asked to read ahead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def prefetch(self, partition: int) -> None:
+        self.asked.append(partition)
+
+
+def test_each_partition_is_announced_once_and_read_by_nobody_for_that() -> None:
+    source, backend = Announced(), Backend()
+    cache: PartitionCache[Any] = PartitionCache(2 * SIZE, 6, backend.released.append)
+    with Stager(source, cache, backend) as stager:  # type: ignore[arg-type]
+        stager.announce([3, 1, 3])
+        stager.announce([1, 5, 3])
+        stager.obtain(0)
+        stager._announcer.submit(lambda: None).result(timeout=10)  # one thread: those before it are done
+        assert source.asked == [3, 1, 5]
+        assert source.reads == [0]
+        assert cache.used == SIZE
+
+
+def test_a_source_that_cannot_be_read_ahead_is_not_asked(two: Bench) -> None:
+    two.stager.announce([0, 1])
+    assert two.source.reads == []
+
+
+def test_what_is_dropped_gives_its_room_and_its_slots_back_and_can_be_loaded_again() -> None:
+    bench = Bench(4)
+    with bench.stager:
+        bench.stager.obtain(5)
+        bench.source.broken.add(1)
+        bench.stager.prefetch(0)
+        bench.stager.prefetch(1)
+        bench.stager.drop()
+        assert bench.stager.under_way() == []
+        assert bench.backend.released == [0]
+        assert list(bench.cache) == [5]
+        bench.assert_consistent()
+        bench.source.broken.clear()
+        assert bench.stager.prefetch(1)
+        bench.arrive()
+        assert bench.stager.obtain(1) == (1, False)

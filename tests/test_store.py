@@ -11,6 +11,8 @@ import google_crc32c
 import numpy as np
 import pytest
 import zarr
+from hypothesis import given
+from hypothesis import strategies as st
 from store_models import Action, Model, ModelSource, State, model_in, random_model
 
 from ooc_mdp.conversion import ConvertOptions, convert
@@ -19,6 +21,7 @@ from ooc_mdp.store import Store, inspect_store, open_store, validate_store
 from ooc_mdp.store.chunks import encode_chunk
 from ooc_mdp.store.encodings import encode
 from ooc_mdp.store.layout import FIELDS, SMALL_ARRAYS, chunk_path
+from ooc_mdp.store.numbering import GridNumbering
 
 
 @pytest.fixture
@@ -172,6 +175,28 @@ def test_values_go_back_to_the_order_of_the_source(tmp_path: Path, store: Store)
     assert grid.to_original(every * 2.0).tolist() == [2.0 * i for i in range(60)]
     with pytest.raises(ValueError, match="59 values for 60 states"):
         grid.to_original(values[:-1])
+
+
+@given(
+    shape=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    dtype=st.sampled_from([np.float64, np.int32, np.uint8]),
+    many=st.booleans(),
+    data=st.data(),
+)
+def test_blocks_copied_on_threads_lie_where_one_after_the_other_does(
+    shape: list[int], dtype: type, many: bool, data: st.DataObject
+) -> None:
+    cuts = [data.draw(st.sets(st.integers(1, n - 1))) if n > 1 else set() for n in shape]
+    grid = GridNumbering(shape, [sorted({0, n} | cut) for n, cut in zip(shape, cuts, strict=True)])
+    new_of_old = grid.to_new(np.arange(int(np.prod(shape))))
+    values = np.arange(new_of_old.size)[::-1].astype(dtype)
+    before = values.copy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ooc_mdp.store.numbering._MANY_BYTES", 0 if many else 1 << 40)
+        found = grid.to_original(values)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, values[new_of_old])
+    np.testing.assert_array_equal(values, before)
 
 
 def test_inspect_counts_what_the_tables_hold(store: Store) -> None:
