@@ -83,7 +83,7 @@ def check(name: str, problem: dict[str, Any], store: Store, solution: ooc_mdp.So
     assert s.hits + s.misses == s.accesses
 
 
-def solve_all(name: str, stores: dict[tuple[str, str], Store], device: str) -> None:
+def solve_all(name: str, stores: dict[tuple[str, str], Store], device: str, kernel: str = "tiles") -> None:
     for problem in problems(name):
         store = stores[name, problem["objective"]]
         scale = max(1.0, *(abs(v) for v in problem["value_range"]))
@@ -100,6 +100,7 @@ def solve_all(name: str, stores: dict[tuple[str, str], Store], device: str) -> N
                     exact_priorities=exact,
                     cache=cache,
                     device=device,
+                    kernel=kernel,
                 )
                 check(name, problem, store, solution)
 
@@ -112,8 +113,9 @@ def test_each_method_and_cache_proves_the_reference_values_on_the_cpu(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("kernel", ["tiles", "plain"])
 @pytest.mark.parametrize("name", NAMES)
 def test_each_method_and_cache_proves_the_reference_values_on_the_gpu(
-    name: str, stores: dict[tuple[str, str], Store]
+    name: str, kernel: str, stores: dict[tuple[str, str], Store]
 ) -> None:
-    solve_all(name, stores, "cuda:0")
+    solve_all(name, stores, "cuda:0", kernel)

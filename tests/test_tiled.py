@@ -109,7 +109,7 @@ def test_bounds_stay_above_the_true_residuals_whatever_is_loaded_and_swept(
     name: str, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ooc_mdp.kernels.tiled._ROUNDS", 2)  # few, so that batches end before all is quiet
-    wander(Engine(stores(name), 0.9, device(), slots=4), seed=len(name), steps=60)
+    wander(Engine(stores(name), 0.9, device(), slots=4), seed=len(name), steps=40)
 
 
 @pytest.mark.parametrize("name", ["car", "ragged"])
@@ -361,7 +361,7 @@ def ragged_cases(draw: st.DrawFn) -> Case:
     )
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     case=ragged_cases(),
     discount=st.sampled_from([0.0, 0.5, 0.8]),
@@ -497,7 +497,9 @@ def test_a_device_without_memory_is_refused_by_name(stores: Callable[[str], Stor
 # ------------------------------------------------------------------------------------------------- and going on
 
 
-@pytest.mark.parametrize("name", ["gridworld", "ragged", "random"])
+@pytest.mark.parametrize(
+    "name", ["gridworld", *(pytest.param(n, marks=pytest.mark.slow) for n in ("ragged", "random"))]
+)
 @pytest.mark.parametrize("method", [METHODS[0], METHODS[1], METHODS[3]], ids=["p-eva", "vi", "exact"])
 @pytest.mark.parametrize("first_on", ["cpu", "tiles"])
 def test_a_solve_goes_on_from_a_checkpoint_of_either_backend(
