@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 
 import ooc_mdp
+from ooc_mdp.kernels.select import select_backend
+from ooc_mdp.methods.device_budget import HasSlots
+from ooc_mdp.methods.plan import model_of
+from ooc_mdp.options import SolveOptions
 from ooc_mdp.store import Store
 
 CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "public"
@@ -52,12 +56,17 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], St
     return Stores()
 
 
-def cache_sizes(store: Store) -> Iterator[int]:
+def cache_sizes(store: Store, device: str, kernel: str) -> Iterator[int]:
     """All of the table, 22% of it or what the largest partition needs, and the smallest that holds two partitions."""
-    table, largest = int(store.partition_bytes.sum()), np.sort(store.partition_bytes)
+    sizes = np.sort(store.partition_bytes)
+    backend = select_backend(device, kernel=kernel)
+    if isinstance(backend, HasSlots):
+        slot = backend.slot_bytes(model_of(store, SolveOptions(0.5)))
+        sizes = sizes if slot is None else np.full_like(sizes, slot)
+    table = int(sizes.sum())
     yield table
-    yield max(int(0.22 * table), int(largest[-1]))
-    yield int(largest[-2:].sum())
+    yield max(int(0.22 * table), int(sizes[-1]))
+    yield int(sizes[-2:].sum())
 
 
 def check(name: str, problem: dict[str, Any], store: Store, solution: ooc_mdp.Solution) -> None:
@@ -90,7 +99,7 @@ def solve_all(name: str, stores: dict[tuple[str, str], Store], device: str, kern
         for method, priority, exact in METHODS:
             if exact and priority == "h2" and name in SPIRALS:
                 continue
-            for cache in cache_sizes(store):
+            for cache in cache_sizes(store, device, kernel):
                 solution = ooc_mdp.solve(
                     store,
                     problem["discount"],
