@@ -150,6 +150,7 @@ def _lay_out_again(run: Run) -> None:
     run.cache.clear()
     run.backend.enlarge()
     run.cache.budget = cache_budget(run.store, run.options, run.backend, model_of(run.store, run.options))
+    run.statistics.cache_bytes = run.cache.budget
     run.stager.entry_bytes, run.stager.read_table = _open_cache(run.store, run.backend, run.cache.budget)
 
 
