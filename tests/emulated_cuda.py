@@ -21,7 +21,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -168,8 +168,13 @@ def _declared(source: str, start: int) -> tuple[int, list[str]]:
 class Module:
     """Compiled kernels. Threads may launch; one launch at a time runs in the process, which has one set of signals."""
 
+    _stacks: ClassVar[int | None] = None
+    """Address of the threads' stacks, which all modules of the process share."""
+
     def __init__(self, library: ctypes.CDLL, names: Sequence[str]) -> None:
         self._library = library
+        library.emulated_stacks.restype = ctypes.c_void_p
+        Module._stacks = library.emulated_stacks(ctypes.c_void_p(Module._stacks))
         self._numbers = {name: number for number, name in enumerate(names)}
 
     def launch(

@@ -89,20 +89,28 @@ struct Timer {   // of the launching thread's CPU time, which does not run while
     void stop() { timer_delete(id); }
 };
 
+// Stacks of the threads, a page that cannot be accessed below each: those of another library of the process, if given.
+// That many pages are two thousand mappings, of which a process may have some 65,000.
+static void* share_stacks(void* given) {
+    if (given) {
+        stacks = (unsigned char*)given;
+    } else if (!stacks) {
+        size_t bytes = STACK * MOST_THREADS;
+        void* made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (made == MAP_FAILED) return nullptr;
+        stacks = (unsigned char*)made;
+        for (int i = 0; i < MOST_THREADS; ++i) mprotect(stacks + STACK * i, PAGE, PROT_NONE);
+    }
+    return stacks;
+}
+
 // `sizes`: grid and block, three each. 0, or 1 with a message.
 static int launch(void (*kernel)(void**), void** values, const unsigned* sizes, size_t dynamic, u64 seed,
                   double seconds, char* text, size_t text_bytes) {
-    static unsigned char* signal_stack;
+    static unsigned char* signal_stack = (unsigned char*)malloc(STACK);
     if (!stacks) {
-        size_t bytes = STACK * MOST_THREADS;
-        void* made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (made == MAP_FAILED) {
-            snprintf(text, text_bytes, "no memory for the stacks of the threads (64 MiB)");
-            return 1;
-        }
-        stacks = (unsigned char*)made;
-        for (int i = 0; i < MOST_THREADS; ++i) mprotect(stacks + STACK * i, PAGE, PROT_NONE);
-        signal_stack = (unsigned char*)malloc(STACK);
+        snprintf(text, text_bytes, "no memory for the stacks of the threads (64 MiB)");
+        return 1;
     }
     body = kernel;
     arguments = values;
@@ -193,6 +201,10 @@ template <class... P, void (*kernel)(P...)> struct Kernel<kernel> {
 };
 
 }   // namespace emulated
+
+extern "C" __attribute__((visibility("default"))) void* emulated_stacks(void* given) {
+    return emulated::share_stacks(given);
+}
 
 #define EMULATED_KERNEL(number, ...)                                                                                   \
     extern "C" __attribute__((visibility("default"))) int emulated_launch_##number(                                   \

@@ -785,3 +785,14 @@ def test_the_sweep_kernels_equal_the_plain_equations(index: str, real: str, shap
     expected = [measured.rise, measured.fall, measured.plain_rise, measured.plain_fall]
     np.testing.assert_allclose(marks[:4].view(np.float64), expected, rtol=1e-13)
     np.testing.assert_array_equal(own_policy, policy)
+
+
+def test_many_modules_share_the_stacks_of_their_threads() -> None:
+    def mappings() -> int:
+        return len(Path("/proc/self/maps").read_bytes().splitlines())
+
+    compile_kernels("__global__ void nothing() {}", ["nothing"], {"NUMBER": 0}).launch("nothing", 1, 32, [])
+    before = mappings()
+    for number in range(1, 4):
+        compile_kernels("__global__ void nothing() {}", ["nothing"], {"NUMBER": number}).launch("nothing", 1, 32, [])
+    assert mappings() < before + 200
