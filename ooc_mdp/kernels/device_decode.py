@@ -169,11 +169,11 @@ class DeviceDecoder:
     fields : ``Store.stored_fields``.
     frame_bytes : ``Store.frame_buffer_bytes``.
     actions, width : the store's actions_per_state and successors_per_action.
-    launcher : runs the kernels.
+    launcher : runs the kernels; None where only sizes and plans are asked for.
     """
 
     def __init__(
-        self, fields: Sequence[StoredField], frame_bytes: int, actions: int, width: int, launcher: Launcher
+        self, fields: Sequence[StoredField], frame_bytes: int, actions: int, width: int, launcher: Launcher | None
     ) -> None:
         self._launcher = launcher
         self._areas: dict[str, _Area] = {}
@@ -196,7 +196,7 @@ class DeviceDecoder:
             self._areas[field.name] = _Area(blocks, sums, take(field.most * dtype.itemsize), dtype)
         self.scratch_bytes = place
         """Bytes of device memory that one partition's decoding takes; the table's arrays lie in it."""
-        self._faults = launcher.zeros(2)
+        self._faults = None if launcher is None else launcher.zeros(2)
 
     @property
     def decoded_on_host(self) -> tuple[str, ...]:
@@ -274,13 +274,18 @@ class DeviceDecoder:
         for launch in self.launches(plan, buffer, scratch):
             launch()
 
+    def _runs(self) -> Launcher:
+        if self._launcher is None:
+            raise ValueError("this decoder only plans: it was given nothing that launches kernels")
+        return self._launcher
+
     def launches(self, plan: DecodePlan, buffer: Any, scratch: Any) -> list[Callable[[], None]]:
         """One call for each of `KERNELS`, which does nothing where the partition has nothing for it."""
         args = (buffer, np.uint32(PLAN_BYTES), scratch, self._faults)
         grids = (plan.streams, plan.sum_blocks, plan.planes, plan.write_blocks)
         threads = (32, 32 * _WARPS, 32, 32 * _WARPS)
         return [
-            partial(self._launcher.launch, kernel, grid, block, args) if grid else _nothing
+            partial(self._runs().launch, kernel, grid, block, args) if grid else _nothing
             for kernel, grid, block in zip(KERNELS, grids, threads, strict=True)
         ]
 
@@ -310,7 +315,7 @@ class DeviceDecoder:
 
         Checksums hold before anything is decoded, so that only a chunk that was written wrong can be the reason.
         """
-        fields, partition = (int(x) for x in self._launcher.on_host(self._faults))
+        fields, partition = (int(x) for x in self._runs().on_host(self._faults))
         if not fields:
             return None
         names = [field.name for number, field in enumerate(self._fields) if fields >> number & 1]

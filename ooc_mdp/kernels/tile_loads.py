@@ -104,20 +104,8 @@ class _OnStream:
         return host
 
 
-class _Nowhere:
-    """In place of a launcher where only sizes are asked for."""
-
-    def launch(self, kernel: str, grid: int, block: int, args: Sequence[Any]) -> None:
-        raise NotImplementedError
-
-    def zeros(self, size: int) -> None:
-        return None
-
-    def on_host(self, array: Any) -> npt.NDArray[np.uint32]:
-        raise NotImplementedError
-
-
-def _decoder(model: ModelConstants, launcher: Any) -> DeviceDecoder | None:
+def _decoder(model: ModelConstants, launcher: _OnStream | None = None) -> DeviceDecoder | None:
+    """What decodes a store's frames; None where tables come without. Without a launcher, for sizes and plans."""
     table = model.table
     if table is None or table.frames is None:
         return None
@@ -155,7 +143,7 @@ class TileLoader:
         self._layout = layout
         self._kernels = kernels
         self._engine = engine
-        self._decode = device.compile(kernel_source(), {}, DECODE_KERNELS) if _decoder(model, _Nowhere()) else {}
+        self._decode = device.compile(kernel_source(), {}, DECODE_KERNELS) if _decoder(model) else {}
         for kernel in self._decode.values():
             kernel.prefer_shared_memory()
         self._lanes: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
@@ -166,7 +154,7 @@ class TileLoader:
     @staticmethod
     def device_bytes(model: ModelConstants) -> int:
         """Device memory of all lanes."""
-        decoder = _decoder(model, _Nowhere())
+        decoder = _decoder(model)
         scratch = _table_bytes(model)
         frames = 0
         if decoder is not None:
@@ -176,7 +164,7 @@ class TileLoader:
     @staticmethod
     def buffer_bytes(model: ModelConstants) -> int:
         """Host memory that one load takes."""
-        decoder = _decoder(model, _Nowhere())
+        decoder = _decoder(model)
         return _table_bytes(model) if decoder is None else decoder.buffer_bytes
 
     def _lane(self) -> _Lane:
@@ -192,7 +180,7 @@ class TileLoader:
 
     def reader(self, source: FrameSource) -> Callable[[int], tuple[Frames, int]] | None:
         """Reads a partition's frames for :meth:`load`, and says how many bytes came from disk; None if it cannot."""
-        decoder = _decoder(self._model, _Nowhere())
+        decoder = _decoder(self._model)
         return None if decoder is None else partial(self._read, source, decoder)
 
     def _read(self, source: FrameSource, decoder: DeviceDecoder, p: int) -> tuple[Frames, int]:
