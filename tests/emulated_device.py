@@ -33,6 +33,9 @@ class _Stream:
     def mark(self) -> Callable[[], bool]:
         return lambda: True
 
+    def follow(self) -> None:
+        pass
+
     def wait(self) -> None:
         pass
 

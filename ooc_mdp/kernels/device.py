@@ -45,6 +45,10 @@ class Stream(Protocol):
         """Whether everything so far is done, to be asked later."""
         ...
 
+    def follow(self) -> None:
+        """Let what comes next wait for what this thread launched on its current stream of CuPy's."""
+        ...
+
     def wait(self) -> None:
         """Wait until everything so far is done; other threads of the interpreter run meanwhile."""
         ...
@@ -124,6 +128,12 @@ class _CudaStream:
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(self.stream)
         return lambda: bool(event.done)
+
+    def follow(self) -> None:
+        # Waiting for the whole device would break off a recording of launches that another thread has begun.
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(self._cupy.cuda.get_current_stream())
+        self.stream.wait_event(event)
 
     def wait(self) -> None:
         self.stream.synchronize()

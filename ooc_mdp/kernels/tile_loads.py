@@ -263,7 +263,7 @@ class TileLoader:
                     lane.stream.upload(lane.scratch + offset, buffer[offset : offset + nbytes])
                 elif array.size:
                     there = array.astype(dtype, copy=False)
-                    there.device.synchronize()  # it was made on a stream that the lane's does not wait for
+                    lane.stream.follow()  # it was made on another
                     lane.stream.copy(lane.scratch + offset, there.data.ptr, nbytes)
                     converted.append(there)  # kept until the copies are done
                 offset += _aligned(nbytes)
