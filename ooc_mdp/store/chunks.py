@@ -18,6 +18,7 @@ import ctypes
 import errno
 import importlib
 import os
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,7 +55,10 @@ MAX_CHUNK_BYTES = blosc.MAX_BUFFERSIZE
 """Decoded bytes that one blosc frame can hold (2 GiB less a header)."""
 
 _HEADER = 16
+_FIELDS = struct.Struct("<2xBBIII")
+_FRAME_BYTES = struct.Struct("<12xI")
 _CRC = 4
+_READ = os.O_RDONLY | os.O_CLOEXEC
 _SHUFFLED, _STORED, _BITS_SHUFFLED, _NOT_SPLIT = 0x1, 0x2, 0x4, 0x10
 _LZ4 = 1
 _MOST_STREAMS, _LEAST_STREAM = 16, 128
@@ -168,8 +172,7 @@ def frame_header(frame: Bytes, n_bytes: int) -> FrameHeader:
     """The header of a whole frame of so many decompressed bytes. Raises ChunkDamage if it is none."""
     if frame.size < _HEADER:
         raise ChunkDamage(f"{frame.size} bytes are no blosc frame")
-    sizes = frame[4:_HEADER].copy().view("<u4")
-    header = FrameHeader(int(frame[2]), int(frame[3]), *(int(x) for x in sizes))
+    header = FrameHeader(*_FIELDS.unpack_from(frame))
     if header.n_bytes != n_bytes or header.frame_bytes != frame.size:
         raise ChunkDamage(
             f"a frame of {header.frame_bytes} bytes for {header.n_bytes}, expected {frame.size} for {n_bytes}"
@@ -177,7 +180,7 @@ def frame_header(frame: Bytes, n_bytes: int) -> FrameHeader:
     return header
 
 
-def read_chunk(path: Path, dtype: np.dtype[Any], count: int, max_len: int) -> tuple[npt.NDArray[Any], int]:
+def read_chunk(path: Path | str, dtype: np.dtype[Any], count: int, max_len: int) -> tuple[npt.NDArray[Any], int]:
     """The first `count` values of a chunk file and the bytes read. Raises ChunkDamage or OSError."""
     chunk = chunk_file(path)
     return decode_chunk(chunk, dtype, count, max_len), chunk.size
@@ -223,7 +226,7 @@ def checked(chunk: Bytes) -> Bytes:
     return body
 
 
-def chunk_file(path: Path) -> Bytes:
+def chunk_file(path: Path | str) -> Bytes:
     """A file's bytes, in an array of their own."""
     with _opened(path) as fd:
         chunk = np.empty(os.fstat(fd).st_size, np.uint8)
@@ -231,20 +234,31 @@ def chunk_file(path: Path) -> Bytes:
     return chunk
 
 
-def read_into(path: Path, buffer: Bytes) -> Bytes:
-    """A file's bytes, read into the start of a buffer: that part of it.
+def read_into(path: Path | str, buffer: Bytes) -> Bytes:
+    """A chunk file's bytes, read into the start of a buffer: that part of it.
+
+    A frame's head says how long its file is, so that one call of the system is enough: threads that read wait for the
+    interpreter's lock after each.
 
     Raises
     ------
     ChunkDamage : the file is larger than the buffer.
     """
-    with _opened(path) as fd:
-        size = os.fstat(fd).st_size
-        if size > buffer.size:
-            raise ChunkDamage(f"the file has {size} bytes where {buffer.size} are left of what the store says")
-        chunk = buffer[:size]
-        _fill(fd, chunk, path)
-    return chunk
+    fd = os.open(path, _READ)
+    try:
+        size = os.preadv(fd, [buffer], 0)
+        while size < _HEADER or size != _FRAME_BYTES.unpack_from(buffer)[0] + _CRC:
+            if size == buffer.size and os.fstat(fd).st_size > size:
+                raise ChunkDamage(
+                    f"the file has {os.fstat(fd).st_size} bytes where {size} are left of what the store says"
+                )
+            more = os.preadv(fd, [buffer[size:]], size)
+            if more == 0:
+                break
+            size += more
+    finally:
+        os.close(fd)
+    return buffer[:size]
 
 
 def _crc_of(body: Bytes) -> bytes:
@@ -270,15 +284,15 @@ def crc32c_function() -> Callable[[Bytes], int]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _opened(path: Path | str) -> Iterator[int]:
+    fd = os.open(path, _READ)
     try:
         yield fd
     finally:
         os.close(fd)
 
 
-def _fill(fd: int, chunk: Bytes, path: Path) -> None:
+def _fill(fd: int, chunk: Bytes, path: Path | str) -> None:
     view = memoryview(chunk.data)
     done = 0
     while done < chunk.size:

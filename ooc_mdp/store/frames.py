@@ -52,7 +52,7 @@ def frame_room(fields: tuple[StoredField, ...], chunk_bytes: npt.NDArray[np.int6
 
 
 def read_frame(
-    path: Path, field: StoredField, count: int, buffer: npt.NDArray[np.uint8], offset: int
+    path: Path | str, field: StoredField, count: int, buffer: npt.NDArray[np.uint8], offset: int
 ) -> tuple[RawField, int]:
     """One chunk file into the buffer from `offset` on, and the bytes read from disk.
 
