@@ -11,6 +11,7 @@ CuPy on a device, or whatever a test puts in its place. This module knows neithe
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -24,7 +25,16 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.kernels.cuda import cupy_for
 from ooc_mdp.partition import PartitionTable, RawField, RawPartition, StoredField
 
-__all__ = ["KERNELS", "PLAN_BYTES", "CudaLauncher", "DecodePlan", "DeviceDecoder", "Launcher", "kernel_source"]
+__all__ = [
+    "KERNELS",
+    "PLAN_BYTES",
+    "PLAN_FREE",
+    "CudaLauncher",
+    "DecodePlan",
+    "DeviceDecoder",
+    "Launcher",
+    "kernel_source",
+]
 
 KERNELS = ("decode_streams", "plane_sums", "plane_starts", "write_values")
 """In the order of their launches."""
@@ -39,17 +49,12 @@ _VALUES = 4096
 """RUN, WARPS and VALUES of device_decode.cu."""
 _FORMS = {None: 0, "row-differences": 1, "weights": 2, "weight-planes": 3, "bit-planes": 4}
 
-_FIELD = np.dtype(
-    [(name, "u8") for name in ("data", "data_bytes", "blocks", "sums", "values", "count", "last_pointer")]
-    + [(name, "u4") for name in ("frame_values", "block_bytes", "streams", "typesize", "value_bytes", "shuffled")]
-    + [(name, "u4") for name in ("form", "planes", "first_stream", "first_sum", "first_plane", "first_write")],
-)
-_PLAN = np.dtype(
-    [("fields", _FIELD, _MOST_FIELDS)]
-    + [(name, "u8") for name in ("n", "rows", "transitions")]
-    + [(name, "u4") for name in ("actions", "width", "n_fields", "action_ptr", "successor_ptr", "partition")],
-)
-"""struct Field and struct Plan of device_decode.cu."""
+_FIELD = struct.Struct("<7Q12I")
+"""struct Field of device_decode.cu."""
+_PLAN = struct.Struct("<3Q6I")
+"""What follows _MOST_FIELDS of them in struct Plan."""
+PLAN_FREE = -(-(_MOST_FIELDS * _FIELD.size + _PLAN.size) // _ALIGNMENT) * _ALIGNMENT
+"""From here to PLAN_BYTES the buffer is at the disposal of whoever wants something else to come with the copy."""
 
 _LENGTHS = {
     "action_ptr": "states+1",
@@ -208,42 +213,67 @@ class DeviceDecoder:
 
         Parameters
         ----------
-        buffer : uint8 [buffer_bytes] or more on the host; its first PLAN_BYTES are written.
+        buffer : uint8 [buffer_bytes] or more on the host; its first PLAN_BYTES are written, 0 from PLAN_FREE on.
 
         Raises
         ------
         StoreError : sizes contradict each other.
         """
-        plan = np.zeros((), _PLAN)
-        plan["n"], plan["rows"], plan["transitions"] = raw.n_states, raw.n_rows, raw.n_transitions
-        plan["actions"], plan["width"] = raw.actions_per_state, raw.successors_per_action
-        plan["n_fields"], plan["partition"] = len(raw.fields), raw.index
-        plan["action_ptr"] = plan["successor_ptr"] = _MOST_FIELDS
-        streams = sums = planes = writes = 0
+        length_of = _lengths(raw)
         runs = -(-raw.n_states // _RUN)
+        pointers = {"action_ptr": _MOST_FIELDS, "successor_ptr": _MOST_FIELDS}
+        streams = sums = planes = writes = 0
+        buffer[:PLAN_BYTES] = 0
         for number, field in enumerate(raw.fields):
-            self._check(raw, field)
-            name, stored = field.field.name, field.field.stored
+            stored = field.field
+            name, form = stored.name, stored.encoding
+            self._check(raw, field, length_of[_LENGTHS[name]])
             area = self._areas[name]
-            n_planes = _planes(field.field.encoding, raw.actions_per_state, raw.successors_per_action)
-            entry = plan["fields"][number]
-            entry["data"] = field.offset + field.values_at
-            entry["data_bytes"] = field.n_bytes - field.values_at
-            entry["blocks"], entry["sums"], entry["values"] = area.blocks, area.sums, area.values
-            entry["count"], entry["frame_values"] = field.count, field.field.max_len
-            entry["block_bytes"], entry["streams"] = field.block_bytes, field.streams
-            entry["typesize"], entry["value_bytes"] = stored.itemsize, area.dtype.itemsize
-            entry["shuffled"], entry["form"], entry["planes"] = field.shuffled, _FORMS[field.field.encoding], n_planes
-            entry["first_stream"], entry["first_sum"] = streams, sums
-            entry["first_plane"], entry["first_write"] = planes, writes
-            if name in ("action_ptr", "successor_ptr"):
-                plan[name] = number
-                entry["last_pointer"] = raw.n_rows if name == "action_ptr" else raw.n_transitions
+            n_planes = _planes(form, raw.actions_per_state, raw.successors_per_action)
+            last_pointer = 0
+            if name in pointers:
+                pointers[name] = number
+                last_pointer = raw.n_rows if name == "action_ptr" else raw.n_transitions
+            _FIELD.pack_into(
+                buffer.data,
+                number * _FIELD.size,
+                field.offset + field.values_at,
+                field.n_bytes - field.values_at,
+                area.blocks,
+                area.sums,
+                area.values,
+                field.count,
+                last_pointer,
+                stored.max_len,
+                field.block_bytes,
+                field.streams,
+                stored.stored.itemsize,
+                area.dtype.itemsize,
+                field.shuffled,
+                _FORMS[form],
+                n_planes,
+                streams,
+                sums,
+                planes,
+                writes,
+            )
             streams += _streams(field)
             sums += n_planes * runs
             planes += n_planes if runs else 0
             writes += _write_blocks(raw, field, runs)
-        buffer[: _PLAN.itemsize] = np.frombuffer(plan.tobytes(), np.uint8)
+        _PLAN.pack_into(
+            buffer.data,
+            _MOST_FIELDS * _FIELD.size,
+            raw.n_states,
+            raw.n_rows,
+            raw.n_transitions,
+            raw.actions_per_state,
+            raw.successors_per_action,
+            len(raw.fields),
+            pointers["action_ptr"],
+            pointers["successor_ptr"],
+            raw.index,
+        )
         return DecodePlan(raw, PLAN_BYTES + raw.n_bytes, streams, -(-sums // _WARPS), planes, writes)
 
     def decode(self, plan: DecodePlan, buffer: Any, scratch: Any) -> PartitionTable:
@@ -291,18 +321,16 @@ class DeviceDecoder:
 
     def offsets(self, plan: DecodePlan) -> dict[str, tuple[int, int]]:
         """Where the arrays of :meth:`decode` lie in the scratch, by field: first byte and number of values."""
-        return {
-            name: (self._areas[name].values, _length(plan.raw, name))
-            for name in (field.field.name for field in plan.raw.fields)
-        }
+        length_of = _lengths(plan.raw)
+        names = [field.field.name for field in plan.raw.fields]
+        return {name: (self._areas[name].values, length_of[_LENGTHS[name]]) for name in names}
 
     def arrays(self, plan: DecodePlan, scratch: Any) -> dict[str, Any]:
         """The arrays of :meth:`decode`, by field: views of the scratch."""
         arrays = {}
-        for field in plan.raw.fields:
-            area = self._areas[field.field.name]
-            n_bytes = _length(plan.raw, field.field.name) * area.dtype.itemsize
-            arrays[field.field.name] = scratch[area.values : area.values + n_bytes].view(area.dtype)
+        for name, (offset, length) in self.offsets(plan).items():
+            dtype = self._areas[name].dtype
+            arrays[name] = scratch[offset : offset + length * dtype.itemsize].view(dtype)
         return arrays
 
     @property
@@ -321,22 +349,22 @@ class DeviceDecoder:
         names = [field.name for number, field in enumerate(self._fields) if fields >> number & 1]
         return f"{' and '.join(names)} of partition {partition - 1} (and maybe of others) cannot be decoded"
 
-    def _check(self, raw: RawPartition, field: RawField) -> None:
-        """Refuse what would lead the kernels out of their arrays."""
+    def _check(self, raw: RawPartition, field: RawField, length: int) -> None:
+        """Refuse what would lead the kernels out of their arrays; `length` of the field in the table."""
         stored = field.field
-        length = _length(raw, stored.name)
-        others = stored.encoding in ("weights", "weight-planes")
         n, a, k = raw.n_states, raw.actions_per_state, raw.successors_per_action
+        wanted = length - raw.n_rows if stored.encoding in ("weights", "weight-planes") else length
         faults = []
         if a and n * a != raw.n_rows:
             faults.append(f"{n} times {a} is not {raw.n_rows}")
         if k and raw.n_rows * k != raw.n_transitions:
             faults.append(f"{raw.n_rows} times {k} is not {raw.n_transitions}")
-        if field.count != length - raw.n_rows * others or not field.count <= stored.max_len or length > stored.most:
+        if field.count != wanted or not field.count <= stored.max_len or length > stored.most:
             faults.append(f"{field.count} of {stored.max_len} values for {length}")
-        for name, uniform in (("action_ptr", a), ("successor_ptr", k)):
-            if not uniform and name not in self._areas:
-                faults.append(f"there is no {name}")
+        if not a and "action_ptr" not in self._areas:
+            faults.append("there is no action_ptr")
+        if not k and "successor_ptr" not in self._areas:
+            faults.append("there is no successor_ptr")
         if faults:
             raise StoreError(
                 f"field {stored.name} of partition {raw.index} cannot be decoded: {'; '.join(faults)}; convert again"
@@ -370,21 +398,16 @@ def _planes(encoding: str | None, actions: int, width: int) -> int:
             return 0
 
 
-def _length(raw: RawPartition, name: str) -> int:
-    """Values of a field in the table."""
-    match _LENGTHS[name]:
-        case "states":
-            return raw.n_states
-        case "states+1":
-            return raw.n_states + 1
-        case "rows":
-            return raw.n_rows
-        case "rows+1":
-            return raw.n_rows + 1
-        case "transitions":
-            return raw.n_transitions
-        case _:
-            return raw.n_halo
+def _lengths(raw: RawPartition) -> dict[str, int]:
+    """Values of a field in the table, by what its values belong to (`_LENGTHS`)."""
+    return {
+        "states": raw.n_states,
+        "states+1": raw.n_states + 1,
+        "rows": raw.n_rows,
+        "rows+1": raw.n_rows + 1,
+        "transitions": raw.n_transitions,
+        "halo": raw.n_halo,
+    }
 
 
 def _streams(field: RawField) -> int:

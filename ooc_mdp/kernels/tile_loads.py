@@ -9,10 +9,11 @@ kernels busy beside the sweeps. Everything here may be called from any thread.
 from __future__ import annotations
 
 import queue
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.kernels.base import ModelConstants, SlotsTooSmall
 from ooc_mdp.kernels.device import Device, Kernel, Stream
 from ooc_mdp.kernels.device_decode import KERNELS as DECODE_KERNELS
-from ooc_mdp.kernels.device_decode import PLAN_BYTES, DecodePlan, DeviceDecoder, kernel_source
+from ooc_mdp.kernels.device_decode import PLAN_BYTES, PLAN_FREE, DecodePlan, DeviceDecoder, kernel_source
 from ooc_mdp.kernels.tile_layout import SlotLayout, Tiling, halo_dtype, is_ragged
 from ooc_mdp.partition import PartitionTable, RawPartition
 
@@ -41,8 +42,10 @@ TABLE_FIELDS = (
     "halo",
     "boundary",
 )
-_TABLE = np.dtype([*((name, "u8") for name in TABLE_FIELDS), ("n", "i8"), ("halo_size", "i8")])
-"""struct Table of tiles.cu."""
+_TABLE = struct.Struct(f"<{len(TABLE_FIELDS)}Q2q")
+"""struct Table of tiles.cu: addresses of its arrays, states and halo states."""
+_FAULTS = 3
+"""Words in which a lane's kernels say what went wrong: that of lay_out, then the decoder's."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -70,10 +73,13 @@ class _Lane:
     frames: int
     scratch: int
     descriptor: int
-    """Of the table: on the device."""
+    """Of a table that comes without frames, on the device."""
     faults: int
+    """_FAULTS words on the device, 0 until something goes wrong."""
     host: Bytes
-    """Page-locked: the descriptor, and what the device says of faults."""
+    """Page-locked: the descriptor."""
+    said: npt.NDArray[np.uint32]
+    """uint32 [_FAULTS], page-locked: a copy of the faults."""
     decoder: DeviceDecoder | None
 
 
@@ -82,20 +88,23 @@ def _aligned(nbytes: int) -> int:
 
 
 class _OnStream:
-    """Launches of a decoder on a lane's stream; addresses stand for arrays."""
+    """Launches of a decoder on a lane's stream; addresses stand for arrays.
 
-    def __init__(self, device: Device, stream: Stream, kernels: dict[str, Kernel]) -> None:
-        self._device = device
+    Parameters
+    ----------
+    words : address of the words that the decoder asks for, which are 0.
+    """
+
+    def __init__(self, stream: Stream, kernels: dict[str, Kernel], words: int) -> None:
         self._stream = stream
         self._kernels = kernels
+        self._words = words
 
     def launch(self, kernel: str, grid: int, block: int, args: Sequence[Any]) -> None:
         self._kernels[kernel](self._stream, grid, block, args)
 
     def zeros(self, size: int) -> np.uint64:
-        address = self._device.allocate(4 * size)
-        self._stream.clear(address, 4 * size)
-        return np.uint64(address)
+        return np.uint64(self._words)
 
     def on_host(self, array: Any) -> npt.NDArray[np.uint32]:
         host = np.empty(2, np.uint32)
@@ -146,6 +155,7 @@ class TileLoader:
         self._decode = device.compile(kernel_source(), {}, DECODE_KERNELS) if _decoder(model) else {}
         for kernel in self._decode.values():
             kernel.prefer_shared_memory()
+        self._states = tiling.extents.prod(axis=1)
         self._lanes: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
         self._buffers: queue.SimpleQueue[Bytes] = queue.SimpleQueue()
         for _ in range(_LANES):
@@ -169,14 +179,17 @@ class TileLoader:
 
     def _lane(self) -> _Lane:
         stream = self._device.stream()
-        decoder = _decoder(self._model, _OnStream(self._device, stream, self._decode))
+        small = self._device.allocate(2 * _ALIGNMENT)
+        faults = small + _ALIGNMENT
+        stream.clear(faults, 4 * _FAULTS)
+        decoder = _decoder(self._model, _OnStream(stream, self._decode, faults + 4))
         scratch = _table_bytes(self._model)
         frames = 0
         if decoder is not None:
             scratch, frames = max(scratch, decoder.scratch_bytes), self._device.allocate(decoder.buffer_bytes)
-        small = self._device.allocate(2 * _ALIGNMENT)
         host = self._device.pinned(2 * _ALIGNMENT)
-        return _Lane(stream, frames, self._device.allocate(scratch), small, small + _ALIGNMENT, host, decoder)
+        said = host[_ALIGNMENT:].view(np.uint32)[:_FAULTS]
+        return _Lane(stream, frames, self._device.allocate(scratch), small, faults, host, said, decoder)
 
     def reader(self, source: FrameSource) -> Callable[[int], tuple[Frames, int]] | None:
         """Reads a partition's frames for :meth:`load`, and says how many bytes came from disk; None if it cannot."""
@@ -217,13 +230,13 @@ class TileLoader:
                 index, states = table.plan.raw.index, table.plan.raw.n_states
                 try:
                     self._decode_frames(lane, table)
-                    self._lay_out(lane, index, slot)
+                    self._lay_out(lane, index, slot, lane.frames + PLAN_FREE)
                 finally:
                     self._buffers.put(table.buffer)
             else:
                 index, states = table.index, table.n_states
                 self._copy_table(lane, table)
-                self._lay_out(lane, index, slot)
+                self._lay_out(lane, index, slot, lane.descriptor)
             return index, states
         finally:
             self._lanes.put(lane)
@@ -231,17 +244,12 @@ class TileLoader:
     def _decode_frames(self, lane: _Lane, frames: Frames) -> None:
         plan, decoder = frames.plan, lane.decoder
         assert decoder is not None
+        at = decoder.offsets(plan)
+        found = (at.get(name, (0, 0)) for name in TABLE_FIELDS)
+        addresses = [lane.scratch + offset if count else 0 for offset, count in found]
+        _TABLE.pack_into(frames.buffer.data, PLAN_FREE, *addresses, plan.raw.n_states, plan.raw.n_halo)
         lane.stream.upload(lane.frames, frames.buffer[: plan.n_bytes])
         decoder.launch(plan, np.uint64(lane.frames), np.uint64(lane.scratch))
-        descriptor = lane.host[: _TABLE.itemsize].view(_TABLE)
-        for name, (offset, count) in decoder.offsets(plan).items():
-            if name in TABLE_FIELDS:
-                descriptor[name] = lane.scratch + offset if count else 0
-        for name in TABLE_FIELDS:
-            if name not in decoder.offsets(plan):
-                descriptor[name] = 0
-        descriptor["n"], descriptor["halo_size"] = plan.raw.n_states, plan.raw.n_halo
-        lane.stream.upload(lane.descriptor, lane.host[: _TABLE.itemsize])
 
     def _copy_table(self, lane: _Lane, table: PartitionTable) -> None:
         """The table's arrays one after the other in the lane's scratch, and its descriptor."""
@@ -250,14 +258,14 @@ class TileLoader:
         types = {"halo": halo_dtype(self._model), "durations": facts.durations, "boundary": np.dtype(np.uint8)}
         buffer = self._buffer(_table_bytes(self._model))
         try:
-            descriptor = lane.host[: _TABLE.itemsize].view(_TABLE)
+            addresses = []
             offset = 0
             converted: list[Any] = []
             for name in TABLE_FIELDS:
                 array: Any = getattr(table, name)
                 dtype = types.get(name) or array.dtype
                 nbytes = array.size * dtype.itemsize
-                descriptor[name] = lane.scratch + offset if array.size else 0
+                addresses.append(lane.scratch + offset if array.size else 0)
                 if isinstance(array, np.ndarray):
                     buffer[offset : offset + nbytes].view(dtype)[:] = array.reshape(-1)
                     lane.stream.upload(lane.scratch + offset, buffer[offset : offset + nbytes])
@@ -267,30 +275,31 @@ class TileLoader:
                     lane.stream.copy(lane.scratch + offset, there.data.ptr, nbytes)
                     converted.append(there)  # kept until the copies are done
                 offset += _aligned(nbytes)
-            descriptor["n"], descriptor["halo_size"] = table.n_states, table.halo.size
-            lane.stream.upload(lane.descriptor, lane.host[: _TABLE.itemsize])
+            _TABLE.pack_into(lane.host.data, 0, *addresses, table.n_states, table.halo.size)
+            lane.stream.upload(lane.descriptor, lane.host[: _TABLE.size])
             lane.stream.wait()
         finally:
             self._buffers.put(buffer)
 
-    def _lay_out(self, lane: _Lane, index: int, slot: int) -> None:
+    def _lay_out(self, lane: _Lane, index: int, slot: int, descriptor: int) -> None:
         stream, layout, tiling = lane.stream, self._layout, self._tiling
-        tiles, n = int(tiling.per_partition[index]), int(tiling.extents[index].prod())
-        stream.clear(lane.faults, 4)
+        tiles, n = int(tiling.per_partition[index]), int(self._states[index])
         stream.clear(slot + layout.offsets["boundary_count"], 4)
-        arguments = (self._engine, np.uint64(lane.descriptor), np.int32(index), np.uint64(slot))
-        shared = layout.lay_out_shared(tiling)
-        self._kernels["lay_out"](stream, tiles, tiling.threads, (*arguments, np.uint64(lane.faults)), shared)
+        arguments = (self._engine, np.uint64(descriptor), np.int32(index), np.uint64(slot))
+        with_faults = (*arguments, np.uint64(lane.faults))
+        self._kernels["lay_out"](stream, tiles, tiling.threads, with_faults, layout.lay_out_shared(tiling))
         self._kernels["lay_out_boundary"](stream, -(-n // 256), 256, arguments)
         if is_ragged(self._model):
             self._kernels["keep_table"](stream, 8, 256, (*arguments, np.int64(layout.table_room)))
-        fault = lane.host[_ALIGNMENT : _ALIGNMENT + 12].view(np.uint32)
-        fault[1:] = 0
-        stream.download(fault[:1], lane.faults)
-        if lane.decoder is not None:
-            stream.download(fault[1:], int(lane.decoder.fault_words))
+        stream.download(lane.said, lane.faults)
         stream.wait()
-        if lane.decoder is not None and fault[1:].any():
-            raise StoreError(f"{lane.decoder.faults()}; convert again")
-        if int(fault[0]):
-            raise SlotsTooSmall(f"a tile of partition {index} reads more than {layout.halo} states outside")
+        if lane.said.any():
+            self._refuse(lane, index)
+
+    def _refuse(self, lane: _Lane, index: int) -> NoReturn:
+        """Say what the device found, and let the lane's next load begin without it."""
+        undecoded = lane.decoder.faults() if lane.decoder is not None else None
+        lane.stream.clear(lane.faults, 4 * _FAULTS)
+        if undecoded is not None:
+            raise StoreError(f"{undecoded}; convert again")
+        raise SlotsTooSmall(f"a tile of partition {index} reads more than {self._layout.halo} states outside")

@@ -172,7 +172,7 @@ def frame_header(frame: Bytes, n_bytes: int) -> FrameHeader:
     """The header of a whole frame of so many decompressed bytes. Raises ChunkDamage if it is none."""
     if frame.size < _HEADER:
         raise ChunkDamage(f"{frame.size} bytes are no blosc frame")
-    header = FrameHeader(*_FIELDS.unpack_from(frame))
+    header = FrameHeader(*_FIELDS.unpack_from(frame.data))
     if header.n_bytes != n_bytes or header.frame_bytes != frame.size:
         raise ChunkDamage(
             f"a frame of {header.frame_bytes} bytes for {header.n_bytes}, expected {frame.size} for {n_bytes}"
@@ -246,13 +246,13 @@ def read_into(path: Path | str, buffer: Bytes) -> Bytes:
     """
     fd = os.open(path, _READ)
     try:
-        size = os.preadv(fd, [buffer], 0)
-        while size < _HEADER or size != _FRAME_BYTES.unpack_from(buffer)[0] + _CRC:
+        size = os.preadv(fd, [buffer.data], 0)
+        while size < _HEADER or size != _FRAME_BYTES.unpack_from(buffer.data)[0] + _CRC:
             if size == buffer.size and os.fstat(fd).st_size > size:
                 raise ChunkDamage(
                     f"the file has {os.fstat(fd).st_size} bytes where {size} are left of what the store says"
                 )
-            more = os.preadv(fd, [buffer[size:]], size)
+            more = os.preadv(fd, [buffer.data[size:]], size)
             if more == 0:
                 break
             size += more
