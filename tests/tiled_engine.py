@@ -133,9 +133,10 @@ class Engine:
         tiling, layout, memory = self.backend._tiling, self.backend._layout, self.backend._memory
         (slot,) = self.residents[p].arrays
         first, count = int(tiling.per_partition[:p].sum()), int(tiling.per_partition[p])
-        heads, lists = np.empty((count, 8), np.uint32), np.empty((count, tiling.most_inputs), np.uint32)
+        size = memory.nbytes["heads"] // tiling.total
+        heads, lists = np.empty((count, size // 4), np.uint32), np.empty((count, tiling.most_inputs), np.uint32)
         stream = self.backend._stream
-        stream.download(heads, memory.at["heads"] + heads.itemsize * 8 * first)
+        stream.download(heads, memory.at["heads"] + size * first)
         stream.download(lists, slot + layout.offsets["inputs"])
         stream.wait()
         sizes = heads[:, 7].tolist()

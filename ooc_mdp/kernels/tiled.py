@@ -118,8 +118,12 @@ _ENGINE = np.dtype(
         ("sign", "f8"),
     ]
 )
-_HEAD_BYTES = 32
 """Structures of tiles.cu."""
+
+
+def _head_bytes(dims: int) -> int:
+    """Of struct Head."""
+    return -(-(36 + 6 * dims) // 16) * 16
 
 
 def _aligned(nbytes: int) -> int:
@@ -166,7 +170,7 @@ class TiledBackend:
     def plan(self, model: ModelConstants) -> dict[str, int]:
         """What is allocated beside values, policy and slots."""
         tiling, layout = self._layout_of(model)
-        tiles = (8 * len(_TILE_FIELDS) + 8 + _HEAD_BYTES) * tiling.total
+        tiles = (8 * len(_TILE_FIELDS) + 8 + _head_bytes(len(tiling.shape))) * tiling.total
         partitions = (_PLACE.itemsize + 4 + 80 + 8) * tiling.per_partition.size
         policy = model.n_states * (1 if layout.narrow_policy(model) else 4)
         return {"policy": policy, "tiles": tiles + partitions + (64 << 10), "staging": TileLoader.device_bytes(model)}
@@ -202,7 +206,7 @@ class TiledBackend:
             "policy": self._choice.itemsize * n,
             "control": _CONTROL.itemsize,
             "places": _PLACE.itemsize * partitions,
-            "heads": _HEAD_BYTES * tiles,
+            "heads": _head_bytes(len(self._tiling.shape)) * tiles,
             **dict.fromkeys(_TILE_FIELDS, 8 * tiles),
             "again": 4 * tiles,
             "set": 4 * partitions,

@@ -42,6 +42,7 @@ typedef unsigned short u16;
 #define NOWHERE 0xffffffffu
 #define MAX_ROUNDS 64
 #define ROUND_UP (1.0 + 1e-12)
+#define PLANES (ACTIONS * (WEIGHTS + 1 + WIDTH + (HAS_TAU ? 1 : 0)))
 
 #if RAGGED
 typedef i64 State;      // a state's number, or -1
@@ -57,6 +58,18 @@ typedef u32 Successor;
 #define IN_REGISTERS 1
 #else
 #define IN_REGISTERS 0
+#endif
+// Weights that are multiples of 2^-24 are held as whole numbers of it: these become doubles by one addition, where a
+// conversion takes four times as long and would limit the iterations.
+#if IN_REGISTERS && WEIGHTS < WIDTH
+typedef u32 Weight;
+#define WHOLE_WEIGHTS 1
+#define ONE (1u << 24)
+#define UNIT 5.9604644775390625e-08
+#else
+typedef REAL Weight;
+#define WHOLE_WEIGHTS 0
+#define ONE ((REAL)1)
 #endif
 
 struct Place {          // a partition
@@ -75,6 +88,9 @@ struct __align__(16) Head {   // a tile of a resident partition: what a visit mu
     u32 tile;           // its number in the partition
     u32 halo;           // states of its halo
     u32 inputs;         // tiles that it reads, or EVERYTHING
+    u32 corner;         // its first state, in the partition
+    u32 stride[DIMS];   // from a state to the next along each axis
+    u16 room[DIMS];     // states along each axis
 };
 
 struct Control {
@@ -148,21 +164,32 @@ __device__ __forceinline__ void tile_of(const Place& p, u32 local, u32& tile, u3
     }
 }
 
-// The partition's state of a tile's thread, or NOWHERE.
-__device__ __forceinline__ u32 state_of(const Place& p, u32 tile, u32 lane) {
-    u32 at[DIMS];
+// Where the states of a tile lie.
+__device__ __forceinline__ void set_box(const Place& p, u32 tile, Head& h) {
+    u32 stride = 1;
+    h.corner = 0;
+#pragma unroll
+    for (int d = DIMS - 1; d >= 0; --d) {
+        u32 across = (p.extent[d] + tile_shape[d] - 1) / tile_shape[d], begin = (tile % across) * tile_shape[d];
+        tile /= across;
+        h.corner += begin * stride;
+        h.stride[d] = stride;
+        h.room[d] = (u16)min((u32)tile_shape[d], p.extent[d] - begin);
+        stride *= p.extent[d];
+    }
+}
+
+// The partition's state of this thread of a tile, or NOWHERE.
+__device__ __forceinline__ u32 state_of(const Head& h) {
+    u32 lane = threadIdx.x, local = h.corner;
     bool inside = lane < BOX;
 #pragma unroll
     for (int d = DIMS - 1; d >= 0; --d) {
-        u32 across = (p.extent[d] + tile_shape[d] - 1) / tile_shape[d];
-        at[d] = (tile % across) * tile_shape[d] + lane % tile_shape[d];
-        tile /= across;
+        u32 at = d ? lane % tile_shape[d] : lane;
         lane /= tile_shape[d];
-        inside = inside && at[d] < p.extent[d];
+        inside = inside && at < h.room[d];
+        local += at * h.stride[d];
     }
-    u32 local = 0;
-#pragma unroll
-    for (int d = 0; d < DIMS; ++d) local = local * p.extent[d] + at[d];
     return inside ? local : NOWHERE;
 }
 
@@ -184,9 +211,9 @@ __device__ __forceinline__ double warp_max(double x) {
     return x;
 }
 
-// The largest of each of N values a thread, in the threads of warp `by`. Every thread of the block must come here.
+// The largest of each of N values a thread, in the first warp. Every thread of the block must come here.
 template <int N>
-__device__ __forceinline__ void block_max(double (&x)[N], int by = 0) {
+__device__ __forceinline__ void block_max(double (&x)[N]) {
     __shared__ double warps[N][32];
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, count = (blockDim.x + 31) >> 5;
 #pragma unroll
@@ -195,11 +222,68 @@ __device__ __forceinline__ void block_max(double (&x)[N], int by = 0) {
         if (lane == 0) warps[i][warp] = x[i];
     }
     __syncthreads();
-    if (warp == by) {
+    if (warp == 0) {
 #pragma unroll
         for (int i = 0; i < N; ++i) x[i] = warp_max(lane < count ? warps[i][lane] : warps[i][0]);
     }
     __syncthreads();
+}
+
+// A number's upper 32 bits, rounded up, in an order of unsigned numbers that is the numbers' own. At most 2^-20 of a
+// number is added, nothing to 0; one instruction then finds the largest of a warp.
+__device__ __forceinline__ u32 above(double x) {
+    const i64 bits = __double_as_longlong(x);
+    const u32 high = (u32)((u64)bits >> 32);
+    return bits < 0 ? ~high : (high + ((u32)bits != 0)) | 0x80000000u;
+}
+
+__device__ __forceinline__ double number_of(u32 bound) {
+    return __longlong_as_double((i64)((u64)(bound >> 31 ? bound & 0x7fffffffu : ~bound) << 32));
+}
+
+// Upper bounds of the largest of each of N values a thread, in the threads of warp `by`. Every thread of the block must
+// come here, and meet at another barrier before the next time.
+template <int N>
+__device__ __forceinline__ void block_bounds(double (&x)[N], int by) {
+    __shared__ u32 warps[N][32];
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, count = TILE / 32;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        const u32 bound = __reduce_max_sync(0xffffffffu, above(x[i]));
+        if (lane == 0) warps[i][warp] = bound;
+    }
+    __syncthreads();
+    if (warp == by) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) x[i] = number_of(__reduce_max_sync(0xffffffffu, warps[i][lane < count ? lane : 0]));
+    }
+}
+
+// Copies to shared memory that are waited for later, by the threads that asked for them; 8 or 16 bytes, aligned.
+template <int BYTES>
+__device__ __forceinline__ void copy_beside(void* to, const void* from) {
+#ifdef EMULATED_CUDA
+    for (int i = 0; i < BYTES; ++i) ((char*)to)[i] = ((const char*)from)[i];
+#else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(BYTES)
+                 : "memory");
+#endif
+}
+
+__device__ __forceinline__ void wait_for_copies() {
+#ifndef EMULATED_CUDA
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// Ask for bytes that will be read soon: into the second-level cache. A multiple of 16, aligned.
+__device__ __forceinline__ void ask_for(const void* at, u32 bytes) {
+#ifdef EMULATED_CUDA
+#elif __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes));
+#else
+    for (u32 i = 0; i < bytes; i += 128) asm volatile("prefetch.global.L2 [%0];" ::"l"((const char*)at + i));
+#endif
 }
 
 // What another block wrote before it raised this value is seen by whoever reads after this, the block's other threads
@@ -236,7 +320,7 @@ struct Rows {
     const TAU* tau;
 #endif
 #if IN_REGISTERS
-    REAL weight[ACTIONS * WEIGHTS ? ACTIONS * WEIGHTS : 1];
+    Weight weight[ACTIONS * WEIGHTS ? ACTIONS * WEIGHTS : 1];
 #if LOCAL
     u32 successors[(ACTIONS * WIDTH + 1) / 2];   // two in a register
 #else
@@ -278,7 +362,14 @@ __device__ __forceinline__ void open_rows(const Engine& e, const Head& h, u32 lo
 #endif
 #if IN_REGISTERS
 #pragma unroll
-    for (int i = 0; i < ACTIONS * WEIGHTS; ++i) rows.weight[i] = __ldg(rows.w + i * rows.pitch);
+    for (int i = 0; i < ACTIONS * WEIGHTS; ++i) {
+        REAL p = __ldg(rows.w + i * rows.pitch);
+#if WHOLE_WEIGHTS
+        rows.weight[i] = (u32)(p * (REAL)ONE);
+#else
+        rows.weight[i] = p;
+#endif
+    }
 #pragma unroll
     for (int i = 0; i < ACTIONS * WIDTH; ++i) {
         u32 x = __ldg(rows.x + i * rows.pitch);
@@ -311,7 +402,7 @@ __device__ __forceinline__ double expected(const Rows& rows, const volatile doub
         total += (double)rows.t->probabilities[k] * __ldcg(rows.values + state);
     }
 #else
-    REAL last = (REAL)1;
+    Weight last = ONE;
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) {
 #if IN_REGISTERS
@@ -324,7 +415,7 @@ __device__ __forceinline__ double expected(const Rows& rows, const volatile doub
 #else
         Successor x = rows.x[(a * WIDTH + k) * rows.pitch];
 #endif
-        REAL p = last;
+        Weight p = last;
         if (k < WEIGHTS) {
 #if IN_REGISTERS
             p = rows.weight[a * WEIGHTS + (k < WEIGHTS ? k : 0)];
@@ -333,12 +424,20 @@ __device__ __forceinline__ double expected(const Rows& rows, const volatile doub
 #endif
             last -= p;
         }
-#if LOCAL
-        total += (double)p * v[x];
+#if WHOLE_WEIGHTS
+        const double weight = __longlong_as_double(0x4330000000000000ll | p) - 4503599627370496.0;   // 2^52 + p, less 2^52
 #else
-        total += (double)p * __ldcg(rows.values + x);
+        const double weight = (double)p;
+#endif
+#if LOCAL
+        total += weight * v[x];
+#else
+        total += weight * __ldcg(rows.values + x);
 #endif
     }
+#if WHOLE_WEIGHTS
+    total *= UNIT;
+#endif
 #endif
     return total;
 }
@@ -463,59 +562,116 @@ __device__ __forceinline__ u32 first_of_halo(const Engine& e, const Head& h) {
 #endif
 }
 
+// The rows and lists that the visit of a tile will read, and its values: asked for by all threads of a block.
+__device__ __forceinline__ void ask_for_tile(const Engine& e, const Head& h) {
+#if !RAGGED
+    const i64 tile = (i64)h.tile * TILE;
+    for (int i = threadIdx.x; i < PLANES + 2; i += TILE) {
+        const char* at = h.slot;
+        u32 bytes = TILE * sizeof(REAL);
+        if (i < ACTIONS * WEIGHTS) {
+            at += e.weights + (i * e.pitch + tile) * (i64)sizeof(REAL);
+        } else if (i < ACTIONS * (WEIGHTS + 1)) {
+            at += e.rewards + ((i - ACTIONS * WEIGHTS) * e.pitch + tile) * (i64)sizeof(REAL);
+        } else if (i < ACTIONS * (WEIGHTS + 1 + WIDTH)) {
+            at += e.successors + ((i - ACTIONS * (WEIGHTS + 1)) * e.pitch + tile) * (i64)sizeof(Successor);
+            bytes = TILE * sizeof(Successor);
+        } else if (i < PLANES) {
+            at += e.durations + ((i - ACTIONS * (WEIGHTS + 1 + WIDTH)) * e.pitch + tile) * (i64)sizeof(TAU);
+            bytes = TILE * sizeof(TAU);
+        } else if (i == PLANES) {
+            at += e.inputs + (i64)h.tile * (4 * INPUTS);
+            bytes = h.inputs == EVERYTHING ? 0 : (4 * h.inputs + 15) / 16 * 16;
+        } else {
+#if LOCAL
+            at += e.halo + (i64)h.tile * (4 * HALO);
+            bytes = (4 * h.halo + 15) / 16 * 16;
+#else
+            bytes = 0;
+#endif
+        }
+        if (bytes) ask_for(at, bytes);
+    }
+    if (threadIdx.x % 16 == 0 || threadIdx.x % tile_shape[DIMS - 1] == 0) {
+        const u32 local = state_of(h);
+        if (local != NOWHERE) ask_for((const void*)((u64)(e.values + h.first + local) & ~127ull), 128);
+    }
+#endif
+}
+
 // The visits of a round. What limits it is latency, so everything that a visit reads is asked for as early as possible:
-// the first warp knows the next tile and its head while this one is swept, and the last warp publishes what a visit
-// changed while the others begin the next.
+// while a tile is swept, the head of the next one and the number of the one after that are on their way, then the
+// next one's rows; and the last warp publishes what a visit changed while the others begin the next.
 extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Engine e, int round) {
     extern __shared__ double v[];   // LOCAL: own values, then the halo's
     __shared__ u32 items[2];
     __shared__ Head heads[2];
-    __shared__ double limits[2], sums[2];
+    __shared__ double factors[2], sums[2], limit;
     __shared__ double before[TILE];
     Control& c = *e.control;
     const u32 count = c.count[round];
     if (blockIdx.x >= count) return;
     const u32 most = LOCAL ? c.most : 1;
-    const int last_warp = (TILE - 1) / 32;
+    const bool first_warp = threadIdx.x < 32;
+    const int last_warp = TILE / 32 - 1;
 
-    // By thread 0: take a tile from the work list.
-    auto take = [&](int turn, u32 i) {
-        const u32 id = i < count ? e.work[i] : NOWHERE;
-        items[turn] = id;
+    // By the first warp: a tile's head and factor, which are there after wait_for_copies and a barrier.
+    auto bring = [&](int turn, u32 id) {
         if (id != NOWHERE) {
-            heads[turn] = e.heads[id];
-            const double factor = c.plain ? e.gain[id] : e.steep[id];
-            limits[turn] = factor > 0 ? c.limit / factor : __longlong_as_double(0x7ff0000000000000ll);
+            const u32 piece = 16 * threadIdx.x;
+            if (piece < sizeof(Head)) copy_beside<16>((char*)&heads[turn] + piece, (const char*)&e.heads[id] + piece);
+            if (threadIdx.x == 31) copy_beside<8>(&factors[turn], (c.plain ? e.gain : e.steep) + id);
         }
+        if (threadIdx.x == 0) items[turn] = id;
     };
-    if (threadIdx.x == 0) take(0, atomicAdd(&c.next[round], 1u));
+    auto take = [&](u32 i) { return i < count ? e.work[i] : NOWHERE; };
+
+    u32 coming = NOWHERE;   // in the first warp: the tile after the one that is swept
+    if (first_warp) {
+        u32 now = NOWHERE;
+        if (threadIdx.x == 0) {
+            const u32 i = atomicAdd(&c.next[round], 2u);
+            now = take(i);
+            coming = take(i + 1);
+        }
+        if (threadIdx.x == 0) limit = c.limit;
+        bring(0, __shfl_sync(0xffffffffu, now, 0));
+        wait_for_copies();
+    }
     __syncthreads();
     for (int turn = 0;; turn ^= 1) {
         const u32 id = items[turn];
         if (id == NOWHERE) break;
-        u32 upcoming = 0;
-        if (threadIdx.x == 0) upcoming = atomicAdd(&c.next[round], 1u);
+        u32 further = 0;
+        if (first_warp) {
+            bring(turn ^ 1, __shfl_sync(0xffffffffu, coming, 0));
+            if (threadIdx.x == 0) further = atomicAdd(&c.next[round], 1u);
+        }
         const Head& h = heads[turn];
         const u32 halo = first_of_halo(e, h);
-        const u32 local = state_of(e.places[h.partition], h.tile, threadIdx.x);
+        const u32 local = state_of(h);
+        const bool here = local != NOWHERE;
+        const State state = here ? (State)(h.first + local) : (State)-1;
+        const double old = here ? __ldcg(e.values + state) : 0.0;   // which no other block changes
         Rows rows;
         open_rows(e, h, local, rows);
-        if (threadIdx.x < 32) {
+        if (first_warp) {
             double slack, sum = moved_inputs(e, h, round, threadIdx.x, 32, slack);
             for (int d = 16; d; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
             if (threadIdx.x == 0) sums[turn] = sum;
         }
-        const bool here = local != NOWHERE;
-        const State state = here ? (State)(h.first + local) : (State)-1;
         const u32 live = __syncthreads_count(here);   // sums of `moved` before values
-        const double old = here ? __ldcg(e.values + state) : 0.0;
         fill(e, h, old, halo, v);
-        if (threadIdx.x == 0) take(turn ^ 1, upcoming);
+        if (first_warp) {
+            if (threadIdx.x == 0) coming = take(further);
+            wait_for_copies();
+        }
         before[threadIdx.x] = old;
         double now = old, change = 0.0;
         int choice = 0;
         u32 iterations = 0, more = 0;
         __syncthreads();
+        if (items[turn ^ 1] != NOWHERE) ask_for_tile(e, heads[turn ^ 1]);
         do {
             if (here) {
                 double best = backup(e, rows, v, choice);
@@ -526,15 +682,16 @@ extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Eng
 #endif
             }
             ++iterations;
-            more = __syncthreads_or(change > limits[turn]);
+            more = __syncthreads_or(change * *(volatile double*)&factors[turn] > *(volatile double*)&limit);
         } while (more && iterations < most);
         if (here) {
             __stcg(e.values + state, now);
             e.policy[state] = (CHOICE)choice;
         }
+        const u32 partition = h.partition;   // heads[turn] may be another's behind the next barrier
         double largest[4] = {fabs(now - before[threadIdx.x]), change, here ? now : minus_infinity(),
                              here ? -now : minus_infinity()};
-        block_max(largest, last_warp);
+        block_bounds(largest, last_warp);
         if (threadIdx.x == 32 * last_warp) {
             const double moved = largest[0] * ROUND_UP, moved_before = __ldcg(e.moved + id);
             e.seen[id] = sums[turn];
@@ -543,7 +700,7 @@ extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Eng
             e.top[id] = largest[2];
             e.bottom[id] = largest[3];
             atomicMax(&c.largest[round], (u64)__double_as_longlong(moved));
-            atomicAdd(e.backups + h.partition, (u64)iterations * live);
+            atomicAdd(e.backups + partition, (u64)iterations * live);
             __threadfence();   // the block's values, which the barriers above have ordered before, then `moved`
             __stcg(e.moved + id, (moved_before + moved) * (1.0 + 4e-16));
         }
@@ -633,8 +790,8 @@ extern "C" __global__ void __launch_bounds__(TILE) measure_tiles(const Engine e,
     extern __shared__ double v[];
     const Place& p = e.places[q];
     for (u32 tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
-        const Head h = e.heads[p.tile + tile];
-        const u32 local = state_of(p, tile, threadIdx.x);
+        const Head& h = e.heads[p.tile + tile];
+        const u32 local = state_of(h);
         Rows rows;
         open_rows(e, h, local, rows);
         __syncthreads();
@@ -716,15 +873,17 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
     u32* inputs = shared;                            // [INPUTS_HASH]
     u32* halo = shared + INPUTS_HASH;                // [HALO_HASH]
     u16* numbers = (u16*)(halo + HALO_HASH);         // [HALO_HASH]
+    __shared__ Head head;
     const u32 tile = blockIdx.x;
     const u32 id = p.tile + tile;
-    const u32 local = state_of(p, tile, threadIdx.x);
+    if (threadIdx.x == 0) set_box(p, tile, head);
     for (u32 i = threadIdx.x; i < INPUTS_HASH; i += TILE) inputs[i] = HASH_EMPTY;
 #if LOCAL
     for (u32 i = threadIdx.x; i < HALO_HASH; i += TILE) halo[i] = HASH_EMPTY;
 #endif
     if (threadIdx.x == 0) halo_used = inputs_used = numbered = too_many = unlisted = 0;
     __syncthreads();
+    const u32 local = state_of(head);
     const u32 s = local == NOWHERE ? 0 : local;
     const i64 row = ACTIONS ? (i64)s * ACTIONS : (i64)t.action_ptr[s];
     const i64 row_end = local == NOWHERE ? row : ACTIONS ? row + ACTIONS : (i64)t.action_ptr[s + 1];
@@ -780,7 +939,13 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
     const bool all = unlisted;
     u32* tile_inputs = (u32*)(slot + e.inputs) + (i64)tile * INPUTS;
     if (threadIdx.x == 0) {
-        e.heads[id] = {slot, p.first, (u32)q, tile, halo_used, all ? EVERYTHING : inputs_used};
+        head.slot = slot;
+        head.first = p.first;
+        head.partition = (u32)q;
+        head.tile = tile;
+        head.halo = halo_used;
+        head.inputs = all ? EVERYTHING : inputs_used;
+        e.heads[id] = head;
         numbered = 0;
     }
     __syncthreads();
