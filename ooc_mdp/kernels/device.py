@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.kernels.cuda import cupy_for
+from ooc_mdp.kernels.cuda_driver import Arguments, CudaDriver, address_of, cuda_library
 
 __all__ = ["CudaDevice", "Device", "Kernel", "Stream"]
 
 Bytes = npt.NDArray[np.uint8]
 Argument = np.generic | npt.NDArray[Any]
 """A NumPy scalar (an address is a uint64), or a structure: an array without axes."""
-_TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
 
 
 class Stream(Protocol):
@@ -58,7 +58,7 @@ class Kernel(Protocol):
     """A compiled kernel."""
 
     def __call__(self, stream: Any, grid: int, block: int, args: Sequence[Argument], shared: int = 0) -> None:
-        """Launch it; arguments go by value."""
+        """Launch it; arguments go by value. The same sequence again means the same arguments."""
         ...
 
     def blocks_at_once(self, block: int, shared: int) -> int:
@@ -106,23 +106,31 @@ class Device(Protocol):
 
 
 class _CudaStream:
-    def __init__(self, cupy: Any, device: int) -> None:
+    def __init__(self, cupy: Any, device: int, driver: CudaDriver) -> None:
         self._cupy = cupy
-        self._device = device
         with cupy.cuda.Device(device):
             self.stream = cupy.cuda.Stream(non_blocking=True)
+        self._number = int(self.stream.ptr)
+        self._driver = driver
+        self._args: Sequence[Argument] = ()
+        self._packed = Arguments(())
 
     def upload(self, to: int, data: npt.NDArray[Any]) -> None:
-        self._cupy.cuda.runtime.memcpyAsync(to, data.ctypes.data, data.nbytes, _TO_DEVICE, self.stream.ptr)
+        self._driver.copy(to, address_of(data), data.nbytes, self._number)
 
     def download(self, data: npt.NDArray[Any], source: int) -> None:
-        self._cupy.cuda.runtime.memcpyAsync(data.ctypes.data, source, data.nbytes, _TO_HOST, self.stream.ptr)
+        self._driver.copy(address_of(data), source, data.nbytes, self._number)
 
     def copy(self, to: int, source: int, nbytes: int) -> None:
-        self._cupy.cuda.runtime.memcpyAsync(to, source, nbytes, _ON_DEVICE, self.stream.ptr)
+        self._driver.copy(to, source, nbytes, self._number)
 
     def clear(self, at: int, nbytes: int) -> None:
-        self._cupy.cuda.runtime.memsetAsync(at, 0, nbytes, self.stream.ptr)
+        self._driver.clear(at, nbytes, self._number)
+
+    def launch(self, kernel: int, grid: int, block: int, shared: int, args: Sequence[Argument]) -> None:
+        if args is not self._args:  # kernels that follow each other may share theirs
+            self._args, self._packed = args, Arguments(args)
+        self._driver.launch(kernel, grid, block, shared, self._number, self._packed)
 
     def mark(self) -> Callable[[], bool]:
         event = self._cupy.cuda.Event(disable_timing=True)
@@ -144,21 +152,24 @@ class _CudaKernel:
         self._cupy = cupy
         self._device = device
         self._function = function
+        self._number = int(function.kernel.ptr)
+        self._shared = int(function.max_dynamic_shared_size_bytes)
 
     def __call__(self, stream: _CudaStream, grid: int, block: int, args: Sequence[Argument], shared: int = 0) -> None:
-        if shared > self._function.max_dynamic_shared_size_bytes:
-            self._function.max_dynamic_shared_size_bytes = shared
-        with self._cupy.cuda.Device(self._device), stream.stream:
-            self._function((grid,), (block,), tuple(args), shared_mem=shared)
+        self._allow(shared)
+        stream.launch(self._number, grid, block, shared, args)
+
+    def _allow(self, shared: int) -> None:
+        if shared > self._shared:
+            with self._cupy.cuda.Device(self._device):
+                self._function.max_dynamic_shared_size_bytes = shared
+            self._shared = shared
 
     def blocks_at_once(self, block: int, shared: int) -> int:
+        self._allow(shared)
         with self._cupy.cuda.Device(self._device):
-            if shared > self._function.max_dynamic_shared_size_bytes:
-                self._function.max_dynamic_shared_size_bytes = shared
             multiprocessors = self._cupy.cuda.Device(self._device).attributes["MultiProcessorCount"]
-            count = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
-                self._function.kernel.ptr, block, shared
-            )
+            count = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(self._number, block, shared)
         return max(1, int(count)) * int(multiprocessors)
 
     def prefer_shared_memory(self) -> None:
@@ -181,6 +192,9 @@ class CudaDevice:
         self.name = f"cuda:{number}"
         self.multiprocessors = int(self._cupy.cuda.Device(number).attributes["MultiProcessorCount"])
         self._memory: list[Any] = []
+        with self._cupy.cuda.Device(number):
+            self._cupy.cuda.runtime.memGetInfo()  # the context is there from now on
+            self._driver = CudaDriver(cuda_library())
 
     def allocate(self, nbytes: int) -> int:
         """One cudaMalloc."""
@@ -206,7 +220,7 @@ class CudaDevice:
 
     def stream(self) -> _CudaStream:
         """A stream that does not wait for the default one."""
-        return _CudaStream(self._cupy, self._number)
+        return _CudaStream(self._cupy, self._number, self._driver)
 
     def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Kernel]:
         """Compiled with NVRTC; CuPy keeps what it compiled on disk."""
@@ -226,3 +240,4 @@ class CudaDevice:
     def free_all(self) -> None:
         """Drop every allocation."""
         self._memory.clear()
+        self._driver.leave()
