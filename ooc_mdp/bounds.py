@@ -8,8 +8,9 @@ Q_a(s) = r(s,a) + g(s,a) sum p V and g = gamma**tau, the normalised residual of 
 and V* - V lies in [min_s N_pi(s), max_s N(s)]: the contraction gives the upper end, and the lower is attained by any
 policy pi, with N_pi the same fraction for its actions (MacQueen 1966 for rho = 1 and one discount; terminal states
 have N = 0). The policy kept here is the one whose actions the last sweeps chose.
-For each partition p two numbers bound N from above (`rise`) and N_pi from below (`fall`, as a positive number), and
-two more bound the plain residuals Q - V alike. They stay valid without reading p:
+For each partition p two numbers bound N from above (`rise`) and -N_pi from above (`fall`), and two more bound the plain
+residuals Q - V alike. Both ends are signed: where all of p errs to one side, one of them is negative. They stay valid
+without reading p:
 
 - a sweep of p that changed its values by at most d+ upwards and d- downwards leaves
   g w[p,p] d+ and g w[p,p] d- as its plain bounds, whatever the order of its backups, since each new value was a
@@ -18,13 +19,15 @@ two more bound the plain residuals Q - V alike. They stay valid without reading 
   g min(sum_q w[p,q] c+[q], rho max_q c+[q]) to p's, and the same with c-: a row has mass w[p,q] in q, and rho in all.
 
 Division by 1 - g rho, with the largest g and rho of p, normalises both. The design's R[p] is max(rise, fall).
+Where every state errs to the same side, a number added to all values halves the error or does better
+(:meth:`ResidualBounds.centre`; the argument is in ``docs/proof.md``).
 Float64 rounding of a backup is bounded apart (:meth:`ResidualBounds.rounding`) and added to what is reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -42,22 +45,35 @@ _UP_ONE_SUM = 1.0 + 2 * _UNIT_ROUNDOFF
 """One sum is rounded up by this: a bound takes in any number of small changes, each of which might be rounded away."""
 
 
+def _raised(bound: FloatArray, share: FloatArray | float) -> FloatArray:
+    """The bound, of either sign, made larger by a share of its size."""
+    return bound + np.abs(bound) * share
+
+
+def _summed(bound: FloatArray, grown: FloatArray) -> FloatArray:
+    """The bound, of either sign, after it has grown."""
+    return _raised(bound + grown, _UP_ONE_SUM - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a pass over a partition without updates measured: the ranges of both residuals."""
+    """What a pass over a partition without updates measured: the ranges of both residuals.
+
+    A backend may report 0 for what is below it, but then its values are never shifted.
+    """
 
     rise: float
-    """max over its states of N(s), at least 0."""
+    """max over its states of N(s); negative where all of them are too high."""
     fall: float
-    """-min over its states of N(s) of the policy's action, at least 0."""
+    """-min over its states of N(s) of the policy's action; negative where all of them are too low."""
     plain_rise: float
-    """max of max_a Q_a - V, at least 0."""
+    """max of max_a Q_a - V."""
     plain_fall: float
-    """-min of Q_a - V for the policy's action, at least 0."""
+    """-min of Q_a - V for the policy's action."""
 
     def rounded_up(self) -> Measured:
         """Wider by what the subtraction of V and the division may have rounded away, which grows with the residual."""
-        return Measured(self.rise * _UP, self.fall * _UP, self.plain_rise * _UP, self.plain_fall * _UP)
+        return Measured(*(x + abs(x) * (_UP - 1) for x in astuple(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +86,30 @@ class Contraction:
     """float64 [P]; largest row sum, rounded up."""
     inverse: FloatArray
     """float64 [P]; 1 / (1 - discount * row_sum)."""
+    stretch: FloatArray
+    """float64 [P]; by at most how much a normalised residual falls, and by at least 1, when all values rise by 1: more
+    than 1 where rows sum to less than the largest, infinite where nothing is known of the least sum."""
+    widest: FloatArray
+    """float64 [P]; what a normalised residual is multiplied by at most to give the plain one: the largest
+    1 - g(s,a) row_sum, at most 1."""
 
     @classmethod
     def of(
-        cls, gamma: float, shortest_durations: FloatArray, row_sums: FloatArray, max_successors: IntArray
+        cls,
+        gamma: float,
+        shortest_durations: FloatArray,
+        row_sums: FloatArray,
+        max_successors: IntArray,
+        least_row_sums: FloatArray | None = None,
+        alike: bool = False,
     ) -> Contraction:
         """From the discount and the store's small arrays (each [P]).
+
+        Parameters
+        ----------
+        shortest_durations : of the rows of each partition, 1 where there are no durations.
+        row_sums, least_row_sums : largest and least sums of rows that do not end the process.
+        alike : whether every state has actions and all rows the same discount.
 
         Raises
         ------
@@ -92,7 +126,11 @@ class Contraction:
                 f"step: their product is not below 1, so no error can be proved; lower the discount, or convert "
                 f"again with --renormalise (and --dtype float64)"
             )
-        return cls(discount, row_sum, 1 / margin)
+        stretch = np.full_like(margin, np.inf)
+        if least_row_sums is not None:
+            least = least_row_sums * (1 - (max_successors + 2) * _UNIT_ROUNDOFF)
+            stretch = (1 + discount * (row_sum - least) / margin) * _UP
+        return cls(discount, row_sum, 1 / margin, stretch, margin * _UP if alike else np.ones_like(margin))
 
 
 class _Flow:
@@ -254,12 +292,12 @@ class ResidualBounds:
         row_sum = self.contraction.row_sum[p]
         if up > 0:
             grown = discount * self._up.add(p, entries, mass, row_sum, up)
-            self.plain_rise[p] = (settled_plain_rise + grown) * _UP_ONE_SUM
-            self.rise[p] = (settled_rise + grown * inverse) * _UP_ONE_SUM
+            self.plain_rise[p] = _summed(settled_plain_rise, grown)
+            self.rise[p] = _summed(settled_rise, grown * inverse)
         if down > 0:
             grown = discount * self._down.add(p, entries, mass, row_sum, down)
-            self.plain_fall[p] = (settled_plain_fall + grown) * _UP_ONE_SUM
-            self.fall[p] = (settled_fall + grown * inverse) * _UP_ONE_SUM
+            self.plain_fall[p] = _summed(settled_plain_fall, grown)
+            self.fall[p] = _summed(settled_fall, grown * inverse)
         change = discount * mass * max(up, down)
         return change, change * inverse
 
@@ -280,18 +318,64 @@ class ResidualBounds:
             if (change > 0).any():
                 flow.add_many(p, entries, mass, change[of])
                 grown = discount * flow.grown(affected, row_sum)
-                plain[affected] = (settled_plain + grown) * _UP_ONE_SUM
-                normalised[affected] = (settled + grown * inverse) * _UP_ONE_SUM
+                plain[affected] = _summed(settled_plain, grown)
+                normalised[affected] = _summed(settled, grown * inverse)
 
     def replaced_many(self, p: IntArray, measured: FloatArray) -> None:
         """Passes measured partitions p at the present values: rows of float64 [4, p.size] as in :class:`Measured`."""
-        bounds = measured * _UP
+        bounds = _raised(measured, _UP - 1)
         self.rise[p], self.fall[p], self.plain_rise[p], self.plain_fall[p] = self._settled[:, p] = bounds
         chosen = np.zeros(self.rise.size, np.bool_)
         chosen[p] = True
         of_chosen = np.repeat(chosen, np.diff(self._row_ptr))
         self._up.forget_entries(p, of_chosen)
         self._down.forget_entries(p, of_chosen)
+
+    def centre(self, value_size: float) -> float:
+        """The number that, added to all values, brings the proved error down most; 0 where none surely helps.
+
+        It helps where every state errs to the same side, and the error proved afterwards is no more than the error
+        that every state is proved to have now, so that no state is worse off; the bound comes down to a third or less.
+
+        Parameters
+        ----------
+        value_size : largest |V|.
+        """
+        rise, fall, stretch = self.rise, self.fall, self.contraction.stretch
+        if not np.isfinite(stretch).all():
+            return 0.0
+        # All values too low (N_pi > 0 everywhere), or all too high (N < 0): `near` is what is largest then.
+        for sign, near, far in ((1.0, rise, fall), (-1.0, fall, rise)):
+            least = float((-far / stretch).min())
+            if not (least > 0 and np.isfinite(near).all()):
+                continue
+            by = sign * (float(near.max()) + float(-far.max())) / (1 + float(stretch.max()))
+            after = self._shifted(by, value_size)
+            left = float(max(after["rise"].max(), after["fall"].max()))
+            if left + 2 * self.rounding(value_size + abs(by)) <= least:
+                return by
+        return 0.0
+
+    def shifted(self, by: float, value_size: float) -> None:
+        """A number was added to all values, the largest of which was `value_size` in size before."""
+        self.restore(self._shifted(by, value_size))
+
+    def _shifted(self, by: float, value_size: float) -> dict[str, FloatArray]:
+        """The bounds after a shift.
+
+        N of a row that sums to s falls by `by` (1 - g s) / (1 - g rho), which is `by` at least and `by` * stretch at
+        most; N of a state without action by `by`.
+        """
+        c = self.contraction
+        falls, rises = (by, -by * c.stretch) if by > 0 else (by * c.stretch, -by)
+        # Of what was measured before, 1 - g rho is known up to a few roundings, and each new value has been rounded.
+        known = 16 * _UNIT_ROUNDOFF * c.inverse
+        rounded = 8 * _UNIT_ROUNDOFF * (value_size + abs(by)) * c.inverse
+        rise = _raised(_raised(self.rise, known) - falls + rounded, _UP - 1)
+        fall = _raised(_raised(self.fall, known) - rises + rounded, _UP - 1)
+        narrowest = 1 / c.inverse
+        plain = [_raised(x * np.where(x > 0, c.widest, narrowest), _UP - 1) for x in (rise, fall)]
+        return {"rise": rise, "fall": fall, "plain_rise": plain[0], "plain_fall": plain[1]}
 
     def normalised(self) -> FloatArray:
         """float64 [P]: R[p], the bound on |N| over each partition."""

@@ -94,6 +94,6 @@ def residuals(
     ends = counts == 0
     reward = sign * table.terminal_rewards[ends] if table.terminal_rewards.size else np.zeros(int(ends.sum()))
     terminal = reward - own[ends]
-    rise, plain_rise = (float(np.append(x, terminal).max(initial=0.0)) for x in (normalised, plain))
-    fall, plain_fall = (float(-np.append(x[kept], terminal).min(initial=0.0)) for x in (normalised, plain))
+    rise, plain_rise = (float(np.append(x, terminal).max()) for x in (normalised, plain))
+    fall, plain_fall = (float(-np.append(x[kept], terminal).min()) for x in (normalised, plain))
     return Measured(rise, fall, plain_rise, plain_fall)

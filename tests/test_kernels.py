@@ -134,7 +134,7 @@ class Plain:
     def measure(self, values: FloatArray, policy: np.ndarray, significant: float) -> tuple[Measured, float]:
         """Updates the policy where there is none."""
         local = self.gather(values)
-        plain, normalised, kept, kept_normalised, large = [0.0], [0.0], [0.0], [0.0], [-np.inf]
+        plain, normalised, kept, kept_normalised, large = [], [], [], [], [-np.inf]
         for s in range(self.table.n_states):
             best, greedy = self.backup(s, local)
             if greedy < 0:

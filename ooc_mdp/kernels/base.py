@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ __all__ = [
     "FinishedVisits",
     "ModelConstants",
     "Resident",
+    "ShiftsValues",
     "SlotsTooSmall",
     "SweepLimits",
     "TableFacts",
@@ -157,6 +158,15 @@ class Resident:
 
 class SlotsTooSmall(Exception):
     """A partition does not fit into a slot as slots are; `Backend.enlarge` makes larger ones."""
+
+
+@runtime_checkable
+class ShiftsValues(Protocol):
+    """A backend whose values can be moved all at once, and whose measurements are signed, so that one knows by what."""
+
+    def shift(self, by: float) -> None:
+        """Add a number to all values; nothing may be under way."""
+        ...
 
 
 class Backend(Protocol):

@@ -49,6 +49,8 @@ _LEAST_COMPILED_FOR = 256
 _MOST_UNROLLED = 16
 _WORKSPACE = 16 << 20
 """Bytes that the values of partitions which are swept together may take, unless those of one a thread take more."""
+_WORKSPACE_OF_ALL = 64 << 20
+"""The same where partitions read most of the model: all of them should be swept together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +151,9 @@ class CpuBackend:
 
     def _members(self, model: ModelConstants) -> int:
         """Partitions that are swept together at most."""
-        fit = _WORKSPACE // (8 * _values_of_one(model))
-        most = _MOST_TOGETHER if _gathers(model) else fit
+        gathers = _gathers(model)
+        fit = (_WORKSPACE if gathers else _WORKSPACE_OF_ALL) // (8 * _values_of_one(model))
+        most = _MOST_TOGETHER if gathers else fit
         return max(self._threads, min(most, fit, model.row_sums.size))
 
     def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
@@ -253,8 +256,8 @@ class CpuBackend:
             reports.append(
                 VisitReport(
                     sweeps=int(s[0] + s[1]),
-                    up=plain_rise,
-                    down=plain_fall,
+                    up=max(plain_rise, 0.0),
+                    down=max(plain_fall, 0.0),
                     boundary_up=float(s[2]),
                     boundary_down=float(s[3]),
                     boundary_value=float(s[4]),
@@ -361,6 +364,10 @@ class CpuBackend:
         """One pass that updates no value."""
         (found,) = self._measure(0, resident.arrays[0].kind, [resident], False, significant).tolist()
         return Measured(*found[:4]), float(found[6])
+
+    def shift(self, by: float) -> None:
+        """In the caller's array."""
+        self._values += by
 
     def values(self) -> FloatArray:
         """The caller's own array."""

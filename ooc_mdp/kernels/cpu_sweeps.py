@@ -408,10 +408,10 @@ def measure(
         terminal = carray(_pointer(table[m, 9]), (1 if table[m, 9] != 0 else 0,), np.float64)
         row_sum = row_sums[m]
         one_scale = 1.0 / (1.0 - discount * row_sum)
-        rise = 0.0
-        fall = 0.0
-        plain_rise = 0.0
-        plain_fall = 0.0
+        rise = -np.inf
+        fall = -np.inf
+        plain_rise = -np.inf
+        plain_fall = -np.inf
         largest = -np.inf
         smallest = np.inf
         promising = -np.inf

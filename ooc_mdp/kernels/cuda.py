@@ -319,8 +319,12 @@ class CudaBackend:
             arguments = (table, current, self._policy, row_sum, np.float64(significant), self._report)
             self._launch(kernels["measure"], n, arguments)
             report = self._report.get()
-        residuals = _doubles(report[:4])
-        return Measured(*(float(r) for r in residuals)), _unrank(report[4])
+        return Measured(*(_unrank(r) for r in report[:4])), _unrank(report[4])
+
+    def shift(self, by: float) -> None:
+        """One kernel over all values."""
+        with self._device:
+            self._values += by
 
     def values(self) -> FloatArray:
         """A copy on the host."""

@@ -130,16 +130,15 @@ extern "C" __global__ void scatter(const Table* table, const double* in, double*
     block_max(smallest, report + 4);
 }
 
-// report: [0] rise, [1] fall of the normalised residual, [2] rise, [3] fall of the plain one (bits of non-negative
-// doubles; falls are those of the policy's action), [4] rank of the largest B + V where |B| > significant. A state that
-// has no policy yet gets its greedy action.
+// report, all ranks: [0] rise, [1] fall of the normalised residual, [2] rise, [3] fall of the plain one (of either sign;
+// falls are those of the policy's action), [4] the largest B + V where |B| > significant. A state that has no policy yet
+// gets its greedy action.
 template <class Index, class Real>
 __global__ void measure(const Table* table, const double* in, int* policy, double row_sum, double significant,
                         u64* report) {
     const Table& t = *table;
     i64 s = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    double rise = 0.0, fall = 0.0, plain_rise = 0.0, plain_fall = 0.0;
-    u64 largest = 0;
+    u64 rise = 0, fall = 0, plain_rise = 0, plain_fall = 0, largest = 0;   // below the rank of any number
     if (s < t.n) {
         i64 row, end;
         rows_of(t, s, row, end);
@@ -161,15 +160,15 @@ __global__ void measure(const Table* table, const double* in, int* policy, doubl
             if (chosen < 0) policy[t.first + s] = (int)greedy;
         }
         double residual = best - in[s];
-        rise = fmax(normalised, 0.0);
-        fall = fmax(-kept_normalised, 0.0);
-        plain_rise = fmax(residual, 0.0);
-        plain_fall = fmax(-kept, 0.0);
+        rise = rank_of(normalised);
+        fall = rank_of(-kept_normalised);
+        plain_rise = rank_of(residual);
+        plain_fall = rank_of(-kept);
         if (fabs(residual) > significant) largest = rank_of(best);
     }
-    block_max((u64)__double_as_longlong(rise), report);
-    block_max((u64)__double_as_longlong(fall), report + 1);
-    block_max((u64)__double_as_longlong(plain_rise), report + 2);
-    block_max((u64)__double_as_longlong(plain_fall), report + 3);
+    block_max(rise, report);
+    block_max(fall, report + 1);
+    block_max(plain_rise, report + 2);
+    block_max(plain_fall, report + 3);
     block_max(largest, report + 4);
 }

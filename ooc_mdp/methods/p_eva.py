@@ -61,6 +61,7 @@ def p_eva(run: Run) -> None:
             if absent.size and not run.stager.under_way():
                 _read_ahead(run, int(absent[np.argmax(run.priority.rank(levels)[absent])]), here.size <= best.size)
             run.finish(begun)
+            run.centre()
         elif run.backend.together > 1:
             _bring(run, np.flatnonzero(dirty))
         else:

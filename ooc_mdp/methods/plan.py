@@ -69,7 +69,9 @@ def _block_shapes(store: TableSource) -> npt.NDArray[np.int32] | None:
 
 def contraction_of(store: TableSource, options: SolveOptions) -> Contraction:
     """Discounts and row sums of the partitions, from the source's small arrays."""
-    return Contraction.of(options.discount, store.duration_range[:, 0], store.row_sum_range[:, 1], store.max_successors)
+    low, high = store.row_sum_range.T
+    alike = int(store.attributes["actions_per_state"]) > 0 and "durations" not in store.fields
+    return Contraction.of(options.discount, store.duration_range[:, 0], high, store.max_successors, low, alike)
 
 
 def warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes: bool) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ooc_mdp.bounds import ResidualBounds
 from ooc_mdp.cache import PartitionCache
 from ooc_mdp.events import SolveProgress, SolveWatcher
-from ooc_mdp.kernels.base import Backend, Resident, SweepLimits, VisitReport, Visits
+from ooc_mdp.kernels.base import Backend, Resident, ShiftsValues, SweepLimits, VisitReport, Visits
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.target import Target
 from ooc_mdp.methods.trace import Trace
@@ -197,6 +197,25 @@ class Run:
                 boundary_value=max(report.boundary_value, more.boundary_value),
             )
         return report
+
+    def centre(self) -> bool:
+        """Shift all values where that surely brings the error down (`ResidualBounds.centre`); whether it was done.
+
+        Where a model forgets within a few steps where it began (a random MDP), what is left of the error after some
+        sweeps is one number for all states, which sweeps reduce by the discount only.
+        """
+        if not isinstance(self.backend, ShiftsValues):
+            return False
+        by = self.bounds.centre(self.value_size)
+        if by == 0.0:
+            return False
+        self.backend.shift(by)
+        self.bounds.shifted(by, self.value_size)
+        self.largest += by
+        self.smallest += by
+        self.changed = True
+        self.refresh_target()
+        return True
 
     def _pass_on(self, partition: int, report: VisitReport) -> None:
         plain, normalised = self.bounds.disturb(partition, report.boundary_up, report.boundary_down)
