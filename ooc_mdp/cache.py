@@ -11,7 +11,7 @@ of a partition and knows nothing of it but its size; what a rank means is for wh
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -187,6 +187,24 @@ class PartitionCache(Generic[T]):
     def pin(self, partition: int, pinned: bool) -> None:
         """Keep an entry from eviction while it is in use."""
         self._entries[partition].pinned = pinned
+
+    def access_all(self, partitions: Sequence[int]) -> tuple[list[T], list[bool]]:
+        """:meth:`access` to many, in this order, which are pinned: contents, and which were hits."""
+        entries, contents, hits = self._entries, [], []
+        for p in partitions:
+            entry = entries[p]
+            if entry.content is None:
+                raise KeyError(f"partition {p} is reserved but not loaded")
+            entries.move_to_end(p)
+            contents.append(entry.content)
+            hits.append(not entry.fresh)
+            entry.fresh, entry.pinned = False, True
+        s = self.statistics
+        found = sum(hits)
+        s.accesses += len(hits)
+        s.hits += found
+        s.misses += len(hits) - found
+        return contents, hits
 
     def clear(self) -> None:
         """Release everything."""

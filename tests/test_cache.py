@@ -81,6 +81,8 @@ class CacheMachine(RuleBasedStateMachine):
         p = data.draw(st.sampled_from([p for p in self.order if p not in self.loaded]))
         with pytest.raises(KeyError, match="reserved but not loaded"):
             self.cache.access(p)
+        with pytest.raises(KeyError, match="reserved but not loaded"):
+            self.cache.access_all([p])
         if fails:
             self.cache.forget(p)
             self.order.remove(p)
@@ -104,6 +106,17 @@ class CacheMachine(RuleBasedStateMachine):
             self.auxiliary, self.auxiliary_hits = self.auxiliary + 1, self.auxiliary_hits + hit
         else:
             self.accesses, self.hits = self.accesses + 1, self.hits + hit
+
+    @rule(data=st.data())
+    def access_all(self, data: st.DataObject) -> None:
+        some = data.draw(st.permutations(sorted(self.loaded)))
+        some = some[: data.draw(st.integers(0, len(some)))]
+        hits = [p in self.used for p in some]
+        assert self.cache.access_all(some) == ([str(p) for p in some], hits)
+        self.order = [p for p in self.order if p not in some] + some
+        self.used |= set(some)
+        self.pinned |= set(some)
+        self.accesses, self.hits = self.accesses + len(some), self.hits + sum(hits)
 
     @precondition(lambda self: self.loaded)
     @rule(data=st.data())

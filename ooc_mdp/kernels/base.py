@@ -22,6 +22,8 @@ from ooc_mdp.partition import PartitionTable, StoredField
 
 __all__ = [
     "Backend",
+    "BatchReport",
+    "BatchVisits",
     "FinishedVisits",
     "ModelConstants",
     "Resident",
@@ -118,6 +120,21 @@ class VisitReport:
     """False where no value of the partition changed at all."""
 
 
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """:class:`VisitReport` of k partitions that were swept at the same time, as arrays [k] in their order."""
+
+    sweeps: IntArray
+    boundary_up: FloatArray
+    boundary_down: FloatArray
+    largest_value: FloatArray
+    smallest_value: FloatArray
+    measured: FloatArray
+    """float64 [4, k]: rows as in :class:`Measured`, at the values of all partitions together."""
+    backups: IntArray
+    changed: npt.NDArray[np.bool_]
+
+
 class Visits(Protocol):
     """Partitions that are being swept."""
 
@@ -127,6 +144,15 @@ class Visits(Protocol):
 
     def reports(self) -> list[VisitReport]:
         """What was done to each partition, in the order in which they were given; waits for it."""
+        ...
+
+
+@runtime_checkable
+class BatchVisits(Protocol):
+    """Visits of hundreds of partitions, for which an object each would keep a device waiting for milliseconds."""
+
+    def batch_report(self) -> BatchReport:
+        """What `Visits.reports` says."""
         ...
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,17 @@ import numpy.typing as npt
 from ooc_mdp.bounds import ResidualBounds
 from ooc_mdp.cache import PartitionCache
 from ooc_mdp.events import SolveProgress, SolveWatcher
-from ooc_mdp.kernels.base import Backend, Resident, ShiftsValues, SweepLimits, VisitReport, Visits
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.kernels.base import (
+    Backend,
+    BatchReport,
+    BatchVisits,
+    Resident,
+    ShiftsValues,
+    SweepLimits,
+    VisitReport,
+    Visits,
+)
+from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.methods.target import Target
 from ooc_mdp.methods.trace import Trace
 from ooc_mdp.options import SolveOptions
@@ -122,23 +131,26 @@ class Run:
 
         They are pinned until then; others may be loaded and evicted meanwhile.
         """
-        accessed = [self.stager.obtain(p) for p in partitions]
-        for p in partitions:
-            self.cache.pin(p, True)
-        limits = [self._limits(p, most, settle=True) for p in partitions]
-        visits = self.backend.visit_together([resident for resident, _ in accessed], limits)
-        return BegunVisits(list(partitions), [hit for _, hit in accessed], visits)
+        contents, hits = self.cache.access_all(partitions)
+        if self.backend.loads_beside:  # the strictest for all: one object each would keep a device waiting
+            limits = [self._limits(np.asarray(partitions), most, settle=True)] * len(partitions)
+        else:
+            limits = [self._limits(p, most, settle=True) for p in partitions]
+        return BegunVisits(list(partitions), hits, self.backend.visit_together(contents, limits))
 
     def finish(self, begun: BegunVisits) -> None:
         """Wait for the sweeps and pass on what their changes mean."""
+        visits = begun.visits
         try:
-            reports = begun.visits.reports()
+            if isinstance(visits, BatchVisits) and self.priority.name != "h2":
+                self._account_batch(begun.partitions, begun.hits, visits.batch_report())
+            else:
+                self._account(begun.partitions, begun.hits, visits.reports())
         finally:
             for p in begun.partitions:
                 self.cache.pin(p, False)
-        self._account(begun.partitions, begun.hits, reports)
 
-    def _limits(self, partition: int, most: int, settle: bool) -> SweepLimits:
+    def _limits(self, partition: int | IntArray, most: int, settle: bool) -> SweepLimits:
         if not settle:
             return SweepLimits(-1.0, most, -1.0, self.target.plain)
         change = self.target.change_limit(partition, SETTLED_SHARE)
@@ -162,18 +174,37 @@ class Run:
         else:
             for p, report in zip(partitions, reports, strict=True):
                 self._pass_on(p, report)
-        measured = [astuple(report.measured) for report in reports if report.measured is not None]
+        measured = [report.measured for report in reports if report.measured is not None]
         if len(measured) == len(partitions) > 1:
-            self.bounds.replaced_many(np.asarray(partitions), np.array(measured).T)
+            bounds = [(m.rise, m.fall, m.plain_rise, m.plain_fall) for m in measured]  # astuple copies deeply
+            self.bounds.replaced_many(np.asarray(partitions), np.array(bounds).T)
         else:
             for p, report in zip(partitions, reports, strict=True):
                 if report.measured is not None:
                     self.bounds.replaced(p, report.measured)
+        levels, wanted = self.target.levels(), self.target.wanted
         for p, hit, report in zip(partitions, hits, reports, strict=True):
-            level = float(self.target.levels()[p])
-            if level > self.target.wanted:
-                self.priority.exact(p, level, report.largest_value)
+            if levels[p] > wanted:
+                self.priority.exact(p, float(levels[p]), report.largest_value)
             self._count(p, hit, report)
+
+    def _account_batch(self, partitions: Sequence[int], hits: Sequence[bool], report: BatchReport) -> None:
+        """:meth:`_account` for many at once, where the priority asks for nothing but the bounds."""
+        p = np.asarray(partitions)
+        self.visited[p] = True
+        self.largest[p], self.smallest[p] = report.largest_value, report.smallest_value
+        self.changed = bool(report.changed.any())
+        self.refresh_target()
+        moved = (report.boundary_up > 0) | (report.boundary_down > 0)
+        self.bounds.disturb_many(p[moved], report.boundary_up[moved], report.boundary_down[moved])
+        self.bounds.replaced_many(p, report.measured)
+        s = self.statistics
+        s.visits += len(hits) - sum(hits)
+        s.sweeps += int(report.sweeps.sum())
+        s.backups += int(report.backups.sum())
+        if self.trace is not None:
+            for q, hit, sweeps in zip(partitions, hits, report.sweeps.tolist(), strict=True):
+                self._note_access(q, False, hit, sweeps)
 
     def _visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
         """Sweep one partition alone; its bounds are kept as they come."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.bounds import ResidualBounds
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.options import SolveOptions
 
 __all__ = ["RELATIVE_EPSILON", "Target"]
@@ -100,10 +100,11 @@ class Target:
             return not self.dirty().any()
         return True
 
-    def change_limit(self, partition: int, share: float) -> float:
-        """Largest change in a sweep of the partition that leaves it at `share` of what is wanted."""
+    def change_limit(self, partition: int | IntArray, share: float) -> float:
+        """Largest change in a sweep of the partition, or of any of several, that leaves it at `share` of `wanted`."""
         c = self._bounds.contraction
-        factor = float(c.discount[partition] * self._bounds.own_mass[partition])
+        factors = c.discount[partition] * self._bounds.own_mass[partition]
         if not self.plain:
-            factor *= float(c.inverse[partition])
+            factors = factors * c.inverse[partition]
+        factor = float(np.max(factors))
         return share * max(self.wanted, 0.0) / factor if factor > 0 else np.inf
