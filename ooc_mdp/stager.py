@@ -7,9 +7,11 @@ admits what is prepared. What to load, and when, is decided elsewhere.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,7 +21,25 @@ from ooc_mdp.kernels.base import Backend, Resident
 from ooc_mdp.options import format_bytes
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["Stager"]
+__all__ = ["ANNOUNCED", "Stager", "short_turns"]
+
+ANNOUNCED = 32
+"""Partitions that the system is asked to read ahead, beyond those that are being read."""
+_TURN_SECONDS = 2e-4
+"""How long a thread may keep the interpreter from those that read: with the usual 5 ms, each of a read's few steps may
+wait so long."""
+
+
+@contextmanager
+def short_turns(wanted: bool) -> Iterator[None]:
+    """Where many threads read beside the solve's own, have all of them take shorter turns at the interpreter."""
+    usual = sys.getswitchinterval()
+    if wanted:
+        sys.setswitchinterval(_TURN_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 class Stager:
@@ -72,6 +92,10 @@ class Stager:
     def under_way(self) -> list[int]:
         """Partitions asked for and not yet taken over."""
         return list(self._pending)
+
+    def free(self) -> int:
+        """Partitions that could be asked for beside those under way."""
+        return self.depth - len(self._pending)
 
     def prefetch(self, partition: int, spare: Callable[[int], bool] | None = None) -> bool:
         """Start to load a partition if a thread is free and room can be made without the spared ones."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,8 @@ from store_models import Action, Model, State, random_model
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.kernels.cpu import CpuBackend
+from ooc_mdp.methods.plan import staging_depth
 from ooc_mdp.methods.results import Result
 from ooc_mdp.methods.solver import solve as solve_with
 from ooc_mdp.options import CacheSize, SolveOptions
@@ -348,3 +350,21 @@ def test_a_solve_by_priority_says_where_partitions_are_strongly_coupled(tmp_path
     (line,) = said
     assert "of the 29 others" in line
     assert "--method vi --sweeps 16" in line
+
+
+class AnnouncedStore(Store):
+    """Notes which partitions the system is asked to read ahead."""
+
+    def prefetch(self, p: int) -> None:
+        self.__dict__.setdefault("asked", []).append(p)
+        super().prefetch(p)
+
+
+def test_value_iteration_has_what_comes_after_the_next_partitions_read_ahead_once(tmp_path: Path) -> None:
+    store = ooc_mdp.generate("random", tmp_path / "s", {"states": "400", "seed": "1"}, partitions=60)
+    watched = AnnouncedStore(**{f.name: getattr(store, f.name) for f in fields(Store)})
+    solution = ooc_mdp.solve(watched, discount=0.5, residual=1e-3, method="vi", cache="10%", device="cpu")
+    assert solution.outcome is Outcome.RESIDUAL
+    asked = watched.__dict__["asked"]
+    assert len(set(asked)) == len(asked)
+    assert set(range(staging_depth(CpuBackend()) + 1, 60)) <= set(asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from ooc_mdp.cache import PartitionCache
 from ooc_mdp.errors import MemoryBudgetError, StoreError
-from ooc_mdp.stager import Stager
+from ooc_mdp.stager import Stager, short_turns
 
 SIZE = 10
 
@@ -262,3 +263,32 @@ def test_what_is_dropped_gives_its_room_and_its_slots_back_and_can_be_loaded_aga
         assert bench.stager.prefetch(1)
         bench.arrive()
         assert bench.stager.obtain(1) == (1, False)
+
+
+def test_as_many_are_free_as_are_not_under_way() -> None:
+    bench = Bench(4)
+    bench.source.gate.clear()
+    with bench.stager:
+        whole = bench.stager.free()
+        assert whole == bench.stager.depth
+        bench.stager.prefetch(2)
+        assert bench.stager.free() == whole - 1
+        bench.source.gate.set()
+        bench.stager.obtain(2)
+        assert bench.stager.free() == whole
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_turns_are_as_long_as_before_when_a_solve_is_over_or_fails(wanted: bool) -> None:
+    usual = sys.getswitchinterval()
+    seen = []
+
+    def solve() -> None:
+        with short_turns(wanted):
+            seen.append(sys.getswitchinterval())
+            raise StoreError("a read failed")
+
+    with pytest.raises(StoreError):
+        solve()
+    assert seen == [pytest.approx(2e-4 if wanted else usual)]
+    assert sys.getswitchinterval() == usual

@@ -15,7 +15,6 @@ unused room is filled before anything is swept, on all reading threads.
 
 from __future__ import annotations
 
-import sys
 import time
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy.typing as npt
 from ooc_mdp.mdp import IntArray
 from ooc_mdp.methods.run import BegunVisits, Run, StoppedEarly
 from ooc_mdp.solution import Outcome
+from ooc_mdp.stager import ANNOUNCED
 
 __all__ = ["p_eva"]
 
@@ -31,19 +31,14 @@ _MOST_SWEEPS = 5
 """Sweeps of one access; more of them work on values that neighbours are about to change."""
 _DIRTY_SHARE = 0.5
 """Share of a device's cache that may be dirty while what is clean gives way."""
-_ANNOUNCED = 32
-"""Partitions that the system is asked to read ahead, beyond those that are being read."""
 _POLL_SECONDS = 1e-4
 """Between two looks whether a device's sweeps are done, or a load."""
-_SWITCH_SECONDS = 2e-4
-"""How long a thread may keep the interpreter from those that read: with the usual 5 ms, each of a read's few steps may
-wait so long."""
 
 
 def p_eva(run: Run) -> None:
     """Process partitions by priority until none is dirty; raises StoppedEarly."""
     if run.backend.loads_beside:
-        _with_loads_beside(run)
+        _sweep_and_load(run)
         return
     present = run.cache.present
     run.refresh_target()
@@ -105,18 +100,8 @@ def _read_ahead(run: Run, partition: int, last_dirty: bool) -> None:
     run.stager.prefetch(partition, lambda _: not last_dirty)
 
 
-def _with_loads_beside(run: Run) -> None:
-    """All dirty residents in one batch, loads on all threads meanwhile."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    try:
-        _sweep_and_load(run)
-    finally:
-        sys.setswitchinterval(usual)
-
-
 def _sweep_and_load(run: Run) -> None:
-    """Batches of sweeps, with loads under way meanwhile, until no partition is dirty."""
+    """Batches of all dirty residents, with loads on all threads meanwhile, until no partition is dirty."""
     present = run.cache.present
     run.refresh_target()
     swept = np.empty(0, np.int64)
@@ -127,7 +112,7 @@ def _sweep_and_load(run: Run) -> None:
         if here.size and not run.changed and np.isin(np.flatnonzero(dirty), swept).all():
             raise StoppedEarly(Outcome.PRECISION)  # all that is dirty was swept just now, and no value changed
         swept = here
-        begun = run.begin([int(p) for p in here], most=_MOST_SWEEPS) if here.size else None
+        begun = run.begin(here.tolist(), most=_MOST_SWEEPS) if here.size else None
         _load(run, dirty)
         if begun is not None:
             _finish(run, begun, dirty)
@@ -150,12 +135,11 @@ def _finish(run: Run, begun: BegunVisits, dirty: npt.NDArray[np.bool_]) -> None:
 def _load(run: Run, dirty: npt.NDArray[np.bool_]) -> None:
     """Start to load the best absent dirty partitions, as many as threads are free and room can be made for."""
     stager, present = run.stager, run.cache.present
-    under_way = stager.under_way()
-    free = stager.depth - len(under_way)
+    free = stager.free()
     if free <= 0:
         return
     absent = dirty & ~present
-    absent[under_way] = False
+    absent[stager.under_way()] = False
     wanted = np.flatnonzero(absent)
     if not wanted.size:
         return
@@ -164,4 +148,4 @@ def _load(run: Run, dirty: npt.NDArray[np.bool_]) -> None:
     for p in wanted[:free]:
         if not stager.prefetch(int(p), lambda q: enough or bool(dirty[q])):
             break
-    stager.announce([int(p) for p in wanted[free : free + _ANNOUNCED]])
+    stager.announce([int(p) for p in wanted[free : free + ANNOUNCED]])

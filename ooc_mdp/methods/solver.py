@@ -35,7 +35,7 @@ from ooc_mdp.methods.value_iteration import value_iteration
 from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions
 from ooc_mdp.priority import H2, make_priority
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
-from ooc_mdp.stager import Stager
+from ooc_mdp.stager import Stager, short_turns
 from ooc_mdp.store import open_store
 from ooc_mdp.table_source import TableSource
 
@@ -106,7 +106,8 @@ def solve(
             stack.callback(run.trace.close)
         run.watch = watch
         run.interrupted = stack.enter_context(_signals())
-        outcome = _work(run)
+        with short_turns(run.backend.loads_beside):
+            outcome = _work(run)
         run.stager.close()
         solution = _conclude(run, outcome, plan)
         if output is not None:

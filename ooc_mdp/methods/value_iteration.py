@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_mdp.methods.run import Run
+from ooc_mdp.stager import ANNOUNCED
 
 __all__ = ["value_iteration"]
 
@@ -30,7 +31,9 @@ def value_iteration(run: Run) -> None:
                 if not dirty[partition]:
                     continue
                 following = following[dirty[following]]
-            _sweep(run, int(partition), [int(p) for p in following[: run.stager.depth]])
+            depth = run.stager.depth
+            run.stager.announce(following[depth : depth + ANNOUNCED].tolist())
+            _sweep(run, int(partition), following[:depth].tolist())
         order = order[::-1]
 
 
@@ -39,6 +42,8 @@ def _sweep(run: Run, partition: int, following: list[int]) -> None:
     most = run.options.sweeps
     run.stager.prefetch(partition)  # its room comes before that of the next ones
     for i, ahead in enumerate(following):
+        if run.stager.free() <= 0:
+            break
         run.stager.prefetch(ahead, frozenset([partition, *following[:i]]).__contains__)
     run.sweep(partition, most=most, settle=most > 1)
     run.stager.take_over()

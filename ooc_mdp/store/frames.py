@@ -87,7 +87,7 @@ def read_frame(
     )
 
 
-def prefetch_file(path: Path) -> None:
+def prefetch_file(path: Path | str) -> None:
     """Ask the system to read a file ahead, where it can be asked; a missing file is for the read to report."""
     if not hasattr(os, "posix_fadvise"):
         return

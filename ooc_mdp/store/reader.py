@@ -233,8 +233,7 @@ class Store:
         sizes = self.sizes(p)
         fields: list[RawField] = []
         end = total = 0
-        # Of the same chunks as chunk_path, which takes longer to name a file than the system to open it.
-        begin, rest = f"{self.path}{os.sep}", os.sep.join(("", "c", str(p), "0"))
+        begin, rest = self._chunk_names(p)
         for stored in self.stored_fields:
             count = stored_count(sizes.of(self.fields[stored.name].field.length), stored.encoding, sizes)
             try:
@@ -260,8 +259,13 @@ class Store:
 
     def prefetch(self, p: int) -> None:
         """Ask the system to read partition p's chunks ahead into its page cache; returns at once."""
+        begin, rest = self._chunk_names(p)
         for stored in self.stored_fields:
-            prefetch_file(chunk_path(self.path, stored.name, p, 0))
+            prefetch_file(f"{begin}{stored.name}{rest}")
+
+    def _chunk_names(self, p: int) -> tuple[str, str]:
+        """What stands before and after a field's name in `chunk_path`, which takes longer than to open a file."""
+        return f"{self.path}{os.sep}", os.sep.join(("", "c", str(p), "0"))
 
     def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
         pointers = {
