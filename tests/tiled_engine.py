@@ -188,4 +188,4 @@ class Engine:
         for p in range(self.store.n_partitions):
             pairs = zip(astuple(self.true(p)), astuple(self.bounds.of(p)), slack, strict=True)
             for true, bound, rounding in pairs:
-                assert true <= bound * (1 + 1e-9) + 2 * rounding, (p, true, bound)
+                assert true <= bound + 1e-9 * abs(bound) + 2 * rounding, (p, true, bound)

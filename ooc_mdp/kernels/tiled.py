@@ -40,8 +40,8 @@ _ITERATIONS = 32
 """Iterations of a tile's visit at most."""
 _ITERATIONS_ALONE = 8
 """The same where one partition is swept by itself, a given number of times."""
-_PIECE = 32 << 20
-_PIECES = 8
+_PIECE = 4 << 20
+_PIECES = 16
 """Bytes of a piece of the values on its way to the host, and how many are on their way."""
 _ALIGNMENT = 256
 _MOST_HALO = 8192
@@ -252,6 +252,7 @@ class TiledBackend:
         self._loader = TileLoader(self._device, model, self._tiling, self._layout, self._kernels, self._engine)
         self._free_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._graphs: dict[int, Callable[[], None]] = {}
+        self._pieces: list[npt.NDArray[np.uint8]] = []
 
     def _upload(self, name: str, data: npt.NDArray[Any] | None) -> None:
         if data is not None:
@@ -412,10 +413,9 @@ class TiledBackend:
         self._kernels["measure_tiles"](stream, min(tiles, self._blocks), self._tiling.threads, arguments, self._shared)
         stream.download(self._measured.view(np.uint8), at["measured"])
         stream.wait()
-        residuals = self._measured[:4].view(np.float64)
-        rank = int(self._measured[4])
-        bits = rank & 0x7FFFFFFFFFFFFFFF if rank >> 63 else ~rank & 0xFFFFFFFFFFFFFFFF
-        return Measured(*(float(r) for r in residuals)), float(np.uint64(bits).view(np.float64))
+        rank, sign = self._measured, np.uint64(1 << 63)
+        *residuals, value = np.where(rank >= sign, rank ^ sign, ~rank).view(np.float64).tolist()
+        return Measured(*residuals), value
 
     # -------------------------------------------------------------------------------------------------- results
 
@@ -423,7 +423,9 @@ class TiledBackend:
         """A copy in host memory, through page-locked pieces that threads put in their places."""
         source, held = self._memory.at[name], self._choice if name == "policy" else np.dtype(np.float64)
         host = np.empty(self._memory.nbytes[name] // held.itemsize, dtype)
-        pieces = [self._device.pinned(min(_PIECE, self._memory.nbytes[name])).view(held) for _ in range(_PIECES)]
+        if not self._pieces:
+            self._pieces = [self._device.pinned(_PIECE) for _ in range(_PIECES)]
+        pieces = [piece.view(held) for piece in self._pieces]
         size = pieces[0].size
 
         def put(start: int, piece: npt.NDArray[Any]) -> None:

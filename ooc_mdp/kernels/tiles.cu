@@ -782,9 +782,9 @@ extern "C" __global__ void wake_tiles(const Engine e) {
     for (u32 tile = threadIdx.x; tile < p.tiles; tile += blockDim.x) e.again[p.tile + tile] = 1;
 }
 
-// Exact residuals of one partition at the present values: measured [0] rise, [1] fall of the normalised residual, [2]
-// rise, [3] fall of the plain one (bits of non-negative doubles; falls are those of the policy's action), [4]
-// order-preserving image of the largest B + V where |B| > significant. A state without policy gets its greedy action.
+// Exact residuals of one partition at the present values, the largest over its states: measured [0] rise, [1] fall of
+// the normalised residual, [2] rise, [3] fall of the plain one (signed; falls are those of the policy's action), [4] B + V
+// where |B| > significant; all as images in the order of unsigned numbers. A state without policy gets its greedy action.
 extern "C" __global__ void __launch_bounds__(TILE) measure_tiles(const Engine e, int q, double significant,
                                                                  int fresh) {
     extern __shared__ double v[];
@@ -797,7 +797,7 @@ extern "C" __global__ void __launch_bounds__(TILE) measure_tiles(const Engine e,
         __syncthreads();
         fill(e, h, local == NOWHERE ? 0.0 : e.values[h.first + local], first_of_halo(e, h), v);
         __syncthreads();
-        double m[5] = {0.0, 0.0, 0.0, 0.0, minus_infinity()};
+        double m[5] = {minus_infinity(), minus_infinity(), minus_infinity(), minus_infinity(), minus_infinity()};
         if (local != NOWHERE) {
             const i64 s = p.first + local;
             const double now = e.values[s];
@@ -825,17 +825,18 @@ extern "C" __global__ void __launch_bounds__(TILE) measure_tiles(const Engine e,
 #endif
             if (fresh) e.policy[s] = (CHOICE)greedy;
             double residual = best - now;
-            m[0] = fmax(normalised, 0.0);
-            m[1] = fmax(-kept_normalised, 0.0);
-            m[2] = fmax(residual, 0.0);
-            m[3] = fmax(-kept, 0.0);
+            m[0] = normalised;
+            m[1] = -kept_normalised;
+            m[2] = residual;
+            m[3] = -kept;
             if (fabs(residual) > significant) m[4] = best;
         }
         block_max(m);
         if (threadIdx.x == 0) {
-            for (int i = 0; i < 4; ++i) atomicMax(e.measured + i, (u64)__double_as_longlong(m[i]));
-            u64 bits = (u64)__double_as_longlong(m[4]);
-            atomicMax(e.measured + 4, (bits >> 63) ? ~bits : (bits | 0x8000000000000000ull));
+            for (int i = 0; i < 5; ++i) {
+                const u64 bits = (u64)__double_as_longlong(m[i]);
+                atomicMax(e.measured + i, (bits >> 63) ? ~bits : (bits | 0x8000000000000000ull));
+            }
         }
     }
 }
