@@ -29,6 +29,10 @@ __all__ = ["p_eva"]
 
 _MOST_SWEEPS = 5
 """Sweeps of one access; more of them work on values that neighbours are about to change."""
+_STATES_TOGETHER = 32_000_000
+"""States of a batch on a device, about: enough to keep it busy, and no more than the best, since what is swept further
+away from where values still change is swept again. On 400 million states, everything in memory and a proved error,
+3.6 s with this and 5.0 s with all dirty partitions; 3.8 s with half of it, 5.5 s with twice of it."""
 _DIRTY_SHARE = 0.5
 """Share of a device's cache that may be dirty while what is clean gives way."""
 _POLL_SECONDS = 1e-4
@@ -101,7 +105,7 @@ def _read_ahead(run: Run, partition: int, last_dirty: bool) -> None:
 
 
 def _sweep_and_load(run: Run) -> None:
-    """Batches of all dirty residents, with loads on all threads meanwhile, until no partition is dirty."""
+    """Batches of dirty residents, the best of them, with loads on all threads meanwhile, until no partition is dirty."""
     present = run.cache.present
     run.refresh_target()
     swept = np.empty(0, np.int64)
@@ -111,7 +115,7 @@ def _sweep_and_load(run: Run) -> None:
         here = np.flatnonzero(dirty & present)
         if here.size and not run.changed and np.isin(np.flatnonzero(dirty), swept).all():
             raise StoppedEarly(Outcome.PRECISION)  # all that is dirty was swept just now, and no value changed
-        swept = here
+        here = swept = _most_promising(run, here)
         begun = run.begin(here.tolist(), most=_MOST_SWEEPS) if here.size else None
         _load(run, dirty)
         if begun is not None:
@@ -119,6 +123,16 @@ def _sweep_and_load(run: Run) -> None:
         else:
             run.stager.wait()
         run.tick()
+
+
+def _most_promising(run: Run, here: IntArray) -> IntArray:
+    """The best of the dirty residents, as many as a batch should have; all, where the last one changed nothing."""
+    sizes = np.diff(run.store.partition_ptr)[here]
+    if not run.changed or sizes.sum() <= _STATES_TOGETHER:
+        return here
+    best = np.argsort(-run.priority.rank(run.target.levels())[here], kind="stable")
+    before = np.cumsum(sizes[best]) - sizes[best]
+    return here[best[before < _STATES_TOGETHER]]
 
 
 def _finish(run: Run, begun: BegunVisits, dirty: npt.NDArray[np.bool_]) -> None:
