@@ -277,7 +277,7 @@ def _conclude(run: Run, outcome: Outcome, plan: MemoryPlan) -> Solution:
     store, sign = run.store, (1.0 if run.store.sense == "max" else -1.0)
     values = run.backend.values()
     if sign < 0:
-        values = 0.0 - values  # not -values: a value of 0 stays +0
+        np.subtract(0.0, values, out=values)  # not -values: a value of 0 stays +0
     policy = run.backend.policy()
     for q in np.flatnonzero(~run.visited):
         # Bounded without ever being read: any action is as good as the bound says.
