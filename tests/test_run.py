@@ -14,7 +14,7 @@ import ooc_mdp
 from ooc_mdp.bounds import Measured
 from ooc_mdp.kernels.base import BatchReport, BatchVisits, FinishedVisits, VisitReport
 from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.methods import solver
+from ooc_mdp.methods import p_eva, solver
 from ooc_mdp.methods.plan import model_of
 from ooc_mdp.methods.run import BegunVisits, Run
 from ooc_mdp.options import CacheSize, SolveOptions
@@ -140,3 +140,33 @@ def test_a_batch_beside_loads_stops_where_its_strictest_partition_would(store: S
         run.finish(run.begin(partitions, most=7))
         assert len({(limit.change, limit.most, limit.residual, limit.plain) for limit in alone}) > 1
         assert given == [min(alone, key=lambda limit: limit.change)] * 12
+
+
+class Unending(Both):
+    """Visits that are never done for those who only look."""
+
+    def done(self) -> bool:
+        return False
+
+
+def test_a_batch_without_loads_beside_it_is_waited_for_and_not_looked_at(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(p_eva.time, "sleep", lambda _: pytest.fail("napped"))
+    with ExitStack() as stack:
+        run = run_on(store, stack)
+        run.stager.obtain(4)
+        visits = Unending(reports(np.random.default_rng(3), 1))
+        p_eva._finish(run, BegunVisits([4], [True], visits), run.target.dirty())
+        assert visits.asked == ["batch_report"]
+
+
+def test_loads_beside_a_batch_are_taken_over_and_followed_by_others(store: Store) -> None:
+    with ExitStack() as stack:
+        run = run_on(store, stack)
+        run.stager.obtain(4)
+        run.bounds.unknown()
+        run.stager.prefetch(0)
+        visits = Unending(reports(np.random.default_rng(3), 1))
+        p_eva._finish(run, BegunVisits([4], [True], visits), run.target.dirty())
+        assert run.cache.present.all()

@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import measuring
 import numpy as np
 import numpy.typing as npt
+from common import device_facts, device_number
 from idle_device import IdleDevice
 
 import ooc_mdp
@@ -66,6 +67,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     facts: dict[str, Any] = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
+    facts["machine"] |= device_facts(options.device or "cpu")
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
         if options.store is None:
             shape = [int(n) for n in options.block_shape.split(",")]
@@ -85,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         }
         if options.device is not None:
             counts = [int(n) for n in options.threads.split(",")]
-            number = int(options.device.partition(":")[2] or 0)
+            number = device_number(options.device)
             figures["loads_on_device"] = [
                 device_loads(store, CudaDevice(number), threads, options.loads) for threads in counts
             ]

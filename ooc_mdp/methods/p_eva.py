@@ -105,7 +105,7 @@ def _read_ahead(run: Run, partition: int, last_dirty: bool) -> None:
 
 
 def _sweep_and_load(run: Run) -> None:
-    """Batches of dirty residents, the best of them, with loads on all threads meanwhile, until no partition is dirty."""
+    """Batches of the best dirty residents, with loads on all threads meanwhile, until no partition is dirty."""
     present = run.cache.present
     run.refresh_target()
     swept = np.empty(0, np.int64)
@@ -141,6 +141,8 @@ def _finish(run: Run, begun: BegunVisits, dirty: npt.NDArray[np.bool_]) -> None:
         while not begun.visits.done():
             if run.stager.take_over():
                 _load(run, dirty)
+            if not run.stager.under_way():
+                break  # nobody to look after: waiting for the device ends sooner than a nap
             time.sleep(_POLL_SECONDS)
     finally:
         run.finish(begun)
