@@ -152,6 +152,14 @@ def test_every_thread_gets_the_context_and_has_its_own_back(library: ctypes.PyDL
     assert found == [_CONTEXT, 5, _CONTEXT]
 
 
+def test_a_thread_that_had_no_context_keeps_the_one_that_it_got(library: ctypes.PyDLL) -> None:
+    driver = CudaDriver(library)
+    library.cuCtxSetCurrent(None)
+    driver.clear(address_of(np.ones(1, np.uint8)), 1, _STREAM)
+    driver.leave()
+    assert current(library) == _CONTEXT
+
+
 def test_a_thread_that_never_came_has_nothing_to_leave(library: ctypes.PyDLL) -> None:
     driver = CudaDriver(library)
     library.cuCtxSetCurrent(ctypes.c_void_p(5))

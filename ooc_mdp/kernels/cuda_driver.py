@@ -112,10 +112,10 @@ class CudaDriver:
             self._refused("cuMemsetD8Async", status)
 
     def leave(self) -> None:
-        """Make current on this thread what was so before it came here."""
-        if hasattr(self._local, "before"):
-            self._library.cuCtxSetCurrent(self._local.before)
-            del self._local.before
+        """Make current on this thread what was so before it came here; a thread that had nothing keeps what it has."""
+        before = self._local.__dict__.pop("before", None)
+        if before is not None:
+            self._library.cuCtxSetCurrent(before)
 
     def _enter(self) -> None:
         if not hasattr(self._local, "before"):
