@@ -331,15 +331,21 @@ class ResidualBounds:
         self._up.forget_entries(p, of_chosen)
         self._down.forget_entries(p, of_chosen)
 
-    def centre(self, value_size: float) -> float:
-        """The number that, added to all values, brings the proved error down most; 0 where none surely helps.
+    def width(self) -> float:
+        """How far N and N_pi are apart over all states, by their bounds: twice what a shift can leave of the error."""
+        return float(self.rise.max() + self.fall.max())
 
-        It helps where every state errs to the same side, and the error proved afterwards is no more than the error
-        that every state is proved to have now, so that no state is worse off; the bound comes down to a third or less.
+    def centre(self, value_size: float, proved: float = 0.0) -> float:
+        """The number that, added to all values, brings the proved error down most; 0 where none should be added.
+
+        Every state has to err to the same side: none that is settled is spoilt. The error that is proved afterwards
+        must be no more than what every state is proved to err by now, so that no state is worse off, or half of what
+        was ever proved: that can happen so many times only.
 
         Parameters
         ----------
         value_size : largest |V|.
+        proved : the least error that was proved at any time.
         """
         rise, fall, stretch = self.rise, self.fall, self.contraction.stretch
         if not np.isfinite(stretch).all():
@@ -352,7 +358,7 @@ class ResidualBounds:
             by = sign * (float(near.max()) + float(-far.max())) / (1 + float(stretch.max()))
             after = self._shifted(by, value_size)
             left = float(max(after["rise"].max(), after["fall"].max()))
-            if left + 2 * self.rounding(value_size + abs(by)) <= least:
+            if left + 2 * self.rounding(value_size + abs(by)) <= max(least, 0.5 * proved):
                 return by
         return 0.0
 

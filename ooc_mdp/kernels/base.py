@@ -30,6 +30,7 @@ __all__ = [
     "ShiftsValues",
     "SlotsTooSmall",
     "SweepLimits",
+    "SweepsAtOnce",
     "TableFacts",
     "VisitReport",
     "Visits",
@@ -76,6 +77,8 @@ class ModelConstants:
     partition_ptr: IntArray | None = None
     """int64 [P+1]; partition p owns states partition_ptr[p] .. partition_ptr[p+1]-1."""
     table: TableFacts | None = None
+    longest_row: int = 0
+    """Most successors of a row; 0 where nobody asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,28 @@ class ShiftsValues(Protocol):
 
     def shift(self, by: float) -> None:
         """Add a number to all values; nothing may be under way."""
+        ...
+
+
+@runtime_checkable
+class SweepsAtOnce(ShiftsValues, Protocol):
+    """A backend that sweeps a whole model at once, every state from the values before the sweep."""
+
+    def visit_all(self, residents: Sequence[Resident], most: int, drop: float) -> Visits:
+        """Begin to sweep all partitions of the model over their policies, then to measure and improve those.
+
+        Reports bring bounds at the values of all of them, and no changes of boundary values, for no partition is left
+        to be told of them. Otherwise as `Backend.visit_together`.
+
+        Parameters
+        ----------
+        most : most sweeps, at least 0. With 0 the partitions need no policy yet.
+        drop : they end once the changes of one differ by no more than this share of what those of the first did.
+        """
+        ...
+
+    def at_once_bytes(self, model: ModelConstants) -> int:
+        """What `visit_all` takes beside the cache and what else `plan` names."""
         ...
 
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import Measured
 from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.cpu_at_once import GreedyRows
 from ooc_mdp.kernels.cpu_sweeps import evaluate, measure, visit
 from ooc_mdp.kernels.cpu_tables import MOST_GATHERED, describe, swept_table
 from ooc_mdp.kernels.sweep_order import SweepOrders, Walk, walk
@@ -168,6 +169,8 @@ class CpuBackend:
         """int8 [P]; by how much visits of policy sweeps made matters worse more often than not."""
         self._resting = np.zeros(model.row_sums.size, np.int32)
         """int32 [P]; visits left of full sweeps alone."""
+        self._greedy: GreedyRows | None = None
+        """The policy's rows, once all partitions have been swept at once."""
         self.together = self._members(model)
         members = -(-self.together // self._threads)
         self._workspaces = [np.empty(members * _values_of_one(model)) for _ in range(self._threads)]
@@ -230,43 +233,87 @@ class CpuBackend:
         ]
         return _Together(shares, futures)
 
+    def at_once_bytes(self, model: ModelConstants) -> int:
+        """The policy's rows, and a second value vector."""
+        return GreedyRows.nbytes(model.n_states, model.longest_row)
+
+    def visit_all(self, residents: Sequence[Resident], most: int, drop: float) -> _Together:
+        """Sweeps on all threads, each of which waits for the others after every sweep."""
+        if self._greedy is None:
+            self._greedy = GreedyRows(self._model.n_states, self._model.longest_row)
+        threads = min(self._threads, len(residents))
+        barrier = threading.Barrier(threads)
+        shares = [list(range(t, len(residents), threads)) for t in range(threads)]
+        ranges = np.empty((2, threads, 2))
+        futures = [
+            self._pool.submit(
+                self._sweep_share_at_once, t, [residents[i] for i in share], most, drop, barrier, ranges, self._greedy
+            )
+            for t, share in enumerate(shares)
+        ]
+        return _Together(shares, futures)
+
+    def _sweep_share_at_once(
+        self,
+        thread: int,
+        residents: list[Resident],
+        most: int,
+        drop: float,
+        barrier: threading.Barrier,
+        ranges: FloatArray,
+        greedy: GreedyRows,
+    ) -> list[VisitReport]:
+        """One thread's partitions; `ranges` (float64 [2, threads, 2]) has every thread's least and largest change."""
+        members = _by_kind(residents)
+        first, last = (self._model.n_states * t // barrier.parties for t in (thread, thread + 1))
+        model, values = self._model, self._values
+        first_span = 0.0
+        sweeps = 0
+        try:
+            if most > 0:
+                for m in members.values():
+                    rows, types = _rows(list(m.values()))
+                    greedy.update(rows, types, self._policy, model.discount, model.sign)
+                barrier.wait()
+            while sweeps < most:
+                seen = ranges[sweeps % 2]
+                seen[thread] = greedy.sweep(values, sweeps, first, last)
+                barrier.wait()
+                span = float(seen[:, 1].max() - seen[:, 0].min())
+                first_span = first_span if sweeps else span
+                sweeps += 1
+                if span <= drop * first_span:
+                    break
+            greedy.finish(values, sweeps, first, last)
+        except BaseException:
+            barrier.abort()
+            raise
+        barrier.wait()
+        measured = np.empty((len(residents), 8))
+        for kind, m in members.items():
+            measured[list(m)] = self._measure(thread, kind, list(m.values()), True, 0.0)
+        return [_report(sweeps, (0.0, 0.0, -np.inf), m) for m in measured]
+
     def _sweep_share(
         self, thread: int, residents: list[Resident], limits: list[SweepLimits], barrier: threading.Barrier
     ) -> list[VisitReport]:
         """One thread's partitions: rounds over them, then, after those of all threads, their residuals."""
-        kinds: dict[tuple[int, int], list[int]] = {}
-        for i, resident in enumerate(residents):
-            kinds.setdefault(resident.arrays[0].kind, []).append(i)
+        kinds = _by_kind(residents)
         swept, measured = np.empty((len(residents), 7)), np.empty((len(residents), 8))
         try:
             for kind, members in kinds.items():
-                swept[members] = self._evaluate(
-                    thread, kind, [residents[i] for i in members], [limits[i] for i in members]
+                swept[list(members)] = self._evaluate(
+                    thread, kind, list(members.values()), [limits[i] for i in members]
                 )
         except BaseException:
             barrier.abort()
             raise
         barrier.wait()
         for kind, members in kinds.items():
-            measured[members] = self._measure(thread, kind, [residents[i] for i in members], True, 0.0)
-        reports = []
+            measured[list(members)] = self._measure(thread, kind, list(members.values()), True, 0.0)
         for resident, s, m in zip(residents, swept, measured, strict=True):
             self._note(resident, s, m)
-            rise, fall, plain_rise, plain_fall, largest, smallest = (float(x) for x in m[:6])
-            reports.append(
-                VisitReport(
-                    sweeps=int(s[0] + s[1]),
-                    up=max(plain_rise, 0.0),
-                    down=max(plain_fall, 0.0),
-                    boundary_up=float(s[2]),
-                    boundary_down=float(s[3]),
-                    boundary_value=float(s[4]),
-                    largest_value=largest,
-                    smallest_value=smallest,
-                    measured=Measured(rise, fall, plain_rise, plain_fall),
-                )
-            )
-        return reports
+        return [_report(int(s[0] + s[1]), s[2:5], m) for s, m in zip(swept, measured, strict=True)]
 
     def _note(self, resident: Resident, swept: FloatArray, measured: FloatArray) -> None:
         """Decide how the partition is swept next.
@@ -380,6 +427,35 @@ class CpuBackend:
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
+
+
+def _by_kind(residents: Sequence[Resident]) -> dict[tuple[int, int], dict[int, Resident]]:
+    """Residents of each kind, by their place among all."""
+    kinds: dict[tuple[int, int], dict[int, Resident]] = {}
+    for i, resident in enumerate(residents):
+        kinds.setdefault(resident.arrays[0].kind, {})[i] = resident
+    return kinds
+
+
+def _rows(residents: Sequence[Resident]) -> tuple[IntArray, tuple[npt.NDArray[Any], ...]]:
+    """Where the tables of residents of one kind lie, and the types of their arrays."""
+    return np.stack([r.arrays[0].row for r in residents]), _types(residents[0].arrays[0].table)
+
+
+def _report(sweeps: int, boundary: Sequence[float] | FloatArray, measured: FloatArray) -> VisitReport:
+    """From what sweeps and a measurement gave: rise, fall and largest changed value of the boundary; float64 [8]."""
+    rise, fall, plain_rise, plain_fall, largest, smallest = (float(x) for x in measured[:6])
+    return VisitReport(
+        sweeps=sweeps,
+        up=max(plain_rise, 0.0),
+        down=max(plain_fall, 0.0),
+        boundary_up=float(boundary[0]),
+        boundary_down=float(boundary[1]),
+        boundary_value=float(boundary[2]),
+        largest_value=largest,
+        smallest_value=smallest,
+        measured=Measured(rise, fall, plain_rise, plain_fall),
+    )
 
 
 def _types(table: PartitionTable) -> tuple[npt.NDArray[Any], ...]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import PartitionTable
@@ -27,7 +28,6 @@ __all__ = ["MOST_GATHERED", "describe", "swept_table"]
 MOST_GATHERED = 2
 """Outside states read for each own one, above which successors are made global."""
 _LARGEST = np.iinfo(np.uint32).max
-_BLOCK = 1 << 16
 
 
 def swept_table(table: PartitionTable) -> tuple[PartitionTable, bool]:
@@ -39,11 +39,16 @@ def swept_table(table: PartitionTable) -> tuple[PartitionTable, bool]:
     n, halo = table.n_states, table.halo
     if table.successors.dtype != np.uint32 or halo.size <= MOST_GATHERED * n or halo[-1] > _LARGEST:
         return table, False
-    states = np.concatenate([np.arange(table.first_state, table.first_state + n), halo]).astype(np.uint32)
-    for begin in range(0, table.successors.size, _BLOCK):
-        block = table.successors[begin : begin + _BLOCK]
-        block[:] = states[block]
+    _make_global(table.successors, table.first_state, n, halo.astype(np.uint32))
     return replace(table, halo=np.empty(0, np.int64)), True
+
+
+@njit(nogil=True, cache=True)
+def _make_global(successors, first, n, halo):
+    """Number successors by the whole model's states, in place."""
+    for i in range(successors.size):
+        to = successors[i]
+        successors[i] = np.uint32(first + to) if to < n else halo[np.uint64(to - n)]
 
 
 def _uniform_rows(table: PartitionTable) -> PartitionTable:

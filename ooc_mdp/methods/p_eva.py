@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.mdp import IntArray
+from ooc_mdp.methods.at_once import AtOnce
 from ooc_mdp.methods.run import BegunVisits, Run, StoppedEarly
 from ooc_mdp.solution import Outcome
 from ooc_mdp.stager import ANNOUNCED
@@ -45,11 +46,16 @@ def p_eva(run: Run) -> None:
         _sweep_and_load(run)
         return
     present = run.cache.present
+    at_once = AtOnce(run)
     run.refresh_target()
     while not run.target.reached():
         run.stager.take_over()
         if run.backend.together > 1:
             _fill(run)
+        if at_once.due():
+            at_once.round()
+            run.tick()
+            continue
         levels = run.target.levels()
         dirty = run.target.dirty()
         here = np.flatnonzero(dirty & present)
@@ -60,7 +66,6 @@ def p_eva(run: Run) -> None:
             if absent.size and not run.stager.under_way():
                 _read_ahead(run, int(absent[np.argmax(run.priority.rank(levels)[absent])]), here.size <= best.size)
             run.finish(begun)
-            run.centre()
         elif run.backend.together > 1:
             _bring(run, np.flatnonzero(dirty))
         else:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import Contraction
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
-from ooc_mdp.kernels.base import Backend, ModelConstants, SweepLimits, TableFacts
+from ooc_mdp.kernels.base import Backend, ModelConstants, SweepLimits, SweepsAtOnce, TableFacts
 from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
 from ooc_mdp.methods.device_budget import HasSlots, ReportsFreeMemory, cache_left, refuse_what_is_not_free
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
@@ -22,9 +22,11 @@ from ooc_mdp.store import Store
 from ooc_mdp.store.numbering import GridNumbering
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["cache_budget", "contraction_of", "model_of", "plan_memory", "staging_depth", "warm_up"]
+__all__ = ["at_once_bytes", "cache_budget", "contraction_of", "model_of", "plan_memory", "staging_depth", "warm_up"]
 
 _MOST_STAGED = 12
+_MOST_OF_THE_TABLE = 1 / 2
+"""Share of the table's bytes that a policy's rows may take beside it."""
 _WARM_STATES = 256
 _WARM_SUCCESSORS = 64
 _STAGING = {"store": "staging", "recomputed": "recomputing"}
@@ -45,6 +47,7 @@ def model_of(store: TableSource, options: SolveOptions) -> ModelConstants:
         block_shapes=_block_shapes(store),
         partition_ptr=store.partition_ptr,
         table=_facts_of(store),
+        longest_row=int(store.max_successors.max(initial=0)),
     )
 
 
@@ -107,12 +110,16 @@ def warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes:
     shape = None if model.block_shapes is None else np.ones((1, model.block_shapes.shape[1]), np.int32)
     if shape is not None:
         shape[0, -1] = n
-    small = replace(model, n_states=n, largest_partition=n, largest_halo=0, row_sums=np.ones(1), block_shapes=shape)
+    small = replace(
+        model, longest_row=k, n_states=n, largest_partition=n, largest_halo=0, row_sums=np.ones(1), block_shapes=shape
+    )
     backend.start(small, None, None)
     resident = backend.admit(backend.prepare(table))
     backend.visit_together([resident], [SweepLimits(0.0, 1)]).reports()
     backend.visit(resident, SweepLimits(0.0, 1))
     backend.measure(resident, 0.0)
+    if isinstance(backend, SweepsAtOnce):
+        backend.visit_all([resident], 1, 0.0).reports()
     backend.release(resident)
 
 
@@ -190,11 +197,29 @@ def plan_memory(
         # On the CPU a table is decoded straight into the room that the cache has set aside for it.
         host["cache"] = cache
         host[_STAGING[store.kind]] = depth * loader.scratch_bytes
-        return MemoryPlan(host | backend.plan(model), {})
+        at_once = at_once_bytes(store, options, backend, model, cache)
+        rows = {"rows of the policy": at_once} if at_once else {}
+        return MemoryPlan(host | backend.plan(model) | rows, {})
     device = {"cache": cache} | _on_device_beside_the_cache(store, backend, model)
     free = backend.memory_free() if isinstance(backend, ReportsFreeMemory) else None
     refuse_what_is_not_free(device, free, backend.name, options.device_memory)
     return MemoryPlan(host, device)
+
+
+def at_once_bytes(
+    store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, cache: int
+) -> int:
+    """What sweeps of the whole model at once (`ooc_mdp.methods.at_once`) take beside the cache; 0: they are not made.
+
+    They need all partitions in the cache, and rows of the policy that are
+    much smaller than the table, padded to the longest.
+    """
+    table = int(store.partition_bytes.sum())
+    wanted = options.method == "p-eva" and not options.exact_priorities
+    if not (wanted and isinstance(backend, SweepsAtOnce)) or cache < table:
+        return 0
+    needed = backend.at_once_bytes(model)
+    return needed if needed <= _MOST_OF_THE_TABLE * table else 0
 
 
 def staging_depth(backend: Backend) -> int:

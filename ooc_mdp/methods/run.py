@@ -23,6 +23,7 @@ from ooc_mdp.kernels.base import (
     Resident,
     ShiftsValues,
     SweepLimits,
+    SweepsAtOnce,
     VisitReport,
     Visits,
 )
@@ -89,6 +90,8 @@ class Run:
     interrupted: Callable[[], bool] = lambda: False
     value_size: float = 0.0
     """Largest |V| so far."""
+    proved: float = np.inf
+    """Least error that was proved whenever a shift was thought of."""
     changed: bool = True
     """Whether the last sweeps changed any value."""
     started: float = field(default_factory=time.monotonic)
@@ -149,6 +152,14 @@ class Run:
         finally:
             for p in begun.partitions:
                 self.cache.pin(p, False)
+
+    def sweep_all(self, most: int, drop: float) -> None:
+        """Sweep all partitions, which are resident, at once; see `SweepsAtOnce.visit_all`."""
+        assert isinstance(self.backend, SweepsAtOnce)  # the caller has looked
+        partitions = list(range(self.statistics.n_partitions))
+        accessed = [self.stager.obtain(p) for p in partitions]
+        visits = self.backend.visit_all([resident for resident, _ in accessed], most, drop)
+        self._account(partitions, [hit for _, hit in accessed], visits.reports())
 
     def _limits(self, partition: int | IntArray, most: int, settle: bool) -> SweepLimits:
         if not settle:
@@ -237,7 +248,8 @@ class Run:
         """
         if not isinstance(self.backend, ShiftsValues):
             return False
-        by = self.bounds.centre(self.value_size)
+        self.proved = min(self.proved, self.bounds.error(self.value_size))
+        by = self.bounds.centre(self.value_size, self.proved)
         if by == 0.0:
             return False
         self.backend.shift(by)
