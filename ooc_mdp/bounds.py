@@ -356,11 +356,15 @@ class ResidualBounds:
             if not (least > 0 and np.isfinite(near).all()):
                 continue
             by = sign * (float(near.max()) + float(-far.max())) / (1 + float(stretch.max()))
-            after = self._shifted(by, value_size)
-            left = float(max(after["rise"].max(), after["fall"].max()))
+            left = self.after_shift(by, value_size, plain=False)
             if left + 2 * self.rounding(value_size + abs(by)) <= max(least, 0.5 * proved):
                 return by
         return 0.0
+
+    def after_shift(self, by: float, value_size: float, plain: bool) -> float:
+        """The largest bound, on N or on the plain residual, that would be left if `by` were added to all values."""
+        after = self._shifted(by, value_size)
+        return max(float(after[name].max()) for name in (("plain_rise", "plain_fall") if plain else ("rise", "fall")))
 
     def shifted(self, by: float, value_size: float) -> None:
         """A number was added to all values, the largest of which was `value_size` in size before."""

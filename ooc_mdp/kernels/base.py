@@ -30,6 +30,7 @@ __all__ = [
     "ShiftsValues",
     "SlotsTooSmall",
     "SweepLimits",
+    "SweepsAside",
     "SweepsAtOnce",
     "TableFacts",
     "VisitReport",
@@ -195,6 +196,26 @@ class ShiftsValues(Protocol):
 
     def shift(self, by: float) -> None:
         """Add a number to all values; nothing may be under way."""
+        ...
+
+
+@runtime_checkable
+class SweepsAside(ShiftsValues, Protocol):
+    """A backend that can sweep the partitions of a model one after the other, each from the values before them all."""
+
+    def sweep_aside(self, resident: Resident) -> VisitReport:
+        """One sweep over all actions whose backups no value takes up yet; the policy becomes greedy.
+
+        The report's bounds are those at the values as they stand; it names no changes of boundary values.
+        """
+        ...
+
+    def take_aside(self) -> None:
+        """All values become the backups of the last `sweep_aside` of every partition, which have been made all."""
+        ...
+
+    def aside_bytes(self, model: ModelConstants) -> int:
+        """What `sweep_aside` takes beside the cache and what else `plan` names."""
         ...
 
 

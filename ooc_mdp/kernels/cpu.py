@@ -53,6 +53,8 @@ _WORKSPACE = 16 << 20
 _WORKSPACE_OF_ALL = 64 << 20
 """The same where partitions read most of the model: all of them should be swept together."""
 
+_NOWHERE = np.empty(0)
+
 
 @dataclass(frozen=True, slots=True)
 class _Arrays:
@@ -169,6 +171,8 @@ class CpuBackend:
         """int8 [P]; by how much visits of policy sweeps made matters worse more often than not."""
         self._resting = np.zeros(model.row_sums.size, np.int32)
         """int32 [P]; visits left of full sweeps alone."""
+        self._aside: FloatArray | None = None
+        """float64 [n]; backups that no value has taken up yet."""
         self._greedy: GreedyRows | None = None
         """The policy's rows, once all partitions have been swept at once."""
         self.together = self._members(model)
@@ -367,7 +371,13 @@ class CpuBackend:
         return out
 
     def _measure(
-        self, thread: int, kind: tuple[int, int], residents: Sequence[Resident], improve: bool, significant: float
+        self,
+        thread: int,
+        kind: tuple[int, int],
+        residents: Sequence[Resident],
+        improve: bool,
+        significant: float,
+        aside: FloatArray = _NOWHERE,
     ) -> FloatArray:
         """float64 [G, 8]; see `ooc_mdp.kernels.cpu_sweeps.measure`."""
         out = np.empty((len(residents), 8))
@@ -384,6 +394,7 @@ class CpuBackend:
             self._model.row_sums[[r.index for r in residents]],
             improve,
             significant,
+            aside,
             out,
         )
         return out
@@ -411,6 +422,22 @@ class CpuBackend:
         """One pass that updates no value."""
         (found,) = self._measure(0, resident.arrays[0].kind, [resident], False, significant).tolist()
         return Measured(*found[:4]), float(found[6])
+
+    def aside_bytes(self, model: ModelConstants) -> int:
+        """A second value vector."""
+        return 8 * model.n_states
+
+    def sweep_aside(self, resident: Resident) -> VisitReport:
+        """A measurement that keeps its backups."""
+        if self._aside is None:
+            self._aside = np.empty_like(self._values)
+        (found,) = self._measure(0, resident.arrays[0].kind, [resident], True, 0.0, self._aside)
+        return _report(1, (0.0, 0.0, -np.inf), found)
+
+    def take_aside(self) -> None:
+        """Exchange the vectors."""
+        assert self._aside is not None  # every partition has been swept aside
+        self._values, self._aside = self._aside, self._values
 
     def shift(self, by: float) -> None:
         """In the caller's array."""

@@ -374,7 +374,7 @@ def evaluate(
 @njit(nogil=True, cache=True)
 def measure(
     actions, width, values, policy, table, workspace, successor_type, probability_type, reward_type, discount, sign,
-    row_sums, improve, significant, out,
+    row_sums, improve, significant, aside, out,
 ):  # fmt: skip
     """Residuals of the members at the present values.
 
@@ -383,6 +383,7 @@ def measure(
     row_sums : float64 [G]; largest row sum of each member.
     improve : whether the policy becomes greedy, or only where a state has none yet.
     significant : see the last but one figure.
+    aside : float64 [n] or empty; gets max_a Q_a of the members' states.
     out : float64 [G, 8]; normalised rise and fall, plain rise and fall, largest and smallest value, largest B + V where
         |B| > significant, states whose action changed.
     Others as for `evaluate`.
@@ -468,5 +469,7 @@ def measure(
             plain_fall = max(plain_fall, -kept)
             if abs(residual) > significant:
                 promising = max(promising, best)
+            if aside.size > 0:
+                aside[first + i] = best
         out[m, 0], out[m, 1], out[m, 2], out[m, 3] = rise, fall, plain_rise, plain_fall
         out[m, 4], out[m, 5], out[m, 6], out[m, 7] = largest, smallest, promising, differing

@@ -10,7 +10,7 @@ themselves.
 
 from __future__ import annotations
 
-from ooc_mdp.methods.plan import at_once_bytes, model_of
+from ooc_mdp.methods.plan import at_once_bytes, model_of, reads_everywhere
 from ooc_mdp.methods.run import Run
 
 __all__ = ["AtOnce"]
@@ -41,7 +41,7 @@ class AtOnce:
         model = model_of(store, run.options)
         self._possible = at_once_bytes(store, run.options, run.backend, model, run.cache.budget) > 0
         # Partitions that read more from outside than from themselves are no better than any other sets of states.
-        anywhere = int(store.partition_halo.sum()) > store.n_states
+        anywhere = reads_everywhere(store)
         self._slow, early = (_SLOW_ANYWHERE, _EARLY_ROUNDS) if anywhere else (_SLOW_AT_HOME, 1)
         self._trying = anywhere
         self._pause = _FIRST_PAUSE * store.n_states

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import Contraction
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
-from ooc_mdp.kernels.base import Backend, ModelConstants, SweepLimits, SweepsAtOnce, TableFacts
+from ooc_mdp.kernels.base import Backend, ModelConstants, SweepLimits, SweepsAside, SweepsAtOnce, TableFacts
 from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
 from ooc_mdp.methods.device_budget import HasSlots, ReportsFreeMemory, cache_left, refuse_what_is_not_free
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
@@ -22,7 +22,17 @@ from ooc_mdp.store import Store
 from ooc_mdp.store.numbering import GridNumbering
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["at_once_bytes", "cache_budget", "contraction_of", "model_of", "plan_memory", "staging_depth", "warm_up"]
+__all__ = [
+    "aside_bytes",
+    "at_once_bytes",
+    "cache_budget",
+    "contraction_of",
+    "model_of",
+    "plan_memory",
+    "reads_everywhere",
+    "staging_depth",
+    "warm_up",
+]
 
 _MOST_STAGED = 12
 _MOST_OF_THE_TABLE = 1 / 2
@@ -199,6 +209,8 @@ def plan_memory(
         host[_STAGING[store.kind]] = depth * loader.scratch_bytes
         at_once = at_once_bytes(store, options, backend, model, cache)
         rows = {"rows of the policy": at_once} if at_once else {}
+        aside = aside_bytes(store, options, backend, model, cache)
+        rows |= {"values aside": aside} if aside else {}
         return MemoryPlan(host | backend.plan(model) | rows, {})
     device = {"cache": cache} | _on_device_beside_the_cache(store, backend, model)
     free = backend.memory_free() if isinstance(backend, ReportsFreeMemory) else None
@@ -220,6 +232,25 @@ def at_once_bytes(
         return 0
     needed = backend.at_once_bytes(model)
     return needed if needed <= _MOST_OF_THE_TABLE * table else 0
+
+
+def reads_everywhere(store: TableSource) -> bool:
+    """Whether partitions read more from outside than they own, and from most of the others: no place matters more."""
+    halo = int(store.partition_halo.sum())
+    return halo > store.n_states and 2 * store.coupling.mass.size > store.n_partitions**2
+
+
+def aside_bytes(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, cache: int) -> int:
+    """What passes that change no value until they are done take beside the cache; 0: none are made.
+
+    They are made by vi, one sweep a visit, and by p-eva where the cache has no room for all partitions, which read
+    each other everywhere, so that passes are the best that it can do.
+    """
+    by_passes = options.method == "vi" and options.sweeps == 1
+    instead = options.method == "p-eva" and not options.exact_priorities and cache < int(store.partition_bytes.sum())
+    if not (by_passes or instead) or not (isinstance(backend, SweepsAside) and reads_everywhere(store)):
+        return 0
+    return backend.aside_bytes(model)
 
 
 def staging_depth(backend: Backend) -> int:

@@ -23,6 +23,7 @@ from ooc_mdp.kernels.base import (
     Resident,
     ShiftsValues,
     SweepLimits,
+    SweepsAside,
     SweepsAtOnce,
     VisitReport,
     Visits,
@@ -240,8 +241,40 @@ class Run:
             )
         return report
 
-    def centre(self) -> bool:
-        """Shift all values where that surely brings the error down (`ResidualBounds.centre`); whether it was done.
+    def sweep_aside(self, partition: int) -> VisitReport:
+        """Access a partition and sweep it without changing a value; its bounds are what that measured."""
+        assert isinstance(self.backend, SweepsAside)  # the caller has looked
+        resident, hit = self.stager.obtain(partition)
+        self.cache.pin(partition, True)
+        try:
+            report = self.backend.sweep_aside(resident)
+        finally:
+            self.cache.pin(partition, False)
+        assert report.measured is not None  # of sweeps aside always
+        self.bounds.replaced(partition, report.measured)
+        self.visited[partition] = True
+        self.largest[partition], self.smallest[partition] = report.largest_value, report.smallest_value
+        self._count(partition, hit, report)
+        return report
+
+    def take_aside(self, reports: Sequence[VisitReport]) -> None:
+        """The values become what `sweep_aside` of every partition made of them, as its reports say."""
+        assert isinstance(self.backend, SweepsAside)  # the caller has looked
+        self.backend.take_aside()
+        up, down = (np.array([getattr(report, way) for report in reports]) for way in ("up", "down"))
+        for p in range(up.size):
+            self.bounds.swept(p, up[p], down[p])
+        self.bounds.disturb_many(np.arange(up.size), up, down)
+        self.largest += up
+        self.smallest -= down
+        self.refresh_target()
+
+    def centre(self, only_last: bool = False) -> bool:
+        """Shift all values where that brings the error down (`ResidualBounds.centre`); whether it was done.
+
+        Parameters
+        ----------
+        only_last : only if the target is reached by it.
 
         Where a model forgets within a few steps where it began (a random MDP), what is left of the error after some
         sweeps is one number for all states, which sweeps reduce by the discount only.
@@ -252,6 +285,10 @@ class Run:
         by = self.bounds.centre(self.value_size, self.proved)
         if by == 0.0:
             return False
+        if only_last:
+            left = self.bounds.after_shift(by, self.value_size, self.target.plain)
+            if left + self.target.rounding > self.target.asked:
+                return False
         self.backend.shift(by)
         self.bounds.shifted(by, self.value_size)
         self.largest += by

@@ -6,16 +6,35 @@ would save nothing. The bounds of `ooc_mdp.bounds` prove the error after any pas
 With more than one sweep a visit (block Gauss-Seidel over partitions) information crosses a partition in one visit
 instead of one pass a state, and passes leave out partitions whose bounds meet the target. On the double pendulum,
 whose partitions are too strongly coupled for priorities to help, 8 sweeps a visit took a quarter of the passes.
+
+Where partitions read each other everywhere, a pass changes no value until it is done, so that it measures every
+residual from both sides as it goes: when what is left is one number for all states, a shift ends the solve
+(`ooc_mdp.bounds.ResidualBounds.centre`). Passes in place, of which fewer would be needed otherwise, cannot see that
+number: what they sweep last has no residual.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from ooc_mdp.mdp import IntArray
+from ooc_mdp.methods.plan import aside_bytes, model_of
 from ooc_mdp.methods.run import Run
 from ooc_mdp.stager import ANNOUNCED
 
-__all__ = ["value_iteration"]
+__all__ = ["sweeps_aside", "value_iteration"]
+
+_SLOW = 0.8
+"""A pass must bring the range of the residuals down to this share, or values are shifted, or else changed in place."""
+_EARLY_PASSES = 4
+"""Passes that need not, because the policy is still poor or values have been shifted."""
+_MOST_SLOW = 4
+"""Passes that did not, one after the other, after which values are changed in place."""
+
+
+def sweeps_aside(run: Run) -> bool:
+    """Whether passes may leave values as they are until they are done."""
+    return aside_bytes(run.store, run.options, run.backend, model_of(run.store, run.options), run.cache.budget) > 0
 
 
 def value_iteration(run: Run) -> None:
@@ -23,6 +42,8 @@ def value_iteration(run: Run) -> None:
     order = np.arange(run.statistics.n_partitions)
     most = run.options.sweeps
     run.refresh_target()
+    if sweeps_aside(run):
+        order = _sweep_aside(run, order)
     while not run.target.reached():
         for i, partition in enumerate(order):
             following = order[i + 1 :]
@@ -31,20 +52,51 @@ def value_iteration(run: Run) -> None:
                 if not dirty[partition]:
                     continue
                 following = following[dirty[following]]
-            depth = run.stager.depth
-            run.stager.announce(following[depth : depth + ANNOUNCED].tolist())
-            _sweep(run, int(partition), following[:depth].tolist())
+            _sweep(run, int(partition), following)
         order = order[::-1]
 
 
-def _sweep(run: Run, partition: int, following: list[int]) -> None:
-    """Visit a partition while those that follow are read."""
-    most = run.options.sweeps
+def _sweep_aside(run: Run, order: IntArray) -> IntArray:
+    """Passes from the values before them, until the target is reached or they no longer help; the next pass's order."""
+    width, early, slow = np.inf, _EARLY_PASSES, 0
+    while not run.target.reached():
+        reports = {}
+        for i, partition in enumerate(order.tolist()):
+            _read_ahead(run, partition, order[i + 1 :])
+            reports[partition] = run.sweep_aside(partition)
+            run.stager.take_over()
+            run.tick()
+        run.refresh_target()
+        order = order[::-1]
+        before, width = width, run.bounds.width()
+        early -= 1
+        slow = slow + 1 if early < 0 and width > _SLOW * before else 0
+        if run.centre(only_last=slow == 0):  # what the pass made is lost with it
+            early, slow = _EARLY_PASSES, 0
+            continue
+        if not run.target.reached():
+            run.take_aside([reports[p] for p in range(order.size)])
+        if slow == _MOST_SLOW:
+            break
+    return order
+
+
+def _read_ahead(run: Run, partition: int, coming: IntArray) -> None:
+    """Begin to load a partition and those that come next."""
+    depth = run.stager.depth
+    run.stager.announce(coming[depth : depth + ANNOUNCED].tolist())
+    following = coming[:depth].tolist()
     run.stager.prefetch(partition)  # its room comes before that of the next ones
     for i, ahead in enumerate(following):
         if run.stager.free() <= 0:
             break
         run.stager.prefetch(ahead, frozenset([partition, *following[:i]]).__contains__)
+
+
+def _sweep(run: Run, partition: int, coming: IntArray) -> None:
+    """Visit a partition while those that come next are read."""
+    most = run.options.sweeps
+    _read_ahead(run, partition, coming)
     run.sweep(partition, most=most, settle=most > 1)
     run.stager.take_over()
     run.tick()

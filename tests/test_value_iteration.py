@@ -1,0 +1,116 @@
+"""Passes that change no value until they are done: what they prove holds, and a shift ends them soon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from claims import assert_that_all_claims_hold, scale_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_mdps import Case, cases, make_store, optimum, rows_of, stored
+from store_models import Action, Model, State
+
+from ooc_mdp.kernels.cpu import CpuBackend
+from ooc_mdp.methods import plan
+from ooc_mdp.methods.plan import aside_bytes, model_of
+from ooc_mdp.methods.solver import solve
+from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.reference import backup, policy_iteration
+from ooc_mdp.solution import Outcome, Solution
+from ooc_mdp.store import Store
+
+N = 600
+
+
+def random_store(path: Path, dtype: str = "float64", durations: bool = False) -> Store:
+    """Six actions of four successors anywhere."""
+    rng = np.random.default_rng(3)
+
+    def action() -> Action:
+        successors = zip(rng.choice(N, 4, replace=False).tolist(), rng.dirichlet(np.ones(4)).tolist(), strict=True)
+        return Action(float(rng.random()), dict(successors), float(rng.uniform(0.5, 2)) if durations else 1.0)
+
+    states = tuple(State(tuple(action() for _ in range(6))) for _ in range(N))
+    return make_store(Case(Model(states, durations=durations), "max", dtype, 8), path)
+
+
+def solved(store: Store, discount: float, method: str, share: float, **options: Any) -> Solution:
+    return solve(store, SolveOptions(discount, method=method, cache=CacheSize(share=share), device="cpu", **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("method", "share"), [("vi", 1.0), ("vi", 0.25), ("p-eva", 0.25)])
+@pytest.mark.parametrize(("dtype", "durations"), [("float64", False), ("float32", False), ("float64", True)])
+@pytest.mark.parametrize("discount", [0.95, 0.9999])
+def test_a_random_model_takes_few_passes_at_any_discount(
+    tmp_path: Path, method: str, share: float, dtype: str, durations: bool, discount: float
+) -> None:
+    store = random_store(tmp_path / "s", dtype, durations)
+    epsilon = 1e-4 if durations else 1e-6
+    solution = solved(store, discount, method, share, epsilon=epsilon)
+    assert solution.outcome is Outcome.PROVED
+    assert solution.statistics.backups <= (120 if durations else 60) * N  # in place some 20 / (1 - discount)
+    best = policy_iteration(rows_of(store), discount).values
+    assert np.abs(solution.values - best).max() <= solution.error_bound <= epsilon
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(
+    case=cases(shortest=0.3),
+    discount=st.sampled_from([0.0, 0.5, 0.9, 0.9999]),
+    share=st.sampled_from([1e-6, 1e-2]),
+    target=st.sampled_from(["epsilon", "residual"]),
+    method=st.sampled_from(["vi", "p-eva"]),
+)
+def test_claims_hold_of_any_model_that_passes_aside_are_tried_on(
+    monkeypatch: pytest.MonkeyPatch, case: Case, discount: float, share: float, target: str, method: str
+) -> None:
+    with stored(case) as store, monkeypatch.context() as patch:
+        patch.setattr(plan, "reads_everywhere", lambda _: True)
+        rows = rows_of(store)
+        best = optimum(rows, discount, case.sense)
+        slow = discount > 0.99
+        limits = {target: share * scale_of(rows, best), "time_limit": 0.3 if slow else None}
+        solution = solved(store, discount, method, 0.5, **limits)
+    assert_that_all_claims_hold(solution, store, rows, best, discount)
+    ended = solution.outcome in (Outcome.PROVED, Outcome.RESIDUAL)
+    assert ended or (slow and solution.outcome in (Outcome.TIME_LIMIT, Outcome.PRECISION))
+
+
+@settings(max_examples=40)
+@given(case=cases(), discount=st.sampled_from([0.5, 0.99]))
+def test_values_stay_until_a_pass_aside_is_taken(case: Case, discount: float) -> None:
+    with stored(case) as store:
+        rows = rows_of(store)
+        backend = CpuBackend("voted", 2)
+        backend.start(model_of(store, SolveOptions(discount)), None, None)
+        residents = [backend.admit(backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
+        sign = 1.0 if case.sense == "max" else -1.0
+        for _ in range(3):
+            before = backend.values().copy()
+            reports = [backend.sweep_aside(resident) for resident in residents]
+            assert reports == [backend.sweep_aside(resident) for resident in reversed(residents)][::-1]
+            np.testing.assert_array_equal(backend.values(), before)
+            backend.take_aside()
+            expected = backup(rows, sign * store.to_original(before), discount, case.sense)
+            own = sign * store.to_original(backend.values().copy())
+            np.testing.assert_allclose(own, expected.values, rtol=1e-12, atol=1e-12 * np.abs(own).max())
+        backend.close()
+
+
+def test_a_second_value_vector_is_planned_where_it_is_used(tmp_path: Path) -> None:
+    store = random_store(tmp_path / "s")
+
+    def planned(share: float, **options: Any) -> int:
+        chosen = SolveOptions(0.9, cache=CacheSize(share=share), device="cpu", **options)
+        backend, model = CpuBackend(), model_of(store, chosen)
+        return aside_bytes(store, chosen, backend, model, plan.cache_budget(store, chosen, backend, model))
+
+    assert planned(0.25) == planned(0.25, method="vi") == planned(1.0, method="vi") == 8 * N
+    assert planned(1.0) == 0  # all at once instead
+    assert planned(0.25, method="vi", sweeps=4) == 0
+    assert planned(0.25, exact_priorities=True) == 0
+    solution = solved(store, 0.9, "vi", 0.25)
+    assert solution.memory_plan["host"]["values aside"] == 8 * N
