@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc_mdp.kernels.base import ModelConstants, TableFacts
-from ooc_mdp.kernels.tile_layout import SlotLayout, Tiling, halo_dtype, is_ragged
+from ooc_mdp.kernels.tile_layout import SlotLayout, SweepThread, Tiling, halo_dtype, is_ragged
 
 REALS = st.sampled_from([np.dtype(np.float32), np.dtype(np.float64)])
 
@@ -158,6 +158,14 @@ def test_nothing_in_a_slot_lies_on_anything_else(
     defines = layout.defines(model, tiling)
     assert (defines["TILE"], defines["BOX"], defines["DIMS"]) == (tiling.threads, tiling.box, len(tiling.shape))
     assert (defines["LOCAL"], defines["RAGGED"]) == (local, is_ragged(model))
+    threads = layout.sweep_threads(tiling)
+    assert (defines["STATES"], defines["THREADS"]) == (layout.thread.states, threads)
+    assert threads % 32 == 0
+    assert tiling.threads <= threads * layout.thread.states < tiling.threads + 32 * layout.thread.states
+    assert layout.thread.states == 1 or (local and actions * width <= 24)
+    assert int(defines["BLOCKS"]) * threads * layout.thread.registers <= 64 << 10
+    assert defines["PITCH"] == f"{pitch}ll"
+    assert all(defines[f"AT_{name.upper()}"] == f"{layout.offsets[name]}ll" for name, size in due.items() if size)
     assert layout.narrow_policy(model) == (0 < actions <= 256 and not is_ragged(model))
 
 
@@ -186,6 +194,24 @@ def test_rows_stay_as_they_are_where_they_differ_or_states_need_64_bits(
     model = model_with([states], None, facts(actions, width))
     assert is_ragged(model) == ragged
     assert halo_dtype(model) == (np.uint32 if states < 1 << 32 else np.int64)
+
+
+@pytest.mark.parametrize(
+    ("actions", "width", "real", "local", "states", "registers", "ahead"),
+    [
+        (3, 3, np.float32, True, 2, 80, False),
+        (2, 6, np.float32, True, 2, 128, True),
+        (4, 4, np.float32, True, 2, 128, False),
+        (3, 3, np.float64, True, 2, 128, True),
+        (8, 3, np.float32, True, 1, 64, False),
+        (5, 5, np.float32, True, 1, 64, False),
+        (3, 3, np.float32, False, 1, 64, False),
+    ],
+)
+def test_a_thread_takes_two_states_where_their_rows_fit_its_registers(
+    actions: int, width: int, real: type, local: bool, states: int, registers: int, ahead: bool
+) -> None:
+    assert SweepThread.of(facts(actions, width, real=real), local) == SweepThread(states, registers, ahead)
 
 
 def test_what_is_missing_is_named() -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ooc_mdp.kernels.base import ModelConstants, TableFacts
 
-__all__ = ["MAX_ROUNDS", "TILE_STATES", "SlotLayout", "Tiling", "halo_dtype", "is_ragged"]
+__all__ = ["MAX_ROUNDS", "SLOT_PARTS", "TILE_STATES", "SlotLayout", "SweepThread", "Tiling", "halo_dtype", "is_ragged"]
 
 MAX_ROUNDS = 64
 """As in tiles.cu."""
@@ -23,8 +23,25 @@ _ALIGNMENT = 256
 TILE_STATES = 512
 """States of a tile, about."""
 _WARP = 32
-_THREADS = 1024
-"""Threads that a multiprocessor should hold: 64 registers each."""
+SLOT_PARTS = (
+    "weights",
+    "successors",
+    "rewards",
+    "durations",
+    "halo",
+    "inputs",
+    "boundary_count",
+    "boundary",
+    "published",
+    "table",
+)
+"""What a slot may hold."""
+_REGISTERS = 64 << 10
+"""Of a multiprocessor."""
+_HELD_ENTRIES = 24
+"""Transitions of a state whose row a thread keeps in registers, as in tiles.cu."""
+_WORKING_REGISTERS = 40
+"""Registers of a thread beside the rows that it keeps."""
 _MOST_AXES = 7
 """As in tiles.cu; boxes of more are taken as runs of states."""
 _MOST_INPUTS = 96
@@ -105,7 +122,7 @@ class Tiling:
 
     @property
     def threads(self) -> int:
-        """Threads of a tile's block."""
+        """Entries of a tile in a plane; threads of a block that lays one out."""
         return -(-self.box // _WARP) * _WARP
 
     @property
@@ -174,6 +191,33 @@ def _tight(extents: list[int], states: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepThread:
+    """What a thread has that sweeps a tile: the more registers it takes, the fewer of them a multiprocessor holds."""
+
+    states: int
+    registers: int
+    """At most."""
+    ahead: bool
+    """Whether rows become doubles once a visit, in registers, or again in each iteration."""
+
+    @classmethod
+    def of(cls, table: TableFacts, local: bool) -> SweepThread:
+        """Two states where their rows fit, in as few registers as they fit in."""
+        if local and table.actions * table.width <= _HELD_ENTRIES:
+            for registers, ahead in ((80, False), (128, True), (128, False)):
+                if 2 * cls._row_registers(table, ahead) + _WORKING_REGISTERS <= registers:
+                    return cls(2, registers, ahead)
+        return cls(1, 64, False)
+
+    @staticmethod
+    def _row_registers(table: TableFacts, ahead: bool) -> int:
+        """Of a state's weights, successors, rewards and discounts."""
+        a = table.actions
+        weights, words = (table.width, 2) if ahead else (_weights(table), table.real.itemsize // 4)
+        return a * (weights + 1) * words + -(-a * table.width // 2) + (0 if table.durations is None else 2 * a)
+
+
+@dataclass(frozen=True, slots=True)
 class SlotLayout:
     """What a slot holds and where; offsets in bytes."""
 
@@ -187,6 +231,8 @@ class SlotLayout:
     """Boundary states whose values are kept apart; where a partition has more, its tiles' changes stand for them."""
     table_room: int
     """Bytes for a table that is kept as it is."""
+    thread: SweepThread
+    """What a thread of a sweep has."""
     offsets: Mapping[str, int]
     nbytes: int
 
@@ -218,7 +264,12 @@ class SlotLayout:
             if local:
                 sizes |= {"halo": 4 * tiles * halo}
         offsets = dict(zip(sizes, np.cumsum([0, *(_aligned(s) for s in sizes.values())]).tolist(), strict=False))
-        return cls(local, halo, pitch, boundary, room, offsets, sum(_aligned(s) for s in sizes.values()))
+        nbytes = sum(_aligned(s) for s in sizes.values())
+        return cls(local, halo, pitch, boundary, room, SweepThread.of(table, local), offsets, nbytes)
+
+    def sweep_threads(self, tiling: Tiling) -> int:
+        """Threads of a block that sweeps a tile."""
+        return -(-tiling.threads // self.thread.states // _WARP) * _WARP
 
     def defines(self, model: ModelConstants, tiling: Tiling) -> dict[str, str | int]:
         """What tiles.cu is compiled with."""
@@ -230,7 +281,10 @@ class SlotLayout:
             "WIDTH": table.width,
             "WEIGHTS": _weights(table),
             "TILE": tiling.threads,
-            "BLOCKS": max(1, _THREADS // tiling.threads),
+            "STATES": self.thread.states,
+            "THREADS": self.sweep_threads(tiling),
+            "BLOCKS": max(1, _REGISTERS // (self.thread.registers * self.sweep_threads(tiling))),
+            "AHEAD": int(self.thread.ahead),
             "BOX": tiling.box,
             "DIMS": len(tiling.shape),
             "TILE_SHAPE": "{" + ", ".join(map(str, tiling.shape)) + "}",
@@ -244,6 +298,9 @@ class SlotLayout:
             "TAU": "double" if table.durations is None else _c_type(table.durations),
             "HALO_STATE": _c_type(halo_dtype(model)),
             "CHOICE": "unsigned char" if self.narrow_policy(model) else "int",
+            "PITCH": f"{self.pitch}ll",
+            "BOUNDARY_ROOM": self.boundary_room,
+            **{f"AT_{part.upper()}": f"{self.offsets.get(part, 0)}ll" for part in SLOT_PARTS},
         }
 
     @staticmethod

@@ -82,18 +82,6 @@ _CONTROL = np.dtype(
     ],
     align=True,
 )
-_SLOT_FIELDS = (
-    "weights",
-    "successors",
-    "rewards",
-    "durations",
-    "halo",
-    "inputs",
-    "boundary_count",
-    "boundary",
-    "published",
-    "table",
-)
 _TILE_FIELDS = ("moved", "seen", "left", "gain", "steep", "top", "bottom", "told")
 _ENGINE = np.dtype(
     [
@@ -110,9 +98,6 @@ _ENGINE = np.dtype(
         ("report", "u8"),
         ("backups", "u8"),
         ("measured", "u8"),
-        ("pitch", "i8"),
-        *((name, "i8") for name in _SLOT_FIELDS),
-        ("boundary_room", "i8"),
         ("discount", "f8"),
         ("log_discount", "f8"),
         ("sign", "f8"),
@@ -265,16 +250,14 @@ class TiledBackend:
         defines = self._layout.defines(self._model, self._tiling)
         self._kernels: dict[str, Kernel] = self._device.compile(source, defines, _KERNELS)
         self._shared = self._layout.sweep_shared(self._tiling)
-        self._blocks = self._kernels["sweep_tiles"].blocks_at_once(self._tiling.threads, self._shared)
+        self._threads = self._layout.sweep_threads(self._tiling)
+        self._blocks = self._kernels["sweep_tiles"].blocks_at_once(self._threads, self._shared)
         engine = np.zeros((), _ENGINE)
         for name in ("control", "places", "heads", *_TILE_FIELDS, "again", "values", "policy", "set", "work"):
             engine[name] = self._memory.at[name]
         for name in ("report", "backups", "measured"):
             engine[name] = self._memory.at[name]
-        for name in _SLOT_FIELDS:
-            engine[name] = self._layout.offsets.get(name, 0)
         engine["partitions"] = self._tiling.per_partition.size
-        engine["pitch"], engine["boundary_room"] = self._layout.pitch, self._layout.boundary_room
         discount = self._model.discount
         engine["discount"], engine["sign"] = discount, self._model.sign
         engine["log_discount"] = math.log(discount) if discount > 0 else -math.inf
@@ -396,9 +379,7 @@ class TiledBackend:
         engine, kernels = self._engine, self._kernels
         for r in range(rounds):
             kernels["select_tiles"](self._stream, 4 * self._device.multiprocessors, 256, (engine, np.int32(r)))
-            kernels["sweep_tiles"](
-                self._stream, self._blocks, self._tiling.threads, (engine, np.int32(r)), self._shared
-            )
+            kernels["sweep_tiles"](self._stream, self._blocks, self._threads, (engine, np.int32(r)), self._shared)
         kernels["report_partitions"](self._stream, self.together, 256, (engine, np.int32(rounds)))
         kernels["end_batch"](self._stream, 1, 1, (engine, np.int32(rounds)))
 
@@ -410,7 +391,7 @@ class TiledBackend:
         stream.clear(at["measured"], 40)
         arguments = (self._engine, np.int32(resident.index), np.float64(significant), np.int32(fresh))
         tiles = int(self._tiling.per_partition[resident.index])
-        self._kernels["measure_tiles"](stream, min(tiles, self._blocks), self._tiling.threads, arguments, self._shared)
+        self._kernels["measure_tiles"](stream, min(tiles, self._blocks), self._threads, arguments, self._shared)
         stream.download(self._measured.view(np.uint8), at["measured"])
         stream.wait()
         rank, sign = self._measured, np.uint64(1 << 63)

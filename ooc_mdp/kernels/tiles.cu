@@ -1,4 +1,4 @@
-// Sweeps of many resident partitions at once, a tile of states a block, a state a thread.
+// Sweeps of many resident partitions at once, a tile of states a block, one or two states a thread.
 //
 //   V(s) <- max_a { sign r(s,a) + g(s,a) sum_k p_k V(succ_k) }
 //
@@ -23,15 +23,22 @@
 // Iterations are in place: a thread may read a neighbour's value of this iteration or of the last. Both are covered by
 // the bound, and information travels faster than with two copies; runs need not repeat bit by bit.
 //
-// Layout of a slot (LOCAL and DIRECT): planes of `pitch` entries, entry = tile * TILE + thread, so that neighbouring
-// threads read neighbouring bytes: weights [A * W], successors [A * K], rewards [A], durations [A]; W = K - 1 where
-// the last probability of a row is one minus the others (exactly: they are multiples of 2^-24). LOCAL successors are
-// 16 bits: thread of the tile, or TILE + place in the tile's halo. DIRECT ones are states (32 bits), read from
-// the value vector. RAGGED rows stay as PartitionTable has them.
+// A state's number in its tile, in C order of the box, is its *lane*. A thread of a sweep has STATES of them, SPREAD
+// lanes apart, so that threads next to each other read values next to each other; two hide each other's latency, and
+// share what a visit costs a thread.
 //
-// Compiled once a store with: LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (threads), BLOCKS (of which
-// a multiprocessor should hold so many), BOX (states of a full tile), DIMS, TILE_SHAPE, HALO and INPUTS (room for a tile's lists), HALO_HASH and INPUTS_HASH (powers of two, larger),
-// HAS_TAU, and the types REAL, INDEX, TAU, HALO_STATE, CHOICE.
+// Layout of a slot (LOCAL and DIRECT): planes of PITCH entries, TILE of them a tile, in the order of threads: entry
+// STATES * thread + i is lane thread + i * SPREAD, so that a thread's states come in one load, and neighbouring threads
+// read neighbouring bytes: weights [A * W], successors [A * K], rewards [A], durations [A]; W = K - 1 where the last
+// probability of a row is one minus the others (exactly: they are multiples of 2^-24). LOCAL successors are 16 bits:
+// lane of the tile, or TILE + place in the tile's halo. DIRECT ones are states (32 bits), read from the value vector.
+// RAGGED rows stay as PartitionTable has them.
+//
+// Compiled once a store with: LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (lanes), STATES and THREADS
+// (of a sweep), BLOCKS (of which a multiprocessor should hold so many), AHEAD (whether registers hold rows as doubles),
+// BOX (states of a full tile), DIMS, TILE_SHAPE, HALO and INPUTS (room for a tile's lists), HALO_HASH and INPUTS_HASH
+// (powers of two, larger), HAS_TAU, the types REAL, INDEX, TAU, HALO_STATE, CHOICE; PITCH, BOUNDARY_ROOM, and where
+// each part of a slot begins, AT_...: constants, which the instructions that load hold in themselves.
 
 typedef unsigned long long u64;
 typedef long long i64;
@@ -43,6 +50,8 @@ typedef unsigned short u16;
 #define MAX_ROUNDS 64
 #define ROUND_UP (1.0 + 1e-12)
 #define PLANES (ACTIONS * (WEIGHTS + 1 + WIDTH + (HAS_TAU ? 1 : 0)))
+#define SPREAD (TILE / STATES)
+#define IDLE_THREADS (THREADS > SPREAD)   // they have no states
 
 #if RAGGED
 typedef i64 State;      // a state's number, or -1
@@ -59,18 +68,8 @@ typedef u32 Successor;
 #else
 #define IN_REGISTERS 0
 #endif
-// Weights that are multiples of 2^-24 are held as whole numbers of it: these become doubles by one addition, where a
-// conversion takes four times as long and would limit the iterations.
-#if IN_REGISTERS && WEIGHTS < WIDTH
-typedef u32 Weight;
-#define WHOLE_WEIGHTS 1
-#define ONE (1u << 24)
-#define UNIT 5.9604644775390625e-08
-#else
-typedef REAL Weight;
-#define WHOLE_WEIGHTS 0
-#define ONE ((REAL)1)
-#endif
+static_assert(STATES == 1 || (STATES == 2 && LOCAL && IN_REGISTERS), "a thread has two states where their rows fit");
+static_assert(TILE % 32 == 0 && THREADS % 32 == 0 && THREADS >= SPREAD, "blocks are whole warps");
 
 struct Place {          // a partition
     i64 first;          // its first state
@@ -119,10 +118,6 @@ struct Engine {
     double* report;            // [set_size, 10]
     u64* backups;              // [partitions]
     u64* measured;             // [5]
-    i64 pitch;
-    i64 weights, successors, rewards, durations, halo, inputs, boundary_count, boundary, published,
-        table;                 // offsets in a slot
-    i64 boundary_room;
     double discount, log_discount, sign;
 };
 
@@ -147,7 +142,7 @@ struct Table {          // a PartitionTable on the device
 
 __device__ constexpr int tile_shape[DIMS] = TILE_SHAPE;
 
-// Tile and thread of a state of a partition.
+// Tile and lane of a state of a partition.
 __device__ __forceinline__ void tile_of(const Place& p, u32 local, u32& tile, u32& lane) {
     u32 at[DIMS];
 #pragma unroll
@@ -179,9 +174,14 @@ __device__ __forceinline__ void set_box(const Place& p, u32 tile, Head& h) {
     }
 }
 
-// The partition's state of this thread of a tile, or NOWHERE.
-__device__ __forceinline__ u32 state_of(const Head& h) {
-    u32 lane = threadIdx.x, local = h.corner;
+// State i of this thread: its lane, or one beyond the tile.
+__device__ __forceinline__ u32 lane_of(u32 thread, int i) {
+    return !IDLE_THREADS || thread < SPREAD ? thread + i * SPREAD : TILE;
+}
+
+// The partition's state in a lane of a tile, or NOWHERE.
+__device__ __forceinline__ u32 state_of(const Head& h, u32 lane) {
+    u32 local = h.corner;
     bool inside = lane < BOX;
 #pragma unroll
     for (int d = DIMS - 1; d >= 0; --d) {
@@ -246,7 +246,7 @@ __device__ __forceinline__ double number_of(u32 bound) {
 template <int N>
 __device__ __forceinline__ void block_bounds(double (&x)[N], int by) {
     __shared__ u32 warps[N][32];
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, count = TILE / 32;
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, count = THREADS / 32;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         const u32 bound = __reduce_max_sync(0xffffffffu, above(x[i]));
@@ -300,27 +300,39 @@ __device__ __forceinline__ double load_acquire(const double* at) {
 
 __device__ __forceinline__ double minus_infinity() { return -__longlong_as_double(0x7ff0000000000000ll); }
 
-// ------------------------------------------------------------------------------------- rows of one state, one thread
+// ------------------------------------------------------------------------------------------- rows of a thread's states
 
-struct Rows {
+// A float32 becomes UNIT of itself as a double by a shift of its bits by 3, since exponents of doubles begin below
+// those of floats, also if it is 0 or denormal; a conversion would take four times as long as any other instruction of
+// an iteration. It is exact, and so is the product with 2^896 that undoes it; sums lose what is below
+// 2^-1074 / UNIT = 2^-178. In iterations, `shift` is a 3 that the compiler does not know, unless AHEAD: it would else
+// work out all doubles before the first iteration and keep them, in more registers than there are.
+#define UNIT (sizeof(REAL) == 4 && !RAGGED ? 0x1p-896 : 1.0)
+#define UNITS (sizeof(REAL) == 4 && !RAGGED ? 0x1p896 : 1.0)
+
+__device__ __forceinline__ double widened(float x, u32 shift) {
+    const u32 bits = __float_as_uint(x);
+    return __hiloint2double((int)bits >> shift & (int)0x8fffffffu, (int)(bits << (32 - shift)));
+}
+
+// The same of numbers without a sign.
+__device__ __forceinline__ double widened_weight(float x, u32 shift) {
+    const u32 bits = __float_as_uint(x);
+    return __hiloint2double((int)(bits >> shift), (int)(bits << (32 - shift)));
+}
+
+__device__ __forceinline__ double widened(double x, u32) { return x; }
+__device__ __forceinline__ double widened_weight(double x, u32) { return x; }
+
+struct Rows {   // of a state
 #if RAGGED
     const Table* t;
-    const double* values;
     i64 first;
     i64 row, end;
     u32 own;
     __device__ int actions() const { return (int)(end - row); }
-#else
-    const REAL* w;
-    const Successor* x;
-    const REAL* r;
-    i64 pitch;
-    const double* values;
-#if HAS_TAU
-    const TAU* tau;
-#endif
-#if IN_REGISTERS
-    Weight weight[ACTIONS * WEIGHTS ? ACTIONS * WEIGHTS : 1];
+#elif IN_REGISTERS
+    REAL weight[ACTIONS * WEIGHTS ? ACTIONS * WEIGHTS : 1];
 #if LOCAL
     u32 successors[(ACTIONS * WIDTH + 1) / 2];   // two in a register
 #else
@@ -328,69 +340,159 @@ struct Rows {
 #endif
     REAL reward[ACTIONS];
 #if HAS_TAU
-    double factor[ACTIONS];
+    TAU duration[ACTIONS];
+    double factor[ACTIONS];   // discounts, UNITS of them: by find_discounts
 #endif
+#else
+    const REAL* w;
+    const Successor* x;
+    const REAL* r;
+#if HAS_TAU
+    const TAU* tau;
 #endif
 #endif
 };
 
-// discount ** duration. exp needs a fraction of pow's instructions; what the product rounds away changes the result by
-// at most 2^-53 |x| e^x <= 2^-54, x = duration * log(discount).
-__device__ __forceinline__ double factor_of(const Engine& e, double duration) {
+// STATES neighbouring numbers of a plane.
+template <class T> struct Group { T at[STATES]; };
+
+template <class T> __device__ __forceinline__ Group<T> group_at(const T* at) {
+    Group<T> group;
+    if constexpr (STATES == 1) {
+        group.at[0] = __ldg(at);
+    } else {
+        static_assert(sizeof(T) <= 8, "two come in one load");
+        if constexpr (sizeof(T) == 2) {
+            const u32 both = __ldg((const u32*)at);
+            group.at[0] = (T)both;
+            group.at[STATES - 1] = (T)(both >> 16);
+        } else if constexpr (sizeof(T) == 4) {
+            const float2 both = __ldg((const float2*)at);
+            group.at[0] = both.x;
+            group.at[STATES - 1] = both.y;
+        } else {
+            const double2 both = __ldg((const double2*)at);
+            group.at[0] = both.x;
+            group.at[STATES - 1] = both.y;
+        }
+    }
+    return group;
+}
+
+// discount ** duration. What the product x = duration * log(discount) rounds away changes the result by at most
+// 2^-53 |x| e^x <= 2^-54. Steps are short beside the horizon of the discount, as a rule, and then a few terms of the
+// series are enough. For |x| < 2^-6 those after x^7 / 7! are less than 1.02 x^8 / 8! < 2^-63. Horner's scheme rounds a
+// number near 1 last, by 2^-53 at most, and before that one of which |x| goes into the result: less than 2^-52 in all.
+__device__ __forceinline__ bool is_short(double x) { return fabs(x) < 0x1p-6; }
+
+__device__ __forceinline__ double short_factor(double x) {
+    double sum = 1.0 / 5040;
+    sum = sum * x + 1.0 / 720;
+    sum = sum * x + 1.0 / 120;
+    sum = sum * x + 1.0 / 24;
+    sum = sum * x + 1.0 / 6;
+    sum = sum * x + 0.5;
+    sum = sum * x + 1.0;
+    return sum * x + 1.0;
+}
+
+__device__ __forceinline__ double long_factor(const Engine& e, double duration) {
     return isinf(duration) ? 0.0 : e.discount > 0 ? exp(duration * e.log_discount) : duration > 0 ? 0.0 : 1.0;
 }
 
-__device__ __forceinline__ void open_rows(const Engine& e, const Head& h, u32 local, Rows& rows) {
+__device__ __forceinline__ double factor_of(const Engine& e, double duration) {
+    const double x = duration * e.log_discount;
+    return is_short(x) ? short_factor(x) : long_factor(e, duration);
+}
+
+// Rows of the thread's states in a tile, of which `local` are the partition's numbers.
+__device__ __forceinline__ void open_rows(const Engine& e, const Head& h, const u32 (&local)[STATES],
+                                          Rows (&rows)[STATES]) {
 #if RAGGED
-    rows.t = (const Table*)(h.slot + e.table);
-    rows.values = e.values;
-    rows.first = h.first;
-    rows.own = local;
-    u32 s = local == NOWHERE ? 0 : local;
-    rows.row = ACTIONS ? (i64)s * ACTIONS : (i64)rows.t->action_ptr[s];
-    rows.end = ACTIONS ? rows.row + ACTIONS : (i64)rows.t->action_ptr[s + 1];
-    if (local == NOWHERE) rows.end = rows.row;
+    rows[0].t = (const Table*)(h.slot + AT_TABLE);
+    rows[0].first = h.first;
+    rows[0].own = local[0];
+    const u32 s = local[0] == NOWHERE ? 0 : local[0];
+    rows[0].row = ACTIONS ? (i64)s * ACTIONS : (i64)rows[0].t->action_ptr[s];
+    rows[0].end = ACTIONS ? rows[0].row + ACTIONS : (i64)rows[0].t->action_ptr[s + 1];
+    if (local[0] == NOWHERE) rows[0].end = rows[0].row;
 #else
-    i64 at = (i64)h.tile * TILE + threadIdx.x;
-    rows.pitch = e.pitch;
-    rows.values = e.values;
-    rows.w = (const REAL*)(h.slot + e.weights) + at;
-    rows.x = (const Successor*)(h.slot + e.successors) + at;
-    rows.r = (const REAL*)(h.slot + e.rewards) + at;
+    const u32 thread = IDLE_THREADS ? min(threadIdx.x, (u32)SPREAD - 1) : threadIdx.x;
+    const i64 at = (i64)h.tile * TILE + STATES * thread;
+    const REAL* w = (const REAL*)(h.slot + AT_WEIGHTS) + at;
+    const Successor* x = (const Successor*)(h.slot + AT_SUCCESSORS) + at;
+    const REAL* r = (const REAL*)(h.slot + AT_REWARDS) + at;
 #if HAS_TAU
-    rows.tau = (const TAU*)(h.slot + e.durations) + at;
+    const TAU* tau = (const TAU*)(h.slot + AT_DURATIONS) + at;
 #endif
 #if IN_REGISTERS
+#if HAS_TAU
+#pragma unroll
+    for (int a = 0; a < ACTIONS; ++a) {
+        const Group<TAU> group = group_at(tau + a * PITCH);
+#pragma unroll
+        for (int s = 0; s < STATES; ++s) rows[s].duration[a] = group.at[s];
+    }
+#endif
 #pragma unroll
     for (int i = 0; i < ACTIONS * WEIGHTS; ++i) {
-        REAL p = __ldg(rows.w + i * rows.pitch);
-#if WHOLE_WEIGHTS
-        rows.weight[i] = (u32)(p * (REAL)ONE);
-#else
-        rows.weight[i] = p;
-#endif
+        const Group<REAL> group = group_at(w + i * PITCH);
+#pragma unroll
+        for (int s = 0; s < STATES; ++s) rows[s].weight[i] = group.at[s];
     }
 #pragma unroll
     for (int i = 0; i < ACTIONS * WIDTH; ++i) {
-        u32 x = __ldg(rows.x + i * rows.pitch);
+        const Group<Successor> group = group_at(x + i * PITCH);
+#pragma unroll
+        for (int s = 0; s < STATES; ++s) {
 #if LOCAL
-        rows.successors[i / 2] = i % 2 ? rows.successors[i / 2] | x << 16 : x;
+            rows[s].successors[i / 2] = i % 2 ? rows[s].successors[i / 2] | (u32)group.at[s] << 16 : group.at[s];
 #else
-        rows.successors[i] = x;
+            rows[s].successors[i] = group.at[s];
 #endif
+        }
     }
 #pragma unroll
-    for (int a = 0; a < ACTIONS; ++a) rows.reward[a] = __ldg(rows.r + a * rows.pitch);
-#if HAS_TAU
+    for (int a = 0; a < ACTIONS; ++a) {
+        const Group<REAL> group = group_at(r + a * PITCH);
 #pragma unroll
-    for (int a = 0; a < ACTIONS; ++a) rows.factor[a] = factor_of(e, (double)__ldg(rows.tau + a * rows.pitch));
+        for (int s = 0; s < STATES; ++s) rows[s].reward[a] = group.at[s];
+    }
+#else
+    rows[0].w = w;
+    rows[0].x = x;
+    rows[0].r = r;
+#if HAS_TAU
+    rows[0].tau = tau;
 #endif
 #endif
 #endif
 }
 
-// Value of the row's expected successor and its discount; `v` holds the tile's own values and its halo.
-__device__ __forceinline__ double expected(const Rows& rows, const volatile double* v, int a) {
+// Once rows are there: their discounts.
+__device__ __forceinline__ void find_discounts(const Engine& e, Rows (&rows)[STATES]) {
+#if IN_REGISTERS && HAS_TAU
+    bool all_short = true;
+#pragma unroll
+    for (int i = 0; i < ACTIONS * STATES; ++i) {
+        Rows& row = rows[i % STATES];
+        const double x = (double)row.duration[i / STATES] * e.log_discount;
+        all_short = all_short && is_short(x);
+        row.factor[i / STATES] = UNITS * short_factor(x);
+    }
+    if (!all_short) {
+#pragma unroll
+        for (int i = 0; i < ACTIONS * STATES; ++i) {
+            Rows& row = rows[i % STATES];
+            row.factor[i / STATES] = UNITS * factor_of(e, (double)row.duration[i / STATES]);
+        }
+    }
+#endif
+}
+
+// Value of the row's expected successor and its discount, UNIT of it; `v` holds the tile's own values and its halo.
+__device__ __forceinline__ double expected(const Engine& e, const Rows& rows, const volatile double* v, int a,
+                                           u32 shift) {
     double total = 0.0;
 #if RAGGED
     i64 j = rows.row + a;
@@ -399,10 +501,10 @@ __device__ __forceinline__ double expected(const Rows& rows, const volatile doub
     for (i64 k = lo; k < hi; ++k) {
         i64 x = (i64)rows.t->successors[k];
         i64 state = x < rows.t->n ? rows.first + x : (i64)rows.t->halo[x - rows.t->n];
-        total += (double)rows.t->probabilities[k] * __ldcg(rows.values + state);
+        total += (double)rows.t->probabilities[k] * __ldcg(e.values + state);
     }
 #else
-    Weight last = ONE;
+    REAL last = 1;
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) {
 #if IN_REGISTERS
@@ -413,58 +515,59 @@ __device__ __forceinline__ double expected(const Rows& rows, const volatile doub
         u32 x = rows.successors[i];
 #endif
 #else
-        Successor x = rows.x[(a * WIDTH + k) * rows.pitch];
+        Successor x = rows.x[(a * WIDTH + k) * PITCH];
 #endif
-        Weight p = last;
+        REAL p = last;
         if (k < WEIGHTS) {
 #if IN_REGISTERS
             p = rows.weight[a * WEIGHTS + (k < WEIGHTS ? k : 0)];
 #else
-            p = rows.w[(a * WEIGHTS + k) * rows.pitch];
+            p = rows.w[(a * WEIGHTS + k) * PITCH];
 #endif
             last -= p;
         }
-#if WHOLE_WEIGHTS
-        const double weight = __longlong_as_double(0x4330000000000000ll | p) - 4503599627370496.0;   // 2^52 + p, less 2^52
-#else
-        const double weight = (double)p;
-#endif
 #if LOCAL
-        total += weight * v[x];
+        total += widened_weight(p, shift) * v[x];
 #else
-        total += weight * __ldcg(rows.values + x);
+        total += widened_weight(p, shift) * __ldcg(e.values + x);
 #endif
     }
-#if WHOLE_WEIGHTS
-    total *= UNIT;
-#endif
 #endif
     return total;
 }
 
-__device__ __forceinline__ double reward_of(const Rows& rows, int a) {
+// UNIT of a row's reward.
+__device__ __forceinline__ double reward_of(const Rows& rows, int a, u32 shift) {
 #if RAGGED
     return (double)rows.t->rewards[rows.row + a];
 #elif IN_REGISTERS
-    return (double)rows.reward[a];
+    return widened(rows.reward[a], shift);
 #else
-    return (double)rows.r[a * rows.pitch];
+    return widened(rows.r[a * PITCH], shift);
 #endif
 }
 
+// UNITS of a row's discount.
 __device__ __forceinline__ double discount_of(const Engine& e, const Rows& rows, int a) {
 #if !HAS_TAU
-    return e.discount;
+    return UNITS * e.discount;
 #elif RAGGED
     return factor_of(e, (double)rows.t->durations[rows.row + a]);
 #elif IN_REGISTERS
     return rows.factor[a];
 #else
-    return factor_of(e, (double)rows.tau[a * rows.pitch]);
+    return UNITS * factor_of(e, (double)rows.tau[a * PITCH]);
 #endif
 }
 
-__device__ __forceinline__ double backup(const Engine& e, const Rows& rows, const volatile double* v, int& choice) {
+// What an action is worth.
+__device__ __forceinline__ double worth_of(const Engine& e, const Rows& rows, const volatile double* v, int a,
+                                           u32 shift = 3) {
+    return UNITS * e.sign * reward_of(rows, a, shift) + discount_of(e, rows, a) * expected(e, rows, v, a, shift);
+}
+
+__device__ __forceinline__ double backup(const Engine& e, const Rows& rows, const volatile double* v, int& choice,
+                                         u32 shift) {
     double best = minus_infinity();
 #if RAGGED
     int actions = rows.actions();
@@ -476,7 +579,7 @@ __device__ __forceinline__ double backup(const Engine& e, const Rows& rows, cons
 #pragma unroll
     for (int a = 0; a < ACTIONS; ++a) {
 #endif
-        double q = e.sign * reward_of(rows, a) + discount_of(e, rows, a) * expected(rows, v, a);
+        const double q = worth_of(e, rows, v, a, shift);
         if (q > best) { best = q; choice = a; }
     }
     return best;
@@ -486,6 +589,7 @@ __device__ __forceinline__ double backup(const Engine& e, const Rows& rows, cons
 
 __device__ __forceinline__ double everything(const Control& c, int rounds) {
     double sum = c.everything;
+#pragma unroll 1
     for (int r = 0; r < rounds; ++r) sum += __longlong_as_double((i64)__ldcg(&c.largest[r]));
     return sum;
 }
@@ -498,7 +602,7 @@ __device__ __forceinline__ double moved_inputs(const Engine& e, const Head& h, i
         if (begin == 0) sum = everything(*e.control, rounds);
         slack = (rounds + 2) * 2.3e-16;
     } else {
-        const u32* inputs = (const u32*)(h.slot + e.inputs) + (i64)h.tile * INPUTS;
+        const u32* inputs = (const u32*)(h.slot + AT_INPUTS) + (i64)h.tile * INPUTS;
         for (u32 i = begin; i < h.inputs; i += stride) sum += load_acquire(e.moved + inputs[i]);
         slack = (h.inputs + 2) * 2.3e-16;
     }
@@ -544,76 +648,98 @@ extern "C" __global__ void select_tiles(const Engine e, int round) {
     }
 }
 
-// The tile's values into shared memory: its own, and its halo's, whose first state a thread is known already.
-__device__ __forceinline__ void fill(const Engine& e, const Head& h, double own, u32 first, double* v) {
+#define HALO_AHEAD ((HALO + THREADS - 1) / THREADS < 4 ? (HALO + THREADS - 1) / THREADS : 4)
+
+// Numbers of the first states of a tile's halo that this thread brings.
+__device__ __forceinline__ void begin_halo(const Head& h, u32 (&states)[HALO_AHEAD]) {
 #if LOCAL
-    v[threadIdx.x] = own;
-    if (threadIdx.x < h.halo) v[TILE + threadIdx.x] = __ldcg(e.values + first);
-    const u32* halo = (const u32*)(h.slot + e.halo) + (i64)h.tile * HALO;
-    for (u32 i = threadIdx.x + TILE; i < h.halo; i += TILE) v[TILE + i] = __ldcg(e.values + halo[i]);
+    const u32* halo = (const u32*)(h.slot + AT_HALO) + (i64)h.tile * HALO;
+#pragma unroll
+    for (int j = 0; j < HALO_AHEAD; ++j) {
+        const u32 i = threadIdx.x + j * THREADS;
+        states[j] = i < h.halo ? __ldg(halo + i) : NOWHERE;
+    }
 #endif
 }
 
-__device__ __forceinline__ u32 first_of_halo(const Engine& e, const Head& h) {
-#if LOCAL
-    return threadIdx.x < h.halo ? ((const u32*)(h.slot + e.halo))[(i64)h.tile * HALO + threadIdx.x] : 0;
+// The tile's values into shared memory: its own, and its halo's. Discounts are found while these are on their way.
+__device__ __forceinline__ void fill(const Engine& e, const Head& h, const double (&own)[STATES],
+                                     const u32 (&states)[HALO_AHEAD], double* v, Rows (&rows)[STATES]) {
+#if !LOCAL
+    find_discounts(e, rows);
 #else
-    return 0;
+    double far[HALO_AHEAD];
+#pragma unroll
+    for (int j = 0; j < HALO_AHEAD; ++j) far[j] = states[j] != NOWHERE ? __ldcg(e.values + states[j]) : 0.0;
+    find_discounts(e, rows);
+#pragma unroll
+    for (int s = 0; s < STATES; ++s)
+        if (!IDLE_THREADS || threadIdx.x < SPREAD) v[lane_of(threadIdx.x, s)] = own[s];
+#pragma unroll
+    for (int j = 0; j < HALO_AHEAD; ++j)
+        if (states[j] != NOWHERE) v[TILE + threadIdx.x + j * THREADS] = far[j];
+    const u32* halo = (const u32*)(h.slot + AT_HALO) + (i64)h.tile * HALO;
+    for (u32 i = threadIdx.x + HALO_AHEAD * THREADS; i < h.halo; i += THREADS) v[TILE + i] = __ldcg(e.values + halo[i]);
 #endif
 }
 
 // The rows and lists that the visit of a tile will read, and its values: asked for by all threads of a block.
 __device__ __forceinline__ void ask_for_tile(const Engine& e, const Head& h) {
 #if !RAGGED
+    constexpr u32 lists = (PLANES + 2 + 31) / 32 * 32;   // warps that ask for rows do not ask for values
+    constexpr u32 across = tile_shape[DIMS - 1], lines = (8 * across + 127) / 128 + (across > 1);
     const i64 tile = (i64)h.tile * TILE;
-    for (int i = threadIdx.x; i < PLANES + 2; i += TILE) {
+    for (u32 i = threadIdx.x; i < lists + BOX / across * lines; i += THREADS) {
         const char* at = h.slot;
-        u32 bytes = TILE * sizeof(REAL);
+        u32 bytes = 0;
         if (i < ACTIONS * WEIGHTS) {
-            at += e.weights + (i * e.pitch + tile) * (i64)sizeof(REAL);
+            at += AT_WEIGHTS + (i * PITCH + tile) * (i64)sizeof(REAL);
+            bytes = TILE * sizeof(REAL);
         } else if (i < ACTIONS * (WEIGHTS + 1)) {
-            at += e.rewards + ((i - ACTIONS * WEIGHTS) * e.pitch + tile) * (i64)sizeof(REAL);
+            at += AT_REWARDS + ((i - ACTIONS * WEIGHTS) * PITCH + tile) * (i64)sizeof(REAL);
+            bytes = TILE * sizeof(REAL);
         } else if (i < ACTIONS * (WEIGHTS + 1 + WIDTH)) {
-            at += e.successors + ((i - ACTIONS * (WEIGHTS + 1)) * e.pitch + tile) * (i64)sizeof(Successor);
+            at += AT_SUCCESSORS + ((i - ACTIONS * (WEIGHTS + 1)) * PITCH + tile) * (i64)sizeof(Successor);
             bytes = TILE * sizeof(Successor);
         } else if (i < PLANES) {
-            at += e.durations + ((i - ACTIONS * (WEIGHTS + 1 + WIDTH)) * e.pitch + tile) * (i64)sizeof(TAU);
+            at += AT_DURATIONS + ((i - ACTIONS * (WEIGHTS + 1 + WIDTH)) * PITCH + tile) * (i64)sizeof(TAU);
             bytes = TILE * sizeof(TAU);
         } else if (i == PLANES) {
-            at += e.inputs + (i64)h.tile * (4 * INPUTS);
+            at += AT_INPUTS + (i64)h.tile * (4 * INPUTS);
             bytes = h.inputs == EVERYTHING ? 0 : (4 * h.inputs + 15) / 16 * 16;
-        } else {
+        } else if (i == PLANES + 1) {
 #if LOCAL
-            at += e.halo + (i64)h.tile * (4 * HALO);
+            at += AT_HALO + (i64)h.tile * (4 * HALO);
             bytes = (4 * h.halo + 15) / 16 * 16;
-#else
-            bytes = 0;
 #endif
+        } else if (i >= lists) {
+            const u32 local = state_of(h, (i - lists) / lines * across), from = (i - lists) % lines * 16;
+            if (local != NOWHERE) {
+                at = (const char*)((u64)(e.values + h.first + local + min(from, h.room[DIMS - 1] - 1u)) & ~127ull);
+                bytes = 128;
+            }
         }
         if (bytes) ask_for(at, bytes);
-    }
-    if (threadIdx.x % 16 == 0 || threadIdx.x % tile_shape[DIMS - 1] == 0) {
-        const u32 local = state_of(h);
-        if (local != NOWHERE) ask_for((const void*)((u64)(e.values + h.first + local) & ~127ull), 128);
     }
 #endif
 }
 
 // The visits of a round. What limits it is latency, so everything that a visit reads is asked for as early as possible:
-// while a tile is swept, the head of the next one and the number of the one after that are on their way, then the
-// next one's rows; and the last warp publishes what a visit changed while the others begin the next.
-extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Engine e, int round) {
+// a visit begins by asking for all that the next one reads, whose head has come during the visit before, and claims the
+// tile after that; and the last warp publishes what a visit changed while the others begin the next.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sweep_tiles(const Engine e, int round) {
     extern __shared__ double v[];   // LOCAL: own values, then the halo's
-    __shared__ u32 items[2];
-    __shared__ Head heads[2];
-    __shared__ double factors[2], sums[2], limit;
-    __shared__ double before[TILE];
+    __shared__ u32 items[3];
+    __shared__ Head heads[3];
+    __shared__ u32 three;           // 3
+    __shared__ double factors[3], sums[3], limit;
+    __shared__ double before[STATES][THREADS];   // own values at the visit's begin
     Control& c = *e.control;
     const u32 count = c.count[round];
     if (blockIdx.x >= count) return;
     const u32 most = LOCAL ? c.most : 1;
     const bool first_warp = threadIdx.x < 32;
-    const int last_warp = TILE / 32 - 1;
+    const int last_warp = THREADS / 32 - 1;
 
     // By the first warp: a tile's head and factor, which are there after wait_for_copies and a barrier.
     auto bring = [&](int turn, u32 id) {
@@ -624,73 +750,92 @@ extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Eng
         }
         if (threadIdx.x == 0) items[turn] = id;
     };
+    // By thread 0: the place of the next tile in the work list. Each block begins with one of its own.
+    auto claim = [&]() { return gridDim.x + atomicAdd(&c.next[round], 1u); };
     auto take = [&](u32 i) { return i < count ? e.work[i] : NOWHERE; };
 
-    u32 coming = NOWHERE;   // in the first warp: the tile after the one that is swept
     if (first_warp) {
-        u32 now = NOWHERE;
+        u32 now = NOWHERE, coming = NOWHERE;
         if (threadIdx.x == 0) {
-            const u32 i = atomicAdd(&c.next[round], 2u);
-            now = take(i);
-            coming = take(i + 1);
+            now = take(blockIdx.x);
+            coming = take(claim());
+            limit = c.limit;
+            three = 3;
         }
-        if (threadIdx.x == 0) limit = c.limit;
         bring(0, __shfl_sync(0xffffffffu, now, 0));
+        bring(1, __shfl_sync(0xffffffffu, coming, 0));
         wait_for_copies();
     }
     __syncthreads();
-    for (int turn = 0;; turn ^= 1) {
+    for (int turn = 0;;) {
         const u32 id = items[turn];
         if (id == NOWHERE) break;
-        u32 further = 0;
-        if (first_warp) {
-            bring(turn ^ 1, __shfl_sync(0xffffffffu, coming, 0));
-            if (threadIdx.x == 0) further = atomicAdd(&c.next[round], 1u);
-        }
+        const int next = turn == 2 ? 0 : turn + 1;
+        u32 coming = 0;   // in thread 0: where the tile after the next stands, then its number
+        if (threadIdx.x == 0) coming = claim();
         const Head& h = heads[turn];
-        const u32 halo = first_of_halo(e, h);
-        const u32 local = state_of(h);
-        const bool here = local != NOWHERE;
-        const State state = here ? (State)(h.first + local) : (State)-1;
-        const double old = here ? __ldcg(e.values + state) : 0.0;   // which no other block changes
-        Rows rows;
+        u32 halo[HALO_AHEAD];
+        begin_halo(h, halo);
+        u32 local[STATES];
+        double now[STATES];
+#pragma unroll
+        for (int s = 0; s < STATES; ++s) {
+            local[s] = state_of(h, lane_of(threadIdx.x, s));
+            // No other block changes it.
+            now[s] = local[s] != NOWHERE ? __ldcg(e.values + (State)(h.first + local[s])) : 0.0;
+        }
+        Rows rows[STATES];
         open_rows(e, h, local, rows);
+        if (items[next] != NOWHERE) ask_for_tile(e, heads[next]);
         if (first_warp) {
             double slack, sum = moved_inputs(e, h, round, threadIdx.x, 32, slack);
             for (int d = 16; d; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
             if (threadIdx.x == 0) sums[turn] = sum;
         }
-        const u32 live = __syncthreads_count(here);   // sums of `moved` before values
-        fill(e, h, old, halo, v);
-        if (first_warp) {
-            if (threadIdx.x == 0) coming = take(further);
-            wait_for_copies();
-        }
-        before[threadIdx.x] = old;
-        double now = old, change = 0.0;
-        int choice = 0;
-        u32 iterations = 0, more = 0;
+        __syncthreads();   // sums of `moved` before values
+        if (threadIdx.x == 0) coming = take(coming);
+        fill(e, h, now, halo, v, rows);
+#pragma unroll
+        for (int s = 0; s < STATES; ++s) before[s][threadIdx.x] = now[s];
         __syncthreads();
-        if (items[turn ^ 1] != NOWHERE) ask_for_tile(e, heads[turn ^ 1]);
+        if (first_warp) bring(next == 2 ? 0 : next + 1, __shfl_sync(0xffffffffu, coming, 0));
+        double change;
+        int choice[STATES] = {};
+        u32 iterations = 0, more = 0;
         do {
-            if (here) {
-                double best = backup(e, rows, v, choice);
-                change = fabs(best - now);
-                now = best;
+            double best[STATES];
+            const u32 shift = AHEAD ? 3 : *(volatile u32*)&three;   // see widened
+#pragma unroll
+            for (int s = 0; s < STATES; ++s) {
+                // Rows of a lane without a state are there, and keep it at 0.
+                if (!LOCAL && local[s] == NOWHERE) best[s] = now[s];
+                else best[s] = backup(e, rows[s], v, choice[s], shift);
+            }
+            change = 0.0;
+#pragma unroll
+            for (int s = 0; s < STATES; ++s) {
+                if (IDLE_THREADS && threadIdx.x >= SPREAD) continue;
+                change = fmax(change, fabs(best[s] - now[s]));
+                now[s] = best[s];
 #if LOCAL
-                ((volatile double*)v)[threadIdx.x] = best;
+                ((volatile double*)v)[lane_of(threadIdx.x, s)] = best[s];
 #endif
             }
             ++iterations;
             more = __syncthreads_or(change * *(volatile double*)&factors[turn] > *(volatile double*)&limit);
         } while (more && iterations < most);
-        if (here) {
-            __stcg(e.values + state, now);
-            e.policy[state] = (CHOICE)choice;
+        double largest[4] = {0.0, change, minus_infinity(), minus_infinity()};
+#pragma unroll
+        for (int s = 0; s < STATES; ++s) {
+            if (local[s] == NOWHERE) continue;
+            const State state = (State)(h.first + local[s]);
+            __stcg(e.values + state, now[s]);
+            e.policy[state] = (CHOICE)choice[s];
+            largest[0] = fmax(largest[0], fabs(now[s] - before[s][threadIdx.x]));
+            largest[2] = fmax(largest[2], now[s]);
+            largest[3] = fmax(largest[3], -now[s]);
         }
-        const u32 partition = h.partition;   // heads[turn] may be another's behind the next barrier
-        double largest[4] = {fabs(now - before[threadIdx.x]), change, here ? now : minus_infinity(),
-                             here ? -now : minus_infinity()};
+        if (first_warp) wait_for_copies();
         block_bounds(largest, last_warp);
         if (threadIdx.x == 32 * last_warp) {
             const double moved = largest[0] * ROUND_UP, moved_before = __ldcg(e.moved + id);
@@ -700,10 +845,13 @@ extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) sweep_tiles(const Eng
             e.top[id] = largest[2];
             e.bottom[id] = largest[3];
             atomicMax(&c.largest[round], (u64)__double_as_longlong(moved));
-            atomicAdd(e.backups + partition, (u64)iterations * live);
+            u64 states = 1;
+            for (int d = 0; d < DIMS; ++d) states *= h.room[d];
+            atomicAdd(e.backups + h.partition, iterations * states);
             __threadfence();   // the block's values, which the barriers above have ordered before, then `moved`
             __stcg(e.moved + id, (moved_before + moved) * (1.0 + 4e-16));
         }
+        turn = next;
     }
 }
 
@@ -732,10 +880,10 @@ extern "C" __global__ void report_partitions(const Engine e, int rounds) {
         e.told[id] = e.moved[id];
     }
     char* slot = e.heads[p.tile].slot;
-    u32 count = *(const u32*)(slot + e.boundary_count);
-    if (count <= e.boundary_room) {
-        const u32* boundary = (const u32*)(slot + e.boundary);
-        double* published = (double*)(slot + e.published);
+    u32 count = *(const u32*)(slot + AT_BOUNDARY_COUNT);
+    if (count <= BOUNDARY_ROOM) {
+        const u32* boundary = (const u32*)(slot + AT_BOUNDARY);
+        double* published = (double*)(slot + AT_PUBLISHED);
         for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
             double now = e.values[p.first + boundary[i]], change = now - published[i];
             if (change != 0.0) {
@@ -785,22 +933,33 @@ extern "C" __global__ void wake_tiles(const Engine e) {
 // Exact residuals of one partition at the present values, the largest over its states: measured [0] rise, [1] fall of
 // the normalised residual, [2] rise, [3] fall of the plain one (signed; falls are those of the policy's action), [4] B + V
 // where |B| > significant; all as images in the order of unsigned numbers. A state without policy gets its greedy action.
-extern "C" __global__ void __launch_bounds__(TILE) measure_tiles(const Engine e, int q, double significant,
-                                                                 int fresh) {
+extern "C" __global__ void __launch_bounds__(THREADS) measure_tiles(const Engine e, int q, double significant,
+                                                                    int fresh) {
     extern __shared__ double v[];
     const Place& p = e.places[q];
     for (u32 tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         const Head& h = e.heads[p.tile + tile];
-        const u32 local = state_of(h);
-        Rows rows;
-        open_rows(e, h, local, rows);
+        u32 numbers[STATES], halo[HALO_AHEAD];
+        double own[STATES];
+#pragma unroll
+        for (int i = 0; i < STATES; ++i) {
+            numbers[i] = state_of(h, lane_of(threadIdx.x, i));
+            own[i] = numbers[i] == NOWHERE ? 0.0 : e.values[h.first + numbers[i]];
+        }
+        Rows states[STATES];
+        open_rows(e, h, numbers, states);
+        begin_halo(h, halo);
         __syncthreads();
-        fill(e, h, local == NOWHERE ? 0.0 : e.values[h.first + local], first_of_halo(e, h), v);
+        fill(e, h, own, halo, v, states);
         __syncthreads();
         double m[5] = {minus_infinity(), minus_infinity(), minus_infinity(), minus_infinity(), minus_infinity()};
-        if (local != NOWHERE) {
+#pragma unroll
+        for (int i = 0; i < STATES; ++i) {
+            const u32 local = numbers[i];
+            if (local == NOWHERE) continue;
+            const Rows& rows = states[i];
             const i64 s = p.first + local;
-            const double now = e.values[s];
+            const double now = own[i];
             double best = minus_infinity(), normalised = best, kept = 0.0, kept_normalised = 0.0;
 #if RAGGED
             const int actions = rows.actions();
@@ -809,8 +968,7 @@ extern "C" __global__ void __launch_bounds__(TILE) measure_tiles(const Engine e,
 #endif
             int chosen = fresh ? -1 : (int)e.policy[s], greedy = 0;
             for (int a = 0; a < actions; ++a) {
-                double g = discount_of(e, rows, a);
-                double q_value = e.sign * reward_of(rows, a) + g * expected(rows, v, a);
+                double g = UNIT * discount_of(e, rows, a), q_value = worth_of(e, rows, v, a);
                 double scaled = (q_value - now) / (1.0 - g * p.row_sum);
                 if (q_value > best) { best = q_value; greedy = a; }
                 normalised = fmax(normalised, scaled);
@@ -825,11 +983,11 @@ extern "C" __global__ void __launch_bounds__(TILE) measure_tiles(const Engine e,
 #endif
             if (fresh) e.policy[s] = (CHOICE)greedy;
             double residual = best - now;
-            m[0] = normalised;
-            m[1] = -kept_normalised;
-            m[2] = residual;
-            m[3] = -kept;
-            if (fabs(residual) > significant) m[4] = best;
+            m[0] = fmax(m[0], normalised);
+            m[1] = fmax(m[1], -kept_normalised);
+            m[2] = fmax(m[2], residual);
+            m[3] = fmax(m[3], -kept);
+            if (fabs(residual) > significant) m[4] = fmax(m[4], best);
         }
         block_max(m);
         if (threadIdx.x == 0) {
@@ -884,7 +1042,8 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
 #endif
     if (threadIdx.x == 0) halo_used = inputs_used = numbered = too_many = unlisted = 0;
     __syncthreads();
-    const u32 local = state_of(head);
+    const u32 own = threadIdx.x % STATES * SPREAD + threadIdx.x / STATES;   // the lane of this entry
+    const u32 local = state_of(head, own);
     const u32 s = local == NOWHERE ? 0 : local;
     const i64 row = ACTIONS ? (i64)s * ACTIONS : (i64)t.action_ptr[s];
     const i64 row_end = local == NOWHERE ? row : ACTIONS ? row + ACTIONS : (i64)t.action_ptr[s + 1];
@@ -928,7 +1087,7 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
         if (threadIdx.x == 0) atomicMax(faults, halo_used);
         return;
     }
-    u32* tile_halo = (u32*)(slot + e.halo) + (i64)tile * HALO;
+    u32* tile_halo = (u32*)(slot + AT_HALO) + (i64)tile * HALO;
     for (u32 i = threadIdx.x; i < HALO_HASH; i += TILE)
         if (halo[i] != HASH_EMPTY) {
             u32 number = atomicAdd(&numbered, 1u);
@@ -938,7 +1097,7 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
     __syncthreads();
 #endif
     const bool all = unlisted;
-    u32* tile_inputs = (u32*)(slot + e.inputs) + (i64)tile * INPUTS;
+    u32* tile_inputs = (u32*)(slot + AT_INPUTS) + (i64)tile * INPUTS;
     if (threadIdx.x == 0) {
         head.slot = slot;
         head.first = p.first;
@@ -955,21 +1114,22 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
             if (inputs[i] != HASH_EMPTY) tile_inputs[atomicAdd(&numbered, 1u)] = inputs[i];
 #if !RAGGED
     const i64 at = (i64)tile * TILE + threadIdx.x;
-    REAL* weights = (REAL*)(slot + e.weights) + at;
-    Successor* successors = (Successor*)(slot + e.successors) + at;
-    REAL* rewards = (REAL*)(slot + e.rewards) + at;
+    REAL* weights = (REAL*)(slot + AT_WEIGHTS) + at;
+    Successor* successors = (Successor*)(slot + AT_SUCCESSORS) + at;
+    REAL* rewards = (REAL*)(slot + AT_REWARDS) + at;
     for (int a = 0; a < ACTIONS; ++a) {
         const i64 j = row + a;
         const bool here = local != NOWHERE;
-        rewards[a * e.pitch] = here ? t.rewards[j] : (REAL)0;
+        rewards[a * PITCH] = here ? t.rewards[j] : (REAL)0;
 #if HAS_TAU
-        ((TAU*)(slot + e.durations) + at)[a * e.pitch] = here ? t.durations[j] : (TAU)1;
+        ((TAU*)(slot + AT_DURATIONS) + at)[a * PITCH] = here ? t.durations[j] : (TAU)1;
 #endif
         for (int k = 0; k < WIDTH; ++k) {
             const i64 from = j * WIDTH + k;
-            if (k < WEIGHTS) weights[(a * WEIGHTS + k) * e.pitch] = here ? t.probabilities[from] : (REAL)0;
+            // No -0, whose sign a sweep would take for a weight.
+            if (k < WEIGHTS) weights[(a * WEIGHTS + k) * PITCH] = here ? fabs(t.probabilities[from]) : (REAL)0;
             u32 x = here ? (u32)t.successors[from] : 0;
-            u32 value = threadIdx.x;
+            u32 value = own;
 #if LOCAL
             if (here) {
                 u32 other = NOWHERE, lane = 0;
@@ -980,7 +1140,7 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
 #else
             value = here ? (x < t.n ? (u32)(p.first + x) : (u32)t.halo[x - t.n]) : (u32)p.first;
 #endif
-            successors[(a * WIDTH + k) * e.pitch] = (Successor)value;
+            successors[(a * WIDTH + k) * PITCH] = (Successor)value;
         }
     }
 #endif
@@ -1000,16 +1160,16 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
 // The list of boundary states, and their values as the others know them.
 extern "C" __global__ void lay_out_boundary(const Engine e, const Table* table, int q, char* slot) {
     const Place& p = e.places[q];
-    u32* count = (u32*)(slot + e.boundary_count);
-    u32* boundary = (u32*)(slot + e.boundary);
-    double* published = (double*)(slot + e.published);
+    u32* count = (u32*)(slot + AT_BOUNDARY_COUNT);
+    u32* boundary = (u32*)(slot + AT_BOUNDARY);
+    double* published = (double*)(slot + AT_PUBLISHED);
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     bool is = i < p.n && table->boundary[i];
     u32 chosen = __ballot_sync(0xffffffffu, is), base = 0;
     int lane = threadIdx.x & 31;
     if (lane == 0 && chosen) base = atomicAdd(count, (u32)__popc(chosen));
     base = __shfl_sync(0xffffffffu, base, 0) + __popc(chosen & ((1u << lane) - 1));
-    if (is && base < e.boundary_room) {
+    if (is && base < BOUNDARY_ROOM) {
         boundary[base] = (u32)i;
         published[base] = e.values[p.first + i];
     }
@@ -1026,13 +1186,13 @@ extern "C" __global__ void keep_table(const Engine e, const Table* table, int q,
     i64 bytes[9] = {4 * (t.n + 1), 4 * (rows + 1), (i64)sizeof(INDEX) * transitions, (i64)sizeof(REAL) * transitions,
                     (i64)sizeof(REAL) * rows, (i64)sizeof(TAU) * rows, 8 * t.n, (i64)sizeof(HALO_STATE) * t.halo_size,
                     t.n};
-    char* to = slot + e.table + 256;
+    char* to = slot + AT_TABLE + 256;
     const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x, step = (i64)gridDim.x * blockDim.x;
-    u64* descriptor = (u64*)(slot + e.table);
+    u64* descriptor = (u64*)(slot + AT_TABLE);
     for (int f = 0; f < 9; ++f) {
         if (!from[f]) bytes[f] = 0;
         if (first == 0) descriptor[f] = bytes[f] ? (u64)to : 0;
-        if (to + bytes[f] > slot + e.table + room) return;   // cannot be: the room is that of the largest table
+        if (to + bytes[f] > slot + AT_TABLE + room) return;   // cannot be: the room is that of the largest table
         for (i64 i = first; i < bytes[f]; i += step) to[i] = ((const char*)from[f])[i];
         to += (bytes[f] + 255) / 256 * 256;
     }

@@ -1,0 +1,88 @@
+"""Numbers in the rows of ``tiles.cu``: doubles made of float32 by a shift, discounts by a short series."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from fractions import Fraction
+from importlib import resources
+
+import numpy as np
+import pytest
+from emulated_cuda import EXPORT, compile_library
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ooc_mdp.kernels.base import ModelConstants, TableFacts
+from ooc_mdp.kernels.tile_layout import SlotLayout, Tiling
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+@pytest.fixture(scope="module")
+def numbers() -> ctypes.CDLL:
+    table = TableFacts(3, 3, True, np.dtype(np.float32), np.dtype(np.uint16), np.dtype(np.float32), 10_000)
+    ptr = np.array([0, 900])
+    shapes = np.array([[30, 30]], np.int32)
+    model = ModelConstants(900, 900, 10, 0.9, 1.0, np.ones(1), block_shapes=shapes, partition_ptr=ptr, table=table)
+    tiling = Tiling.of(model, 64)
+    source = (
+        resources.files("ooc_mdp.kernels").joinpath("tiles.cu").read_text()
+        + f"""
+{EXPORT} double signed_number(float x) {{ return widened(x, 3) * UNITS; }}
+{EXPORT} double weight(float x) {{ return widened_weight(x, 3) * UNITS; }}
+{EXPORT} double factor(double duration, double discount) {{
+    Engine e;
+    e.discount = discount;
+    e.log_discount = log(discount);
+    return factor_of(e, duration);
+}}
+{EXPORT} double series(double x) {{ return is_short(x) ? short_factor(x) : 0.0; }}
+"""
+    )
+    library = compile_library(source, tuple(SlotLayout.of(model, tiling, True, 64).defines(model, tiling).items()))
+    for name, arguments in (("signed_number", 1), ("weight", 1), ("factor", 2), ("series", 1)):
+        function = getattr(library, name)
+        function.restype = ctypes.c_double
+        function.argtypes = [ctypes.c_double if name in ("factor", "series") else ctypes.c_float] * arguments
+    return library
+
+
+@given(x=FINITE)
+@example(0.0)
+@example(-0.0)
+@example(1.0)
+@example(2.0**-24)
+@example(2.0**-149)
+@example(float(np.finfo(np.float32).max))
+def test_a_float_becomes_the_same_double(numbers: ctypes.CDLL, x: float) -> None:
+    assert numbers.signed_number(x) == x
+    assert math.copysign(1.0, numbers.signed_number(x)) == math.copysign(1.0, x)
+    assert numbers.weight(abs(x)) == abs(x)
+
+
+def exact_exp(x: float) -> Fraction:
+    """Of |x| <= 2^-6, below 2^-100 of it."""
+    power, total = Fraction(1), Fraction(0)
+    for n in range(1, 20):
+        total += power
+        power *= Fraction(x) / n
+    return total
+
+
+@given(x=st.floats(-(2.0**-6), 2.0**-6, exclude_min=True, exclude_max=True))
+@example(0.0)
+@example(-0.015624999999999998)
+@example(0.015624999999999998)
+def test_the_series_of_a_short_duration_is_off_by_one_rounding(numbers: ctypes.CDLL, x: float) -> None:
+    assert abs(Fraction(numbers.series(x)) - exact_exp(x)) <= Fraction(1, 2**52)
+
+
+@given(duration=st.floats(0, 1e4, width=32), discount=st.floats(0.01, 1.0))
+@example(math.inf, 0.9)
+@example(math.inf, 1.0)
+@example(0.0, 0.9)
+@example(1e4, 1.0)
+def test_discounts_are_powers_whatever_the_duration(numbers: ctypes.CDLL, duration: float, discount: float) -> None:
+    expected = 0.0 if math.isinf(duration) else math.exp(duration * math.log(discount))
+    assert numbers.factor(duration, discount) == pytest.approx(expected, rel=4e-16, abs=0.0)
