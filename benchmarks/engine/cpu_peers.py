@@ -107,8 +107,9 @@ _GRID = (
     Contender("scipy", "vi", plain=True),
 )
 _RANDOM = (
+    Contender("ooc-mdp", "p-eva 100%"),
+    Contender("ooc-mdp", "p-eva 25%"),
     Contender("ooc-mdp", "vi 100%"),
-    Contender("ooc-mdp", "vi 25%"),
     Contender("quantecon", "mpi:5", 8.0),
     Contender("quantecon", "mpi:10", 4.0),
     Contender("storm", "vi"),
