@@ -93,10 +93,13 @@ def test_values_stay_until_a_pass_aside_is_taken(case: Case, discount: float) ->
             reports = [backend.sweep_aside(resident) for resident in residents]
             assert reports == [backend.sweep_aside(resident) for resident in reversed(residents)][::-1]
             np.testing.assert_array_equal(backend.values(), before)
-            backend.take_aside()
+            largest, smallest = backend.take_aside()
+            own = np.split(backend.values(), store.partition_ptr[1:-1])
+            assert largest.tolist() == [values.max() for values in own]
+            assert smallest.tolist() == [values.min() for values in own]
             expected = backup(rows, sign * store.to_original(before), discount, case.sense)
-            own = sign * store.to_original(backend.values().copy())
-            np.testing.assert_allclose(own, expected.values, rtol=1e-12, atol=1e-12 * np.abs(own).max())
+            taken = sign * store.to_original(backend.values().copy())
+            np.testing.assert_allclose(taken, expected.values, rtol=1e-12, atol=1e-12 * np.abs(taken).max())
         backend.close()
 
 

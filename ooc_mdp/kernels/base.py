@@ -210,8 +210,13 @@ class SweepsAside(ShiftsValues, Protocol):
         """
         ...
 
-    def take_aside(self) -> None:
-        """All values become the backups of the last `sweep_aside` of every partition, which have been made all."""
+    def take_aside(self) -> tuple[FloatArray, FloatArray]:
+        """All values become the backups of the last `sweep_aside` of every partition, which have been made all.
+
+        Returns
+        -------
+        two float64 [P] : largest and smallest value of each partition.
+        """
         ...
 
     def aside_bytes(self, model: ModelConstants) -> int:

@@ -434,10 +434,13 @@ class CpuBackend:
         (found,) = self._measure(0, resident.arrays[0].kind, [resident], True, 0.0, self._aside)
         return _report(1, (0.0, 0.0, -np.inf), found)
 
-    def take_aside(self) -> None:
+    def take_aside(self) -> tuple[FloatArray, FloatArray]:
         """Exchange the vectors."""
+        starts = self._model.partition_ptr
         assert self._aside is not None  # every partition has been swept aside
+        assert starts is not None  # a solve has partitions
         self._values, self._aside = self._aside, self._values
+        return np.maximum.reduceat(self._values, starts[:-1]), np.minimum.reduceat(self._values, starts[:-1])
 
     def shift(self, by: float) -> None:
         """In the caller's array."""

@@ -260,13 +260,11 @@ class Run:
     def take_aside(self, reports: Sequence[VisitReport]) -> None:
         """The values become what `sweep_aside` of every partition made of them, as its reports say."""
         assert isinstance(self.backend, SweepsAside)  # the caller has looked
-        self.backend.take_aside()
+        self.largest[:], self.smallest[:] = self.backend.take_aside()
         up, down = (np.array([getattr(report, way) for report in reports]) for way in ("up", "down"))
         for p in range(up.size):
             self.bounds.swept(p, up[p], down[p])
         self.bounds.disturb_many(np.arange(up.size), up, down)
-        self.largest += up
-        self.smallest -= down
         self.refresh_target()
 
     def centre(self, only_last: bool = False) -> bool:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ooc_mdp.bounds import ResidualBounds
 from ooc_mdp.cache import PartitionCache
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.kernels.base import Backend, ModelConstants, Resident, SlotsTooSmall
+from ooc_mdp.kernels.base import Backend, ModelConstants, Resident, SlotsTooSmall, SweepsAside
 from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.memory_plan import MemoryPlan, give_memory_back
@@ -26,7 +26,15 @@ from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_check
 from ooc_mdp.methods.eviction import eviction_rank
 from ooc_mdp.methods.exact_p_eva import exact_p_eva
 from ooc_mdp.methods.p_eva import p_eva
-from ooc_mdp.methods.plan import cache_budget, contraction_of, model_of, plan_memory, staging_depth, warm_up
+from ooc_mdp.methods.plan import (
+    cache_budget,
+    contraction_of,
+    model_of,
+    plan_memory,
+    reads_everywhere,
+    staging_depth,
+    warm_up,
+)
 from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
 from ooc_mdp.methods.run import Run, StoppedEarly
 from ooc_mdp.methods.target import Target
@@ -90,7 +98,7 @@ def solve(
     plan = plan_memory(opened, options, backend, model, writes=output is not None)
     if announce is not None:
         announce(plan)
-    _warn_of_strong_coupling(opened, options, note)
+    _warn_of_strong_coupling(opened, options, backend, note)
     with ExitStack() as stack:
         stack.callback(backend.close)
         run = _start(opened, options, backend, model, stack)
@@ -119,10 +127,13 @@ def solve(
     return solution
 
 
-def _warn_of_strong_coupling(store: TableSource, options: SolveOptions, note: Callable[[str], None]) -> None:
+def _warn_of_strong_coupling(
+    store: TableSource, options: SolveOptions, backend: Backend, note: Callable[[str], None]
+) -> None:
     """Say so where partitions read so many others that visiting them by priority is known to be slow."""
     read = (store.coupling.mass.size - store.n_partitions) / store.n_partitions
-    if options.method == "p-eva" and read > _MANY_READ:
+    otherwise = isinstance(backend, SweepsAside) and reads_everywhere(store) and not options.exact_priorities
+    if options.method == "p-eva" and read > _MANY_READ and not otherwise:
         note(
             f"a partition reads {read:.0f} of the {store.n_partitions - 1} others on average: where partitions are so "
             f"strongly coupled, method vi with 16 sweeps a visit (--method vi --sweeps 16) is often quicker than p-eva"
