@@ -128,6 +128,11 @@ class Stager:
 
     def obtain(self, partition: int, auxiliary: bool = False) -> tuple[Resident, bool]:
         """The resident partition, loaded now if it must be, and whether this access was a hit."""
+        self.bring(partition)
+        return self._cache.access(partition, auxiliary)
+
+    def bring(self, partition: int) -> None:
+        """Have a partition in the cache, loaded now if it must be."""
         if partition in self._pending:
             self._admit(partition)
         elif partition not in self._cache:
@@ -135,7 +140,6 @@ class Stager:
             while not self._cache.reserve(partition, size):
                 self._make_way(partition, size)
             self._take_in(partition, lambda: self._read(partition))  # at once: a thread would only add waiting
-        return self._cache.access(partition, auxiliary)
 
     def _make_way(self, partition: int, size: int) -> None:
         """Room is taken by a prefetch or a pinned partition: finish the prefetch so that it can be evicted."""

@@ -92,7 +92,7 @@ class EmulatedDevice:
     def memory_free(self) -> int:
         return self._size - sum(block.size for block in self._blocks.values())
 
-    def stream(self) -> _Stream:
+    def stream(self, urgent: bool = False) -> _Stream:
         return _Stream(self)
 
     def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, _Kernel]:

@@ -26,7 +26,7 @@ class CountingDevice(EmulatedDevice):
         super().__init__(1 << 26)
         self.asked: Counter[str] = Counter()
 
-    def stream(self) -> Any:
+    def stream(self, urgent: bool = False) -> Any:
         inner, asked = super().stream(), self.asked
 
         class Counting:

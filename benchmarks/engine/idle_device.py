@@ -87,7 +87,7 @@ class IdleDevice:
         """Enough."""
         return 1 << 40
 
-    def stream(self) -> _Stream:
+    def stream(self, urgent: bool = False) -> _Stream:
         """Does nothing."""
         return _Stream(self._report)
 

@@ -225,6 +225,15 @@ class SweepsAside(ShiftsValues, Protocol):
 
 
 @runtime_checkable
+class SweepsSeveral(Protocol):
+    """A backend that sweeps some partitions a number of times as fast as one of them."""
+
+    def visit_several(self, residents: Sequence[Resident], limits: SweepLimits) -> Visits:
+        """Begin to sweep partitions, every state of each at least once, as `Backend.visit` does one."""
+        ...
+
+
+@runtime_checkable
 class SweepsAtOnce(ShiftsValues, Protocol):
     """A backend that sweeps a whole model at once, every state from the values before the sweep."""
 

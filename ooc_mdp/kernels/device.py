@@ -20,6 +20,8 @@ __all__ = ["CudaDevice", "Device", "Kernel", "Stream"]
 Bytes = npt.NDArray[np.uint8]
 Argument = np.generic | npt.NDArray[Any]
 """A NumPy scalar (an address is a uint64), or a structure: an array without axes."""
+_URGENT = -5
+"""Priority of an urgent stream, the highest that there is; the driver takes the nearest that a device has."""
 
 
 class Stream(Protocol):
@@ -88,8 +90,8 @@ class Device(Protocol):
         """Bytes that could be allocated."""
         ...
 
-    def stream(self) -> Stream:
-        """A new stream."""
+    def stream(self, urgent: bool = False) -> Stream:
+        """A new stream; blocks of an urgent one's kernels begin before those of others that wait."""
         ...
 
     def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Kernel]:
@@ -106,10 +108,10 @@ class Device(Protocol):
 
 
 class _CudaStream:
-    def __init__(self, cupy: Any, device: int, driver: CudaDriver) -> None:
+    def __init__(self, cupy: Any, device: int, driver: CudaDriver, urgent: bool) -> None:
         self._cupy = cupy
         with cupy.cuda.Device(device):
-            self.stream = cupy.cuda.Stream(non_blocking=True)
+            self.stream = cupy.cuda.Stream(non_blocking=True, priority=_URGENT if urgent else 0)
         self._number = int(self.stream.ptr)
         self._driver = driver
         self._args: Sequence[Argument] = ()
@@ -218,9 +220,9 @@ class CudaDevice:
             self._cupy.get_default_memory_pool().free_all_blocks()
             return int(self._cupy.cuda.runtime.memGetInfo()[0])
 
-    def stream(self) -> _CudaStream:
+    def stream(self, urgent: bool = False) -> _CudaStream:
         """A stream that does not wait for the default one."""
-        return _CudaStream(self._cupy, self._number, self._driver)
+        return _CudaStream(self._cupy, self._number, self._driver, urgent)
 
     def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Kernel]:
         """Compiled with NVRTC; CuPy keeps what it compiled on disk."""

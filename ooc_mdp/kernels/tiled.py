@@ -24,11 +24,11 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import Measured
 from ooc_mdp.errors import MemoryBudgetError
-from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.base import BatchReport, ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.kernels.device import Device, Kernel, Stream
 from ooc_mdp.kernels.tile_layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
 from ooc_mdp.kernels.tile_loads import Frames, FrameSource, TileLoader
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.options import format_bytes
 from ooc_mdp.partition import PartitionTable
 
@@ -182,7 +182,7 @@ class TiledBackend:
         self.close()
         self._model = model
         self._tiling, self._layout = self._layout_of(model)
-        self._stream = self._device.stream()
+        self._stream = self._device.stream(urgent=True)
         self._choice = np.dtype(np.uint8) if self._layout.narrow_policy(model) else np.dtype(np.int32)
         n, tiles, partitions = model.n_states, self._tiling.total, self._tiling.per_partition.size
         self._memory = _Memory()
@@ -345,9 +345,13 @@ class TiledBackend:
 
     def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
         """Sweeps of one partition, every tile of it in the first."""
-        iterations, rounds = min(limits.most, _ITERATIONS_ALONE), min(limits.most, MAX_ROUNDS)
-        (report,) = self._batch([resident], limits, rounds, iterations, wake=True).reports()
+        (report,) = self.visit_several([resident], limits).reports()
         return report
+
+    def visit_several(self, residents: Sequence[Resident], limits: SweepLimits) -> _Batch:
+        """Sweeps of some partitions, every tile of each in the first."""
+        iterations, rounds = min(limits.most, _ITERATIONS_ALONE), min(limits.most, MAX_ROUNDS)
+        return self._batch(residents, limits, rounds, iterations, wake=True)
 
     def _batch(
         self, residents: Sequence[Resident], limits: SweepLimits, rounds: int, iterations: int, wake: bool
@@ -373,7 +377,8 @@ class TiledBackend:
             self._graphs[rounds] = self._device.graph(stream, lambda: self._launch_rounds(rounds))
         self._graphs[rounds]()
         stream.download(self._report[:count], at["report"])
-        return _Batch(stream, stream.mark(), self._report[:count], [r.n_states for r in residents])
+        states = np.array([r.n_states for r in residents])
+        return _Batch(stream, stream.mark(), self._report[:count], states)
 
     def _launch_rounds(self, rounds: int) -> None:
         engine, kernels = self._engine, self._kernels
@@ -445,7 +450,8 @@ class _Batch:
     stream: Stream
     done_yet: Callable[[], bool]
     report: npt.NDArray[np.float64]
-    states: list[int]
+    states: IntArray
+    """int64 [k]; of each partition."""
 
     def done(self) -> bool:
         """Whether the report is on the host."""
@@ -454,7 +460,23 @@ class _Batch:
     def reports(self) -> list[VisitReport]:
         """Wait, and say what was done to each partition."""
         self.stream.wait()
-        return [_visit_report(row, n) for row, n in zip(self.report.tolist(), self.states, strict=True)]
+        return [_visit_report(row, n) for row, n in zip(self.report.tolist(), self.states.tolist(), strict=True)]
+
+    def batch_report(self) -> BatchReport:
+        """The same as arrays."""
+        self.stream.wait()
+        columns = self.report.T.copy()
+        _, _, _, rise, fall, _, largest, smallest, backups, moved = columns
+        return BatchReport(
+            sweeps=np.rint(backups / np.maximum(self.states, 1)).astype(np.int64),
+            boundary_up=rise,
+            boundary_down=fall,
+            largest_value=largest,
+            smallest_value=smallest,
+            measured=columns[[1, 1, 0, 0]],
+            backups=backups.astype(np.int64),
+            changed=moved > 0,
+        )
 
 
 def _visit_report(row: list[float], n_states: int) -> VisitReport:

@@ -25,6 +25,7 @@ from ooc_mdp.kernels.base import (
     SweepLimits,
     SweepsAside,
     SweepsAtOnce,
+    SweepsSeveral,
     VisitReport,
     Visits,
 )
@@ -141,6 +142,13 @@ class Run:
         else:
             limits = [self._limits(p, most, settle=True) for p in partitions]
         return BegunVisits(list(partitions), hits, self.backend.visit_together(contents, limits))
+
+    def sweep_several(self, partitions: Sequence[int], most: int, settle: bool) -> None:
+        """:meth:`sweep` of partitions that are resident, at the same time."""
+        assert isinstance(self.backend, SweepsSeveral)  # the caller has looked
+        contents, hits = self.cache.access_all(partitions)
+        limits = self._limits(np.asarray(partitions), most, settle)
+        self.finish(BegunVisits(list(partitions), hits, self.backend.visit_several(contents, limits)))
 
     def finish(self, begun: BegunVisits) -> None:
         """Wait for the sweeps and pass on what their changes mean."""

@@ -15,8 +15,11 @@ number: what they sweep last has no residual.
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import numpy as np
 
+from ooc_mdp.kernels.base import SweepsSeveral
 from ooc_mdp.mdp import IntArray
 from ooc_mdp.methods.plan import aside_bytes, model_of
 from ooc_mdp.methods.run import Run
@@ -26,6 +29,8 @@ __all__ = ["sweeps_aside", "value_iteration"]
 
 _SLOW = 0.8
 """A pass must bring the range of the residuals down to this share, or values are shifted, or else changed in place."""
+_SEVERAL = 8
+"""Partitions that a device sweeps together: a visit takes the host as long as the sweeps of one."""
 _EARLY_PASSES = 4
 """Passes that need not, because the policy is still poor or values have been shifted."""
 _MOST_SLOW = 4
@@ -45,14 +50,13 @@ def value_iteration(run: Run) -> None:
     if sweeps_aside(run):
         order = _sweep_aside(run, order)
     while not run.target.reached():
-        for i, partition in enumerate(order):
-            following = order[i + 1 :]
+        coming = order
+        while coming.size:
             if most > 1:
-                dirty = run.target.dirty()
-                if not dirty[partition]:
-                    continue
-                following = following[dirty[following]]
-            _sweep(run, int(partition), following)
+                coming = coming[run.target.dirty()[coming]]
+                if not coming.size:
+                    break
+            coming = coming[_sweep(run, coming) :]
         order = order[::-1]
 
 
@@ -93,10 +97,21 @@ def _read_ahead(run: Run, partition: int, coming: IntArray) -> None:
         run.stager.prefetch(ahead, frozenset([partition, *following[:i]]).__contains__)
 
 
-def _sweep(run: Run, partition: int, coming: IntArray) -> None:
-    """Visit a partition while those that come next are read."""
-    most = run.options.sweeps
-    _read_ahead(run, partition, coming)
-    run.sweep(partition, most=most, settle=most > 1)
+def _sweep(run: Run, coming: IntArray) -> int:
+    """Visit the next partition while those that come after it are read; where a backend can, all that have arrived.
+
+    Returns how many were visited.
+    """
+    most, first = run.options.sweeps, int(coming[0])
+    _read_ahead(run, first, coming[1:])
+    together = [first]
+    if isinstance(run.backend, SweepsSeveral):
+        run.stager.bring(first)
+        together += takewhile(run.cache.present.__getitem__, coming[1:_SEVERAL].tolist())
+    if len(together) > 1:
+        run.sweep_several(together, most=most, settle=most > 1)
+    else:
+        run.sweep(first, most=most, settle=most > 1)
     run.stager.take_over()
     run.tick()
+    return len(together)
