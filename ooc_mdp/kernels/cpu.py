@@ -22,6 +22,7 @@ import numpy.typing as npt
 from ooc_mdp.bounds import Measured
 from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.kernels.cpu_at_once import GreedyRows
+from ooc_mdp.kernels.cpu_flow_rounds import FlowRounds
 from ooc_mdp.kernels.cpu_sweeps import evaluate, measure, visit
 from ooc_mdp.kernels.cpu_tables import MOST_GATHERED, describe, swept_table
 from ooc_mdp.kernels.sweep_order import SweepOrders, Walk, walk
@@ -150,7 +151,8 @@ class CpuBackend:
         members = -(-self._members(model) // self._threads)
         numbers = self._threads * (members * _values_of_one(model) + model.largest_partition)
         planned = {"sweep values": 8 * numbers + 6 * model.row_sums.size}
-        return planned | ({"sweep orders": votes} if votes else {})
+        slabs = FlowRounds.nbytes(model, self._threads, self._members(model)) if _gathers(model) else 0
+        return planned | {k: v for k, v in (("sweep orders", votes), ("policy rows", slabs)) if v}
 
     def _members(self, model: ModelConstants) -> int:
         """Partitions that are swept together at most."""
@@ -177,6 +179,8 @@ class CpuBackend:
         """The policy's rows, once all partitions have been swept at once."""
         self.together = self._members(model)
         members = -(-self.together // self._threads)
+        flows = self.together if _gathers(model) else 0
+        self._flow = FlowRounds(model, self._threads, flows, self._sweep_order != "forward")
         self._workspaces = [np.empty(members * _values_of_one(model)) for _ in range(self._threads)]
         self._starts = [np.empty(model.largest_partition, np.int64) for _ in range(self._threads)]
 
@@ -229,6 +233,7 @@ class CpuBackend:
     def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> _Together:
         """Rounds of sweeps over all of them on all threads, then a measurement at the values that result."""
         threads = min(self._threads, len(residents))
+        self._flow.take(residents)
         barrier = threading.Barrier(threads)
         shares = [list(range(t, len(residents), threads)) for t in range(threads)]
         futures = [
@@ -327,7 +332,8 @@ class CpuBackend:
         residuals than it found is followed by visits of full sweeps, twice as many each time, until others succeed.
         """
         p = resident.index
-        self._moving[p] |= measured[7] > _MOST_DIFFERING * resident.n_states
+        most = self._flow.most_differing if self._flow.suits(resident) else _MOST_DIFFERING
+        self._moving[p] |= measured[7] > most * resident.n_states
         if self._resting[p] > 0:
             self._resting[p] -= 1
         elif swept[1] > 0:
@@ -343,6 +349,41 @@ class CpuBackend:
     ) -> FloatArray:
         """float64 [G, 7]: what rounds over partitions of one kind did; see `ooc_mdp.kernels.cpu_sweeps.evaluate`."""
         out = np.empty((len(residents), 7))
+        flows = np.array([self._flow.suits(r) and not self._resting[r.index] for r in residents])
+        for along, sweep in ((True, self._evaluate_along_flow), (False, self._evaluate_in_order)):
+            members = np.flatnonzero(flows == along)
+            if members.size:
+                out[members] = sweep(
+                    thread, kind, [residents[i] for i in members], np.array([limits[i].change for i in members])
+                )
+        return out
+
+    def _evaluate_along_flow(
+        self, thread: int, kind: tuple[int, int], residents: list[Resident], limits: FloatArray
+    ) -> FloatArray:
+        """:meth:`_evaluate` of those that `ooc_mdp.kernels.cpu_flow_rounds` is for."""
+        index = [r.index for r in residents]
+        moving = self._moving[index]
+        out = self._flow.evaluate(
+            thread,
+            kind,
+            residents,
+            limits,
+            moving,
+            self._doubts[index],
+            self._values,
+            self._policy,
+            self._workspaces[thread],
+            self._model,
+        )
+        self._moving[index] = moving
+        return out
+
+    def _evaluate_in_order(
+        self, thread: int, kind: tuple[int, int], residents: list[Resident], limits: FloatArray
+    ) -> FloatArray:
+        """:meth:`_evaluate` of all others."""
+        out = np.empty((len(residents), 7))
         index = [r.index for r in residents]
         moving = self._moving[index]
         evaluate(
@@ -353,7 +394,7 @@ class CpuBackend:
             np.stack([r.arrays[0].row for r in residents]),
             _stacked([self._walk(r) for r in residents]),
             self._orders.alternate,
-            np.array([limit.change for limit in limits]),
+            limits,
             moving,
             self._workspaces[thread],
             self._starts[thread],

@@ -1,0 +1,335 @@
+"""Rounds of sweeps along the flow of the policy, over several partitions, and which partitions they are for.
+
+A visit of a partition alternates between sweeps over its slab (`ooc_mdp.kernels.cpu_flow`) and full sweeps: the policy
+is improved once its sweeps' changes are a tenth of those of the last full sweep, and the visit is over once those of a
+full sweep are a tenth of the first. Slabs outlive visits, as many as are swept together: what has changed of the policy
+is put in its place, and the slab is made again when more than `_STALE` of the states have moved to another action.
+
+It is for policies that go where they mean to, with some noise (a gridworld's: 0.19 of the probability comes later in
+the order). Where next to none does, or much, steps gain nothing or are not safe; such partitions, and those whose
+visits ended worse than they began, go back to `ooc_mdp.kernels.cpu_sweeps.evaluate` for good. Models with durations
+are never swept this way: with discounts up to 0.9999, what a long step does wrong is not forgotten (a car's partitions
+disturbed each other without end).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import carray, njit  # type: ignore[attr-defined]
+
+from ooc_mdp.kernels.base import ModelConstants, Resident
+from ooc_mdp.kernels.cpu_flow import (
+    flow_order,
+    gather,
+    lay_slab,
+    mend_slab,
+    slab_bytes,
+    sweep_slab,
+    without_lookahead,
+)
+from ooc_mdp.kernels.cpu_sweeps import _boundary_changes, _full_sweep, _pointer
+from ooc_mdp.mdp import FloatArray
+
+__all__ = ["FlowRounds"]
+
+_ROUNDS = 16
+"""Rounds over the partitions of a visit."""
+_MOST_PASSES = 8
+"""Sweeps of the policy between two full ones."""
+_MOST_DIFFERING = 0.5
+"""Share of the states whose action may change in a full sweep before sweeps of the policy follow."""
+_DROP = 0.1
+"""Share of a visit's first change at which it leaves a partition, and of a full sweep's at which the policy is improved
+again."""
+_STRAY_SHARE = 0.5
+"""As in `ooc_mdp.kernels.cpu`."""
+_LOOKAHEAD = 0.8
+"""Of the probability that flows against the order, how much a step takes along."""
+_STALE = 0.03
+"""Share of the states that may have changed their action since the order was found."""
+_LEAST_LATER, _MOST_LATER = 0.02, 0.3
+"""Mean g p_later of partitions that are swept this way."""
+_GROWTH = 4.0
+"""Changes that many times the first ones end the longer steps."""
+_MOST_DOUBTS = 6
+_MOST_SLAB_BYTES = 1 << 20
+"""A slab is read from the second-level cache."""
+
+
+@njit(nogil=True, cache=True)
+def _rounds(
+    actions, width, values, policy, table, alternate, limits, moving, workspace, successor_type, probability_type,
+    reward_type, discount, sign, lookahead, slabs, laid_before, changed, scratch, gathered, gathered_rows_at, out,
+):  # fmt: skip
+    """Rounds of sweeps over the members; values and policy are updated.
+
+    Parameters
+    ----------
+    lookahead : float64 [G]; c of `ooc_mdp.kernels.cpu_flow`.
+    slabs : int64 [G]; their addresses.
+    laid_before : bool [G]; whether the slab holds the rows of an earlier policy; updated.
+    changed : int64 [G]; states that have moved to another action since its order was found; updated.
+    scratch : int32 [4, n].
+    gathered, gathered_rows_at : float64 [(K + 1) n], and the address of [n, K] successors; scratch.
+    out : float64 [G, 9]; as for `evaluate`, then the mean of g p_later (-1: not looked at), and whether steps had to
+        be made plain.
+    Others as for `evaluate`; successors are local.
+    """
+    members = table.shape[0]
+    places = np.zeros(members + 1, np.int64)
+    squares = np.zeros(members)
+    goals = limits.copy()
+    wanted = np.zeros(members)
+    """Change at which a member's policy is improved."""
+    settled = np.zeros(members, np.bool_)
+    passes = np.zeros(members, np.int64)
+    quiet = np.zeros(members, np.bool_)
+    laid = np.zeros(members, np.bool_)
+    out[:] = 0.0
+    out[:, 7] = -1.0
+    for m in range(members):
+        first, n, place = table[m, 0], table[m, 1], places[m]
+        workspace[place : place + n] = values[first : first + n]
+        workspace[place + 2 * n : place + 3 * n] = values[first : first + n]
+        places[m + 1] = place + 3 * n + table[m, 2]
+    for around in range(_ROUNDS):
+        at_work = False
+        for m in range(members):
+            first, n, h, place = table[m, 0], table[m, 1], table[m, 2], places[m]
+            changes = workspace[place + n : place + 2 * n]
+            local = workspace[place + 2 * n : place + 3 * n + h]
+            halo = carray(_pointer(table[m, 10]), (h,), np.int64)
+            inflow = 0.0
+            for i in range(h):
+                value = values[np.uint64(halo[i])]
+                inflow = max(inflow, abs(value - local[n + i]))
+                local[n + i] = value
+            if quiet[m] and inflow <= goals[m]:
+                continue
+            action_ptr = carray(_pointer(table[m, 3]), (1,), np.uint32)
+            successors = carray(_pointer(table[m, 5]), (1,), successor_type.dtype)
+            probabilities = carray(_pointer(table[m, 6]), (1,), probability_type.dtype)
+            rewards = carray(_pointer(table[m, 7]), (1,), reward_type.dtype)
+            discounts = carray(_pointer(table[m, 8]), (1 if table[m, 8] != 0 else 0,), np.float64)
+            terminal = carray(_pointer(table[m, 9]), (1 if table[m, 9] != 0 else 0,), np.float64)
+            own_policy = policy[first : first + n]
+            rows_each, k_each = table[m, 13], table[m, 14]
+            n_width = len(width) if len(width) > 0 else k_each
+            improving = moving[m] or settled[m] or passes[m] >= _MOST_PASSES
+            if improving:
+                back = alternate and around % 2 == 1
+                starts = np.array([n - 1 if back else 0])
+                up, down, differing = _full_sweep(
+                    actions, width, rows_each, k_each, own_policy, local, np.uint64(0), action_ptr, action_ptr,
+                    successors, probabilities, rewards, discounts, terminal, starts, n, -1 if back else 1, discount,
+                    sign,
+                )  # fmt: skip
+                largest = max(up, down)
+                out[m, 0] += 1
+                moving[m] = differing > _MOST_DIFFERING * n
+                laid[m] = laid[m] and differing == 0
+                squares[m] = 0.0
+                settled[m] = False
+                passes[m] = 0
+                wanted[m] = _DROP * largest
+            else:
+                address = slabs[m]
+                weights = carray(_pointer(address), (n * n_width,), np.float64)
+                keep = carray(_pointer(address + 8 * n * n_width), (n,), np.float64)
+                base = carray(_pointer(address + 8 * n * (n_width + 1)), (n,), np.float64)
+                order = carray(_pointer(address + 8 * n * (n_width + 2)), (n,), np.uint32)
+                choices = carray(_pointer(address + 8 * n * (n_width + 2) + 4 * n), (n,), np.int32)
+                rows = carray(_pointer(address + 8 * n * (n_width + 3)), (n * n_width,), successor_type.dtype)
+                gathered_rows = carray(_pointer(gathered_rows_at), (n * n_width,), successor_type.dtype)
+                c = 0.0 if out[m, 8] > 0.0 else lookahead[m]
+                if not laid[m]:
+                    moved = 0
+                    if laid_before[m]:
+                        for i in range(n):
+                            moved += own_policy[order[i]] != choices[i]
+                        changed[m] += moved
+                    if laid_before[m] and changed[m] <= _STALE * n:
+                        if moved > 0:
+                            mend_slab(
+                                actions, width, rows_each, k_each, own_policy, n, action_ptr, successors,
+                                probabilities, rewards, discounts, order, scratch[3], choices, keep, base, weights,
+                                rows, discount, sign, c,
+                            )  # fmt: skip
+                    else:
+                        gather(
+                            actions, width, rows_each, k_each, own_policy, n, action_ptr, successors, probabilities,
+                            rewards, discounts, terminal, gathered[:n], gathered[n:], gathered_rows, scratch[0],
+                            discount, sign,
+                        )  # fmt: skip
+                        flow_order(n, scratch[0], scratch[1], scratch[2], scratch[3], order)
+                        out[m, 7] = lay_slab(
+                            width, k_each, n, own_policy, gathered[:n], gathered[n:], gathered_rows, order, scratch[3],
+                            choices, keep, base, weights, rows, c,
+                        )  # fmt: skip
+                        changed[m] = 0
+                    laid[m] = laid_before[m] = True
+                    squares[m] = 0.0
+                if squares[m] == 0.0:
+                    changes[:] = 0.0
+                largest, along, square = sweep_slab(width, k_each, n, local, changes, order, keep, base, weights, rows)
+                out[m, 1] += 1
+                passes[m] += 1
+                before, squares[m] = squares[m], square
+                settled[m] = largest <= max(wanted[m], limits[m])
+                if c > 0.0 and out[m, 6] > 0.0 and largest > _GROWTH * out[m, 6]:
+                    without_lookahead(n, n_width, keep, base, weights)
+                    out[m, 8] = 1.0
+                    squares[m] = 0.0
+                elif before > 0.0 and largest > limits[m]:
+                    ratio = along / before
+                    stray = square - along * ratio
+                    if 0.0 < ratio < 1.0 and stray < (_STRAY_SHARE * (1.0 - ratio)) ** 2 * square:
+                        own = local[:n]
+                        beyond = min(ratio / (1.0 - ratio), max(abs(own.max()), abs(own.min())) / largest)
+                        for i in range(n):
+                            own[order[i]] += beyond * changes[i]
+                        squares[m] = 0.0
+                        out[m, 5] += 1
+            if out[m, 6] == 0.0:
+                out[m, 6] = largest
+                goals[m] = max(goals[m], _DROP * largest)
+                wanted[m] = _DROP * largest
+                settled[m] = not improving and largest <= limits[m]
+                quiet[m] = largest <= goals[m]
+            else:
+                quiet[m] = improving and largest <= goals[m]
+            at_work = at_work or not quiet[m]
+            values[first : first + n] = local[:n]
+        if not at_work:
+            break
+    for m in range(members):
+        first, n = table[m, 0], table[m, 1]
+        laid_before[m] = laid_before[m] and out[m, 8] == 0.0
+        out[m, 2], out[m, 3], out[m, 4] = _boundary_changes(
+            carray(_pointer(table[m, 11]), (n,), np.bool_), workspace[places[m] : places[m] + n],
+            values[first : first + n],
+        )  # fmt: skip
+
+
+class FlowRounds:
+    """The slabs of partitions that are swept along the flow, and what is known of each partition.
+
+    Parameters
+    ----------
+    members : partitions that are swept together at most, by all threads.
+    alternate : whether full sweeps may go either way.
+    """
+
+    most_differing = _MOST_DIFFERING
+
+    def __init__(self, model: ModelConstants, threads: int, members: int, alternate: bool) -> None:
+        n, k = model.largest_partition, model.longest_row
+        self._alternate = alternate
+        self._members = members if _slab_of(model) else 0
+        self._suits = np.full(model.row_sums.size, bool(self._members))
+        """bool [P]; whether sweeps along the flow are, or may be, the right ones."""
+        self._laid = np.zeros(model.row_sums.size, np.bool_)
+        self._changed = np.zeros(model.row_sums.size, np.int32)
+        self._lookahead = np.zeros(model.row_sums.size, np.float32)
+        self._slabs: dict[int, npt.NDArray[np.uint8]] = {}
+        """Least recently visited first."""
+        room = 1 if self._members else 0
+        self._scratch = [np.empty((4 * room, n * room), np.int32) for _ in range(threads)]
+        self._gathered = [np.empty(n * (k + 1) * room) for _ in range(threads)]
+        self._gathered_rows = [np.empty(n * k * room, np.uint32) for _ in range(threads)]
+
+    @staticmethod
+    def nbytes(model: ModelConstants, threads: int, members: int) -> int:
+        """Bytes of slabs and scratch; 0 where no partition can be swept this way."""
+        n, k = model.largest_partition, model.longest_row
+        slab = _slab_of(model)
+        return members * slab + threads * n * (16 + 8 * (k + 1) + 4 * k) + 10 * model.row_sums.size if slab else 0
+
+    def suits(self, resident: Resident) -> bool:
+        """Whether the resident should be swept along the flow."""
+        arrays = resident.arrays[0]
+        return bool(self._suits[resident.index]) and arrays.kind[1] > 0 and not arrays.whole
+
+    def take(self, residents: Sequence[Resident]) -> None:
+        """Find room for the slabs of residents that are about to be swept, at most as many as are swept together."""
+        for r in residents:
+            if not self.suits(r):
+                continue
+            arrays = r.arrays[0]
+            slab = self._slabs.pop(r.index, None)
+            if slab is None:
+                self._laid[r.index] = False
+                size = slab_bytes(r.n_states, arrays.kind[1], arrays.table.successors.itemsize)
+                if len(self._slabs) >= self._members:
+                    slab = self._slabs.pop(next(iter(self._slabs)))
+                if slab is None or slab.nbytes < size:
+                    slab = np.empty(size, np.uint8)
+            self._slabs[r.index] = slab
+
+    def evaluate(
+        self,
+        thread: int,
+        kind: tuple[int, int],
+        residents: Sequence[Resident],
+        limits: FloatArray,
+        moving: npt.NDArray[np.bool_],
+        doubts: npt.NDArray[np.int8],
+        values: FloatArray,
+        policy: npt.NDArray[np.int32],
+        workspace: FloatArray,
+        model: ModelConstants,
+    ) -> FloatArray:
+        """float64 [G, 7]: what rounds over residents of one kind did; see `ooc_mdp.kernels.cpu_sweeps.evaluate`.
+
+        Parameters
+        ----------
+        moving : bool [G]; whether the policy is still to be found by full sweeps; updated.
+        doubts : int8 [G]; above 0 where steps should be those of plain Gauss-Seidel.
+        """
+        index = np.array([r.index for r in residents])
+        table: Any = residents[0].arrays[0].table
+        lookahead = np.where(doubts > 0, 0.0, _LOOKAHEAD)
+        laid = self._laid[index] & (self._lookahead[index] == lookahead.astype(np.float32))
+        changed = self._changed[index].astype(np.int64)
+        out = np.empty((len(residents), 9))
+        _rounds(
+            (0,) * kind[0],
+            (0,) * kind[1],
+            values,
+            policy,
+            np.stack([r.arrays[0].row for r in residents]),
+            self._alternate,
+            limits,
+            moving,
+            workspace,
+            table.successors[:0],
+            table.probabilities[:0],
+            table.rewards[:0],
+            model.discount,
+            model.sign,
+            lookahead,
+            np.array([self._slabs[r.index].ctypes.data for r in residents]),
+            laid,
+            changed,
+            self._scratch[thread],
+            self._gathered[thread],
+            self._gathered_rows[thread].ctypes.data,
+            out,
+        )
+        self._laid[index], self._changed[index], self._lookahead[index] = laid, changed, lookahead
+        looked_at = out[:, 7] >= 0.0
+        unsuited = looked_at & ((out[:, 7] < _LEAST_LATER) | (out[:, 7] > _MOST_LATER))
+        self._suits[index] &= ~(unsuited | (doubts > _MOST_DOUBTS))
+        return out[:, :7]
+
+
+def _slab_of(model: ModelConstants) -> int:
+    """Bytes of the largest partition's slab; 0 where there are none."""
+    if model.table is None or model.table.durations is not None or model.longest_row == 0:
+        return 0
+    size = slab_bytes(model.largest_partition, model.longest_row, model.table.successor.itemsize)
+    return size if size <= _MOST_SLAB_BYTES else 0
