@@ -51,7 +51,7 @@ def gather(
         s = np.uint64(i)
         at = s * np.uint64(n_width)
         choice = policy[s]
-        nearest = -1
+        nearest = np.int64(-1)
         if choice >= 0:
             j = (s * np.uint64(n_actions) if n_actions > 0 else np.uint64(action_ptr[s])) + np.uint64(choice)
             lo = j * np.uint64(n_width)
@@ -67,7 +67,7 @@ def gather(
                 nearest = np.int64(successor) if weight > most else nearest
                 most = weight if weight > most else most
             if nearest == i or nearest >= n:
-                nearest = -1
+                nearest = np.int64(-1)
         else:
             base[s] = sign * terminal[s] if terminal.size > 0 else 0.0
             for k in range(len(width) if len(width) > 0 else width_each):
