@@ -121,7 +121,7 @@ def test_loops_made_for_a_shape_prove_what_general_ones_do(
     exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.95).values
     bounds = []
     for least in (1 << 30, 1):
-        monkeypatch.setattr(cpu, "_LEAST_COMPILED_FOR", least)
+        monkeypatch.setattr(cpu_tables, "_LEAST_COMPILED_FOR", least)
         backend, residents = started(store, 0.95)
         assert {r.arrays[0].kind for r in residents} == {(0, 0) if least > n else shape}
         backend.close()

@@ -13,7 +13,7 @@ from small_mdps import Case, cases, distance, make_store, optimum, rows_of, stor
 from store_models import Action, Model, State
 
 import ooc_mdp
-from ooc_mdp.kernels import cpu, cpu_flow_rounds
+from ooc_mdp.kernels import cpu_flow_rounds, cpu_tables
 from ooc_mdp.kernels.base import Resident, SweepLimits
 from ooc_mdp.kernels.cpu import CpuBackend
 from ooc_mdp.kernels.cpu_flow import flow_order, gather, lay_slab, mend_slab, sweep_slab, without_lookahead
@@ -159,7 +159,7 @@ def test_a_mended_slab_is_one_laid_anew_in_the_same_order(seed: int, n: int, loo
 @given(case=cases(), discount=st.sampled_from([0.5, 0.9, 0.99]), share=st.sampled_from([0.5, 1.0]))
 def test_certificates_hold_whatever_the_steps(lookahead: float, case: Case, discount: float, share: float) -> None:
     with pytest.MonkeyPatch.context() as patch, stored(case) as store:
-        patch.setattr(cpu, "_LEAST_COMPILED_FOR", 1)
+        patch.setattr(cpu_tables, "_LEAST_COMPILED_FOR", 1)
         patch.setattr(cpu_flow_rounds, "_LOOKAHEAD", lookahead)
         patch.setattr(cpu_flow_rounds, "_LEAST_LATER", 0.0)
         patch.setattr(cpu_flow_rounds, "_MOST_LATER", 1.0)

@@ -24,7 +24,7 @@ from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitRep
 from ooc_mdp.kernels.cpu_at_once import GreedyRows
 from ooc_mdp.kernels.cpu_flow_rounds import FlowRounds
 from ooc_mdp.kernels.cpu_sweeps import evaluate, measure, visit
-from ooc_mdp.kernels.cpu_tables import MOST_GATHERED, describe, swept_table
+from ooc_mdp.kernels.cpu_tables import MOST_GATHERED, SweptTable, describe, swept_table
 from ooc_mdp.kernels.sweep_order import SweepOrders, Walk, walk
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.mdp import discounts as discounts_of
@@ -46,39 +46,12 @@ _STRAY_SHARE = 0.5
 _MOST_TOGETHER = 64
 """Partitions in a visit, where they read few outside states; others go on together, as many as there is room for."""
 _MOST_DOUBTS = 16
-_LEAST_COMPILED_FOR = 256
-"""States of a partition for which loops are compiled for its number of actions and of successors."""
-_MOST_UNROLLED = 16
 _WORKSPACE = 16 << 20
 """Bytes that the values of partitions which are swept together may take, unless those of one a thread take more."""
 _WORKSPACE_OF_ALL = 64 << 20
 """The same where partitions read most of the model: all of them should be swept together."""
 
 _NOWHERE = np.empty(0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrays:
-    """A resident partition as sweeps read it."""
-
-    table: PartitionTable
-    """Kept for its arrays."""
-    discounts: FloatArray
-    """float64 [m] or empty."""
-    whole: bool
-    """Whether successors are global."""
-    row: IntArray
-    """int64 [15]; see `ooc_mdp.kernels.cpu_tables`."""
-
-    @property
-    def kind(self) -> tuple[int, int]:
-        """Actions a state and transitions a row for which the loops are compiled; 0 stands for any number."""
-        t = self.table
-        worth = t.n_states >= _LEAST_COMPILED_FOR
-        return (
-            t.actions_per_state if worth and t.actions_per_state <= _MOST_UNROLLED else 0,
-            t.successors_per_action if worth and t.successors_per_action <= _MOST_UNROLLED else 0,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +171,7 @@ class CpuBackend:
         swept, whole = swept_table(table)
         discounts = discounts_of(self._model.discount, table.durations)
         row = describe(swept, discounts, whole)
-        return Resident(table.index, table.n_states, bool(discounts.size), [_Arrays(swept, discounts, whole, row)])
+        return Resident(table.index, table.n_states, bool(discounts.size), [SweptTable(swept, discounts, whole, row)])
 
     def admit(self, prepared: Resident) -> Resident:
         """Nothing is left to do."""
@@ -209,7 +182,7 @@ class CpuBackend:
 
     def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
         """Gauss-Seidel sweeps."""
-        arrays: _Arrays = resident.arrays[0]
+        arrays: SweptTable = resident.arrays[0]
         extents, strides = self._walk(resident)
         actions, width = arrays.kind
         sweeps, *changes = visit(
@@ -224,7 +197,7 @@ class CpuBackend:
             limits.most,
             self._workspaces[0],
             self._starts[0],
-            *_types(arrays.table),
+            *arrays.types,
             self._model.discount,
             self._model.sign,
         )
@@ -274,26 +247,16 @@ class CpuBackend:
     ) -> list[VisitReport]:
         """One thread's partitions; `ranges` (float64 [2, threads, 2]) has every thread's least and largest change."""
         members = _by_kind(residents)
-        first, last = (self._model.n_states * t // barrier.parties for t in (thread, thread + 1))
-        model, values = self._model, self._values
-        first_span = 0.0
+        model = self._model
         sweeps = 0
         try:
             if most > 0:
                 for m in members.values():
-                    rows, types = _rows(list(m.values()))
-                    greedy.update(rows, types, self._policy, model.discount, model.sign)
+                    tables = [r.arrays[0] for r in m.values()]
+                    rows = np.stack([t.row for t in tables])
+                    greedy.update(rows, tables[0].types, self._policy, model.discount, model.sign)
                 barrier.wait()
-            while sweeps < most:
-                seen = ranges[sweeps % 2]
-                seen[thread] = greedy.sweep(values, sweeps, first, last)
-                barrier.wait()
-                span = float(seen[:, 1].max() - seen[:, 0].min())
-                first_span = first_span if sweeps else span
-                sweeps += 1
-                if span <= drop * first_span:
-                    break
-            greedy.finish(values, sweeps, first, last)
+                sweeps = greedy.sweep_share(thread, self._values, most, drop, barrier, ranges)
         except BaseException:
             barrier.abort()
             raise
@@ -398,7 +361,7 @@ class CpuBackend:
             moving,
             self._workspaces[thread],
             self._starts[thread],
-            *_types(residents[0].arrays[0].table),
+            *residents[0].arrays[0].types,
             self._model.discount,
             self._model.sign,
             _ROUNDS,
@@ -429,7 +392,7 @@ class CpuBackend:
             self._policy,
             np.stack([r.arrays[0].row for r in residents]),
             self._workspaces[thread],
-            *_types(residents[0].arrays[0].table),
+            *residents[0].arrays[0].types,
             self._model.discount,
             self._model.sign,
             self._model.row_sums[[r.index for r in residents]],
@@ -442,7 +405,7 @@ class CpuBackend:
 
     def _walk(self, resident: Resident) -> Walk:
         """The order of the next visit's sweeps; what reads most of the model has none that matters."""
-        arrays: _Arrays = resident.arrays[0]
+        arrays: SweptTable = resident.arrays[0]
         if arrays.whole:
             return walk((resident.n_states,), 0)
         t = arrays.table
@@ -508,11 +471,6 @@ def _by_kind(residents: Sequence[Resident]) -> dict[tuple[int, int], dict[int, R
     return kinds
 
 
-def _rows(residents: Sequence[Resident]) -> tuple[IntArray, tuple[npt.NDArray[Any], ...]]:
-    """Where the tables of residents of one kind lie, and the types of their arrays."""
-    return np.stack([r.arrays[0].row for r in residents]), _types(residents[0].arrays[0].table)
-
-
 def _report(sweeps: int, boundary: Sequence[float] | FloatArray, measured: FloatArray) -> VisitReport:
     """From what sweeps and a measurement gave: rise, fall and largest changed value of the boundary; float64 [8]."""
     rise, fall, plain_rise, plain_fall, largest, smallest = (float(x) for x in measured[:6])
@@ -527,8 +485,3 @@ def _report(sweeps: int, boundary: Sequence[float] | FloatArray, measured: Float
         smallest_value=smallest,
         measured=Measured(rise, fall, plain_rise, plain_fall),
     )
-
-
-def _types(table: PartitionTable) -> tuple[npt.NDArray[Any], ...]:
-    """Empty arrays of the types that loops over the table are compiled for."""
-    return table.successors[:0], table.probabilities[:0], table.rewards[:0]

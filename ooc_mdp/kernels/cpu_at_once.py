@@ -15,19 +15,20 @@ table.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numba import carray, njit  # type: ignore[attr-defined]
 
-from ooc_mdp.kernels.cpu_sweeps import _pointer
+from ooc_mdp.kernels.cpu_sweeps import pointer, row_arrays
+from ooc_mdp.kernels.cpu_tables import MOST_UNROLLED
 from ooc_mdp.mdp import FloatArray, IntArray
 
 __all__ = ["GreedyRows"]
 
 _ONE = np.uint64(1)
-_MOST_UNROLLED = 16
 _NOT_KEPT = -2
 
 
@@ -65,18 +66,42 @@ class GreedyRows:
         """Copy rows whose actions are others now: of partitions, int64 [G, 15] as in `ooc_mdp.kernels.cpu_tables`."""
         _copy_rows(tables, *types, policy, discount, sign, self._policy, self._successors, self._weights, self._rewards)
 
-    def sweep(self, values: FloatArray, sweeps_before: int, first: int, last: int) -> tuple[float, float]:
+    def sweep_share(
+        self,
+        thread: int,
+        values: FloatArray,
+        most: int,
+        drop: float,
+        barrier: threading.Barrier,
+        ranges: FloatArray,
+    ) -> int:
+        """One of `barrier.parties` threads' part of at most so many sweeps of all states; returns their number.
+
+        They end once the changes of one differ by no more than a share `drop` of what those of the first did. `ranges`
+        (float64 [2, threads, 2]) has every thread's least and largest change.
+        """
+        first, last = (values.size * t // barrier.parties for t in (thread, thread + 1))
+        first_span, sweeps = 0.0, 0
+        while sweeps < most:
+            seen = ranges[sweeps % 2]
+            seen[thread] = self._sweep_states(values, sweeps, first, last)
+            barrier.wait()
+            span = float(seen[:, 1].max() - seen[:, 0].min())
+            first_span = first_span if sweeps else span
+            sweeps += 1
+            if span <= drop * first_span:
+                break
+        if sweeps % 2:
+            values[first:last] = self._after[first:last]
+        return sweeps
+
+    def _sweep_states(self, values: FloatArray, sweeps_before: int, first: int, last: int) -> tuple[float, float]:
         """Back up states first .. last-1: least and largest change. An odd number of sweeps leaves them in `after`."""
         now, after = (values, self._after) if sweeps_before % 2 == 0 else (self._after, values)
         width = self._successors.shape[1]
-        unrolled = (0,) * width if width <= _MOST_UNROLLED else ()
+        unrolled = (0,) * width if width <= MOST_UNROLLED else ()
         least, largest = _sweep(unrolled, self._successors, self._weights, self._rewards, now, after, first, last)
         return float(least), float(largest)
-
-    def finish(self, values: FloatArray, sweeps: int, first: int, last: int) -> None:
-        """Bring what so many sweeps left into the values."""
-        if sweeps % 2:
-            values[first:last] = self._after[first:last]
 
 
 @njit(nogil=True, cache=True)
@@ -89,14 +114,10 @@ def _copy_rows(
     for m in range(tables.shape[0]):
         first, n, h, whole = tables[m, 0], tables[m, 1], tables[m, 2], tables[m, 12] != 0
         n_actions, n_width = tables[m, 13], tables[m, 14]
-        action_ptr = carray(_pointer(tables[m, 3]), (1,), np.uint32)
-        successor_ptr = carray(_pointer(tables[m, 4]), (1,), np.uint32)
-        successors = carray(_pointer(tables[m, 5]), (1,), successor_type.dtype)
-        probabilities = carray(_pointer(tables[m, 6]), (1,), probability_type.dtype)
-        rewards = carray(_pointer(tables[m, 7]), (1,), reward_type.dtype)
-        discounts = carray(_pointer(tables[m, 8]), (1 if tables[m, 8] != 0 else 0,), np.float64)
-        terminal = carray(_pointer(tables[m, 9]), (1 if tables[m, 9] != 0 else 0,), np.float64)
-        halo = carray(_pointer(tables[m, 10]), (h,), np.int64)
+        action_ptr, successor_ptr, successors, probabilities, rewards, discounts, terminal = row_arrays(
+            tables[m], successor_type, probability_type, reward_type
+        )
+        halo = carray(pointer(tables[m, 10]), (h,), np.int64)
         for i in range(n):
             state = first + i
             choice = policy[state]

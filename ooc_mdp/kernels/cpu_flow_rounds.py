@@ -31,7 +31,7 @@ from ooc_mdp.kernels.cpu_flow import (
     sweep_slab,
     without_lookahead,
 )
-from ooc_mdp.kernels.cpu_sweeps import _boundary_changes, _full_sweep, _pointer
+from ooc_mdp.kernels.cpu_sweeps import boundary_changes, full_sweep, pointer, row_arrays
 from ooc_mdp.mdp import FloatArray
 
 __all__ = ["FlowRounds"]
@@ -102,7 +102,7 @@ def _rounds(
             first, n, h, place = table[m, 0], table[m, 1], table[m, 2], places[m]
             changes = workspace[place + n : place + 2 * n]
             local = workspace[place + 2 * n : place + 3 * n + h]
-            halo = carray(_pointer(table[m, 10]), (h,), np.int64)
+            halo = carray(pointer(table[m, 10]), (h,), np.int64)
             inflow = 0.0
             for i in range(h):
                 value = values[np.uint64(halo[i])]
@@ -110,12 +110,9 @@ def _rounds(
                 local[n + i] = value
             if quiet[m] and inflow <= goals[m]:
                 continue
-            action_ptr = carray(_pointer(table[m, 3]), (1,), np.uint32)
-            successors = carray(_pointer(table[m, 5]), (1,), successor_type.dtype)
-            probabilities = carray(_pointer(table[m, 6]), (1,), probability_type.dtype)
-            rewards = carray(_pointer(table[m, 7]), (1,), reward_type.dtype)
-            discounts = carray(_pointer(table[m, 8]), (1 if table[m, 8] != 0 else 0,), np.float64)
-            terminal = carray(_pointer(table[m, 9]), (1 if table[m, 9] != 0 else 0,), np.float64)
+            action_ptr, _, successors, probabilities, rewards, discounts, terminal = row_arrays(
+                table[m], successor_type, probability_type, reward_type
+            )
             own_policy = policy[first : first + n]
             rows_each, k_each = table[m, 13], table[m, 14]
             n_width = len(width) if len(width) > 0 else k_each
@@ -123,7 +120,7 @@ def _rounds(
             if improving:
                 back = alternate and around % 2 == 1
                 starts = np.array([n - 1 if back else 0])
-                up, down, differing = _full_sweep(
+                up, down, differing = full_sweep(
                     actions, width, rows_each, k_each, own_policy, local, np.uint64(0), action_ptr, action_ptr,
                     successors, probabilities, rewards, discounts, terminal, starts, n, -1 if back else 1, discount,
                     sign,
@@ -138,13 +135,13 @@ def _rounds(
                 wanted[m] = _DROP * largest
             else:
                 address = slabs[m]
-                weights = carray(_pointer(address), (n * n_width,), np.float64)
-                keep = carray(_pointer(address + 8 * n * n_width), (n,), np.float64)
-                base = carray(_pointer(address + 8 * n * (n_width + 1)), (n,), np.float64)
-                order = carray(_pointer(address + 8 * n * (n_width + 2)), (n,), np.uint32)
-                choices = carray(_pointer(address + 8 * n * (n_width + 2) + 4 * n), (n,), np.int32)
-                rows = carray(_pointer(address + 8 * n * (n_width + 3)), (n * n_width,), successor_type.dtype)
-                gathered_rows = carray(_pointer(gathered_rows_at), (n * n_width,), successor_type.dtype)
+                weights = carray(pointer(address), (n * n_width,), np.float64)
+                keep = carray(pointer(address + 8 * n * n_width), (n,), np.float64)
+                base = carray(pointer(address + 8 * n * (n_width + 1)), (n,), np.float64)
+                order = carray(pointer(address + 8 * n * (n_width + 2)), (n,), np.uint32)
+                choices = carray(pointer(address + 8 * n * (n_width + 2) + 4 * n), (n,), np.int32)
+                rows = carray(pointer(address + 8 * n * (n_width + 3)), (n * n_width,), successor_type.dtype)
+                gathered_rows = carray(pointer(gathered_rows_at), (n * n_width,), successor_type.dtype)
                 c = 0.0 if out[m, 8] > 0.0 else lookahead[m]
                 if not laid[m]:
                     moved = 0
@@ -209,8 +206,8 @@ def _rounds(
     for m in range(members):
         first, n = table[m, 0], table[m, 1]
         laid_before[m] = laid_before[m] and out[m, 8] == 0.0
-        out[m, 2], out[m, 3], out[m, 4] = _boundary_changes(
-            carray(_pointer(table[m, 11]), (n,), np.bool_), workspace[places[m] : places[m] + n],
+        out[m, 2], out[m, 3], out[m, 4] = boundary_changes(
+            carray(pointer(table[m, 11]), (n,), np.bool_), workspace[places[m] : places[m] + n],
             values[first : first + n],
         )  # fmt: skip
 

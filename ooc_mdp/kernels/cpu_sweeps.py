@@ -27,19 +27,37 @@ import numpy as np
 from numba import carray, njit, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
-__all__ = ["evaluate", "measure", "visit"]
+__all__ = ["boundary_changes", "evaluate", "full_sweep", "measure", "pointer", "row_arrays", "visit"]
 
 _ONE = np.uint64(1)
 
 
 @intrinsic
-def _pointer(typing: Any, address: Any) -> Any:
+def pointer(typing: Any, address: Any) -> Any:
     """The address as a pointer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
 
     return types.voidptr(types.int64), generate
+
+
+@njit(inline="always")
+def row_arrays(row, successor_type, probability_type, reward_type):
+    """The arrays of a table that rows are made of, by its addresses (int64 [15], `ooc_mdp.kernels.cpu_tables`).
+
+    Lengths are not those of the arrays, but that of one that is absent is 0: action_ptr, successor_ptr, successors,
+    probabilities, rewards, discounts, terminal rewards.
+    """
+    return (
+        carray(pointer(row[3]), (1,), np.uint32),
+        carray(pointer(row[4]), (1,), np.uint32),
+        carray(pointer(row[5]), (1,), successor_type.dtype),
+        carray(pointer(row[6]), (1,), probability_type.dtype),
+        carray(pointer(row[7]), (1,), reward_type.dtype),
+        carray(pointer(row[8]), (1 if row[8] != 0 else 0,), np.float64),
+        carray(pointer(row[9]), (1 if row[9] != 0 else 0,), np.float64),
+    )
 
 
 @njit(nogil=True, cache=True)
@@ -67,7 +85,7 @@ def _lines(extents, strides, starts):
 
 
 @njit(nogil=True, cache=True)
-def _full_sweep(
+def full_sweep(
     actions, width, rows_each, width_each, policy, local, base, action_ptr, successor_ptr, successors, probabilities,
     rewards, discounts,
     terminal, starts, run, step, discount, sign,
@@ -173,7 +191,7 @@ def _policy_sweep(
 
 
 @njit(nogil=True, cache=True)
-def _boundary_changes(boundary, before, after):
+def boundary_changes(boundary, before, after):
     """Largest rise and fall of a boundary value, and the largest of those that changed (-inf: none did)."""
     rise = 0.0
     fall = 0.0
@@ -205,16 +223,12 @@ def visit(
     else:
         base, local = np.uint64(0), workspace[n : 2 * n + h]
         local[:n] = before
-        halo = carray(_pointer(table[10]), (h,), np.int64)
+        halo = carray(pointer(table[10]), (h,), np.int64)
         for i in range(h):
             local[n + i] = values[np.uint64(halo[i])]
-    action_ptr = carray(_pointer(table[3]), (1,), np.uint32)
-    successor_ptr = carray(_pointer(table[4]), (1,), np.uint32)
-    successors = carray(_pointer(table[5]), (1,), successor_type.dtype)
-    probabilities = carray(_pointer(table[6]), (1,), probability_type.dtype)
-    rewards = carray(_pointer(table[7]), (1,), reward_type.dtype)
-    discounts = carray(_pointer(table[8]), (1 if table[8] != 0 else 0,), np.float64)
-    terminal = carray(_pointer(table[9]), (1 if table[9] != 0 else 0,), np.float64)
+    action_ptr, successor_ptr, successors, probabilities, rewards, discounts, terminal = row_arrays(
+        table, successor_type, probability_type, reward_type
+    )
     own_policy = policy[first : first + n]
     count = _lines(walk[0], walk[1], starts)
     run, step = walk[0, -1], walk[1, -1]
@@ -222,7 +236,7 @@ def visit(
     up = 0.0
     down = 0.0
     while sweeps < most:
-        up, down, _ = _full_sweep(
+        up, down, _ = full_sweep(
             actions, width, table[13], table[14], own_policy, local, base, action_ptr, successor_ptr, successors,
             probabilities, rewards, discounts, terminal, starts[:count], run, step, discount, sign,
         )  # fmt: skip
@@ -233,7 +247,7 @@ def visit(
             step = _turned(starts[:count], run, step)
     own = local[base : base + np.uint64(n)]
     values[first : first + n] = own
-    rise, fall, value = _boundary_changes(carray(_pointer(table[11]), (n,), np.bool_), before, own)
+    rise, fall, value = boundary_changes(carray(pointer(table[11]), (n,), np.bool_), before, own)
     return sweeps, up, down, rise, fall, value, own.max(), own.min()
 
 
@@ -300,27 +314,23 @@ def evaluate(
                 inflow = np.inf
             else:
                 base, local = np.uint64(0), workspace[place + 2 * n : place + 3 * n + h]
-                halo = carray(_pointer(table[m, 10]), (h,), np.int64)
+                halo = carray(pointer(table[m, 10]), (h,), np.int64)
                 for i in range(h):
                     value = values[np.uint64(halo[i])]
                     inflow = max(inflow, abs(value - local[n + i]))
                     local[n + i] = value
             if quiet[m] and inflow <= goals[m]:
                 continue
-            action_ptr = carray(_pointer(table[m, 3]), (1,), np.uint32)
-            successor_ptr = carray(_pointer(table[m, 4]), (1,), np.uint32)
-            successors = carray(_pointer(table[m, 5]), (1,), successor_type.dtype)
-            probabilities = carray(_pointer(table[m, 6]), (1,), probability_type.dtype)
-            rewards = carray(_pointer(table[m, 7]), (1,), reward_type.dtype)
-            discounts = carray(_pointer(table[m, 8]), (1 if table[m, 8] != 0 else 0,), np.float64)
-            terminal = carray(_pointer(table[m, 9]), (1 if table[m, 9] != 0 else 0,), np.float64)
+            action_ptr, successor_ptr, successors, probabilities, rewards, discounts, terminal = row_arrays(
+                table[m], successor_type, probability_type, reward_type
+            )
             own_policy = policy[first : first + n]
             count = _lines(walks[m, 0], walks[m, 1], starts)
             run, step = walks[m, 0, -1], walks[m, 1, -1]
             if moving[m]:
                 if alternate and around % 2 == 1:
                     step = _turned(starts[:count], run, step)
-                up, down, differing = _full_sweep(
+                up, down, differing = full_sweep(
                     actions, width, table[m, 13], table[m, 14], own_policy, local, base, action_ptr, successor_ptr,
                     successors, probabilities,
                     rewards, discounts, terminal, starts[:count], run, step, discount, sign,
@@ -365,8 +375,8 @@ def evaluate(
             break
     for m in range(members):
         first, n = table[m, 0], table[m, 1]
-        out[m, 2], out[m, 3], out[m, 4] = _boundary_changes(
-            carray(_pointer(table[m, 11]), (n,), np.bool_), workspace[places[m] : places[m] + n],
+        out[m, 2], out[m, 3], out[m, 4] = boundary_changes(
+            carray(pointer(table[m, 11]), (n,), np.bool_), workspace[places[m] : places[m] + n],
             values[first : first + n],
         )  # fmt: skip
 
@@ -397,16 +407,12 @@ def measure(
         else:
             base, local = np.uint64(0), workspace[: n + h]
             local[:n] = values[first : first + n]
-            halo = carray(_pointer(table[m, 10]), (h,), np.int64)
+            halo = carray(pointer(table[m, 10]), (h,), np.int64)
             for i in range(h):
                 local[n + i] = values[np.uint64(halo[i])]
-        action_ptr = carray(_pointer(table[m, 3]), (1,), np.uint32)
-        successor_ptr = carray(_pointer(table[m, 4]), (1,), np.uint32)
-        successors = carray(_pointer(table[m, 5]), (1,), successor_type.dtype)
-        probabilities = carray(_pointer(table[m, 6]), (1,), probability_type.dtype)
-        rewards = carray(_pointer(table[m, 7]), (1,), reward_type.dtype)
-        discounts = carray(_pointer(table[m, 8]), (1 if table[m, 8] != 0 else 0,), np.float64)
-        terminal = carray(_pointer(table[m, 9]), (1 if table[m, 9] != 0 else 0,), np.float64)
+        action_ptr, successor_ptr, successors, probabilities, rewards, discounts, terminal = row_arrays(
+            table[m], successor_type, probability_type, reward_type
+        )
         row_sum = row_sums[m]
         one_scale = 1.0 / (1.0 - discount * row_sum)
         rise = -np.inf

@@ -13,7 +13,7 @@ successors are made global states, in place, and its halo is let go.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,44 @@ from numba import njit
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import PartitionTable
 
-__all__ = ["MOST_GATHERED", "describe", "swept_table"]
+__all__ = ["MOST_GATHERED", "MOST_UNROLLED", "SweptTable", "describe", "swept_table"]
 
 MOST_GATHERED = 2
 """Outside states read for each own one, above which successors are made global."""
+MOST_UNROLLED = 16
+"""Actions of a state and successors of a row up to which loops are compiled for their number."""
+_LEAST_COMPILED_FOR = 256
+"""States of a partition that is worth loops of its own."""
 _LARGEST = np.iinfo(np.uint32).max
+
+
+@dataclass(frozen=True, slots=True)
+class SweptTable:
+    """A resident partition as sweeps read it."""
+
+    table: PartitionTable
+    """Kept for its arrays."""
+    discounts: FloatArray
+    """float64 [m] or empty."""
+    whole: bool
+    """Whether successors are global."""
+    row: IntArray
+    """int64 [15]; see above."""
+
+    @property
+    def kind(self) -> tuple[int, int]:
+        """Actions a state and transitions a row for which the loops are compiled; 0 stands for any number."""
+        t = self.table
+        worth = t.n_states >= _LEAST_COMPILED_FOR
+        return (
+            t.actions_per_state if worth and t.actions_per_state <= MOST_UNROLLED else 0,
+            t.successors_per_action if worth and t.successors_per_action <= MOST_UNROLLED else 0,
+        )
+
+    @property
+    def types(self) -> tuple[npt.NDArray[Any], ...]:
+        """Empty arrays of the types that loops over the table are compiled for."""
+        return self.table.successors[:0], self.table.probabilities[:0], self.table.rewards[:0]
 
 
 def swept_table(table: PartitionTable) -> tuple[PartitionTable, bool]:
