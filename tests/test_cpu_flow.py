@@ -222,6 +222,9 @@ def test_slabs_take_no_more_than_the_plan_says_and_the_least_recently_visited_gi
     for chosen in ([0, 1], [1, 2], [3]):
         rounds.take([residents[p] for p in chosen])
     assert list(rounds._slabs) == [2, 3]
+    rounds.take([residents[p] for p in (0, 3, 1)])  # three at once, with room for two
+    assert [rounds.ready(residents[p]) for p in (0, 3, 1)] == [True, True, False]
+    assert rounds.suits(residents[1])
     backend.visit_together(residents, [SweepLimits(1e-9, 5)] * 4).reports()
     flow = backend._flow
     held = [*flow._slabs.values(), *flow._scratch, *flow._gathered, *flow._gathered_rows]

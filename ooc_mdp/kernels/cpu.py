@@ -312,7 +312,7 @@ class CpuBackend:
     ) -> FloatArray:
         """float64 [G, 7]: what rounds over partitions of one kind did; see `ooc_mdp.kernels.cpu_sweeps.evaluate`."""
         out = np.empty((len(residents), 7))
-        flows = np.array([self._flow.suits(r) and not self._resting[r.index] for r in residents])
+        flows = np.array([self._flow.ready(r) and not self._resting[r.index] for r in residents])
         for along, sweep in ((True, self._evaluate_along_flow), (False, self._evaluate_in_order)):
             members = np.flatnonzero(flows == along)
             if members.size:

@@ -57,7 +57,9 @@ _GROWTH = 4.0
 """Changes that many times the first ones end the longer steps."""
 _MOST_DOUBTS = 6
 _MOST_SLAB_BYTES = 1 << 20
-"""A slab is read from the second-level cache."""
+"""Of one partition's slab, which is read from the second-level cache."""
+_SLABS_BYTES = 16 << 20
+"""Of all slabs: they must not grow with the table."""
 
 
 @njit(nogil=True, cache=True)
@@ -226,7 +228,7 @@ class FlowRounds:
     def __init__(self, model: ModelConstants, threads: int, members: int, alternate: bool) -> None:
         n, k = model.largest_partition, model.longest_row
         self._alternate = alternate
-        self._members = members if _slab_of(model) else 0
+        self._members = _slabs(model, members)
         self._suits = np.full(model.row_sums.size, bool(self._members))
         """bool [P]; whether sweeps along the flow are, or may be, the right ones."""
         self._laid = np.zeros(model.row_sums.size, np.bool_)
@@ -243,26 +245,34 @@ class FlowRounds:
     def nbytes(model: ModelConstants, threads: int, members: int) -> int:
         """Bytes of slabs and scratch; 0 where no partition can be swept this way."""
         n, k = model.largest_partition, model.longest_row
-        slab = _slab_of(model)
-        return members * slab + threads * n * (16 + 8 * (k + 1) + 4 * k) + 10 * model.row_sums.size if slab else 0
+        slabs = _slabs(model, members)
+        scratch = threads * n * (16 + 8 * (k + 1) + 4 * k) + 10 * model.row_sums.size
+        return slabs * _slab_of(model) + scratch if slabs else 0
 
     def suits(self, resident: Resident) -> bool:
         """Whether the resident should be swept along the flow."""
         arrays = resident.arrays[0]
         return bool(self._suits[resident.index]) and arrays.kind[1] > 0 and not arrays.whole
 
+    def ready(self, resident: Resident) -> bool:
+        """Whether the resident is to be swept along the flow, and there is room for its slab."""
+        return self.suits(resident) and resident.index in self._slabs
+
     def take(self, residents: Sequence[Resident]) -> None:
-        """Find room for the slabs of residents that are about to be swept, at most as many as are swept together."""
-        for r in residents:
-            if not self.suits(r):
-                continue
+        """Find room for the slabs of residents that are about to be swept together; the first are served first."""
+        suited = [r for r in residents if self.suits(r)]
+        together = {r.index for r in suited}
+        for r in suited:
             arrays = r.arrays[0]
             slab = self._slabs.pop(r.index, None)
             if slab is None:
                 self._laid[r.index] = False
                 size = slab_bytes(r.n_states, arrays.kind[1], arrays.table.successors.itemsize)
                 if len(self._slabs) >= self._members:
-                    slab = self._slabs.pop(next(iter(self._slabs)))
+                    oldest = next((p for p in self._slabs if p not in together), None)
+                    if oldest is None:
+                        continue
+                    slab = self._slabs.pop(oldest)
                 if slab is None or slab.nbytes < size:
                     slab = np.empty(size, np.uint8)
             self._slabs[r.index] = slab
@@ -322,6 +332,12 @@ class FlowRounds:
         unsuited = looked_at & ((out[:, 7] < _LEAST_LATER) | (out[:, 7] > _MOST_LATER))
         self._suits[index] &= ~(unsuited | (doubts > _MOST_DOUBTS))
         return out[:, :7]
+
+
+def _slabs(model: ModelConstants, members: int) -> int:
+    """Slabs that are kept at most."""
+    slab = _slab_of(model)
+    return min(members, _SLABS_BYTES // slab) if slab else 0
 
 
 def _slab_of(model: ModelConstants) -> int:

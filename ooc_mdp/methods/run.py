@@ -102,6 +102,8 @@ class Run:
     _reported: tuple[float, int] = (0.0, 0)
     _saved: float = field(default_factory=time.monotonic)
     _saving_took: float = 0.0
+    saved_backups: int = 0
+    """Backups that the checkpoint knows of: without new ones there is nothing to save."""
 
     @property
     def seconds(self) -> float:
@@ -353,8 +355,9 @@ class Run:
         if limit is not None and now - self.started >= limit:
             raise StoppedEarly(Outcome.TIME_LIMIT)
         pause = max(self.options.checkpoint_interval, 20 * self._saving_took)
-        if self.save is not None and now - self._saved >= pause:
+        if self.save is not None and now - self._saved >= pause and self.statistics.backups > self.saved_backups:
             self.save()
+            self.saved_backups = self.statistics.backups
             self._saved = time.monotonic()
             self._saving_took = self._saved - now
 

@@ -251,7 +251,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     run.visited[:] = arrays["visited"]
     if isinstance(run.priority, H2) and "inflow" in arrays:
         run.priority.value[:] = arrays["inflow"]
-    run.earlier_seconds = statistics.seconds
+    run.earlier_seconds, run.saved_backups = statistics.seconds, statistics.backups
     run.value_size = float(arrays["value_size"])
     statistics.cache_bytes = run.cache.budget
     run.statistics = statistics
