@@ -111,6 +111,25 @@ def test_arrays_are_asked_for_unless_the_priority_follows_each_visit(store: Stor
         assert visits.asked == [way]
 
 
+def test_what_a_checkpoint_has_already_is_not_saved_again(store: Store) -> None:
+    with ExitStack() as stack:
+        run = run_on(store, stack, checkpoint_interval=0.0)
+        saved: list[int] = []
+        run.save = lambda: saved.append(run.statistics.backups)
+        run.tick()
+        assert saved == []  # nothing has been swept
+        run.sweep(0, most=1)
+        first = run.statistics.backups
+        run.tick()
+        run._saved = run._saving_took = 0.0
+        run.tick()
+        run.sweep(0, most=1, settle=False)
+        run._saved = run._saving_took = 0.0
+        run.tick()
+        assert saved == [first, run.statistics.backups]
+        assert saved[1] > first > 0
+
+
 def test_partitions_are_pinned_from_begin_to_finish(store: Store) -> None:
     with ExitStack() as stack:
         run = run_on(store, stack)
