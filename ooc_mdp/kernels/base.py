@@ -112,9 +112,9 @@ class VisitReport:
     boundary_value: float
     """Largest boundary value that changed (-inf if none did)."""
     largest_value: float
-    """Largest value of the partition."""
+    """Largest value of the partition, or a little more (at most 2^-20 of it)."""
     smallest_value: float
-    """Smallest value of the partition."""
+    """Smallest value of the partition, or a little less."""
     measured: Measured | None = field(default=None, kw_only=True)
     """Bounds on the residuals at the values of the end of the access, if the backend has better ones than `up` and
     `down` give. In an access of several partitions they hold at the values of all of them together."""
