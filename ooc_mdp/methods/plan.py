@@ -223,8 +223,8 @@ def at_once_bytes(
 ) -> int:
     """What sweeps of the whole model at once (`ooc_mdp.methods.at_once`) take beside the cache; 0: they are not made.
 
-    They need all partitions in the cache, and rows of the policy that are
-    much smaller than the table, padded to the longest.
+    They need all partitions in the cache, and rows of the policy that are much smaller than the table, padded to the
+    longest.
     """
     table = int(store.partition_bytes.sum())
     wanted = options.method == "p-eva" and not options.exact_priorities
