@@ -24,7 +24,7 @@ from ooc_mdp.mdp import discounts as discounts_of
 from ooc_mdp.options import format_bytes
 from ooc_mdp.partition import PartitionTable
 
-__all__ = ["CudaBackend", "cupy_for", "device_count"]
+__all__ = ["CudaBackend", "cupy_for", "device_count", "unrank"]
 
 _ALIGNMENT = 256
 _THREADS = 256
@@ -115,7 +115,7 @@ def _doubles(bits: npt.NDArray[np.uint64]) -> FloatArray:
     return bits.view(np.float64)
 
 
-def _unrank(rank: np.uint64) -> float:
+def unrank(rank: np.uint64) -> float:
     """The double behind an order-preserving image; -inf where no state contributed."""
     if rank == 0:
         return -np.inf
@@ -298,9 +298,9 @@ class CudaBackend:
             float(down),
             float(boundary[0]),
             float(boundary[1]),
-            _unrank(report[2]),
-            _unrank(report[3]),
-            -_unrank(report[4]),
+            unrank(report[2]),
+            unrank(report[3]),
+            -unrank(report[4]),
         )
 
     def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> FinishedVisits:
@@ -319,7 +319,7 @@ class CudaBackend:
             arguments = (table, current, self._policy, row_sum, np.float64(significant), self._report)
             self._launch(kernels["measure"], n, arguments)
             report = self._report.get()
-        return Measured(*(_unrank(r) for r in report[:4])), _unrank(report[4])
+        return Measured(*(unrank(r) for r in report[:4])), unrank(report[4])
 
     def shift(self, by: float) -> None:
         """One kernel over all values."""

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from ooc_mdp.bounds import Measured
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import BatchReport, ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.cuda import unrank
 from ooc_mdp.kernels.device import Device, Kernel, Stream
 from ooc_mdp.kernels.tile_layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
 from ooc_mdp.kernels.tile_loads import Frames, FrameSource, TileLoader
@@ -399,8 +400,7 @@ class TiledBackend:
         self._kernels["measure_tiles"](stream, min(tiles, self._blocks), self._threads, arguments, self._shared)
         stream.download(self._measured.view(np.uint8), at["measured"])
         stream.wait()
-        rank, sign = self._measured, np.uint64(1 << 63)
-        *residuals, value = np.where(rank >= sign, rank ^ sign, ~rank).view(np.float64).tolist()
+        *residuals, value = (unrank(rank) for rank in self._measured)
         return Measured(*residuals), value
 
     # -------------------------------------------------------------------------------------------------- results
