@@ -23,6 +23,7 @@ from ooc_mdp.mdp import Rows
 from ooc_mdp.problems import make_problem
 from ooc_mdp.store import Store, open_store, validate_store
 from ooc_mdp.store.journal import Journal, differences
+from ooc_mdp.store.zarr_metadata import remove_metadata
 from ooc_mdp.store.layout import JOURNAL_FILE, chunk_path
 from ooc_mdp.store.partition_note import PartitionNote
 
@@ -337,3 +338,14 @@ def test_a_signal_leaves_a_state_to_go_on_from(tmp_path: Path, word: signal.Sign
     done = subprocess.run([*command, "--resume"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert open_store(tmp_path / "s").n_partitions == 400
+
+
+def test_what_zarr_began_to_write_when_it_was_killed_is_removed(tmp_path: Path) -> None:
+    began = [tmp_path / "zarr.0a1b.partial", tmp_path / "rewards" / "zarr.2c3d.partial"]
+    chunk = tmp_path / "rewards" / "c" / "0" / "0"
+    chunk.parent.mkdir(parents=True)
+    for path in (*began, chunk):
+        path.write_bytes(b"{")
+    remove_metadata(tmp_path)
+    assert not any(path.exists() for path in began)
+    assert chunk.exists()

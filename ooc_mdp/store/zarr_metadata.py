@@ -71,3 +71,5 @@ def remove_metadata(root: Path) -> None:
         shutil.rmtree(root / name, ignore_errors=True)
     for path in (root, *(root / name for name in FIELDS)):
         (path / GROUP_FILE).unlink(missing_ok=True)
+        for begun in path.glob("zarr.*.partial"):  # zarr was killed before it gave the file its name
+            begun.unlink()
