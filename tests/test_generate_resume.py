@@ -23,9 +23,9 @@ from ooc_mdp.mdp import Rows
 from ooc_mdp.problems import make_problem
 from ooc_mdp.store import Store, open_store, validate_store
 from ooc_mdp.store.journal import Journal, differences
-from ooc_mdp.store.zarr_metadata import remove_metadata
 from ooc_mdp.store.layout import JOURNAL_FILE, chunk_path
 from ooc_mdp.store.partition_note import PartitionNote
+from ooc_mdp.store.zarr_metadata import remove_metadata
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
