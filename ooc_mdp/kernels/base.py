@@ -24,7 +24,10 @@ __all__ = [
     "Backend",
     "BatchReport",
     "BatchVisits",
+    "Evaluation",
     "FinishedVisits",
+    "Improvement",
+    "KeepsPolicyRows",
     "ModelConstants",
     "Resident",
     "ShiftsValues",
@@ -80,6 +83,8 @@ class ModelConstants:
     table: TableFacts | None = None
     longest_row: int = 0
     """Most successors of a row; 0 where nobody asks."""
+    row_widths: IntArray | None = None
+    """int64 [P]; most successors of a row of each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +257,72 @@ class SweepsAtOnce(ShiftsValues, Protocol):
 
     def at_once_bytes(self, model: ModelConstants) -> int:
         """What `visit_all` takes beside the cache and what else `plan` names."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """What a reading of k partitions at the present values, which stay as they are, found; arrays in their order."""
+
+    measured: FloatArray
+    """float64 [4, k]: rows as in :class:`Measured`, over all actions and for the policy as it was made."""
+    changed: IntArray
+    """int64 [k]; states whose action is another now, or that had none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What sweeps over the rows of a policy did; arrays of length P, whatever for partitions without rows."""
+
+    backups: int
+    """Of a state; products with the matrix of the rows count as one of each state."""
+    rise: FloatArray
+    """float64 [P]; largest change of a value from the beginning to the end, with its sign."""
+    fall: FloatArray
+    """float64 [P]; smallest change likewise, its sign turned: -min."""
+    measured: FloatArray
+    """float64 [4, P]: as in :class:`Measured`, of the policy's actions alone, at the values that resulted."""
+    others: FloatArray
+    """float64 [P]; max over the states of Q2(s) - V(s): Q2 what the best other action was worth when the partition was
+    last improved, V the values that resulted. -inf where no state has another action."""
+    largest_value: FloatArray
+    """float64 [P]; as in :class:`VisitReport`."""
+    smallest_value: FloatArray
+
+
+@runtime_checkable
+class KeepsPolicyRows(Protocol):
+    """A backend that keeps the rows of the policy's actions, and evaluates the policy on them without the table.
+
+    Rows are of the whole model: their successors are global states. A partition has rows once it has been improved;
+    values of those that have none do not change. What flows between partitions is the caller's affair.
+    """
+
+    def rows_bytes(self, model: ModelConstants) -> int:
+        """What rows, Q2 and the workspace of evaluations take beside the cache and what else `plan` names."""
+        ...
+
+    def open_rows(self) -> None:
+        """Make room for rows; no partition has any, whatever was kept before."""
+        ...
+
+    def close_rows(self) -> None:
+        """Free them; values and policy stay."""
+        ...
+
+    def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
+        """Make the policy of partitions greedy at the present values, which stay, and keep its rows and each state's Q2.
+
+        A state keeps the action that it has unless another is worth more by more than `margin`: where actions tie, a
+        policy that changes with the rounding would never be done (Q2 is then that other action's).
+        """
+        ...
+
+    def evaluate(self, limit: float, most: int) -> Evaluation:
+        """Sweep over the rows until no plain residual of the policy is above `limit`, `most` sweeps or so at most.
+
+        The values that result need not be backups of anything: residuals are measured at them, last of all.
+        """
         ...
 
 

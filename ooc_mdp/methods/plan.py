@@ -58,6 +58,7 @@ def model_of(store: TableSource, options: SolveOptions) -> ModelConstants:
         partition_ptr=store.partition_ptr,
         table=_facts_of(store),
         longest_row=int(store.max_successors.max(initial=0)),
+        row_widths=store.max_successors,
     )
 
 
