@@ -311,7 +311,7 @@ class KeepsPolicyRows(Protocol):
         ...
 
     def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
-        """Make the policy of partitions greedy at the present values, which stay, and keep its rows and each state's Q2.
+        """Make the policy of partitions greedy at the present values, which stay; keep its rows and each state's Q2.
 
         A state keeps the action that it has unless another is worth more by more than `margin`: where actions tie, a
         policy that changes with the rounding would never be done (Q2 is then that other action's).
