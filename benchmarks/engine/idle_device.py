@@ -5,7 +5,7 @@ Copies to the host give zeros, but for the reports of a batch, which say what a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,5 +99,8 @@ class IdleDevice:
         """Nothing is recorded."""
         return lambda: None
 
-    def free_all(self) -> None:
+    def free(self, at: int) -> None:
+        """Nothing to free."""
+
+    def free_all(self, keep: Collection[int] = ()) -> None:
         """Nothing to free."""

@@ -6,7 +6,7 @@ partitions or tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -79,11 +79,15 @@ class Device(Protocol):
     multiprocessors: int
 
     def allocate(self, nbytes: int) -> int:
-        """Address of new memory; `free_all` frees it. Raises MemoryError."""
+        """Address of new memory; `free` and `free_all` free it. Raises MemoryError."""
+        ...
+
+    def free(self, at: int) -> None:
+        """Free what was allocated at an address; nothing that uses it may be under way."""
         ...
 
     def pinned(self, nbytes: int) -> Bytes:
-        """Page-locked host memory, freed with the array."""
+        """Page-locked host memory that kernels can read, freed with the array. Raises MemoryError."""
         ...
 
     def memory_free(self) -> int:
@@ -102,8 +106,8 @@ class Device(Protocol):
         """Record launches on a stream, to be repeated at the cost of one."""
         ...
 
-    def free_all(self) -> None:
-        """Free what was allocated."""
+    def free_all(self, keep: Collection[int] = ()) -> None:
+        """Free what was allocated, but for these addresses."""
         ...
 
 
@@ -193,7 +197,7 @@ class CudaDevice:
         self._number = number
         self.name = f"cuda:{number}"
         self.multiprocessors = int(self._cupy.cuda.Device(number).attributes["MultiProcessorCount"])
-        self._memory: list[Any] = []
+        self._memory: dict[int, Any] = {}
         with self._cupy.cuda.Device(number):
             self._cupy.cuda.runtime.memGetInfo()  # the context is there from now on
             self._driver = CudaDriver(cuda_library())
@@ -205,13 +209,21 @@ class CudaDevice:
                 memory = self._cupy.cuda.Memory(max(nbytes, 1))
             except self._cupy.cuda.runtime.CUDARuntimeError as error:
                 raise MemoryError(str(error)) from error
-        self._memory.append(memory)
+        self._memory[int(memory.ptr)] = memory
         return int(memory.ptr)
 
-    def pinned(self, nbytes: int) -> Bytes:
-        """One cudaHostAlloc."""
+    def free(self, at: int) -> None:
+        """One cudaFree, which waits for the device."""
         with self._cupy.cuda.Device(self._number):
-            memory = self._cupy.cuda.PinnedMemoryPointer(self._cupy.cuda.PinnedMemory(max(nbytes, 1)), 0)
+            del self._memory[at]
+
+    def pinned(self, nbytes: int) -> Bytes:
+        """One cudaHostAlloc: with unified addresses, kernels read it where the host does."""
+        with self._cupy.cuda.Device(self._number):
+            try:
+                memory = self._cupy.cuda.PinnedMemoryPointer(self._cupy.cuda.PinnedMemory(max(nbytes, 1)), 0)
+            except self._cupy.cuda.runtime.CUDARuntimeError as error:
+                raise MemoryError(str(error)) from error
         return np.frombuffer(memory, np.uint8, nbytes)
 
     def memory_free(self) -> int:
@@ -239,7 +251,7 @@ class CudaDevice:
             graph = stream.stream.end_capture()
         return lambda: graph.launch(stream.stream)
 
-    def free_all(self) -> None:
-        """Drop every allocation."""
-        self._memory.clear()
+    def free_all(self, keep: Collection[int] = ()) -> None:
+        """Drop every allocation that is not to be kept."""
+        self._memory = {at: memory for at, memory in self._memory.items() if at in keep}
         self._driver.leave()

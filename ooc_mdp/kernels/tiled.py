@@ -24,14 +24,23 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import Measured
 from ooc_mdp.errors import MemoryBudgetError
-from ooc_mdp.kernels.base import BatchReport, ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.base import (
+    Evaluation,
+    Improvement,
+    ModelConstants,
+    Resident,
+    SweepLimits,
+    VisitReport,
+)
 from ooc_mdp.kernels.cuda import unrank
-from ooc_mdp.kernels.device import Device, Kernel, Stream
+from ooc_mdp.kernels.device import Device, Kernel
+from ooc_mdp.kernels.device_rows import IMPROVE_KERNELS, DeviceRows, rows_source
+from ooc_mdp.kernels.tile_batches import TileBatch
 from ooc_mdp.kernels.tile_layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
 from ooc_mdp.kernels.tile_loads import Frames, FrameSource, TileLoader
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.mdp import FloatArray
 from ooc_mdp.options import format_bytes
-from ooc_mdp.partition import PartitionTable
+from ooc_mdp.partition import Coupling, PartitionTable
 
 __all__ = ["TiledBackend"]
 
@@ -142,6 +151,7 @@ class TiledBackend:
         self.together = 1
         self._halo: int | None = None
         self._local: bool | None = None
+        self._rows: DeviceRows | None = None
 
     # ------------------------------------------------------------------------------------------------- planning
 
@@ -181,6 +191,9 @@ class TiledBackend:
     def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Copy the values over and allocate what every visit needs; slots come with :meth:`open_cache`."""
         self.close()
+        self._start(model, values, policy)
+
+    def _start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         self._model = model
         self._tiling, self._layout = self._layout_of(model)
         self._stream = self._device.stream(urgent=True)
@@ -247,9 +260,9 @@ class TiledBackend:
             self._stream.wait()
 
     def _compile(self) -> None:
-        source = resources.files("ooc_mdp.kernels").joinpath("tiles.cu").read_text()
+        self._source = resources.files("ooc_mdp.kernels").joinpath("tiles.cu").read_text()
         defines = self._layout.defines(self._model, self._tiling)
-        self._kernels: dict[str, Kernel] = self._device.compile(source, defines, _KERNELS)
+        self._kernels: dict[str, Kernel] = self._device.compile(self._source, defines, _KERNELS)
         self._shared = self._layout.sweep_shared(self._tiling)
         self._threads = self._layout.sweep_threads(self._tiling)
         self._blocks = self._kernels["sweep_tiles"].blocks_at_once(self._threads, self._shared)
@@ -327,7 +340,7 @@ class TiledBackend:
     def enlarge(self) -> None:
         """Make room for tiles with larger halos, or give tiles up where they do not fit; nothing may be resident.
 
-        Values and policy stay; slots must be opened again.
+        Values, policy and its rows stay; slots must be opened again.
         """
         values, policy = self.values(), self.policy()
         halo = 2 * self._layout.halo
@@ -336,11 +349,13 @@ class TiledBackend:
         most = 2 * self._tiling.threads if self._model.block_shapes is None else _MOST_HALO
         self._local = halo <= most and larger.fits(self._tiling)
         self._halo = halo
-        self.start(self._model, values, policy)
+        self._graphs = {}
+        self._device.free_all(() if self._rows is None else self._rows.allocations)
+        self._start(self._model, values, policy)
 
     # --------------------------------------------------------------------------------------------------- sweeps
 
-    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> _Batch:
+    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> TileBatch:
         """Rounds over all dirty tiles of the partitions."""
         return self._batch(residents, limits[0], _ROUNDS, _ITERATIONS, wake=False)
 
@@ -349,14 +364,14 @@ class TiledBackend:
         (report,) = self.visit_several([resident], limits).reports()
         return report
 
-    def visit_several(self, residents: Sequence[Resident], limits: SweepLimits) -> _Batch:
+    def visit_several(self, residents: Sequence[Resident], limits: SweepLimits) -> TileBatch:
         """Sweeps of some partitions, every tile of each in the first."""
         iterations, rounds = min(limits.most, _ITERATIONS_ALONE), min(limits.most, MAX_ROUNDS)
         return self._batch(residents, limits, rounds, iterations, wake=True)
 
     def _batch(
         self, residents: Sequence[Resident], limits: SweepLimits, rounds: int, iterations: int, wake: bool
-    ) -> _Batch:
+    ) -> TileBatch:
         stream, count = self._stream, len(residents)
         self._set[:count] = [r.index for r in residents]
         self._without_policy[self._set[:count]] = False
@@ -379,7 +394,7 @@ class TiledBackend:
         self._graphs[rounds]()
         stream.download(self._report[:count], at["report"])
         states = np.array([r.n_states for r in residents])
-        return _Batch(stream, stream.mark(), self._report[:count], states)
+        return TileBatch(stream, stream.mark(), self._report[:count], states)
 
     def _launch_rounds(self, rounds: int) -> None:
         engine, kernels = self._engine, self._kernels
@@ -402,6 +417,54 @@ class TiledBackend:
         stream.wait()
         *residuals, value = (unrank(rank) for rank in self._measured)
         return Measured(*residuals), value
+
+    # ------------------------------------------------------------------------------------------- a policy's rows
+
+    def rows_bytes(self, model: ModelConstants) -> int:
+        """On the device, where they find room there."""
+        return DeviceRows.nbytes(model)
+
+    def open_rows(self, coupling: Coupling) -> None:
+        """On the device, or in the host's memory where that leaves too little; all partitions are swept."""
+        self.close_rows()
+        self._rows = DeviceRows(self._device, self._stream, self._model)
+
+    def close_rows(self) -> None:
+        """Free them at once."""
+        if self._rows is not None:
+            self._rows.close()
+        self._rows = None
+
+    def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
+        """All tiles of the partitions in one launch."""
+        assert self._rows is not None  # the caller has opened them
+        partitions, rows = np.array([r.index for r in residents]), self._rows
+        kernel, tiles = self._row_kernel("improve_tiles"), int(self._tiling.per_partition[partitions].max())
+        blocks = min(partitions.size * tiles, kernel.blocks_at_once(self._threads, self._shared))
+
+        def launch(marks: np.uint64, found: np.uint64) -> None:
+            counts = np.int32(partitions.size), np.int32(tiles)
+            arguments = (self._engine, rows.rows, marks, *counts, np.float64(margin), found)
+            kernel(self._stream, blocks, self._threads, arguments, self._shared)
+
+        fresh = self._without_policy[partitions]
+        self._without_policy[partitions] = False
+        return rows.improve(self._stream, partitions, fresh, launch)
+
+    def evaluate(self, limit: float, most: int) -> Evaluation:
+        """Without tiles; what they had proved of their values is forgotten."""
+        assert self._rows is not None  # the caller has opened them
+        found = self._rows.evaluate(self._stream, self._memory.at["values"], limit, most)
+        arguments = (self._engine, np.int64(self._tiling.total))
+        self._row_kernel("forget_tiles")(self._stream, 4 * self._device.multiprocessors, 256, arguments)
+        return found
+
+    def _row_kernel(self, name: str) -> Kernel:
+        if name not in self._kernels:
+            defines = self._layout.defines(self._model, self._tiling) | DeviceRows.defines(self._model)
+            source = self._source + rows_source("improve_tiles.cu")
+            self._kernels |= self._device.compile(source, defines, IMPROVE_KERNELS)
+        return self._kernels[name]
 
     # -------------------------------------------------------------------------------------------------- results
 
@@ -439,58 +502,6 @@ class TiledBackend:
 
     def close(self) -> None:
         """Free everything on the device."""
+        self.close_rows()
         self._graphs = {}
         self._device.free_all()
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Rounds under way."""
-
-    stream: Stream
-    done_yet: Callable[[], bool]
-    report: npt.NDArray[np.float64]
-    states: IntArray
-    """int64 [k]; of each partition."""
-
-    def done(self) -> bool:
-        """Whether the report is on the host."""
-        return self.done_yet()
-
-    def reports(self) -> list[VisitReport]:
-        """Wait, and say what was done to each partition."""
-        self.stream.wait()
-        return [_visit_report(row, n) for row, n in zip(self.report.tolist(), self.states.tolist(), strict=True)]
-
-    def batch_report(self) -> BatchReport:
-        """The same as arrays."""
-        self.stream.wait()
-        columns = self.report.T.copy()
-        _, _, _, rise, fall, _, largest, smallest, backups, moved = columns
-        return BatchReport(
-            sweeps=np.rint(backups / np.maximum(self.states, 1)).astype(np.int64),
-            boundary_up=rise,
-            boundary_down=fall,
-            largest_value=largest,
-            smallest_value=smallest,
-            measured=columns[[1, 1, 0, 0]],
-            backups=backups.astype(np.int64),
-            changed=moved > 0,
-        )
-
-
-def _visit_report(row: list[float], n_states: int) -> VisitReport:
-    plain, normalised, _, rise, fall, boundary_value, largest, smallest, backups, moved = row
-    return VisitReport(
-        sweeps=round(backups / max(n_states, 1)),
-        up=plain,
-        down=plain,
-        boundary_up=rise,
-        boundary_down=fall,
-        boundary_value=boundary_value,
-        largest_value=largest,
-        smallest_value=smallest,
-        measured=Measured(normalised, normalised, plain, plain),
-        backups=int(backups),
-        changed=moved > 0,
-    )

@@ -1,0 +1,446 @@
+"""A policy's rows on a device, and evaluations of the policy on them: the host's side of ``device_rows.cu``.
+
+    in-place sweeps  ─▶  slow?  ─▶  BiCGSTAB for what is missing  ─▶  a sweep: better?  ─▶  ...  ─▶  measure
+                                                                      no: back to the values before, and sweeps
+
+Sweeps always get there; a Krylov solver gets there much sooner where chains mix slowly or the discount is near 1, and
+is left alone for a while where it fails. Rows lie in the device's memory, or in page-locked memory of the host that
+kernels read where they would not fit. Nothing here knows tables or tiles: `improve_tiles.cu` writes the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import MemoryBudgetError, OptionsError
+from ooc_mdp.kernels.base import Evaluation, Improvement, ModelConstants
+from ooc_mdp.kernels.cuda_driver import address_of
+from ooc_mdp.kernels.device import Device, Kernel, Stream
+from ooc_mdp.kernels.tile_layout import is_ragged
+from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.options import format_bytes
+
+__all__ = ["IMPROVE_KERNELS", "DeviceRows", "rows_source"]
+
+IMPROVE_KERNELS = ("improve_tiles", "forget_tiles")
+"""Of improve_tiles.cu, which is compiled with tiles.cu."""
+_FIRST_SWEEPS = 8
+"""Sweeps after which the pace is looked at."""
+_MOST_SWEEPS = 64
+"""Sweeps between two looks of the host, at most: MAX_SWEEPS of device_rows.cu."""
+_WORTH_SOLVING = 40
+"""Sweeps still to go, as the pace tells, from which on the solver is tried: its iterations cost about four each, and
+from where sweeps have 40 left it needs 5 to 10."""
+_ITERATIONS = 4
+"""Iterations of the solver between two looks of the host."""
+_PATIENCE = 12
+"""Looks without a smaller residual after which the solver is given up."""
+_AIM = 0.5
+"""Share of the limit at which the solver stops: its own idea of the residual drifts away from the true one."""
+_BLOCK = 256
+"""States of a chunk."""
+_FOUND, _IMPROVED = 9, 5
+"""Numbers a partition of `measure_rows` and `improve_tiles`."""
+_FRESH, _KEPT = 1 << 31, 1 << 30
+"""Marks on a number of a partition."""
+_ALIGNMENT = 256
+_WARP = 32
+_MOST_UNROLLED = 16
+"""Longest row whose entries a thread asks for all at once."""
+_RUNNING, _LOST = 0, 3
+_VECTORS = ("z", "r", "shadow", "p", "v", "t")
+_KERNELS = ("sweep_rows", "measure_rows", "krylov_begin", "krylov_apply", "krylov_revert")
+_ITERATION = ("krylov_direction", "krylov_half", "krylov_minimise", "krylov_step", "krylov_turn")
+_PLACE = np.dtype([("entries", "i8"), ("pitch", "u4"), ("width", "u4")])
+_CHUNK = np.dtype(
+    [("state", "i8"), ("entry", "i8"), ("states", "u4"), ("pitch", "u4"), ("width", "u4"), ("partition", "u4")]
+)
+_PROGRESS = np.dtype(
+    [
+        *((name, "f8") for name in ("stop", "rho", "alpha", "omega", "beta", "residual", "first_residual")),
+        ("size", "f8"),
+        ("change", "f8", _MOST_SWEEPS),
+        *((name, "u4") for name in ("tickets", "state", "products", "unused")),
+    ]
+)
+_ROWS = np.dtype([(n, "u8") for n in ("places", "successors", "probabilities", "rewards", "discounts", "others")])
+_EVALUATION = np.dtype(
+    [
+        ("rows", _ROWS),
+        ("chunks", "u8"),
+        ("count", "i8"),
+        *((name, "u8") for name in ("values", "start", *_VECTORS, "progress", "partials", "row_sums", "found")),
+        ("discount", "f8"),
+    ]
+)
+"""Structures of policy_rows.cuh and device_rows.cu."""
+_C_TYPES = {"f4": "float", "f8": "double"}
+
+
+def rows_source(file: str) -> str:
+    """Source of kernels that know a policy's rows."""
+    folder = resources.files("ooc_mdp.kernels")
+    return "\n".join(folder.joinpath(name).read_text() for name in ("policy_rows.cuh", file))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Bytes by name: of rows, of what every evaluation takes, and of the Krylov solver's vectors."""
+
+    rows: Mapping[str, int]
+    work: Mapping[str, int]
+    vectors: Mapping[str, int]
+
+    @classmethod
+    def of(cls, model: ModelConstants, blocks: int) -> _Sizes:
+        states, widths, table = _states(model), _widths(model), model.table
+        assert table is not None  # asked for with the states
+        n, partitions = model.n_states, states.size
+        entries = int((_pitches(states) * widths).sum())
+        chunks = int((-(-states // _BLOCK)).sum())
+        rows = {
+            "successors": 4 * entries,
+            "probabilities": table.real.itemsize * entries,
+            "rewards": n * _reward(model).itemsize,
+            "discounts": 8 * n if _varies(model) else 0,
+            "others": 8 * n,
+        }
+        work = {
+            "places": _PLACE.itemsize * partitions,
+            "row_sums": 8 * partitions,
+            "start": 8 * n,
+            "chunks": _CHUNK.itemsize * chunks,
+            "progress": _PROGRESS.itemsize,
+            "partials": 24 * blocks,
+            "found": 8 * _FOUND * partitions,
+            "set": 4 * partitions,
+            "improved": 8 * _IMPROVED * partitions,
+        }
+        return cls(rows, work, dict.fromkeys(_VECTORS, 8 * n))
+
+
+def _states(model: ModelConstants) -> IntArray:
+    if model.partition_ptr is None or model.row_widths is None or model.table is None:
+        raise ValueError("a policy's rows need to know partitions, tables and the lengths of rows")
+    return np.diff(model.partition_ptr)
+
+
+def _widths(model: ModelConstants) -> IntArray:
+    assert model.row_widths is not None  # asked for with the states
+    return np.maximum(model.row_widths, 1)
+
+
+def _pitches(states: IntArray) -> IntArray:
+    return -(-states // _WARP) * _WARP
+
+
+def _varies(model: ModelConstants) -> bool:
+    """Whether discounts are kept state by state: there are durations, or states without actions may be."""
+    assert model.table is not None  # asked for with the states
+    return model.table.durations is not None or is_ragged(model)
+
+
+def _reward(model: ModelConstants) -> np.dtype[Any]:
+    """Those of terminal states are doubles."""
+    assert model.table is not None  # asked for with the states
+    return np.dtype(np.float64) if is_ragged(model) else model.table.real
+
+
+def _total(sizes: Mapping[str, int]) -> int:
+    return sum(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes.values())
+
+
+def _unranked(ranks: npt.NDArray[np.uint64]) -> FloatArray:
+    """The doubles behind order-preserving images; -inf where no state contributed."""
+    top = np.uint64(1 << 63)
+    bits = np.where(ranks >= top, ranks & ~top, ~ranks)
+    return np.where(ranks == 0, -np.inf, bits.view(np.float64))
+
+
+class DeviceRows:
+    """Rows of all partitions on one device.
+
+    Parameters
+    ----------
+    device, stream : where they lie; what clears and fills them.
+    model : sizes, discount and row sums.
+    room : bytes of the device's memory that may be taken; None for what is free.
+
+    Raises
+    ------
+    OptionsError : there are 2**32 states or more.
+    MemoryBudgetError : even the workspace finds no room.
+    """
+
+    def __init__(self, device: Device, stream: Stream, model: ModelConstants, room: int | None = None) -> None:
+        states, widths = _states(model), _widths(model)
+        if model.n_states >= 1 << 32:
+            raise OptionsError(
+                f"a device keeps rows of fewer than 2^32 states, not of {model.n_states}; use --method p-eva"
+            )
+        self._device, self._model, self._states = device, model, states
+        kernels = device.compile(rows_source("device_rows.cu"), self.defines(model), (*_KERNELS, *_ITERATION))
+        self._kernels: dict[str, Kernel] = kernels
+        self._blocks = {name: kernel.blocks_at_once(_BLOCK, 0) for name, kernel in kernels.items()}
+        sizes = _Sizes.of(model, max(self._blocks.values()))
+        free = device.memory_free()
+        self.on_device, self.solves = self._choose(sizes, free if room is None else min(room, free))
+        self.allocations: list[int] = []
+        """Addresses on the device."""
+        self._pinned: list[npt.NDArray[np.uint8]] = []
+        at = self._allocate(sizes, device)
+        self._at = at
+        pitches = _pitches(states)
+        self._places = np.zeros(states.size, _PLACE)
+        self._places["pitch"], self._places["width"] = pitches, widths
+        self._places["entries"] = np.cumsum(pitches * widths) - pitches * widths
+        self.kept = np.zeros(states.size, np.bool_)
+        """bool [P]; whether a partition has rows."""
+        self._listed = np.zeros(states.size, np.bool_)
+        self._progress = device.pinned(_PROGRESS.itemsize).view(_PROGRESS)
+        self._set = device.pinned(4 * states.size).view(np.uint32)
+        self._improved = device.pinned(8 * _IMPROVED * states.size).view(np.uint64).reshape(-1, _IMPROVED)
+        self._found = device.pinned(8 * _FOUND * states.size).view(np.uint64).reshape(-1, _FOUND)
+        self.rows = np.zeros((), _ROWS)
+        """The structure PolicyRows, for kernels that write rows."""
+        for name in _ROWS.names or ():
+            self.rows[name] = at[name]
+        self._evaluation = np.zeros((), _EVALUATION)
+        self._evaluation["rows"] = self.rows
+        for name in ("chunks", "start", "progress", "partials", "row_sums", "found", *_VECTORS):
+            self._evaluation[name] = at.get(name, 0)
+        self._evaluation["discount"] = model.discount
+        stream.upload(at["places"], self._places)
+        stream.upload(at["row_sums"], np.ascontiguousarray(model.row_sums))
+        if self.solves:  # partitions without rows stay at 0
+            stream.clear(at["p"], sizes.vectors["p"])
+            stream.clear(at["r"], sizes.vectors["r"])
+        stream.wait()
+
+    @staticmethod
+    def defines(model: ModelConstants) -> dict[str, str | int]:
+        """What kernels that know rows are compiled with."""
+        assert model.table is not None  # a solve has tables
+        widths = _widths(model)
+        same = int(widths[0]) if np.ptp(widths) == 0 and widths[0] <= _MOST_UNROLLED else 0
+        return {
+            "REAL": _C_TYPES[model.table.real.str[1:]],
+            "REWARD": _C_TYPES[_reward(model).str[1:]],
+            "VARIES": int(_varies(model)),
+            "ROW_WIDTH": same,
+        }
+
+    @staticmethod
+    def nbytes(model: ModelConstants, blocks: int = 1 << 12) -> int:
+        """Bytes of rows and of all that evaluations take, where all of it lies on the device."""
+        sizes = _Sizes.of(model, blocks)
+        return _total(sizes.rows) + _total(sizes.work) + _total(sizes.vectors)
+
+    def _choose(self, sizes: _Sizes, room: int) -> tuple[bool, bool]:
+        """Whether rows lie on the device, and whether there is room for the solver: rows first, for sweeps from the
+        host's memory would take some fifty times as long; and where rows are there, the solver reads them less often.
+        """
+        rows, work, vectors = _total(sizes.rows), _total(sizes.work), _total(sizes.vectors)
+        for on_device, solves in ((True, True), (True, False), (False, True), (False, False)):
+            if work + rows * on_device + vectors * solves <= room:
+                return on_device, solves
+        raise MemoryBudgetError(
+            f"evaluations of a policy of {self._model.n_states} states take {format_bytes(work)} on "
+            f"{self._device.name} beside rows in the host's memory, {format_bytes(max(room, 0))} are left for them; "
+            f"lower --cache by {work - room} or use --method p-eva"
+        )
+
+    def _allocate(self, sizes: _Sizes, device: Device) -> dict[str, int]:
+        """Addresses by name."""
+        at: dict[str, int] = {}
+        on_device = {**sizes.work, **(sizes.vectors if self.solves else {}), **(sizes.rows if self.on_device else {})}
+        try:
+            base = device.allocate(_total(on_device))
+            self.allocations.append(base)
+            for name, size in on_device.items():
+                at[name] = base
+                base += -(-size // _ALIGNMENT) * _ALIGNMENT
+            for name, size in {} if self.on_device else sizes.rows.items():
+                self._pinned.append(device.pinned(size))
+                at[name] = address_of(self._pinned[-1])
+        except MemoryError as error:
+            self.close()
+            where = device.name if not at else "the host, page-locked"
+            raise MemoryBudgetError(
+                f"a policy's rows take {format_bytes(_total(sizes.rows))} and their evaluation "
+                f"{format_bytes(_total(sizes.work))}, which {where}, does not have; lower --cache or use --method p-eva"
+            ) from error
+        return at
+
+    def close(self) -> None:
+        """Free them."""
+        for address in self.allocations:
+            self._device.free(address)
+        self.allocations, self._pinned = [], []
+
+    # ------------------------------------------------------------------------------------------------ improvement
+
+    def improve(
+        self,
+        stream: Stream,
+        partitions: IntArray,
+        fresh: npt.NDArray[np.bool_],
+        launch: Callable[[np.uint64, np.uint64], None],
+    ) -> Improvement:
+        """Have partitions improved: `launch` is given the addresses of their marked numbers and of what is found.
+
+        Parameters
+        ----------
+        fresh : bool [k]; whether states of a partition have no actions yet.
+        """
+        count = partitions.size
+        marks = np.where(fresh, _FRESH, 0) | np.where(self.kept[partitions], _KEPT, 0)
+        self._set[:count] = partitions | marks
+        stream.upload(self._at["set"], self._set[:count])
+        stream.clear(self._at["improved"], 8 * _IMPROVED * count)
+        launch(np.uint64(self._at["set"]), np.uint64(self._at["improved"]))
+        stream.download(self._improved[:count], self._at["improved"])
+        stream.wait()
+        self.kept[partitions] = True
+        *measured, changed = self._improved[:count].T
+        return Improvement(_unranked(np.array(measured)), changed.astype(np.int64))
+
+    # ------------------------------------------------------------------------------------------------- evaluation
+
+    def evaluate(self, stream: Stream, values: int, limit: float, most: int) -> Evaluation:
+        """See :class:`ooc_mdp.kernels.base.KeepsPolicyRows`; `values` is the address of the value vector."""
+        evaluation, at = self._evaluation, self._at
+        evaluation["values"] = values
+        self._list_chunks(stream)
+        done = 0
+        if self.kept.any():
+            stream.copy(at["start"], values, 8 * self._model.n_states)
+            done = _Convergence(self, stream, limit, most).run()
+        stream.clear(at["found"], self._found.nbytes)
+        if self.kept.any():
+            self.launch(stream, "measure_rows")
+        stream.download(self._found, at["found"])
+        stream.wait()
+        rise, fall, *measured, others, largest, smallest = _unranked(self._found.T)
+        states = int(self._states[self.kept].sum())
+        return Evaluation(done * states, rise, fall, np.array(measured), others, largest, -smallest)
+
+    def _list_chunks(self, stream: Stream) -> None:
+        """The chunks of all partitions with rows."""
+        if np.array_equal(self._listed, self.kept):
+            return
+        assert self._model.partition_ptr is not None  # asked for with the states
+        partitions = np.flatnonzero(self.kept)
+        counts = -(-self._states[partitions] // _BLOCK)
+        owner = np.repeat(partitions, counts)
+        begin = _BLOCK * (np.arange(owner.size) - np.repeat(np.cumsum(counts) - counts, counts))
+        chunks = np.empty(owner.size, _CHUNK)
+        chunks["partition"] = owner
+        chunks["state"] = self._model.partition_ptr[owner] + begin
+        chunks["entry"] = self._places["entries"][owner] + begin
+        chunks["states"] = np.minimum(self._states[owner] - begin, _BLOCK)
+        chunks["pitch"], chunks["width"] = self._places["pitch"][owner], self._places["width"][owner]
+        stream.upload(self._at["chunks"], chunks)
+        stream.wait()
+        self._evaluation["count"] = chunks.size
+        self._listed[:] = self.kept
+
+    def launch(self, stream: Stream, name: str, *args: np.generic) -> None:
+        """A kernel over all chunks."""
+        self._kernels[name](stream, self._blocks[name], _BLOCK, (self._evaluation, *args))
+
+    def begin_batch(self, stream: Stream, stop: float) -> None:
+        """Sweeps, or a solver's iterations, that end at a change, or residual, of `stop`."""
+        self._progress[0] = 0
+        self._progress["stop"] = stop
+        stream.upload(self._at["progress"], self._progress)
+
+    def progress(self, stream: Stream) -> Any:
+        """How far the device has come; waits for it."""
+        stream.download(self._progress, self._at["progress"])
+        stream.wait()
+        return self._progress[0]
+
+    def rounding(self, size: float) -> float:
+        """Change below which sweeps of values up to `size` are nothing but rounding."""
+        return (int(_widths(self._model).max()) + 4) * 2.0**-53 * size
+
+
+class _Convergence:
+    """One evaluation on its way: sweeps and the solver by turns."""
+
+    def __init__(self, rows: DeviceRows, stream: Stream, limit: float, most: int) -> None:
+        self._rows, self._stream, self._limit, self._most = rows, stream, limit, most
+        self._back = False
+        self._done = 0
+        self._change = math.inf
+
+    def run(self) -> int:
+        """Sweeps and products that it took."""
+        solve_from, wait, batch = 0, _MOST_SWEEPS, _FIRST_SWEEPS
+        while self._done < self._most:
+            left = self._sweep(batch)
+            if self._change <= self._limit:
+                break
+            batch = int(min(max(left, _FIRST_SWEEPS), _MOST_SWEEPS))
+            if self._rows.solves and left > _WORTH_SOLVING and solve_from <= self._done < self._most:
+                batch = _FIRST_SWEEPS
+                if not self._solve():
+                    solve_from, wait = self._done + wait, 4 * wait
+                elif self._change <= self._limit:
+                    break
+        return self._done
+
+    def _sweep(self, count: int) -> float:
+        """A batch; how many sweeps are left, as the pace of its second half tells."""
+        rows, stream = self._rows, self._stream
+        count = max(min(count, self._most - self._done), 1)
+        rows.begin_batch(stream, self._limit)
+        for i in range(count):
+            rows.launch(stream, "sweep_rows", np.int32(i), np.int32(self._back))
+            self._back = not self._back
+        progress = rows.progress(stream)
+        changes = progress["change"][:count]
+        used = min(int(np.count_nonzero(changes > self._limit)) + 1, count)
+        self._done += used
+        self._change = float(changes[used - 1])
+        self._limit = max(self._limit, rows.rounding(float(progress["size"])))
+        half = (used - 1) // 2
+        if not half or not 0 < self._change < changes[half]:
+            return math.inf
+        pace = math.log(self._change / changes[half]) / (used - 1 - half)
+        return math.log(self._limit / self._change) / pace if self._limit > 0 else math.inf
+
+    def _solve(self) -> bool:
+        """Let the solver find what is missing, and one sweep judge it; whether it was any good."""
+        rows, stream, before = self._rows, self._stream, self._change
+        rows.begin_batch(stream, _AIM * self._limit)
+        rows.launch(stream, "krylov_begin")
+        best, patience, used = math.inf, _PATIENCE, 0
+        while True:
+            for _ in range(_ITERATIONS):
+                for name in _ITERATION:
+                    rows.launch(stream, name)
+            progress = rows.progress(stream)
+            used, residual = int(progress["products"]), float(progress["residual"])
+            patience = _PATIENCE if residual < best else patience - 1
+            best = min(best, residual)
+            if progress["state"] != _RUNNING or not patience or self._done + used >= self._most:
+                break
+        self._done += used
+        if progress["state"] == _LOST:
+            return False
+        rows.launch(stream, "krylov_apply")
+        self._sweep(1)
+        if self._change < before:
+            return True
+        rows.launch(stream, "krylov_revert")
+        self._change = before
+        return False

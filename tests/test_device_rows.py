@@ -1,0 +1,540 @@
+"""A policy's rows on a device: what an improvement keeps, and what an evaluation makes of it, against plain NumPy.
+
+Without a GPU it runs on the emulator of CUDA; the same checks run on a device where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from claims import residuals
+from emulated_device import EmulatedDevice
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_mdps import Case, make_store
+from store_models import Action, Model, State, random_model
+from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, emulated, make
+
+from ooc_mdp.errors import MemoryBudgetError, OptionsError
+from ooc_mdp.kernels import device_rows
+from ooc_mdp.kernels.base import Evaluation, Improvement, KeepsPolicyRows, ModelConstants, Resident, SweepLimits
+from ooc_mdp.kernels.device import CudaDevice, Device
+from ooc_mdp.kernels.device_rows import DeviceRows
+from ooc_mdp.kernels.tiled import TiledBackend
+from ooc_mdp.mdp import FloatArray, discounts
+from ooc_mdp.methods.plan import model_of
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.store import Store
+
+MakeDevice = Callable[[], Device]
+DISCOUNT = 0.95
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Store]:
+    """Stores by name, made when they are first asked for."""
+    made: dict[str, Store] = {}
+
+    def get(name: str) -> Store:
+        if name not in made:
+            made[name] = make(name, tmp_path_factory.mktemp("stores") / "s")
+        return made[name]
+
+    return get
+
+
+@pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> MakeDevice:
+    return emulated if request.param == "emulated" else lambda: CudaDevice(0)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A store's rows in its own order of states, of the maximisation; dense."""
+
+    state: npt.NDArray[np.int64]
+    action: npt.NDArray[np.int64]
+    reward: FloatArray
+    discount: FloatArray
+    probability: FloatArray
+    """float64 [rows, n]."""
+    terminal: FloatArray
+    """float64 [n]; the value of states without actions, NaN elsewhere."""
+
+    @classmethod
+    def of(cls, store: Store, discount: float) -> Plain:
+        sign = 1.0 if store.sense == "max" else -1.0
+        parts: list[tuple[npt.NDArray[Any], ...]] = []
+        terminal = np.full(store.n_states, np.nan)
+        for p in range(store.n_partitions):
+            t = store.read(p)[0]
+            n, m = t.n_states, t.n_rows
+            counts = np.diff(t.action_ptr) if t.action_ptr.size else np.full(n, t.actions_per_state)
+            widths = np.diff(t.successor_ptr) if t.successor_ptr.size else np.full(m, t.successors_per_action)
+            probability = np.zeros((m, store.n_states))
+            states = np.concatenate([t.first_state + np.arange(n), t.halo])
+            np.add.at(probability, (np.repeat(np.arange(m), widths), states[t.successors]), t.probabilities)
+            g = discounts(discount, t.durations.astype(float)) if t.durations.size else np.full(m, discount)
+            state = np.repeat(np.arange(n), counts)
+            action = np.arange(m) - np.repeat(np.cumsum(counts) - counts, counts)
+            parts.append((t.first_state + state, action, sign * t.rewards.astype(float), g, probability))
+            ends = t.first_state + np.flatnonzero(counts == 0)
+            terminal[ends] = sign * t.terminal_rewards[counts == 0] if t.terminal_rewards.size else 0.0
+        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)), terminal)
+
+    def worth(self, values: FloatArray) -> FloatArray:
+        """float64 [rows]: what each action is worth."""
+        return self.reward + self.discount * (self.probability @ values)
+
+    def chosen(self, policy: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """bool [rows]: the policy's."""
+        return self.action == policy[self.state]
+
+    def backup(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> FloatArray:
+        """float64 [n]: the policy's, of every state."""
+        result = self.terminal.copy()
+        rows = self.chosen(policy)
+        result[self.state[rows]] = self.worth(values)[rows]
+        assert not np.isnan(result).any(), "a state has actions and no policy"
+        return result
+
+    def best_other(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> FloatArray:
+        """float64 [n]: Q2."""
+        result = np.full(values.size, -np.inf)
+        rows = ~self.chosen(policy)
+        np.maximum.at(result, self.state[rows], self.worth(values)[rows])
+        return result
+
+    def values_of(self, policy: npt.NDArray[np.int32], fixed: FloatArray, kept: npt.NDArray[np.bool_]) -> FloatArray:
+        """float64 [n]: of the policy in the states that are `kept`, where the others' values are fixed."""
+        matrix, right = np.eye(fixed.size), fixed.copy()
+        ends = kept & ~np.isnan(self.terminal)
+        right[ends] = self.terminal[ends]
+        rows = np.flatnonzero(self.chosen(policy) & kept[self.state])
+        matrix[self.state[rows]] -= self.discount[rows, None] * self.probability[rows]
+        right[self.state[rows]] = self.reward[rows]
+        return np.linalg.solve(matrix, right)
+
+
+class Kept:
+    """A backend at random values, with all partitions resident."""
+
+    def __init__(
+        self,
+        store: Store,
+        device: Device,
+        *,
+        seed: int = 0,
+        discount: float = DISCOUNT,
+        policy: Sequence[int] | None = None,
+    ) -> None:
+        self.store, self.discount = store, discount
+        self.model: ModelConstants = model_of(store, SolveOptions(discount))
+        self.plain = Plain.of(store, discount)
+        self.values = 10 * np.random.default_rng(seed).normal(size=store.n_states)
+        self.backend = TiledBackend(device, TILE_STATES)
+        self.backend.start(self.model, self.values, None if policy is None else np.array(policy, np.int32))
+        self.backend.open_cache(store.n_partitions * self.backend.slot_bytes(self.model))
+        read = self.backend.reader(store) or store.read
+        self.residents: list[Resident] = [
+            self.backend.admit(self.backend.prepare(read(p)[0])) for p in range(store.n_partitions)
+        ]
+        self.backend.open_rows(store.coupling)
+
+    def improve(self, partitions: Sequence[int], margin: float = 0.0) -> Improvement:
+        return self.backend.improve([self.residents[p] for p in partitions], margin)
+
+    def states(self, p: int) -> slice:
+        return slice(int(self.store.partition_ptr[p]), int(self.store.partition_ptr[p + 1]))
+
+    def of_states(self, name: str, dtype: npt.DTypeLike) -> FloatArray:
+        """What rows have once a state."""
+        return np.array(self._array(name, self.store.n_states, dtype), np.float64)
+
+    def _array(self, name: str, size: int, dtype: npt.DTypeLike, start: int = 0) -> npt.NDArray[Any]:
+        rows = self.backend._rows
+        assert rows is not None
+        host = np.empty(size, dtype)
+        at = rows._at[name] + start * host.itemsize
+        if rows.on_device:
+            self.backend._stream.download(host, at)
+            self.backend._stream.wait()
+            return host
+        for pinned in rows._pinned:
+            begin = at - pinned.ctypes.data
+            if 0 <= begin < pinned.size:
+                return pinned[begin : begin + host.nbytes].view(dtype).copy()
+        raise AssertionError(f"{name} is not in the host's memory")
+
+    def backup(self, values: FloatArray) -> FloatArray:
+        """float64 [n]: r + g P V by the rows that are kept."""
+        rows, table = self.backend._rows, self.model.table
+        assert rows is not None
+        assert table is not None
+        reward = self.of_states("rewards", device_rows._reward(self.model))
+        varies = device_rows._varies(self.model)
+        g = self.of_states("discounts", "f8") if varies else np.full(values.size, self.discount)
+        expected = np.zeros(values.size)
+        for p, place in enumerate(rows._places):
+            own, size = self.states(p), int(place["width"]) * int(place["pitch"])
+            n = own.stop - own.start
+            planes = [
+                self._array(name, size, dtype, int(place["entries"])).reshape(-1, int(place["pitch"]))[:, :n]
+                for name, dtype in (("successors", "u4"), ("probabilities", table.real))
+            ]
+            expected[own] = (planes[1].astype(float) * values[planes[0]]).sum(axis=0)
+        return reward + g * expected
+
+
+def assert_that_rows_are_the_policy_s(kept: Kept, scale: float = 1.0) -> None:
+    """At the values where it was improved, and at others."""
+    values, policy = kept.backend.values(), kept.backend.policy()
+    assert kept.of_states("others", "f8") == pytest.approx(
+        kept.plain.best_other(values, policy), rel=1e-12, abs=1e-12 * scale
+    )
+    for at in (values, np.random.default_rng(1).normal(size=values.size)):
+        assert kept.backup(at) == pytest.approx(kept.plain.backup(at, policy), rel=1e-12, abs=1e-12 * scale)
+
+
+def assert_that_an_evaluation_is_true(
+    kept: Kept, found: Evaluation, before: FloatArray, others: FloatArray, partitions: Sequence[int]
+) -> None:
+    """All fields, at the values that resulted."""
+    values, policy = kept.backend.values(), kept.backend.policy()
+    residual = kept.plain.backup(values, policy) - values
+    g = np.zeros(values.size)
+    rows = kept.plain.chosen(policy)
+    g[kept.plain.state[rows]] = kept.plain.discount[rows]
+    close = {"rel": 1e-6, "abs": 1e-12 * np.abs(values).max()}
+    for p in partitions:
+        own = kept.states(p)
+        assert found.rise[p] == (values - before)[own].max()
+        assert found.fall[p] == -(values - before)[own].min()
+        normalised = residual[own] / (1 - g[own] * kept.model.row_sums[p])
+        expected = (normalised.max(), -normalised.min(), residual[own].max(), -residual[own].min())
+        assert found.measured[:, p] == pytest.approx(expected, **close)
+        assert found.others[p] == (others - values)[own].max()
+        assert (found.largest_value[p], found.smallest_value[p]) == (values[own].max(), values[own].min())
+
+
+# --------------------------------------------------------------------------------------------------- improvements
+
+
+def test_the_tiled_backend_keeps_policy_rows() -> None:
+    assert isinstance(TiledBackend(emulated()), KeepsPolicyRows)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_an_improvement_makes_the_policy_greedy_and_keeps_its_rows(
+    name: str, stores: Callable[[str], Store], device: MakeDevice
+) -> None:
+    store = stores(name)
+    kept = Kept(store, device(), seed=len(name))
+    order = np.random.default_rng(3).permutation(store.n_partitions)
+    parts = [order[: store.n_partitions // 2].tolist(), order[store.n_partitions // 2 :].tolist()]
+    found = {p: (f, i) for part in parts for f in [kept.improve(part)] for i, p in enumerate(part)}
+    values, policy = kept.backend.values(), kept.backend.policy()
+    assert (values == kept.values).all()
+    worth = kept.plain.worth(values)
+    best = kept.plain.terminal.copy()
+    for s in range(store.n_states):
+        own = worth[kept.plain.state == s]
+        best[s] = own.max() if own.size else best[s]
+        assert policy[s] == (own.argmax() if own.size else -1)
+    assert_that_rows_are_the_policy_s(kept)
+    for p, (improvement, i) in found.items():
+        table = store.read(p)[0]
+        sign = 1.0 if store.sense == "max" else -1.0
+        measured = residuals(table, values, policy, sign, kept.discount, float(kept.model.row_sums[p]))
+        assert improvement.measured[:, i] == pytest.approx(astuple(measured), rel=1e-9, abs=1e-9)
+        assert improvement.changed[i] == (policy[kept.states(p)] >= 0).sum()
+    again = kept.improve(order.tolist())
+    assert not again.changed.any()
+    assert (kept.backend.policy() == policy).all()
+    assert_that_rows_are_the_policy_s(kept)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_state_keeps_its_action_unless_another_is_better_by_more_than_the_margin(
+    name: str, stores: Callable[[str], Store]
+) -> None:
+    """Whatever values, policy and margin; kernels are those of one store, so examples cost no compilation."""
+    store = stores(name)
+    first = Kept(store, emulated())
+
+    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(seed=st.integers(0, 2**16), margin=st.sampled_from([0.0, 1e-9, 0.3, 3.0, 1e6]), known=st.booleans())
+    def check(seed: int, margin: float, known: bool) -> None:
+        counts = np.bincount(first.plain.state, minlength=store.n_states)
+        some = np.random.default_rng(seed).integers(0, np.maximum(counts, 1))
+        before = np.where(counts > 0, some, -1) if known else np.full(store.n_states, -1)
+        kept = Kept(store, emulated(), seed=seed, policy=before.tolist())
+        found = kept.improve(range(store.n_partitions), margin)
+        policy, worth = kept.backend.policy(), kept.plain.worth(kept.values)
+        for s in range(store.n_states):
+            own = worth[kept.plain.state == s]
+            if not own.size:
+                assert policy[s] == -1
+            elif known and own.max() - own[before[s]] <= margin:
+                assert policy[s] == before[s]
+            else:
+                assert policy[s] == own.argmax()
+        for p in range(store.n_partitions):
+            own_states = kept.states(p)
+            assert found.changed[p] == (policy != before)[own_states].sum()
+        assert_that_rows_are_the_policy_s(kept)
+
+    check()
+
+
+def test_of_actions_that_tie_the_lowest_is_taken_and_the_other_is_q2(tmp_path: Path, device: MakeDevice) -> None:
+    twice = Action(1.0, {1: 1.0})
+    model = Model((State((Action(0.5, {1: 1.0}), twice, twice)), State(()), State((twice,))))
+    store = make_store(Case(model, partitions=2), tmp_path / "s")
+    order = np.concatenate([store.original_states(p) for p in range(2)])
+    for given_policy, expected in ((None, 1), (2, 2), (0, 1)):
+        policy = None
+        if given_policy is not None:
+            policy = np.array([given_policy, -1, 0])[order].tolist()
+        kept = Kept(store, device(), policy=policy)
+        kept.improve([0, 1])
+        assert kept.backend.policy()[order.tolist().index(0)] == expected
+        others = kept.of_states("others", "f8")
+        backup = kept.plain.backup(kept.values, kept.backend.policy())
+        assert others[order.tolist().index(0)] == backup[order.tolist().index(0)]
+        assert others[order.tolist().index(1)] == others[order.tolist().index(2)] == -np.inf
+
+
+# ---------------------------------------------------------------------------------------------------- evaluations
+
+
+@pytest.mark.parametrize("way", ["sweeps", "solver"])
+@pytest.mark.parametrize("name", STORES)
+def test_an_evaluation_reaches_the_policy_s_values(
+    name: str, way: str, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_rows, "_WORTH_SOLVING", 0 if way == "solver" else 10**9)
+    store = stores(name)
+    kept = Kept(store, device(), seed=len(name))
+    everything = list(range(store.n_partitions))
+    kept.improve(everything)
+    others = kept.of_states("others", "f8")
+    policy = kept.backend.policy()
+    limit = 1e-8
+    found = kept.backend.evaluate(limit, 10_000)
+    assert_that_an_evaluation_is_true(kept, found, kept.values, others, everything)
+    assert np.maximum(found.measured[2], found.measured[3]).max() <= limit
+    assert (kept.backend.policy() == policy).all()
+    exact = kept.plain.values_of(policy, kept.values, np.ones(store.n_states, np.bool_))
+    largest = float((kept.plain.discount * kept.model.row_sums.max()).max(initial=0.0))
+    assert np.abs(kept.backend.values() - exact).max() <= limit / (1 - largest) * (1 + 1e-6)
+    assert 0 < found.backups < 10_000 * store.n_states
+
+
+@pytest.mark.parametrize("way", ["sweeps", "solver"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_partitions_without_rows_keep_their_values(
+    name: str, way: str, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_rows, "_WORTH_SOLVING", 0 if way == "solver" else 10**9)
+    store = stores(name)
+    kept = Kept(store, device(), seed=1)
+    before = kept.values
+    swept = np.zeros(store.n_states, np.bool_)
+    for some in ([1, 3], [0]):  # the second time there is a partition more
+        kept.improve(some)
+        for p in some:
+            swept[kept.states(p)] = True
+        found = kept.backend.evaluate(1e-9, 10_000)
+        values, policy = kept.backend.values(), kept.backend.policy()
+        assert (values[~swept] == before[~swept]).all()
+        exact = kept.plain.values_of(np.where(swept, policy, -1), before, swept)
+        assert values == pytest.approx(exact, rel=1e-6, abs=1e-6)
+        for p in some:
+            assert found.rise[p] == (values - before)[kept.states(p)].max()
+        before = values
+
+
+@pytest.mark.parametrize(("on_device", "solves"), [(True, False), (False, True), (False, False)])
+def test_rows_may_lie_in_the_host_s_memory_and_the_solver_may_find_no_room(
+    on_device: bool, solves: bool, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DeviceRows, "_choose", lambda self, sizes, room: (on_device, solves))
+    monkeypatch.setattr(device_rows, "_WORTH_SOLVING", 0)
+    store = stores("car")
+    kept = Kept(store, device(), seed=1)
+    everything = list(range(store.n_partitions))
+    kept.improve(everything)
+    assert_that_rows_are_the_policy_s(kept)
+    others = kept.of_states("others", "f8")
+    found = kept.backend.evaluate(1e-8, 10_000)
+    assert_that_an_evaluation_is_true(kept, found, kept.values, others, everything)
+    assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
+
+
+def test_rows_go_to_the_host_and_the_solver_goes_without_as_room_shrinks(tmp_path: Path) -> None:
+    """Long rows take more than the solver's vectors, short ones less."""
+    wide, narrow = (
+        make_store(Case(random_model(6, 96, max_successors=k, uniform=True), partitions=3), tmp_path / str(k))
+        for k in (25, 1)
+    )
+    solving, sweeping, far, farther = (True, True), (True, False), (False, True), (False, False)
+    for store, ways in ((wide, [solving, sweeping, far, farther]), (narrow, [solving, sweeping, farther])):
+        model, device = model_of(store, SolveOptions(DISCOUNT)), emulated()
+        free, chosen = device.memory_free(), []
+        whole = DeviceRows(device, device.stream(), model)
+        room = free - device.memory_free()
+        assert room <= DeviceRows.nbytes(model)
+        whole.close()
+        assert device.memory_free() == free
+        while room > 0:
+            try:
+                rows = DeviceRows(device, device.stream(), model, room)
+            except MemoryBudgetError:
+                break
+            assert free - device.memory_free() <= room
+            chosen.append((rows.on_device, rows.solves))
+            rows.close()
+            room -= 256
+        assert list(dict.fromkeys(chosen)) == ways
+        with pytest.raises(MemoryBudgetError, match=r"lower --cache by \d+ or use --method p-eva"):
+            DeviceRows(device, device.stream(), model, room)
+
+
+def test_the_solver_takes_fewer_products_than_sweeps_where_chains_mix_slowly(
+    stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself, as the pace of the first sweeps tells."""
+    backups = {}
+    for worth in (device_rows._WORTH_SOLVING, 10**9):
+        monkeypatch.setattr(device_rows, "_WORTH_SOLVING", worth)
+        kept = Kept(stores("random"), device(), discount=0.999)
+        kept.improve(range(5))
+        found = kept.backend.evaluate(1e-6, 100_000)
+        assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-6
+        backups[worth] = found.backups
+    solved, swept = backups.values()
+    assert solved < swept / 10
+
+
+def test_an_evaluation_ends_where_rounding_begins_and_at_the_most_sweeps(
+    stores: Callable[[str], Store], device: MakeDevice
+) -> None:
+    store = stores("ragged")
+    kept = Kept(store, device())
+    kept.improve(range(store.n_partitions))
+    found = kept.backend.evaluate(1e-9, 3)
+    assert found.backups == 3 * store.n_states
+    found = kept.backend.evaluate(0.0, 10**9)
+    assert np.abs(found.measured[2:]).max() <= 1e-12 * np.abs(kept.backend.values()).max()
+    assert kept.backend.evaluate(1e-3, 10**9).backups == store.n_states
+
+
+def test_values_too_large_for_the_solver_s_sums_are_swept(
+    tmp_path: Path, device: MakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_rows, "_WORTH_SOLVING", 0)
+    rng = np.random.default_rng(0)
+    actions = (Action(1e200 * rng.normal(), {int(s): 0.5 for s in rng.choice(40, 2, False)}) for _ in range(40))
+    model = Model(tuple(State((action,)) for action in actions))
+    kept = Kept(make_store(Case(model, partitions=3), tmp_path / "s"), device())
+    kept.improve([0, 1, 2])
+    found = kept.backend.evaluate(1e190, 10_000)
+    assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e190
+
+
+@pytest.mark.parametrize(("iterations", "patience"), [(1, 1), (1, 3), (2, 1)])
+def test_a_solver_that_is_stopped_too_early_spoils_nothing(
+    iterations: int, patience: int, tmp_path: Path, device: MakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cycle with one reward: what the solver has found after an iteration or two is worse than nothing."""
+    monkeypatch.setattr(device_rows, "_WORTH_SOLVING", 0)
+    monkeypatch.setattr(device_rows, "_ITERATIONS", iterations)
+    monkeypatch.setattr(device_rows, "_PATIENCE", patience)
+    states = tuple(State((Action(float(s == 0), {(s + 1) % 60: 1.0}),)) for s in range(60))
+    store = make_store(Case(Model(states), partitions=4), tmp_path / "s")
+    kept = Kept(store, device(), discount=0.98)
+    kept.improve(range(4))
+    found = kept.backend.evaluate(1e-7, 100_000)
+    assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-7
+
+
+# ------------------------------------------------------------------------------------------------- beside the tiles
+
+
+@pytest.mark.parametrize("name", ["car", "random", "ragged"])
+def test_bounds_of_tiles_hold_after_an_evaluation(
+    name: str, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ooc_mdp.kernels.tiled._ROUNDS", 2)
+    engine = Engine(stores(name), 0.9, device())
+    count = engine.store.n_partitions
+    everything = list(range(count))
+    rng = np.random.default_rng(4)
+    engine.load(*everything)
+    engine.sweep_together(everything, SweepLimits(0.0, 2, 1e-2))
+    engine.backend.open_rows(engine.store.coupling)
+    for _ in range(4):
+        some = rng.choice(count, 2, replace=False).tolist()
+        engine.backend.improve([engine.residents[p] for p in some], 1e-12)
+        engine.visited |= set(some)
+        engine.assert_that_the_bounds_are_true()
+        found = engine.backend.evaluate(float(rng.choice([1e-6, 1e-2])), 100)
+        rows = engine.backend._rows
+        assert rows is not None
+        kept = np.flatnonzero(rows.kept)
+        engine.bounds.disturb_many(kept, np.maximum(found.rise[kept], 0.0), np.maximum(found.fall[kept], 0.0))
+        engine.size = max(engine.size, float(np.abs(engine.backend.values()).max()))
+        for p in kept.tolist():
+            engine.measure(p, 0.0)
+        engine.assert_that_the_bounds_are_true()
+        for _ in range(2):
+            swept = rng.choice(count, 3, replace=False).tolist()
+            engine.sweep_together(swept, SweepLimits(0.0, 2, float(rng.choice([0.0, 1e-2]))))
+            engine.assert_that_the_bounds_are_true()
+
+
+def test_rows_outlive_slots_that_turn_out_too_small(stores: Callable[[str], Store], device: MakeDevice) -> None:
+    store = stores("car")
+    kept = Kept(store, device(), seed=2)
+    kept.improve([0, 1])
+    kept.backend.evaluate(1e-3, 10)
+    others = kept.of_states("others", "f8")
+    for resident in kept.residents:
+        kept.backend.release(resident)
+    kept.backend.enlarge()
+    kept.backend.open_cache(store.n_partitions * kept.backend.slot_bytes(kept.model))
+    kept.residents = [kept.backend.admit(kept.backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
+    assert (kept.of_states("others", "f8") == others).all()
+    kept.improve([2, 3, 4, 5])
+    before = kept.backend.values()
+    others = kept.of_states("others", "f8")
+    found = kept.backend.evaluate(1e-8, 10_000)
+    assert_that_an_evaluation_is_true(kept, found, before, others, range(6))
+    assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
+
+
+def test_rows_opened_again_are_none(stores: Callable[[str], Store], device: MakeDevice) -> None:
+    kept = Kept(stores("car"), device())
+    free = kept.backend.memory_free()
+    kept.improve([0])
+    kept.backend.close_rows()
+    assert kept.backend.memory_free() > free
+    kept.backend.open_rows(kept.store.coupling)
+    found = kept.backend.evaluate(0.0, 100)
+    assert found.backups == 0
+    assert (kept.backend.values() == kept.values).all()
+
+
+def test_more_states_than_a_row_can_name_are_refused(tmp_path: Path) -> None:
+    store = make_store(Case(random_model(5, 20), partitions=2), tmp_path / "s")
+    model = replace(model_of(store, SolveOptions(DISCOUNT)), n_states=1 << 32)
+    device = EmulatedDevice(1 << 20)
+    with pytest.raises(OptionsError, match="fewer than 2\\^32 states"):
+        DeviceRows(device, device.stream(), model)
