@@ -5,6 +5,7 @@ Without a GPU it runs on the emulator of CUDA; the same checks run on a device w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.kernels import device_rows
 from ooc_mdp.kernels.base import Evaluation, Improvement, KeepsPolicyRows, ModelConstants, Resident, SweepLimits
 from ooc_mdp.kernels.device import CudaDevice, Device
-from ooc_mdp.kernels.device_rows import DeviceRows
+from ooc_mdp.kernels.device_rows import DeviceRows, EvaluationOptions
 from ooc_mdp.kernels.tiled import TiledBackend
 from ooc_mdp.mdp import FloatArray, discounts
 from ooc_mdp.methods.plan import model_of
@@ -34,6 +35,9 @@ from ooc_mdp.store import Store
 
 MakeDevice = Callable[[], Device]
 DISCOUNT = 0.95
+SWEEPING = EvaluationOptions(worth_solving=math.inf)
+SOLVING = EvaluationOptions(worth_solving=0)
+WAYS = pytest.mark.parametrize("options", [SWEEPING, SOLVING], ids=["sweeps", "solver"])
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +137,7 @@ class Kept:
         seed: int = 0,
         discount: float = DISCOUNT,
         policy: Sequence[int] | None = None,
+        options: EvaluationOptions = SWEEPING,
     ) -> None:
         self.store, self.discount = store, discount
         self.model: ModelConstants = model_of(store, SolveOptions(discount))
@@ -146,6 +151,8 @@ class Kept:
             self.backend.admit(self.backend.prepare(read(p)[0])) for p in range(store.n_partitions)
         ]
         self.backend.open_rows(store.coupling)
+        assert self.backend._rows is not None
+        self.backend._rows.options = options
 
     def improve(self, partitions: Sequence[int], margin: float = 0.0) -> Improvement:
         return self.backend.improve([self.residents[p] for p in partitions], margin)
@@ -314,14 +321,13 @@ def test_of_actions_that_tie_the_lowest_is_taken_and_the_other_is_q2(tmp_path: P
 # ---------------------------------------------------------------------------------------------------- evaluations
 
 
-@pytest.mark.parametrize("way", ["sweeps", "solver"])
+@WAYS
 @pytest.mark.parametrize("name", STORES)
 def test_an_evaluation_reaches_the_policy_s_values(
-    name: str, way: str, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
+    name: str, options: EvaluationOptions, stores: Callable[[str], Store], device: MakeDevice
 ) -> None:
-    monkeypatch.setattr(device_rows, "_WORTH_SOLVING", 0 if way == "solver" else 10**9)
     store = stores(name)
-    kept = Kept(store, device(), seed=len(name))
+    kept = Kept(store, device(), seed=len(name), options=options)
     everything = list(range(store.n_partitions))
     kept.improve(everything)
     others = kept.of_states("others", "f8")
@@ -337,14 +343,13 @@ def test_an_evaluation_reaches_the_policy_s_values(
     assert 0 < found.backups < 10_000 * store.n_states
 
 
-@pytest.mark.parametrize("way", ["sweeps", "solver"])
+@WAYS
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_partitions_without_rows_keep_their_values(
-    name: str, way: str, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
+    name: str, options: EvaluationOptions, stores: Callable[[str], Store], device: MakeDevice
 ) -> None:
-    monkeypatch.setattr(device_rows, "_WORTH_SOLVING", 0 if way == "solver" else 10**9)
     store = stores(name)
-    kept = Kept(store, device(), seed=1)
+    kept = Kept(store, device(), seed=1, options=options)
     before = kept.values
     swept = np.zeros(store.n_states, np.bool_)
     for some in ([1, 3], [0]):  # the second time there is a partition more
@@ -366,9 +371,8 @@ def test_rows_may_lie_in_the_host_s_memory_and_the_solver_may_find_no_room(
     on_device: bool, solves: bool, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DeviceRows, "_choose", lambda self, sizes, room: (on_device, solves))
-    monkeypatch.setattr(device_rows, "_WORTH_SOLVING", 0)
     store = stores("car")
-    kept = Kept(store, device(), seed=1)
+    kept = Kept(store, device(), seed=1, options=SOLVING)
     everything = list(range(store.n_partitions))
     kept.improve(everything)
     assert_that_rows_are_the_policy_s(kept)
@@ -408,18 +412,17 @@ def test_rows_go_to_the_host_and_the_solver_goes_without_as_room_shrinks(tmp_pat
 
 
 def test_the_solver_takes_fewer_products_than_sweeps_where_chains_mix_slowly(
-    stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
+    stores: Callable[[str], Store], device: MakeDevice
 ) -> None:
     """By itself, as the pace of the first sweeps tells."""
-    backups = {}
-    for worth in (device_rows._WORTH_SOLVING, 10**9):
-        monkeypatch.setattr(device_rows, "_WORTH_SOLVING", worth)
-        kept = Kept(stores("random"), device(), discount=0.999)
+    backups = []
+    for options in (EvaluationOptions(), SWEEPING):
+        kept = Kept(stores("random"), device(), discount=0.999, options=options)
         kept.improve(range(5))
         found = kept.backend.evaluate(1e-6, 100_000)
         assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-6
-        backups[worth] = found.backups
-    solved, swept = backups.values()
+        backups.append(found.backups)
+    solved, swept = backups
     assert solved < swept / 10
 
 
@@ -436,14 +439,11 @@ def test_an_evaluation_ends_where_rounding_begins_and_at_the_most_sweeps(
     assert kept.backend.evaluate(1e-3, 10**9).backups == store.n_states
 
 
-def test_values_too_large_for_the_solver_s_sums_are_swept(
-    tmp_path: Path, device: MakeDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device_rows, "_WORTH_SOLVING", 0)
+def test_values_too_large_for_the_solver_s_sums_are_swept(tmp_path: Path, device: MakeDevice) -> None:
     rng = np.random.default_rng(0)
     actions = (Action(1e200 * rng.normal(), {int(s): 0.5 for s in rng.choice(40, 2, False)}) for _ in range(40))
     model = Model(tuple(State((action,)) for action in actions))
-    kept = Kept(make_store(Case(model, partitions=3), tmp_path / "s"), device())
+    kept = Kept(make_store(Case(model, partitions=3), tmp_path / "s"), device(), options=SOLVING)
     kept.improve([0, 1, 2])
     found = kept.backend.evaluate(1e190, 10_000)
     assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e190
@@ -451,15 +451,13 @@ def test_values_too_large_for_the_solver_s_sums_are_swept(
 
 @pytest.mark.parametrize(("iterations", "patience"), [(1, 1), (1, 3), (2, 1)])
 def test_a_solver_that_is_stopped_too_early_spoils_nothing(
-    iterations: int, patience: int, tmp_path: Path, device: MakeDevice, monkeypatch: pytest.MonkeyPatch
+    iterations: int, patience: int, tmp_path: Path, device: MakeDevice
 ) -> None:
     """On a cycle with one reward: what the solver has found after an iteration or two is worse than nothing."""
-    monkeypatch.setattr(device_rows, "_WORTH_SOLVING", 0)
-    monkeypatch.setattr(device_rows, "_ITERATIONS", iterations)
-    monkeypatch.setattr(device_rows, "_PATIENCE", patience)
+    options = EvaluationOptions(worth_solving=0, iterations=iterations, patience=patience)
     states = tuple(State((Action(float(s == 0), {(s + 1) % 60: 1.0}),)) for s in range(60))
     store = make_store(Case(Model(states), partitions=4), tmp_path / "s")
-    kept = Kept(store, device(), discount=0.98)
+    kept = Kept(store, device(), discount=0.98, options=options)
     kept.improve(range(4))
     found = kept.backend.evaluate(1e-7, 100_000)
     assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-7

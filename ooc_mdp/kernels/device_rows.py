@@ -27,23 +27,12 @@ from ooc_mdp.kernels.tile_layout import is_ragged
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.options import format_bytes
 
-__all__ = ["IMPROVE_KERNELS", "DeviceRows", "rows_source"]
+__all__ = ["IMPROVE_KERNELS", "DeviceRows", "EvaluationOptions", "rows_source"]
 
 IMPROVE_KERNELS = ("improve_tiles", "forget_tiles")
 """Of improve_tiles.cu, which is compiled with tiles.cu."""
-_FIRST_SWEEPS = 8
-"""Sweeps after which the pace is looked at."""
 _MOST_SWEEPS = 64
 """Sweeps between two looks of the host, at most: MAX_SWEEPS of device_rows.cu."""
-_WORTH_SOLVING = 40
-"""Sweeps still to go, as the pace tells, from which on the solver is tried: its iterations cost about four each, and
-from where sweeps have 40 left it needs 5 to 10."""
-_ITERATIONS = 4
-"""Iterations of the solver between two looks of the host."""
-_PATIENCE = 12
-"""Looks without a smaller residual after which the solver is given up."""
-_AIM = 0.5
-"""Share of the limit at which the solver stops: its own idea of the residual drifts away from the true one."""
 _BLOCK = 256
 """States of a chunk."""
 _FOUND, _IMPROVED = 9, 5
@@ -82,6 +71,23 @@ _EVALUATION = np.dtype(
 )
 """Structures of policy_rows.cuh and device_rows.cu."""
 _C_TYPES = {"f4": "float", "f8": "double"}
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationOptions:
+    """By what an evaluation chooses between sweeps and the solver."""
+
+    first_sweeps: int = 8
+    """After which the pace is looked at."""
+    worth_solving: float = 40.0
+    """Sweeps still to go, as the pace tells, from which on the solver is tried (infinity: never): its iterations cost
+    about four sweeps each, and where sweeps have 40 left it needs some 5 to 10."""
+    iterations: int = 4
+    """Of the solver between two looks of the host."""
+    patience: int = 12
+    """Looks without a smaller residual after which the solver is given up."""
+    aim: float = 0.5
+    """Share of the limit at which the solver stops: its own idea of the residual drifts away from the true one."""
 
 
 def rows_source(file: str) -> str:
@@ -186,6 +192,7 @@ class DeviceRows:
                 f"a device keeps rows of fewer than 2^32 states, not of {model.n_states}; use --method p-eva"
             )
         self._device, self._model, self._states = device, model, states
+        self.options = EvaluationOptions()
         kernels = device.compile(rows_source("device_rows.cu"), self.defines(model), (*_KERNELS, *_ITERATION))
         self._kernels: dict[str, Kernel] = kernels
         self._blocks = {name: kernel.blocks_at_once(_BLOCK, 0) for name, kernel in kernels.items()}
@@ -378,20 +385,22 @@ class _Convergence:
 
     def __init__(self, rows: DeviceRows, stream: Stream, limit: float, most: int) -> None:
         self._rows, self._stream, self._limit, self._most = rows, stream, limit, most
+        self._options = rows.options
         self._back = False
         self._done = 0
         self._change = math.inf
 
     def run(self) -> int:
         """Sweeps and products that it took."""
-        solve_from, wait, batch = 0, _MOST_SWEEPS, _FIRST_SWEEPS
+        first = self._options.first_sweeps
+        solve_from, wait, batch = 0, _MOST_SWEEPS, first
         while self._done < self._most:
             left = self._sweep(batch)
             if self._change <= self._limit:
                 break
-            batch = int(min(max(left, _FIRST_SWEEPS), _MOST_SWEEPS))
-            if self._rows.solves and left > _WORTH_SOLVING and solve_from <= self._done < self._most:
-                batch = _FIRST_SWEEPS
+            batch = int(min(max(left, first), _MOST_SWEEPS))
+            if self._rows.solves and left > self._options.worth_solving and solve_from <= self._done < self._most:
+                batch = first
                 if not self._solve():
                     solve_from, wait = self._done + wait, 4 * wait
                 elif self._change <= self._limit:
@@ -420,17 +429,17 @@ class _Convergence:
 
     def _solve(self) -> bool:
         """Let the solver find what is missing, and one sweep judge it; whether it was any good."""
-        rows, stream, before = self._rows, self._stream, self._change
-        rows.begin_batch(stream, _AIM * self._limit)
+        rows, stream, options, before = self._rows, self._stream, self._options, self._change
+        rows.begin_batch(stream, options.aim * self._limit)
         rows.launch(stream, "krylov_begin")
-        best, patience, used = math.inf, _PATIENCE, 0
+        best, patience, used = math.inf, options.patience, 0
         while True:
-            for _ in range(_ITERATIONS):
+            for _ in range(options.iterations):
                 for name in _ITERATION:
                     rows.launch(stream, name)
             progress = rows.progress(stream)
             used, residual = int(progress["products"]), float(progress["residual"])
-            patience = _PATIENCE if residual < best else patience - 1
+            patience = options.patience if residual < best else patience - 1
             best = min(best, residual)
             if progress["state"] != _RUNNING or not patience or self._done + used >= self._most:
                 break
