@@ -370,7 +370,7 @@ def test_partitions_without_rows_keep_their_values(
 def test_rows_may_lie_in_the_host_s_memory_and_the_solver_may_find_no_room(
     on_device: bool, solves: bool, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DeviceRows, "_choose", lambda self, sizes, room: (on_device, solves))
+    monkeypatch.setattr(device_rows._Sizes, "placed", lambda self, room: (on_device, solves))
     store = stores("car")
     kept = Kept(store, device(), seed=1, options=SOLVING)
     everything = list(range(store.n_partitions))
@@ -393,7 +393,7 @@ def test_rows_go_to_the_host_and_the_solver_goes_without_as_room_shrinks(tmp_pat
         model, device = model_of(store, SolveOptions(DISCOUNT)), emulated()
         free, chosen = device.memory_free(), []
         whole = DeviceRows(device, device.stream(), model)
-        room = free - device.memory_free()
+        room = whole_bytes = free - device.memory_free()
         assert room <= DeviceRows.nbytes(model)
         whole.close()
         assert device.memory_free() == free
@@ -402,8 +402,14 @@ def test_rows_go_to_the_host_and_the_solver_goes_without_as_room_shrinks(tmp_pat
                 rows = DeviceRows(device, device.stream(), model, room)
             except MemoryBudgetError:
                 break
-            assert free - device.memory_free() <= room
+            taken = free - device.memory_free()
+            assert taken <= room
             chosen.append((rows.on_device, rows.solves))
+            planned = DeviceRows.placed(model, room + DeviceRows.nbytes(model) - whole_bytes)
+            assert planned is not None
+            assert taken <= planned[0]
+            assert (planned[1] == 0) == rows.on_device
+            assert planned[1] == sum(-(-pinned.size // 256) * 256 for pinned in rows._pinned)
             rows.close()
             room -= 256
         assert list(dict.fromkeys(chosen)) == ways

@@ -391,3 +391,23 @@ def test_host_cost_measures_loads_and_batches_on_a_device_that_does_nothing(tmp_
     assert whole["residents"] == whole["swept"] == figures["store"]["partitions"] == 9
     assert 1 < some["swept"] < 9
     assert 0 < whole["milliseconds"] < 1e3
+
+
+def test_ways_to_evaluate_a_policy_reach_one_limit_from_the_same_values(tmp_path):
+    module = benchmark("policy_rows")
+    output = tmp_path / "figures.json"
+    cases = ("random:states=120,actions=2,successors=4:0.99", "double-pendulum:grid=4:0.9")
+    arguments = [part for case in cases for part in ("--case", case)]
+    arguments += ["--partitions", "4", "--repeat", "2", "--rounds", "9", "--residual", "1e-3", "--output", str(output)]
+    module.main(arguments, EmulatedDevice(1 << 26), 16)
+    for case in json.loads(output.read_text())["cases"]:
+        assert case["last_residual"] <= 1e-3, "policy iteration ends"
+        first = case["rounds"][0]
+        for round_ in case["rounds"]:
+            for figures in round_["evaluations"].values():
+                assert figures["residual"] <= round_["limit"]
+                assert figures["seconds"] == min(figures["all_seconds"])
+        assert set(first["evaluations"]) == {"sweeps", "solver", "chosen"}
+        assert first["changed"] == case["states"]
+        if case["problem"] == "random":
+            assert first["evaluations"]["solver"]["backups"] < first["evaluations"]["sweeps"]["backups"]

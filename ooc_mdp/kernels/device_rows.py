@@ -35,6 +35,8 @@ _MOST_SWEEPS = 64
 """Sweeps between two looks of the host, at most: MAX_SWEEPS of device_rows.cu."""
 _BLOCK = 256
 """States of a chunk."""
+_MOST_BLOCKS = 1 << 12
+"""That a device runs at once, for what is planned before there is one."""
 _FOUND, _IMPROVED = 9, 5
 """Numbers a partition of `measure_rows` and `improve_tiles`."""
 _FRESH, _KEPT = 1 << 31, 1 << 30
@@ -131,6 +133,20 @@ class _Sizes:
         }
         return cls(rows, work, dict.fromkeys(_VECTORS, 8 * n))
 
+    def placed(self, room: int) -> tuple[bool, bool] | None:
+        """Whether rows lie on the device, and whether there is room for the solver; None where nothing fits.
+
+        Rows first: sweeps from the host's memory take some fifty times as long. The solver reads them less often.
+        """
+        for on_device, solves in ((True, True), (True, False), (False, True), (False, False)):
+            if self.on_device(on_device, solves) <= room:
+                return on_device, solves
+        return None
+
+    def on_device(self, rows: bool, solves: bool) -> int:
+        """Bytes of the device's memory."""
+        return _total(self.work) + _total(self.rows) * rows + _total(self.vectors) * solves
+
 
 def _states(model: ModelConstants) -> IntArray:
     if model.partition_ptr is None or model.row_widths is None or model.table is None:
@@ -198,7 +214,16 @@ class DeviceRows:
         self._blocks = {name: kernel.blocks_at_once(_BLOCK, 0) for name, kernel in kernels.items()}
         sizes = _Sizes.of(model, max(self._blocks.values()))
         free = device.memory_free()
-        self.on_device, self.solves = self._choose(sizes, free if room is None else min(room, free))
+        room = free if room is None else min(room, free)
+        placed = sizes.placed(room)
+        if placed is None:
+            least = sizes.on_device(False, False)
+            raise MemoryBudgetError(
+                f"evaluations of a policy of {model.n_states} states take {format_bytes(least)} on {device.name} "
+                f"beside rows in the host's memory, {format_bytes(max(room, 0))} are left for them; lower --cache by "
+                f"{least - room} or use --method p-eva"
+            )
+        self.on_device, self.solves = placed
         self.allocations: list[int] = []
         """Addresses on the device."""
         self._pinned: list[npt.NDArray[np.uint8]] = []
@@ -245,24 +270,19 @@ class DeviceRows:
         }
 
     @staticmethod
-    def nbytes(model: ModelConstants, blocks: int = 1 << 12) -> int:
+    def nbytes(model: ModelConstants) -> int:
         """Bytes of rows and of all that evaluations take, where all of it lies on the device."""
-        sizes = _Sizes.of(model, blocks)
-        return _total(sizes.rows) + _total(sizes.work) + _total(sizes.vectors)
+        return _Sizes.of(model, _MOST_BLOCKS).on_device(True, True)
 
-    def _choose(self, sizes: _Sizes, room: int) -> tuple[bool, bool]:
-        """Whether rows lie on the device, and whether there is room for the solver: rows first, for sweeps from the
-        host's memory would take some fifty times as long; and where rows are there, the solver reads them less often.
+    @staticmethod
+    def placed(model: ModelConstants, room: int) -> tuple[int, int] | None:
+        """Bytes on the device, and page-locked ones of the host, that are taken where the device has so much room.
+
+        None where even the workspace does not fit.
         """
-        rows, work, vectors = _total(sizes.rows), _total(sizes.work), _total(sizes.vectors)
-        for on_device, solves in ((True, True), (True, False), (False, True), (False, False)):
-            if work + rows * on_device + vectors * solves <= room:
-                return on_device, solves
-        raise MemoryBudgetError(
-            f"evaluations of a policy of {self._model.n_states} states take {format_bytes(work)} on "
-            f"{self._device.name} beside rows in the host's memory, {format_bytes(max(room, 0))} are left for them; "
-            f"lower --cache by {work - room} or use --method p-eva"
-        )
+        sizes = _Sizes.of(model, _MOST_BLOCKS)
+        placed = sizes.placed(room)
+        return None if placed is None else (sizes.on_device(*placed), 0 if placed[0] else _total(sizes.rows))
 
     def _allocate(self, sizes: _Sizes, device: Device) -> dict[str, int]:
         """Addresses by name."""

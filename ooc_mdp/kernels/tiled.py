@@ -152,6 +152,8 @@ class TiledBackend:
         self._halo: int | None = None
         self._local: bool | None = None
         self._rows: DeviceRows | None = None
+        self.rows_room: int | None = None
+        """Bytes of the device that a policy's rows may take; None for what is free when they are opened."""
 
     # ------------------------------------------------------------------------------------------------- planning
 
@@ -427,7 +429,7 @@ class TiledBackend:
     def open_rows(self, coupling: Coupling) -> None:
         """On the device, or in the host's memory where that leaves too little; all partitions are swept."""
         self.close_rows()
-        self._rows = DeviceRows(self._device, self._stream, self._model)
+        self._rows = DeviceRows(self._device, self._stream, self._model, self.rows_room)
 
     def close_rows(self) -> None:
         """Free them at once."""
