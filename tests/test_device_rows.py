@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
-from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, emulated, make
+from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, ShuffledDevice, emulated, make
 
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.kernels import device_rows
@@ -300,6 +300,20 @@ def test_a_state_keeps_its_action_unless_another_is_better_by_more_than_the_marg
     check()
 
 
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_rows_are_those_of_actions_that_sweeps_have_changed_meanwhile(
+    name: str, stores: Callable[[str], Store], device: MakeDevice
+) -> None:
+    kept = Kept(stores(name), device(), seed=5)
+    everything = range(kept.store.n_partitions)
+    kept.improve(everything)
+    before = kept.backend.policy()
+    kept.backend.visit_together(kept.residents, [SweepLimits(0.0, 3)] * len(everything)).reports()
+    assert (kept.backend.policy() != before).any()
+    kept.improve(everything, 1e6)
+    assert_that_rows_are_the_policy_s(kept)
+
+
 def test_of_actions_that_tie_the_lowest_is_taken_and_the_other_is_q2(tmp_path: Path, device: MakeDevice) -> None:
     twice = Action(1.0, {1: 1.0})
     model = Model((State((Action(0.5, {1: 1.0}), twice, twice)), State(()), State((twice,))))
@@ -364,6 +378,22 @@ def test_partitions_without_rows_keep_their_values(
         for p in some:
             assert found.rise[p] == (values - before)[kept.states(p)].max()
         before = values
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("name", ["car", "ragged"])
+def test_an_evaluation_is_true_in_whatever_order_blocks_and_threads_run(
+    name: str, seed: int, stores: Callable[[str], Store]
+) -> None:
+    store = stores(name)
+    kept = Kept(store, ShuffledDevice(seed), seed=seed, options=SOLVING)
+    everything = list(range(store.n_partitions))
+    kept.improve(everything)
+    assert_that_rows_are_the_policy_s(kept)
+    others = kept.of_states("others", "f8")
+    found = kept.backend.evaluate(1e-8, 10_000)
+    assert_that_an_evaluation_is_true(kept, found, kept.values, others, everything)
+    assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
 
 
 @pytest.mark.parametrize(("on_device", "solves"), [(True, False), (False, True), (False, False)])

@@ -235,6 +235,8 @@ class DeviceRows:
         self._places["entries"] = np.cumsum(pitches * widths) - pitches * widths
         self.kept = np.zeros(states.size, np.bool_)
         """bool [P]; whether a partition has rows."""
+        self.stale = np.zeros(states.size, np.bool_)
+        """bool [P]; whether a partition's policy may have changed since they were written, without them."""
         self._listed = np.zeros(states.size, np.bool_)
         self._progress = device.pinned(_PROGRESS.itemsize).view(_PROGRESS)
         self._set = device.pinned(4 * states.size).view(np.uint32)
@@ -328,7 +330,7 @@ class DeviceRows:
         fresh : bool [k]; whether states of a partition have no actions yet.
         """
         count = partitions.size
-        marks = np.where(fresh, _FRESH, 0) | np.where(self.kept[partitions], _KEPT, 0)
+        marks = np.where(fresh, _FRESH, 0) | np.where(self.kept[partitions] & ~self.stale[partitions], _KEPT, 0)
         self._set[:count] = partitions | marks
         stream.upload(self._at["set"], self._set[:count])
         stream.clear(self._at["improved"], 8 * _IMPROVED * count)
@@ -336,6 +338,7 @@ class DeviceRows:
         stream.download(self._improved[:count], self._at["improved"])
         stream.wait()
         self.kept[partitions] = True
+        self.stale[partitions] = False
         *measured, changed = self._improved[:count].T
         return Improvement(_unranked(np.array(measured)), changed.astype(np.int64))
 

@@ -377,6 +377,8 @@ class TiledBackend:
         stream, count = self._stream, len(residents)
         self._set[:count] = [r.index for r in residents]
         self._without_policy[self._set[:count]] = False
+        if self._rows is not None:
+            self._rows.stale[self._set[:count]] = True
         control = self._control
         control["limit"] = limits.residual
         control["plain"] = limits.plain
