@@ -23,10 +23,10 @@ from store_models import Action, Model, State, random_model
 from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, ShuffledDevice, emulated, make
 
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
-from ooc_mdp.kernels import device_rows
 from ooc_mdp.kernels.base import Evaluation, Improvement, KeepsPolicyRows, ModelConstants, Resident, SweepLimits
 from ooc_mdp.kernels.device import CudaDevice, Device
 from ooc_mdp.kernels.device_rows import DeviceRows, EvaluationOptions
+from ooc_mdp.kernels.row_layout import RowSizes, reward_dtype, varies
 from ooc_mdp.kernels.tiled import TiledBackend
 from ooc_mdp.mdp import FloatArray, discounts
 from ooc_mdp.methods.plan import model_of
@@ -184,9 +184,9 @@ class Kept:
         rows, table = self.backend._rows, self.model.table
         assert rows is not None
         assert table is not None
-        reward = self.of_states("rewards", device_rows._reward(self.model))
-        varies = device_rows._varies(self.model)
-        g = self.of_states("discounts", "f8") if varies else np.full(values.size, self.discount)
+        reward = self.of_states("rewards", reward_dtype(self.model))
+        own = varies(self.model)
+        g = self.of_states("discounts", "f8") if own else np.full(values.size, self.discount)
         expected = np.zeros(values.size)
         for p, place in enumerate(rows._places):
             own, size = self.states(p), int(place["width"]) * int(place["pitch"])
@@ -400,7 +400,7 @@ def test_an_evaluation_is_true_in_whatever_order_blocks_and_threads_run(
 def test_rows_may_lie_in_the_host_s_memory_and_the_solver_may_find_no_room(
     on_device: bool, solves: bool, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_rows._Sizes, "placed", lambda self, room: (on_device, solves))
+    monkeypatch.setattr(RowSizes, "placed", lambda self, room: (on_device, solves))
     store = stores("car")
     kept = Kept(store, device(), seed=1, options=SOLVING)
     everything = list(range(store.n_partitions))

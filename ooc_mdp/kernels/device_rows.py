@@ -11,7 +11,7 @@ kernels read where they would not fit. Nothing here knows tables or tiles: `impr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -23,7 +23,22 @@ from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.kernels.base import Evaluation, Improvement, ModelConstants
 from ooc_mdp.kernels.cuda_driver import address_of
 from ooc_mdp.kernels.device import Device, Kernel, Stream
-from ooc_mdp.kernels.tile_layout import is_ragged
+from ooc_mdp.kernels.row_layout import (
+    BLOCK,
+    EVALUATION,
+    FOUND,
+    IMPROVED,
+    MOST_SWEEPS,
+    PROGRESS,
+    ROWS,
+    VECTORS,
+    RowSizes,
+    aligned,
+    chunks_of,
+    kernel_defines,
+    places_of,
+    total_of,
+)
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.options import format_bytes
 
@@ -31,48 +46,11 @@ __all__ = ["IMPROVE_KERNELS", "DeviceRows", "EvaluationOptions", "rows_source"]
 
 IMPROVE_KERNELS = ("improve_tiles", "forget_tiles")
 """Of improve_tiles.cu, which is compiled with tiles.cu."""
-_MOST_SWEEPS = 64
-"""Sweeps between two looks of the host, at most: MAX_SWEEPS of device_rows.cu."""
-_BLOCK = 256
-"""States of a chunk."""
-_MOST_BLOCKS = 1 << 12
-"""That a device runs at once, for what is planned before there is one."""
-_FOUND, _IMPROVED = 9, 5
-"""Numbers a partition of `measure_rows` and `improve_tiles`."""
 _FRESH, _KEPT = 1 << 31, 1 << 30
 """Marks on a number of a partition."""
-_ALIGNMENT = 256
-_WARP = 32
-_MOST_UNROLLED = 16
-"""Longest row whose entries a thread asks for all at once."""
 _RUNNING, _LOST = 0, 3
-_VECTORS = ("z", "r", "shadow", "p", "v", "t")
 _KERNELS = ("sweep_rows", "measure_rows", "krylov_begin", "krylov_apply", "krylov_revert")
 _ITERATION = ("krylov_direction", "krylov_half", "krylov_minimise", "krylov_step", "krylov_turn")
-_PLACE = np.dtype([("entries", "i8"), ("pitch", "u4"), ("width", "u4")])
-_CHUNK = np.dtype(
-    [("state", "i8"), ("entry", "i8"), ("states", "u4"), ("pitch", "u4"), ("width", "u4"), ("partition", "u4")]
-)
-_PROGRESS = np.dtype(
-    [
-        *((name, "f8") for name in ("stop", "rho", "alpha", "omega", "beta", "residual", "first_residual")),
-        ("size", "f8"),
-        ("change", "f8", _MOST_SWEEPS),
-        *((name, "u4") for name in ("tickets", "state", "products", "unused")),
-    ]
-)
-_ROWS = np.dtype([(n, "u8") for n in ("places", "successors", "probabilities", "rewards", "discounts", "others")])
-_EVALUATION = np.dtype(
-    [
-        ("rows", _ROWS),
-        ("chunks", "u8"),
-        ("count", "i8"),
-        *((name, "u8") for name in ("values", "start", *_VECTORS, "progress", "partials", "row_sums", "found")),
-        ("discount", "f8"),
-    ]
-)
-"""Structures of policy_rows.cuh and device_rows.cu."""
-_C_TYPES = {"f4": "float", "f8": "double"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,87 +76,6 @@ def rows_source(file: str) -> str:
     return "\n".join(folder.joinpath(name).read_text() for name in ("policy_rows.cuh", file))
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """Bytes by name: of rows, of what every evaluation takes, and of the Krylov solver's vectors."""
-
-    rows: Mapping[str, int]
-    work: Mapping[str, int]
-    vectors: Mapping[str, int]
-
-    @classmethod
-    def of(cls, model: ModelConstants, blocks: int) -> _Sizes:
-        states, widths, table = _states(model), _widths(model), model.table
-        assert table is not None  # asked for with the states
-        n, partitions = model.n_states, states.size
-        entries = int((_pitches(states) * widths).sum())
-        chunks = int((-(-states // _BLOCK)).sum())
-        rows = {
-            "successors": 4 * entries,
-            "probabilities": table.real.itemsize * entries,
-            "rewards": n * _reward(model).itemsize,
-            "discounts": 8 * n if _varies(model) else 0,
-            "others": 8 * n,
-        }
-        work = {
-            "places": _PLACE.itemsize * partitions,
-            "row_sums": 8 * partitions,
-            "start": 8 * n,
-            "chunks": _CHUNK.itemsize * chunks,
-            "progress": _PROGRESS.itemsize,
-            "partials": 24 * blocks,
-            "found": 8 * _FOUND * partitions,
-            "set": 4 * partitions,
-            "improved": 8 * _IMPROVED * partitions,
-        }
-        return cls(rows, work, dict.fromkeys(_VECTORS, 8 * n))
-
-    def placed(self, room: int) -> tuple[bool, bool] | None:
-        """Whether rows lie on the device, and whether there is room for the solver; None where nothing fits.
-
-        Rows first: sweeps from the host's memory take some fifty times as long. The solver reads them less often.
-        """
-        for on_device, solves in ((True, True), (True, False), (False, True), (False, False)):
-            if self.on_device(on_device, solves) <= room:
-                return on_device, solves
-        return None
-
-    def on_device(self, rows: bool, solves: bool) -> int:
-        """Bytes of the device's memory."""
-        return _total(self.work) + _total(self.rows) * rows + _total(self.vectors) * solves
-
-
-def _states(model: ModelConstants) -> IntArray:
-    if model.partition_ptr is None or model.row_widths is None or model.table is None:
-        raise ValueError("a policy's rows need to know partitions, tables and the lengths of rows")
-    return np.diff(model.partition_ptr)
-
-
-def _widths(model: ModelConstants) -> IntArray:
-    assert model.row_widths is not None  # asked for with the states
-    return np.maximum(model.row_widths, 1)
-
-
-def _pitches(states: IntArray) -> IntArray:
-    return -(-states // _WARP) * _WARP
-
-
-def _varies(model: ModelConstants) -> bool:
-    """Whether discounts are kept state by state: there are durations, or states without actions may be."""
-    assert model.table is not None  # asked for with the states
-    return model.table.durations is not None or is_ragged(model)
-
-
-def _reward(model: ModelConstants) -> np.dtype[Any]:
-    """Those of terminal states are doubles."""
-    assert model.table is not None  # asked for with the states
-    return np.dtype(np.float64) if is_ragged(model) else model.table.real
-
-
-def _total(sizes: Mapping[str, int]) -> int:
-    return sum(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes.values())
-
-
 def _unranked(ranks: npt.NDArray[np.uint64]) -> FloatArray:
     """The doubles behind order-preserving images; -inf where no state contributed."""
     top = np.uint64(1 << 63)
@@ -202,17 +99,17 @@ class DeviceRows:
     """
 
     def __init__(self, device: Device, stream: Stream, model: ModelConstants, room: int | None = None) -> None:
-        states, widths = _states(model), _widths(model)
+        places = places_of(model)
         if model.n_states >= 1 << 32:
             raise OptionsError(
                 f"a device keeps rows of fewer than 2^32 states, not of {model.n_states}; use --method p-eva"
             )
-        self._device, self._model, self._states = device, model, states
+        self._device, self._model, self._places = device, model, places
         self.options = EvaluationOptions()
-        kernels = device.compile(rows_source("device_rows.cu"), self.defines(model), (*_KERNELS, *_ITERATION))
+        kernels = device.compile(rows_source("device_rows.cu"), kernel_defines(model), (*_KERNELS, *_ITERATION))
         self._kernels: dict[str, Kernel] = kernels
-        self._blocks = {name: kernel.blocks_at_once(_BLOCK, 0) for name, kernel in kernels.items()}
-        sizes = _Sizes.of(model, max(self._blocks.values()))
+        self._blocks = {name: kernel.blocks_at_once(BLOCK, 0) for name, kernel in kernels.items()}
+        sizes = RowSizes.of(model, max(self._blocks.values()))
         free = device.memory_free()
         room = free if room is None else min(room, free)
         placed = sizes.placed(room)
@@ -229,26 +126,23 @@ class DeviceRows:
         self._pinned: list[npt.NDArray[np.uint8]] = []
         at = self._allocate(sizes, device)
         self._at = at
-        pitches = _pitches(states)
-        self._places = np.zeros(states.size, _PLACE)
-        self._places["pitch"], self._places["width"] = pitches, widths
-        self._places["entries"] = np.cumsum(pitches * widths) - pitches * widths
-        self.kept = np.zeros(states.size, np.bool_)
+        partitions = places.size
+        self.kept = np.zeros(partitions, np.bool_)
         """bool [P]; whether a partition has rows."""
-        self.stale = np.zeros(states.size, np.bool_)
+        self.stale = np.zeros(partitions, np.bool_)
         """bool [P]; whether a partition's policy may have changed since they were written, without them."""
-        self._listed = np.zeros(states.size, np.bool_)
-        self._progress = device.pinned(_PROGRESS.itemsize).view(_PROGRESS)
-        self._set = device.pinned(4 * states.size).view(np.uint32)
-        self._improved = device.pinned(8 * _IMPROVED * states.size).view(np.uint64).reshape(-1, _IMPROVED)
-        self._found = device.pinned(8 * _FOUND * states.size).view(np.uint64).reshape(-1, _FOUND)
-        self.rows = np.zeros((), _ROWS)
+        self._listed = np.zeros(partitions, np.bool_)
+        self._progress = device.pinned(PROGRESS.itemsize).view(PROGRESS)
+        self._set = device.pinned(4 * partitions).view(np.uint32)
+        self._improved = device.pinned(8 * IMPROVED * partitions).view(np.uint64).reshape(-1, IMPROVED)
+        self._found = device.pinned(8 * FOUND * partitions).view(np.uint64).reshape(-1, FOUND)
+        self.rows = np.zeros((), ROWS)
         """The structure PolicyRows, for kernels that write rows."""
-        for name in _ROWS.names or ():
+        for name in ROWS.names or ():
             self.rows[name] = at[name]
-        self._evaluation = np.zeros((), _EVALUATION)
+        self._evaluation = np.zeros((), EVALUATION)
         self._evaluation["rows"] = self.rows
-        for name in ("chunks", "start", "progress", "partials", "row_sums", "found", *_VECTORS):
+        for name in ("chunks", "start", "progress", "partials", "row_sums", "found", *VECTORS):
             self._evaluation[name] = at.get(name, 0)
         self._evaluation["discount"] = model.discount
         stream.upload(at["places"], self._places)
@@ -259,22 +153,9 @@ class DeviceRows:
         stream.wait()
 
     @staticmethod
-    def defines(model: ModelConstants) -> dict[str, str | int]:
-        """What kernels that know rows are compiled with."""
-        assert model.table is not None  # a solve has tables
-        widths = _widths(model)
-        same = int(widths[0]) if np.ptp(widths) == 0 and widths[0] <= _MOST_UNROLLED else 0
-        return {
-            "REAL": _C_TYPES[model.table.real.str[1:]],
-            "REWARD": _C_TYPES[_reward(model).str[1:]],
-            "VARIES": int(_varies(model)),
-            "ROW_WIDTH": same,
-        }
-
-    @staticmethod
     def nbytes(model: ModelConstants) -> int:
         """Bytes of rows and of all that evaluations take, where all of it lies on the device."""
-        return _Sizes.of(model, _MOST_BLOCKS).on_device(True, True)
+        return RowSizes.of(model).on_device(True, True)
 
     @staticmethod
     def placed(model: ModelConstants, room: int) -> tuple[int, int] | None:
@@ -282,29 +163,29 @@ class DeviceRows:
 
         None where even the workspace does not fit.
         """
-        sizes = _Sizes.of(model, _MOST_BLOCKS)
+        sizes = RowSizes.of(model)
         placed = sizes.placed(room)
-        return None if placed is None else (sizes.on_device(*placed), 0 if placed[0] else _total(sizes.rows))
+        return None if placed is None else (sizes.on_device(*placed), 0 if placed[0] else total_of(sizes.rows))
 
-    def _allocate(self, sizes: _Sizes, device: Device) -> dict[str, int]:
+    def _allocate(self, sizes: RowSizes, device: Device) -> dict[str, int]:
         """Addresses by name."""
         at: dict[str, int] = {}
         on_device = {**sizes.work, **(sizes.vectors if self.solves else {}), **(sizes.rows if self.on_device else {})}
         try:
-            base = device.allocate(_total(on_device))
+            base = device.allocate(total_of(on_device))
             self.allocations.append(base)
             for name, size in on_device.items():
                 at[name] = base
-                base += -(-size // _ALIGNMENT) * _ALIGNMENT
+                base += aligned(size)
             for name, size in {} if self.on_device else sizes.rows.items():
                 self._pinned.append(device.pinned(size))
                 at[name] = address_of(self._pinned[-1])
         except MemoryError as error:
             self.close()
-            where = device.name if not at else "the host, page-locked"
+            where = "the host's page-locked memory" if at else device.name
             raise MemoryBudgetError(
-                f"a policy's rows take {format_bytes(_total(sizes.rows))} and their evaluation "
-                f"{format_bytes(_total(sizes.work))}, which {where}, does not have; lower --cache or use --method p-eva"
+                f"{where} has no room for a policy's rows ({format_bytes(total_of(sizes.rows))}) or their evaluation "
+                f"({format_bytes(total_of(sizes.work))}); lower --cache or use --method p-eva"
             ) from error
         return at
 
@@ -333,7 +214,7 @@ class DeviceRows:
         marks = np.where(fresh, _FRESH, 0) | np.where(self.kept[partitions] & ~self.stale[partitions], _KEPT, 0)
         self._set[:count] = partitions | marks
         stream.upload(self._at["set"], self._set[:count])
-        stream.clear(self._at["improved"], 8 * _IMPROVED * count)
+        stream.clear(self._at["improved"], 8 * IMPROVED * count)
         launch(np.uint64(self._at["set"]), np.uint64(self._at["improved"]))
         stream.download(self._improved[:count], self._at["improved"])
         stream.wait()
@@ -359,24 +240,15 @@ class DeviceRows:
         stream.download(self._found, at["found"])
         stream.wait()
         rise, fall, *measured, others, largest, smallest = _unranked(self._found.T)
-        states = int(self._states[self.kept].sum())
+        assert self._model.partition_ptr is not None  # asked for with the places
+        states = int(np.diff(self._model.partition_ptr)[self.kept].sum())
         return Evaluation(done * states, rise, fall, np.array(measured), others, largest, -smallest)
 
     def _list_chunks(self, stream: Stream) -> None:
         """The chunks of all partitions with rows."""
         if np.array_equal(self._listed, self.kept):
             return
-        assert self._model.partition_ptr is not None  # asked for with the states
-        partitions = np.flatnonzero(self.kept)
-        counts = -(-self._states[partitions] // _BLOCK)
-        owner = np.repeat(partitions, counts)
-        begin = _BLOCK * (np.arange(owner.size) - np.repeat(np.cumsum(counts) - counts, counts))
-        chunks = np.empty(owner.size, _CHUNK)
-        chunks["partition"] = owner
-        chunks["state"] = self._model.partition_ptr[owner] + begin
-        chunks["entry"] = self._places["entries"][owner] + begin
-        chunks["states"] = np.minimum(self._states[owner] - begin, _BLOCK)
-        chunks["pitch"], chunks["width"] = self._places["pitch"][owner], self._places["width"][owner]
+        chunks = chunks_of(self._model, np.flatnonzero(self.kept), self._places)
         stream.upload(self._at["chunks"], chunks)
         stream.wait()
         self._evaluation["count"] = chunks.size
@@ -384,7 +256,7 @@ class DeviceRows:
 
     def launch(self, stream: Stream, name: str, *args: np.generic) -> None:
         """A kernel over all chunks."""
-        self._kernels[name](stream, self._blocks[name], _BLOCK, (self._evaluation, *args))
+        self._kernels[name](stream, self._blocks[name], BLOCK, (self._evaluation, *args))
 
     def begin_batch(self, stream: Stream, stop: float) -> None:
         """Sweeps, or a solver's iterations, that end at a change, or residual, of `stop`."""
@@ -400,7 +272,7 @@ class DeviceRows:
 
     def rounding(self, size: float) -> float:
         """Change below which sweeps of values up to `size` are nothing but rounding."""
-        return (int(_widths(self._model).max()) + 4) * 2.0**-53 * size
+        return (int(self._places["width"].max()) + 4) * 2.0**-53 * size
 
 
 class _Convergence:
@@ -416,12 +288,12 @@ class _Convergence:
     def run(self) -> int:
         """Sweeps and products that it took."""
         first = self._options.first_sweeps
-        solve_from, wait, batch = 0, _MOST_SWEEPS, first
+        solve_from, wait, batch = 0, MOST_SWEEPS, first
         while self._done < self._most:
             left = self._sweep(batch)
             if self._change <= self._limit:
                 break
-            batch = int(min(max(left, first), _MOST_SWEEPS))
+            batch = int(min(max(left, first), MOST_SWEEPS))
             if self._rows.solves and left > self._options.worth_solving and solve_from <= self._done < self._most:
                 batch = first
                 if not self._solve():

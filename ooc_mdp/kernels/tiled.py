@@ -35,6 +35,7 @@ from ooc_mdp.kernels.base import (
 from ooc_mdp.kernels.cuda import unrank
 from ooc_mdp.kernels.device import Device, Kernel
 from ooc_mdp.kernels.device_rows import IMPROVE_KERNELS, DeviceRows, rows_source
+from ooc_mdp.kernels.row_layout import kernel_defines
 from ooc_mdp.kernels.tile_batches import TileBatch
 from ooc_mdp.kernels.tile_layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
 from ooc_mdp.kernels.tile_loads import Frames, FrameSource, TileLoader
@@ -465,7 +466,7 @@ class TiledBackend:
 
     def _row_kernel(self, name: str) -> Kernel:
         if name not in self._kernels:
-            defines = self._layout.defines(self._model, self._tiling) | DeviceRows.defines(self._model)
+            defines = self._layout.defines(self._model, self._tiling) | kernel_defines(self._model)
             source = self._source + rows_source("improve_tiles.cu")
             self._kernels |= self._device.compile(source, defines, IMPROVE_KERNELS)
         return self._kernels[name]
