@@ -290,7 +290,7 @@ def solve(
     *,
     epsilon: float | None = None,
     residual: float | None = None,
-    method: Literal["vi", "p-eva"] = "p-eva",
+    method: Literal["auto", "vi", "p-eva", "policy-iteration"] = "auto",
     priority: Literal["joint", "h1", "h2"] | None = None,
     exact_priorities: bool = False,
     sweeps: int = 1,

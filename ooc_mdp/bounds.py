@@ -395,6 +395,10 @@ class ResidualBounds:
         """float64 [P]: the bound on |max_a Q_a - V| over each partition."""
         return np.maximum(self.plain_rise, self.plain_fall)
 
+    def policy_residuals(self) -> FloatArray:
+        """float64 [P]: the bound on the plain residual of the policy's action, if it is greedy."""
+        return np.maximum(np.abs(self.plain_rise), np.abs(self.plain_fall))
+
     @staticmethod
     def rounding_of(
         contraction: Contraction,

@@ -6,12 +6,13 @@ Whoever adds a buffer to the solver adds it here; a test holds the measured peak
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from dataclasses import dataclass
 
 from ooc_mdp.options import format_bytes
 
-__all__ = ["MemoryPlan", "give_memory_back", "resident_bytes"]
+__all__ = ["MemoryPlan", "available_bytes", "give_memory_back", "resident_bytes"]
 
 _M_MMAP_THRESHOLD = -3
 _THRESHOLD = 128 << 10
@@ -36,6 +37,16 @@ def resident_bytes() -> int:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def available_bytes() -> float:
+    """Bytes of RAM that could be had without swapping; infinite where the system does not say."""
+    try:
+        with open("/proc/meminfo") as f:
+            line = next(line for line in f if line.startswith("MemAvailable:"))
+        return 1024.0 * int(line.split()[1])
+    except (OSError, ValueError, StopIteration, IndexError):
+        return math.inf
 
 
 @dataclass(frozen=True, slots=True)

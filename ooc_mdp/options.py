@@ -121,8 +121,9 @@ class SolveOptions:
     """Target for ||V - V*|| in the sup norm; None means 1e-4 of the value range."""
     residual: float | None = None
     """Stop at this plain Bellman residual instead (the papers' rule); the bound it proves is reported."""
-    method: Literal["vi", "p-eva"] = "p-eva"
-    """Streamed full sweeps, or partitions by priority."""
+    method: Literal["auto", "vi", "p-eva", "policy-iteration"] = "auto"
+    """Streamed full sweeps, partitions by priority, or policies evaluated on rows that are kept; auto chooses between
+    the last two from the table's coupling and what p-eva has cost so far."""
     priority: Literal["joint", "h1", "h2"] | None = None
     """By what p-eva chooses the next partition: company in the cache, or Wingate's H1 or H2. None is joint, or h2 with
     exact priorities, which are Wingate's."""
@@ -156,6 +157,12 @@ class SolveOptions:
         return self.cache or CacheSize(size=256 << 20)
 
     @property
+    def way(self) -> Literal["auto", "vi", "p-eva", "policy-iteration"]:
+        """The method, with auto where nothing that belongs to p-eva alone is asked for."""
+        ranked = self.priority is not None or self.exact_priorities or self.eviction != "lru"
+        return "p-eva" if self.method == "auto" and ranked else self.method
+
+    @property
     def metric(self) -> Literal["joint", "h1", "h2"]:
         """The priority in force."""
         return self.priority or ("h2" if self.exact_priorities else "joint")
@@ -172,11 +179,11 @@ class SolveOptions:
                 raise OptionsError(f"{name.replace('_', ' ')} must be a positive number, not {value}")
         if self.epsilon is not None and self.residual is not None:
             raise OptionsError("give epsilon (a proved error) or residual (the papers' stopping rule), not both")
-        if self.method not in ("vi", "p-eva"):
-            raise OptionsError(f"unknown method {self.method!r}; there are vi and p-eva")
+        if self.method not in ("auto", "vi", "p-eva", "policy-iteration"):
+            raise OptionsError(f"unknown method {self.method!r}; there are auto, vi, p-eva and policy-iteration")
         if self.priority not in (None, "joint", "h1", "h2"):
             raise OptionsError(f"unknown priority {self.priority!r}; there are joint, h1 and h2")
-        if self.exact_priorities and self.method == "p-eva" and self.priority == "joint":
+        if self.exact_priorities and self.way == "p-eva" and self.priority == "joint":
             raise OptionsError("exact priorities are those of h1 or h2; say which (--priority h2)")
         if self.sweeps < 1:
             raise OptionsError(f"sweeps is {self.sweeps}; give at least 1")
@@ -197,9 +204,9 @@ class SolveOptions:
             raise OptionsError(NO_KERNEL)
         if self.eviction not in ("lru", "priority"):
             raise OptionsError(f"unknown eviction {self.eviction!r}; there are lru and priority")
-        if self.eviction == "priority" and self.method != "p-eva":
-            raise OptionsError("eviction by priority belongs to the method p-eva; value iteration ranks nothing")
-        if self.exact_priorities and self.method != "p-eva":
-            raise OptionsError("exact priorities belong to the method p-eva; value iteration ranks nothing")
+        if self.eviction == "priority" and self.way != "p-eva":
+            raise OptionsError("eviction by priority belongs to the method p-eva; the others evict by use")
+        if self.exact_priorities and self.way != "p-eva":
+            raise OptionsError("exact priorities belong to the method p-eva; the others recompute none")
         if not self.checkpoint_interval >= 0:
             raise OptionsError(f"the checkpoint interval must not be negative, not {self.checkpoint_interval}")

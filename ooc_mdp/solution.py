@@ -93,6 +93,8 @@ class SolveStatistics:
     """Sweeps of a partition."""
     backups: int = 0
     """Backups of a state."""
+    evaluations: int = 0
+    """Evaluations of the policy on its rows, without the table."""
     partitions_never_read: int = 0
     seconds: float = 0.0
     source: str = "store"
@@ -167,6 +169,7 @@ class Solution:
             "visits": s.visits,
             "sweeps": s.sweeps,
             "backups": s.backups,
+            "evaluations": s.evaluations,
             "partitions_never_read": s.partitions_never_read,
             "seconds": s.seconds,
             "source": s.source,

@@ -36,8 +36,10 @@ class Dtype(StrEnum):
 class Method(StrEnum):
     """Solution methods."""
 
+    AUTO = "auto"
     VI = "vi"
     P_EVA = "p-eva"
+    POLICY_ITERATION = "policy-iteration"
 
 
 class PriorityName(StrEnum):

@@ -47,7 +47,13 @@ def solve(
     residual: Annotated[
         float | None, typer.Option(help="Stop at this plain Bellman residual instead; says what it proves.")
     ] = None,
-    method: Annotated[Method, typer.Option(help="Streamed value iteration, or partitions by priority.")] = Method.P_EVA,
+    method: Annotated[
+        Method,
+        typer.Option(
+            help="vi: streamed value iteration; p-eva: partitions by priority; policy-iteration: policies evaluated on "
+            "rows that are kept; auto: one of the last two, by how partitions depend on each other."
+        ),
+    ] = Method.AUTO,
     priority: Annotated[
         PriorityName | None,
         typer.Option(help="Which partition next: joint, or Wingate's.  [default: joint; h2 with --exact-priorities]"),

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import Measured
 from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.partition import PartitionTable, StoredField
+from ooc_mdp.partition import Coupling, PartitionTable, StoredField
 
 __all__ = [
     "Backend",
@@ -302,8 +302,13 @@ class KeepsPolicyRows(Protocol):
         """What rows, Q2 and the workspace of evaluations take beside the cache and what else `plan` names."""
         ...
 
-    def open_rows(self) -> None:
-        """Make room for rows; no partition has any, whatever was kept before."""
+    def open_rows(self, coupling: Coupling) -> None:
+        """Make room for rows; no partition has any, whatever was kept before.
+
+        Parameters
+        ----------
+        coupling : which partitions read which, for backends that leave some out of a sweep.
+        """
         ...
 
     def close_rows(self) -> None:

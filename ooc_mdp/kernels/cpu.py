@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
@@ -20,16 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.bounds import Measured
-from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.base import Evaluation, Improvement, ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.kernels.cpu_at_once import GreedyRows
 from ooc_mdp.kernels.cpu_flow_rounds import FlowRounds
+from ooc_mdp.kernels.cpu_policy import PolicyRows, improve_rows
 from ooc_mdp.kernels.cpu_sweeps import evaluate, measure, visit
 from ooc_mdp.kernels.cpu_tables import MOST_GATHERED, SweptTable, describe, swept_table
 from ooc_mdp.kernels.sweep_order import SweepOrders, Walk, walk
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.mdp import discounts as discounts_of
 from ooc_mdp.options import SweepOrder
-from ooc_mdp.partition import PartitionTable
+from ooc_mdp.partition import Coupling, PartitionTable
 
 __all__ = ["CpuBackend"]
 
@@ -148,6 +149,8 @@ class CpuBackend:
         """int32 [P]; visits left of full sweeps alone."""
         self._aside: FloatArray | None = None
         """float64 [n]; backups that no value has taken up yet."""
+        self._rows: PolicyRows | None = None
+        """The policy's rows, while it is evaluated on them."""
         self._greedy: GreedyRows | None = None
         """The policy's rows, once all partitions have been swept at once."""
         self.together = self._members(model)
@@ -445,6 +448,73 @@ class CpuBackend:
         assert starts is not None  # a solve has partitions
         self._values, self._aside = self._aside, self._values
         return np.maximum.reduceat(self._values, starts[:-1]), np.minimum.reduceat(self._values, starts[:-1])
+
+    def rows_bytes(self, model: ModelConstants) -> int:
+        """In RAM."""
+        return PolicyRows.nbytes(model)
+
+    def open_rows(self, coupling: Coupling) -> None:
+        """Allocate them."""
+        self._rows = PolicyRows(self._model, coupling, self._threads, self._on_all_threads)
+
+    def close_rows(self) -> None:
+        """Let them go."""
+        self._rows = None
+
+    def _on_all_threads(self, work: Callable[[int], None]) -> None:
+        futures = [self._pool.submit(work, t) for t in range(1, self._threads)]
+        try:
+            work(0)
+        finally:
+            wait(futures)
+        for future in futures:
+            future.result()
+
+    def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
+        """On all threads, each with its share of the partitions."""
+        out = np.empty((len(residents), 5))
+        shares = [range(t, len(residents), self._threads) for t in range(self._threads)]
+        self._on_all_threads(lambda t: self._improve_share(t, residents, shares[t], margin, out))
+        assert self._rows is not None  # the caller has opened them
+        self._rows.improved(np.array([r.index for r in residents]), np.maximum(out[:, 2], out[:, 3]))
+        return Improvement(np.ascontiguousarray(out[:, :4].T), out[:, 4].astype(np.int64))
+
+    def _improve_share(
+        self, thread: int, residents: Sequence[Resident], share: Sequence[int], margin: float, out: FloatArray
+    ) -> None:
+        rows = self._rows
+        assert rows is not None  # the caller has opened them
+        for kind, members in _by_kind([residents[i] for i in share]).items():
+            index = np.array([r.index for r in members.values()])
+            tables = [r.arrays[0] for r in members.values()]
+            found = np.empty((len(tables), 5))
+            improve_rows(
+                (0,) * kind[0],
+                (0,) * kind[1],
+                self._values,
+                self._policy,
+                np.stack([t.row for t in tables]),
+                self._workspaces[thread],
+                *tables[0].types,
+                self._model.discount,
+                self._model.sign,
+                self._model.row_sums[index],
+                margin,
+                rows.places(index),
+                rows.kept[index],
+                rows.successors,
+                rows.probabilities,
+                rows.rewards,
+                rows.discounts,
+                rows.others,
+                found,
+            )
+            out[[share[i] for i in members]] = found
+
+    def evaluate(self, limit: float, most: int) -> Evaluation:
+        """On all threads."""
+        assert self._rows is not None  # the caller has opened them
+        return self._rows.evaluate(self._values, self._policy, limit, most)
 
     def shift(self, by: float) -> None:
         """In the caller's array."""

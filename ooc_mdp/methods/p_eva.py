@@ -16,6 +16,7 @@ unused room is filled before anything is swept, on all reading threads.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +42,10 @@ _POLL_SECONDS = 1e-4
 """Between two looks whether a device's sweeps are done, or a load."""
 
 
-def p_eva(run: Run) -> None:
-    """Process partitions by priority until none is dirty; raises StoppedEarly."""
+def p_eva(run: Run, give_up: Callable[[], bool] = lambda: False) -> None:
+    """Process partitions by priority until none is dirty, or until one should give up; raises StoppedEarly."""
     if run.backend.loads_beside:
-        _sweep_and_load(run)
+        _sweep_and_load(run, give_up)
         return
     if sweeps_aside(run):
         value_iteration(run)
@@ -52,7 +53,7 @@ def p_eva(run: Run) -> None:
     present = run.cache.present
     at_once = AtOnce(run)
     run.refresh_target()
-    while not run.target.reached():
+    while not (run.target.reached() or give_up()):
         run.stager.take_over()
         if run.backend.together > 1:
             _fill(run)
@@ -113,12 +114,12 @@ def _read_ahead(run: Run, partition: int, last_dirty: bool) -> None:
     run.stager.prefetch(partition, lambda _: not last_dirty)
 
 
-def _sweep_and_load(run: Run) -> None:
+def _sweep_and_load(run: Run, give_up: Callable[[], bool]) -> None:
     """Batches of the best dirty residents, with loads on all threads meanwhile, until no partition is dirty."""
     present = run.cache.present
     run.refresh_target()
     swept = np.empty(0, np.int64)
-    while not run.target.reached():
+    while not (run.target.reached() or give_up()):
         run.stager.take_over()
         dirty = run.target.dirty()
         here = np.flatnonzero(dirty & present)

@@ -13,7 +13,16 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import Contraction
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
-from ooc_mdp.kernels.base import Backend, ModelConstants, SweepLimits, SweepsAside, SweepsAtOnce, TableFacts
+from ooc_mdp.kernels.base import (
+    Backend,
+    KeepsPolicyRows,
+    ModelConstants,
+    SweepLimits,
+    SweepsAside,
+    SweepsAtOnce,
+    TableFacts,
+)
+from ooc_mdp.mdp import FloatArray, discounts
 from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
 from ooc_mdp.methods.device_budget import HasSlots, ReportsFreeMemory, cache_left, refuse_what_is_not_free
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
@@ -25,9 +34,12 @@ from ooc_mdp.table_source import TableSource
 __all__ = [
     "aside_bytes",
     "at_once_bytes",
+    "begins_with_rows",
     "cache_budget",
     "contraction_of",
+    "least_weights_of",
     "model_of",
+    "partitions_read",
     "plan_memory",
     "reads_everywhere",
     "staging_depth",
@@ -37,6 +49,9 @@ __all__ = [
 _MOST_STAGED = 12
 _MOST_OF_THE_TABLE = 1 / 2
 """Share of the table's bytes that a policy's rows may take beside it."""
+_MANY_READ = 12.0
+"""Partitions that one reads on average from which on policy iteration is quicker than p-eva: gridworlds and the car
+read 4 to 8, double pendulums in four axes 16 and more."""
 _WARM_STATES = 256
 _WARM_SUCCESSORS = 64
 _STAGING = {"store": "staging", "recomputed": "recomputing"}
@@ -86,6 +101,12 @@ def contraction_of(store: TableSource, options: SolveOptions) -> Contraction:
     low, high = store.row_sum_range.T
     alike = int(store.attributes["actions_per_state"]) > 0 and "durations" not in store.fields
     return Contraction.of(options.discount, store.duration_range[:, 0], high, store.max_successors, low, alike)
+
+
+def least_weights_of(store: TableSource, options: SolveOptions) -> FloatArray:
+    """float64 [P]: at most the row sum times the discount of every row of each partition, rounded down."""
+    weights = discounts(options.discount, store.duration_range[:, 1]) * store.row_sum_range[:, 0]
+    return np.asarray(weights * (1 - (store.max_successors + 4) * 2.0**-52))
 
 
 def warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes: bool) -> None:
@@ -212,6 +233,9 @@ def plan_memory(
         rows = {"rows of the policy": at_once} if at_once else {}
         aside = aside_bytes(store, options, backend, model, cache)
         rows |= {"values aside": aside} if aside else {}
+        if begins_with_rows(store, options, backend, model, cache):
+            assert isinstance(backend, KeepsPolicyRows)  # the CPU does
+            rows["rows of the policy"] = backend.rows_bytes(model)
         return MemoryPlan(host | backend.plan(model) | rows, {})
     device = {"cache": cache} | _on_device_beside_the_cache(store, backend, model)
     free = backend.memory_free() if isinstance(backend, ReportsFreeMemory) else None
@@ -228,7 +252,7 @@ def at_once_bytes(
     longest.
     """
     table = int(store.partition_bytes.sum())
-    wanted = options.method == "p-eva" and not options.exact_priorities
+    wanted = options.way in ("auto", "p-eva") and not options.exact_priorities
     if not (wanted and isinstance(backend, SweepsAtOnce)) or cache < table:
         return 0
     needed = backend.at_once_bytes(model)
@@ -247,11 +271,31 @@ def aside_bytes(store: TableSource, options: SolveOptions, backend: Backend, mod
     They are made by vi, one sweep a visit, and by p-eva where the cache has no room for all partitions, which read
     each other everywhere, so that passes are the best that it can do.
     """
-    by_passes = options.method == "vi" and options.sweeps == 1
-    instead = options.method == "p-eva" and not options.exact_priorities and cache < int(store.partition_bytes.sum())
+    by_passes = options.way == "vi" and options.sweeps == 1
+    instead = options.way == "p-eva" and not options.exact_priorities and cache < int(store.partition_bytes.sum())
     if not (by_passes or instead) or not (isinstance(backend, SweepsAside) and reads_everywhere(store)):
         return 0
     return backend.aside_bytes(model)
+
+
+def partitions_read(store: TableSource) -> float:
+    """How many others a partition reads on average."""
+    return float(store.coupling.mass.size - store.n_partitions) / store.n_partitions
+
+
+def begins_with_rows(
+    store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, cache: int
+) -> bool:
+    """Whether the solve begins with policy iteration: as asked, or, with auto, because partitions read many others.
+
+    Where the cache holds everything and every partition reads every other, sweeps of the whole model are quicker.
+    """
+    if options.way == "policy-iteration" or not isinstance(backend, KeepsPolicyRows):
+        return options.way == "policy-iteration"
+    everywhere = reads_everywhere(store)
+    if options.way != "auto" or not (everywhere or partitions_read(store) >= _MANY_READ):
+        return False
+    return not (everywhere and at_once_bytes(store, options, backend, model, cache) > 0)
 
 
 def staging_depth(backend: Backend) -> int:

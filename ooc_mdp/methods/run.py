@@ -20,6 +20,8 @@ from ooc_mdp.kernels.base import (
     Backend,
     BatchReport,
     BatchVisits,
+    Evaluation,
+    KeepsPolicyRows,
     Resident,
     ShiftsValues,
     SweepLimits,
@@ -90,6 +92,8 @@ class Run:
     watch: SolveWatcher | None = None
     trace: Trace | None = None
     interrupted: Callable[[], bool] = lambda: False
+    note: Callable[[str], None] = lambda _: None
+    """Told in a sentence what is worth knowing about the course of the solve."""
     value_size: float = 0.0
     """Largest |V| so far."""
     proved: float = np.inf
@@ -277,6 +281,37 @@ class Run:
         self.bounds.disturb_many(np.arange(up.size), up, down)
         self.refresh_target()
 
+    def improve(self, partitions: Sequence[int], margin: float) -> None:
+        """Access partitions and improve their policy; see `KeepsPolicyRows.improve`. Bounds are what that measured."""
+        assert isinstance(self.backend, KeepsPolicyRows)  # the caller has looked
+        accessed = [self.stager.obtain(p) for p in partitions]
+        found = self.backend.improve([resident for resident, _ in accessed], margin)
+        p = np.asarray(partitions)
+        self.bounds.replaced_many(p, found.measured)
+        self.visited[p] = True
+        s = self.statistics
+        for q, (resident, hit) in zip(partitions, accessed, strict=True):
+            s.visits += not hit
+            s.sweeps += 1
+            s.backups += resident.n_states
+            self._note_access(q, False, hit, 1)
+
+    def evaluated(self, found: Evaluation, kept: npt.NDArray[np.bool_], bounds: FloatArray) -> None:
+        """The policy was evaluated on its rows.
+
+        Parameters
+        ----------
+        kept : bool [P]; partitions that have rows.
+        bounds : float64 [4, P]; rows as in `Measured`, over all actions at the values that resulted, of the kept.
+        """
+        p = np.flatnonzero(kept)
+        self.bounds.disturb_many(p, np.maximum(found.rise[p], 0.0), np.maximum(found.fall[p], 0.0))
+        self.bounds.replaced_many(p, bounds[:, p])
+        self.largest[p], self.smallest[p] = found.largest_value[p], found.smallest_value[p]
+        self.refresh_target()
+        self.statistics.evaluations += 1
+        self.statistics.backups += found.backups
+
     def centre(self, only_last: bool = False) -> bool:
         """Shift all values where that brings the error down (`ResidualBounds.centre`); whether it was done.
 
@@ -341,6 +376,12 @@ class Run:
         # What is clean is ranked by no scheduler, whatever its B + V.
         rank = float(self.priority.rank(levels)[partition]) if self.target.dirty()[partition] else -np.inf
         self.trace.access(partition, auxiliary, hit, sweeps, float(levels[partition]), rank)
+
+    def remark(self, text: str) -> None:
+        """Say something about the course of the solve, to whoever looks on and in the trace."""
+        self.note(text)
+        if self.trace is not None:
+            self.trace.remark(text)
 
     def tick(self) -> None:
         """Between two accesses: report, save, and stop where a limit says so."""

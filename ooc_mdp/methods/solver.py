@@ -22,6 +22,7 @@ from ooc_mdp.kernels.base import Backend, ModelConstants, Resident, SlotsTooSmal
 from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.memory_plan import MemoryPlan, give_memory_back
+from ooc_mdp.methods.auto import auto
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.methods.eviction import eviction_rank
 from ooc_mdp.methods.exact_p_eva import exact_p_eva
@@ -30,11 +31,13 @@ from ooc_mdp.methods.plan import (
     cache_budget,
     contraction_of,
     model_of,
+    partitions_read,
     plan_memory,
     reads_everywhere,
     staging_depth,
     warm_up,
 )
+from ooc_mdp.methods.policy_iteration import policy_iteration
 from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
 from ooc_mdp.methods.run import Run, StoppedEarly
 from ooc_mdp.methods.target import Target
@@ -51,6 +54,12 @@ __all__ = ["solve"]
 
 _MANY_READ = 16
 """Partitions that one reads on average from which on vi was quicker: gridworlds and the car 4 to 8, the pendulum 80."""
+_METHODS: dict[str, Callable[[Run], None]] = {
+    "auto": auto,
+    "vi": value_iteration,
+    "p-eva": p_eva,
+    "policy-iteration": policy_iteration,
+}
 
 
 def solve(
@@ -112,7 +121,7 @@ def solve(
         if trace is not None:
             run.trace = Trace(trace, {**identity, "method": _method_name(options), "partitions": opened.n_partitions})
             stack.callback(run.trace.close)
-        run.watch = watch
+        run.watch, run.note = watch, note
         run.interrupted = stack.enter_context(_signals())
         with short_turns(run.backend.loads_beside):
             outcome = _work(run)
@@ -131,17 +140,17 @@ def _warn_of_strong_coupling(
     store: TableSource, options: SolveOptions, backend: Backend, note: Callable[[str], None]
 ) -> None:
     """Say so where partitions read so many others that visiting them by priority is known to be slow."""
-    read = (store.coupling.mass.size - store.n_partitions) / store.n_partitions
+    read = partitions_read(store)
     otherwise = isinstance(backend, SweepsAside) and reads_everywhere(store) and not options.exact_priorities
-    if options.method == "p-eva" and read > _MANY_READ and not otherwise:
+    if options.way == "p-eva" and read > _MANY_READ and not otherwise:
         note(
             f"a partition reads {read:.0f} of the {store.n_partitions - 1} others on average: where partitions are so "
-            f"strongly coupled, method vi with 16 sweeps a visit (--method vi --sweeps 16) is often quicker than p-eva"
+            f"strongly coupled, policy iteration (--method policy-iteration, or auto) reads far less than p-eva"
         )
 
 
 def _work(run: Run) -> Outcome:
-    method = value_iteration if run.options.method == "vi" else p_eva
+    method = _METHODS[run.options.way]
     if run.options.exact_priorities:
         method = exact_p_eva
     while True:
@@ -321,7 +330,9 @@ def _conclude(run: Run, outcome: Outcome, plan: MemoryPlan) -> Solution:
 
 def _method_name(options: SolveOptions) -> str:
     kernel = "" if options.kernel == DEFAULT_KERNEL else f", {options.kernel} kernel"
-    if options.method == "vi":
+    if options.way in ("auto", "policy-iteration"):
+        return options.way + kernel
+    if options.way == "vi":
         return ("vi" if options.sweeps == 1 else f"vi, {options.sweeps} sweeps a visit") + kernel
     exact = " exact" if options.exact_priorities else ""
     return f"p-eva {options.metric}{exact}" + (", lowest evicted" if options.eviction == "priority" else "") + kernel

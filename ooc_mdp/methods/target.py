@@ -83,6 +83,11 @@ class Target:
     def _relative(self) -> bool:
         return self._options.residual is None and self._options.epsilon is None
 
+    def plain_limit(self) -> float:
+        """The plain residual at which every partition meets the target, rounding set aside."""
+        wanted = max(self.wanted, 0.0)
+        return wanted if self.plain else wanted / float(self._bounds.contraction.inverse.max())
+
     def levels(self) -> FloatArray:
         """float64 [P]: the bounds in force."""
         return self._bounds.plain() if self.plain else self._bounds.normalised()

@@ -5,7 +5,8 @@
 
 `kind` is frontier (the partition was swept) or auxiliary (read only to recompute a priority), `visit` how many of the
 partition's accesses were frontier ones so far, `hit` whether it was resident and used since its load, `bound` and
-`priority` the partition's residual bound and rank afterwards. Lines that start with # say what the columns belong to.
+`priority` the partition's residual bound and rank afterwards. Lines that start with # say
+what the columns belong to and, between accesses, what the solver decided and why (`# remark after 1.250000 s: ...`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from pathlib import Path
 
 from ooc_mdp.errors import OptionsError, StoreError
 
-__all__ = ["TRACE_COLUMNS", "TRACE_TITLE", "TRACE_VERSION", "Trace"]
+__all__ = ["TRACE_COLUMNS", "TRACE_REMARK", "TRACE_TITLE", "TRACE_VERSION", "Trace"]
 
 TRACE_TITLE = "# ooc-mdp trace"
 """Begins the first line; the version follows."""
+
+TRACE_REMARK = "# remark"
+"""Begins a line between accesses that says what the solver decided."""
 
 TRACE_VERSION = 2
 """1 had neither visit nor priority."""
@@ -60,6 +64,10 @@ class Trace:
             f"{self._count},{partition},{kind},{visit},{hit:d},{sweeps},{bound:.6g},{priority!r},{seconds:.6f}\n"
         )
         self._count += 1
+
+    def remark(self, text: str) -> None:
+        """Note between two accesses what the solver has decided; raises StoreError where the disk is full."""
+        self._write(f"{TRACE_REMARK} after {time.monotonic() - self._started:.6f} s: {text}\n")
 
     def close(self) -> None:
         """Write out what is left; raises StoreError."""

@@ -25,7 +25,7 @@ from ooc_mdp.methods.plan import aside_bytes, model_of
 from ooc_mdp.methods.run import Run
 from ooc_mdp.stager import ANNOUNCED
 
-__all__ = ["sweeps_aside", "value_iteration"]
+__all__ = ["read_ahead", "sweeps_aside", "value_iteration"]
 
 _SLOW = 0.8
 """A pass must bring the range of the residuals down to this share, or values are shifted, or else changed in place."""
@@ -66,7 +66,7 @@ def _sweep_aside(run: Run, order: IntArray) -> IntArray:
     while not run.target.reached():
         reports = {}
         for i, partition in enumerate(order.tolist()):
-            _read_ahead(run, partition, order[i + 1 :])
+            read_ahead(run, partition, order[i + 1 :])
             reports[partition] = run.sweep_aside(partition)
             run.stager.take_over()
             run.tick()
@@ -85,7 +85,7 @@ def _sweep_aside(run: Run, order: IntArray) -> IntArray:
     return order
 
 
-def _read_ahead(run: Run, partition: int, coming: IntArray) -> None:
+def read_ahead(run: Run, partition: int, coming: IntArray) -> None:
     """Begin to load a partition and those that come next."""
     depth = run.stager.depth
     run.stager.announce(coming[depth : depth + ANNOUNCED].tolist())
@@ -103,7 +103,7 @@ def _sweep(run: Run, coming: IntArray) -> int:
     Returns how many were visited.
     """
     most, first = run.options.sweeps, int(coming[0])
-    _read_ahead(run, first, coming[1:])
+    read_ahead(run, first, coming[1:])
     together = [first]
     if isinstance(run.backend, SweepsSeveral):
         run.stager.bring(first)

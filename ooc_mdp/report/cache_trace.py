@@ -2,6 +2,7 @@
 
     # ooc-mdp trace 2          version, then facts, one a line
     access,partition,...       column names
+    # remark after ...         between accesses: what the solver decided, for people
     0,17,frontier,...          accesses, in order; half a last line is what a killed process leaves
 
 What a trace must hold is checked line by line; what is wrong is refused with its line. Nothing is simulated here.
@@ -20,7 +21,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.methods.trace import TRACE_COLUMNS, TRACE_TITLE, TRACE_VERSION
+from ooc_mdp.methods.trace import TRACE_COLUMNS, TRACE_REMARK, TRACE_TITLE, TRACE_VERSION
 
 __all__ = ["AccessTrace", "read_trace"]
 
@@ -146,7 +147,8 @@ class _Reader:
     def _accesses(self, lines: Iterator[str], facts: dict[str, str], n_partitions: int) -> AccessTrace:
         partition, auxiliary, hit, priority = array("q"), array("b"), array("b"), array("d")
         visits: dict[int, int] = {}
-        for n, line in enumerate(lines):
+        accesses = (line for line in lines if not line.startswith(TRACE_REMARK))
+        for n, line in enumerate(accesses):
             columns = _LINE.fullmatch(line)
             if columns is None:
                 raise self._malformed(line)
