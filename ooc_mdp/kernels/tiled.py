@@ -429,6 +429,18 @@ class TiledBackend:
         """On the device, where they find room there."""
         return DeviceRows.nbytes(model)
 
+    def place_rows(self, model: ModelConstants, room: int | None) -> tuple[int, int]:
+        """Whole on the device, or only what evaluations work in."""
+        self.rows_room = room
+        room = self._device.memory_free() if room is None else room
+        placed = DeviceRows.placed(model, room)
+        if placed is None:
+            raise MemoryBudgetError(
+                f"the cache leaves {format_bytes(max(room, 0))} on {self.name} for evaluations of a policy of "
+                f"{model.n_states} states, too little; lower --cache, raise --device-memory or use --method p-eva"
+            )
+        return placed
+
     def open_rows(self, coupling: Coupling) -> None:
         """On the device, or in the host's memory where that leaves too little; all partitions are swept."""
         self.close_rows()

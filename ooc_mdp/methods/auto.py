@@ -8,6 +8,7 @@ begins at the values that are there, so the whole costs at most about twice the 
 
 from __future__ import annotations
 
+from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import KeepsPolicyRows
 from ooc_mdp.memory_plan import available_bytes
 from ooc_mdp.methods.p_eva import p_eva
@@ -44,12 +45,19 @@ def auto(run: Run) -> None:
     loads, backups = _costs(run)
     so_far = f"p-eva has taken {loads:.1f} loads a partition and {backups:.0f} backups a state so far"
     needed = run.backend.rows_bytes(model)
-    if needed > _MOST_OF_WHAT_IS_FREE * available_bytes():
+    if run.options.device_memory is not None:
+        run.remark(f"auto: {so_far}; policy iteration would not keep to --device-memory now, so p-eva goes on")
+        p_eva(run)
+    elif needed > _MOST_OF_WHAT_IS_FREE * available_bytes():
         run.remark(f"auto: {so_far}; policy iteration would take {format_bytes(needed)} more, so p-eva goes on")
         p_eva(run)
     else:
         run.remark(f"auto: policy iteration from here on, with {format_bytes(needed)} more, since {so_far}")
-        policy_iteration(run)
+        try:
+            policy_iteration(run)
+        except MemoryBudgetError as error:
+            run.remark(f"auto: p-eva goes on after all, since {error}")
+            p_eva(run)
 
 
 def _costs(run: Run) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import ModelConstants
 from ooc_mdp.options import format_bytes
 
-__all__ = ["HasSlots", "ReportsFreeMemory", "cache_left", "refuse_what_is_not_free"]
+__all__ = ["HasSlots", "PlacesRows", "ReportsFreeMemory", "cache_left", "refuse_what_is_not_free"]
 
 
 @runtime_checkable
@@ -33,6 +33,24 @@ class HasSlots(Protocol):
 
     def slot_bytes(self, model: ModelConstants) -> int | None:
         """Bytes of a slot, into which the largest partition fits; None where each partition takes its own size."""
+        ...
+
+
+@runtime_checkable
+class PlacesRows(Protocol):
+    """A backend that keeps a policy's rows on its device or in RAM; to take part, define this."""
+
+    def place_rows(self, model: ModelConstants, room: int | None) -> tuple[int, int]:
+        """Place rows that are opened from now on within `room` bytes of the device (None: what is free then).
+
+        Returns
+        -------
+        Bytes on the device, and in RAM.
+
+        Raises
+        ------
+        MemoryBudgetError : not even what must lie on the device fits.
+        """
         ...
 
 

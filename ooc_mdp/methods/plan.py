@@ -24,7 +24,7 @@ from ooc_mdp.kernels.base import (
 )
 from ooc_mdp.mdp import FloatArray, discounts
 from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
-from ooc_mdp.methods.device_budget import HasSlots, ReportsFreeMemory, cache_left, refuse_what_is_not_free
+from ooc_mdp.methods.device_budget import HasSlots, PlacesRows, ReportsFreeMemory, cache_left, refuse_what_is_not_free
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
 from ooc_mdp.partition import PartitionTable
 from ooc_mdp.store import Store
@@ -54,6 +54,7 @@ _MANY_READ = 12.0
 read 4 to 8, double pendulums in four axes 16 and more."""
 _WARM_STATES = 256
 _WARM_SUCCESSORS = 64
+_ROWS = "rows of the policy"
 _STAGING = {"store": "staging", "recomputed": "recomputing"}
 """What the plan calls the memory of tables on their way, by the kind of source."""
 _WRITE_BUFFERS = 32 << 20
@@ -171,6 +172,8 @@ def cache_budget(store: TableSource, options: SolveOptions, backend: Backend, mo
         raise OptionsError(NO_DEVICE_MEMORY)
     places = 0 if slot is None else store.n_partitions
     beside = _on_device_beside_the_cache(store, backend, model)
+    if begins_with_rows(store, options, backend, model, 0):
+        beside |= _rows_on_device(backend, model, (options.device_memory - sum(beside.values())) // 2)[0]
     return cache_left(options.device_memory, beside, place, places, backend.name)
 
 
@@ -186,6 +189,19 @@ def _on_device_beside_the_cache(store: TableSource, backend: Backend, model: Mod
     if loader.on_device:
         taken[_STAGING[store.kind]] = staging_depth(backend) * (int(store.partition_bytes.max()) + loader.scratch_bytes)
     return taken
+
+
+def _rows_on_device(backend: Backend, model: ModelConstants, room: int | None) -> tuple[dict[str, int], dict[str, int]]:
+    """What a policy's rows take on the device and in RAM, and have the backend place them so.
+
+    Parameters
+    ----------
+    room : bytes of the device that they may take; None for all that is free.
+    """
+    if not isinstance(backend, PlacesRows):
+        return {}, {}
+    on_device, in_ram = backend.place_rows(model, room)
+    return {_ROWS: on_device}, {_ROWS: in_ram} if in_ram else {}
 
 
 def plan_memory(
@@ -230,15 +246,21 @@ def plan_memory(
         host["cache"] = cache
         host[_STAGING[store.kind]] = depth * loader.scratch_bytes
         at_once = at_once_bytes(store, options, backend, model, cache)
-        rows = {"rows of the policy": at_once} if at_once else {}
+        rows = {_ROWS: at_once} if at_once else {}
         aside = aside_bytes(store, options, backend, model, cache)
         rows |= {"values aside": aside} if aside else {}
         if begins_with_rows(store, options, backend, model, cache):
             assert isinstance(backend, KeepsPolicyRows)  # the CPU does
-            rows["rows of the policy"] = backend.rows_bytes(model)
+            rows[_ROWS] = backend.rows_bytes(model)
         return MemoryPlan(host | backend.plan(model) | rows, {})
     device = {"cache": cache} | _on_device_beside_the_cache(store, backend, model)
     free = backend.memory_free() if isinstance(backend, ReportsFreeMemory) else None
+    if begins_with_rows(store, options, backend, model, cache):
+        room = None if free is None else free - sum(device.values())
+        if options.device_memory is not None:
+            room = options.device_memory - sum(device.values())
+        on_device, in_ram = _rows_on_device(backend, model, room)
+        device, host = device | on_device, host | in_ram
     refuse_what_is_not_free(device, free, backend.name, options.device_memory)
     return MemoryPlan(host, device)
 
@@ -290,6 +312,11 @@ def begins_with_rows(
 
     Where the cache holds everything and every partition reads every other, sweeps of the whole model are quicker.
     """
+    if options.way == "policy-iteration" and not isinstance(backend, KeepsPolicyRows):
+        raise OptionsError(
+            f"policy iteration needs kernels that keep a policy's rows, and --kernel {options.kernel} has none; leave "
+            f"--kernel out, or take --method p-eva"
+        )
     if options.way == "policy-iteration" or not isinstance(backend, KeepsPolicyRows):
         return options.way == "policy-iteration"
     everywhere = reads_everywhere(store)
