@@ -66,8 +66,8 @@ class ActionGaps:
     def measured(self, evaluation: Evaluation) -> FloatArray:
         """float64 [4, P]: the bounds of :class:`~ooc_mdp.bounds.Measured` over all actions, from an evaluation."""
         rise, fall, plain_rise, plain_fall = evaluation.measured
-        others = evaluation.others + self.drift
-        others += (np.abs(evaluation.others) + np.abs(self.drift)) * (_UP - 1)
+        known = np.where(np.isfinite(evaluation.others), evaluation.others, 0.0)
+        others = evaluation.others + self.drift + (np.abs(known) + np.abs(self.drift)) * (_UP - 1)
         # Of an action that is worse, how far it is normalised is not known, but it is divided by 1 at most.
         normalised = others * np.where(others > 0, self._contraction.inverse, 1.0)
         return np.stack([np.maximum(rise, normalised), fall, np.maximum(plain_rise, others), plain_fall])
