@@ -66,6 +66,9 @@ __device__ __forceinline__ u64 image_of(double x) {
     return (bits >> 63) ? ~bits : (bits | 0x8000000000000000ull);
 }
 
+// The number itself, or infinity for what is no number, which fmax would pass over.
+__device__ __forceinline__ double bounded(double x) { return x < infinity() ? x : infinity(); }
+
 // f(chunk, i, state) for every state that has rows, in this thread's chunks. The next chunk is asked for early.
 template <class F> __device__ __forceinline__ void for_states(const Evaluation& e, bool back, F f) {
     i64 c = blockIdx.x;
@@ -186,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) sweep_rows(const Evaluation 
     for_states(e, back, [&](const Chunk& c, u32 i, i64 state) {
         const double before = e.values[state], now = backup_of(e, c, i, state);
         e.values[state] = now;
-        m[0] = fmax(m[0], fabs(now - before));
+        m[0] = fmax(m[0], bounded(fabs(now - before)));
         m[1] = fmax(m[1], fabs(now));
     });
     reduce<0>(m);
@@ -213,10 +216,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) measure_rows(const Evaluatio
             const double normalised = residual / (1.0 - discount_at(e, state) * e.row_sums[chunk.partition]);
             m[0] = fmax(m[0], now - before);
             m[1] = fmax(m[1], before - now);
-            m[2] = fmax(m[2], normalised);
-            m[3] = fmax(m[3], -normalised);
-            m[4] = fmax(m[4], residual);
-            m[5] = fmax(m[5], -residual);
+            m[2] = fmax(m[2], bounded(normalised));
+            m[3] = fmax(m[3], bounded(-normalised));
+            m[4] = fmax(m[4], bounded(residual));
+            m[5] = fmax(m[5], bounded(-residual));
             m[6] = fmax(m[6], e.rows.others[state] - now);
             m[7] = fmax(m[7], now);
             m[8] = fmax(m[8], -now);

@@ -239,7 +239,8 @@ class DeviceRows:
             self.launch(stream, "measure_rows")
         stream.download(self._found, at["found"])
         stream.wait()
-        rise, fall, *measured, others, largest, smallest = _unranked(self._found.T)
+        found = np.where(self.kept, _unranked(self._found.T), 0.0)
+        rise, fall, *measured, others, largest, smallest = found
         assert self._model.partition_ptr is not None  # asked for with the places
         states = int(np.diff(self._model.partition_ptr)[self.kept].sum())
         return Evaluation(done * states, rise, fall, np.array(measured), others, largest, -smallest)

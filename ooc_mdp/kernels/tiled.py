@@ -246,6 +246,7 @@ class TiledBackend:
         places["extent"] = 1
         places["extent"][:, : extents.shape[1]] = extents
         self._places = places
+        self._evaluated = np.zeros(partitions, np.bool_)
         self._without_policy = np.ones(partitions, np.bool_)
         if policy is not None:
             self._without_policy[:] = np.maximum.reduceat(policy, ptr[:-1]) < 0
@@ -392,6 +393,9 @@ class TiledBackend:
         bytes_of = control.view(np.uint8)
         stream.upload(at["control"], bytes_of[:8])
         stream.upload(at["control"] + 16, bytes_of[16:32])
+        if self._evaluated[self._set[:count]].any():
+            self._row_kernel("forget_tiles")(stream, count, 256, (self._engine,))
+            self._evaluated[self._set[:count]] = False
         if wake:
             self._kernels["wake_tiles"](stream, count, 256, (self._engine,))
         if rounds not in self._graphs:
@@ -469,11 +473,10 @@ class TiledBackend:
         return rows.improve(self._stream, partitions, fresh, launch)
 
     def evaluate(self, limit: float, most: int) -> Evaluation:
-        """Without tiles; what they had proved of their values is forgotten."""
+        """Without tiles; what they have proved of their values is forgotten when they are swept again."""
         assert self._rows is not None  # the caller has opened them
         found = self._rows.evaluate(self._stream, self._memory.at["values"], limit, most)
-        arguments = (self._engine, np.int64(self._tiling.total))
-        self._row_kernel("forget_tiles")(self._stream, 4 * self._device.multiprocessors, 256, arguments)
+        self._evaluated[:] = True  # a load under way may have seen values of halfway
         return found
 
     def _row_kernel(self, name: str) -> Kernel:
