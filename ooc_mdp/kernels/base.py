@@ -295,7 +295,8 @@ class KeepsPolicyRows(Protocol):
     """A backend that keeps the rows of the policy's actions, and evaluates the policy on them without the table.
 
     Rows are of the whole model: their successors are global states. A partition has rows once it has been improved;
-    values of those that have none do not change. What flows between partitions is the caller's affair.
+    values of those that have none do not change. What flows between partitions is the caller's affair. While rows are
+    open no partition that has some may be swept otherwise: its policy would be another than its rows'.
     """
 
     def rows_bytes(self, model: ModelConstants) -> int:

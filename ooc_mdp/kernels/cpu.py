@@ -29,6 +29,7 @@ from ooc_mdp.kernels.cpu_tables import MOST_GATHERED, SweptTable, describe, swep
 from ooc_mdp.kernels.sweep_order import SweepOrders, Walk, walk
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.mdp import discounts as discounts_of
+from ooc_mdp.memory_plan import available_bytes
 from ooc_mdp.options import SweepOrder
 from ooc_mdp.partition import Coupling, PartitionTable
 
@@ -47,6 +48,8 @@ _STRAY_SHARE = 0.5
 _MOST_TOGETHER = 64
 """Partitions in a visit, where they read few outside states; others go on together, as many as there is room for."""
 _MOST_DOUBTS = 16
+_MOST_OF_WHAT_IS_FREE = 0.75
+"""Share of the free RAM that a policy's rows may take."""
 _WORKSPACE = 16 << 20
 """Bytes that the values of partitions which are swept together may take, unless those of one a thread take more."""
 _WORKSPACE_OF_ALL = 64 << 20
@@ -115,6 +118,7 @@ class CpuBackend:
     def __init__(self, sweep_order: SweepOrder = "alternating", threads: int | None = None) -> None:
         self._sweep_order: SweepOrder = sweep_order
         self._threads = threads or os.cpu_count() or 1
+        self._rows_mapped = False
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="sweeps")
         self.together = self._threads
         """Partitions that are best swept at the same time."""
@@ -450,12 +454,13 @@ class CpuBackend:
         return np.maximum.reduceat(self._values, starts[:-1]), np.minimum.reduceat(self._values, starts[:-1])
 
     def rows_bytes(self, model: ModelConstants) -> int:
-        """In RAM."""
-        return PolicyRows.nbytes(model)
+        """In RAM, or in a file where they would take most of what is free."""
+        self._rows_mapped = PolicyRows.nbytes(model) > _MOST_OF_WHAT_IS_FREE * available_bytes()
+        return PolicyRows.nbytes(model, self._rows_mapped)
 
     def open_rows(self, coupling: Coupling) -> None:
-        """Allocate them."""
-        self._rows = PolicyRows(self._model, coupling, self._threads, self._on_all_threads)
+        """Allocate them, as :meth:`rows_bytes` saw fit."""
+        self._rows = PolicyRows(self._model, coupling, self._threads, self._on_all_threads, self._rows_mapped)
 
     def close_rows(self) -> None:
         """Let them go."""

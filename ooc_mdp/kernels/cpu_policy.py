@@ -14,6 +14,9 @@ where there are durations, and Q2: what the best other action was worth when the
 
 from __future__ import annotations
 
+import mmap
+import os
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -23,10 +26,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import carray, njit  # type: ignore[attr-defined]
 
+from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import Evaluation, ModelConstants
 from ooc_mdp.kernels.cpu_sweeps import pointer, row_arrays
 from ooc_mdp.kernels.cpu_tables import MOST_UNROLLED
 from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.options import format_bytes
 from ooc_mdp.partition import Coupling
 
 __all__ = ["PolicyRows", "improve_rows"]
@@ -53,25 +58,40 @@ class PolicyRows:
     coupling : which partitions read which.
     threads : that sweep at the same time.
     run : calls a function with each thread's number, on all of them, and waits.
+    mapped : whether rows lie in a file that is mapped into memory and goes with them, since RAM has no room for them.
+
+    Raises
+    ------
+    MemoryBudgetError : there is no room for that file.
     """
 
     def __init__(
-        self, model: ModelConstants, coupling: Coupling, threads: int, run: Callable[[Callable[[int], None]], None]
+        self,
+        model: ModelConstants,
+        coupling: Coupling,
+        threads: int,
+        run: Callable[[Callable[[int], None]], None],
+        mapped: bool = False,
     ) -> None:
         assert model.partition_ptr is not None  # a solve has partitions,
-        assert model.row_widths is not None  # which say how long their rows are,
-        assert model.table is not None  # and a table
+        assert model.row_widths is not None  # which say how long their rows are
         n, partitions = model.n_states, model.row_sums.size
         self._model, self._threads, self._run = model, threads, run
         self._first = model.partition_ptr
         self._widths = model.row_widths
         self._ptr = np.concatenate([[0], np.cumsum(np.diff(self._first) * self._widths)])
-        entries = int(self._ptr[-1])
-        self.successors = np.empty(entries, _successor_type(n))
-        self.probabilities = np.empty(entries, model.table.real)
-        self.rewards = np.empty(n)
-        self.discounts = np.empty(n if model.table.durations is not None else 0)
-        self.others = np.empty(n)
+        types = _types(model)
+        sizes = {name: dtype.itemsize * count for name, (dtype, count) in types.items()}
+        room = _mapped_file(sum(sizes.values())) if mapped else None
+        arrays, at = {}, 0
+        for name, (dtype, count) in types.items():
+            if room is not None and count > 0:
+                arrays[name] = np.frombuffer(room, dtype, count, at)
+            else:
+                arrays[name] = np.empty(count, dtype)
+            at += sizes[name]
+        self.successors, self.probabilities = arrays["successors"], arrays["probabilities"]
+        self.rewards, self.discounts, self.others = arrays["rewards"], arrays["discounts"], arrays["others"]
         self.kept = np.zeros(partitions, np.bool_)
         """bool [P]; whether a partition has rows."""
         self._before = np.empty(n)
@@ -84,16 +104,10 @@ class PolicyRows:
         self._shares = [(int(a), int(b)) for a, b in pairwise(bounds)]
 
     @staticmethod
-    def nbytes(model: ModelConstants) -> int:
-        """Bytes of rows, Q2, and what an evaluation takes."""
-        assert model.partition_ptr is not None  # a solve has partitions
-        assert model.row_widths is not None  # which say how long their rows are,
-        assert model.table is not None  # and a table
-        n = model.n_states
-        entries = int((np.diff(model.partition_ptr) * model.row_widths).sum())
-        row = _successor_type(n).itemsize + model.table.real.itemsize
-        durations = 8 if model.table.durations is not None else 0
-        return entries * row + n * (8 * (3 + _KRYLOV_VECTORS) + durations)
+    def nbytes(model: ModelConstants, mapped: bool = False) -> int:
+        """Bytes of RAM that rows, Q2 and an evaluation take."""
+        rows = sum(dtype.itemsize * count for dtype, count in _types(model).values())
+        return (0 if mapped else rows) + 8 * model.n_states * (1 + _KRYLOV_VECTORS)
 
     def places(self, partitions: IntArray) -> IntArray:
         """int64 [G, 2]: where partitions' rows begin, and their lengths."""
@@ -194,8 +208,34 @@ class PolicyRows:
         return out
 
 
-def _successor_type(n_states: int) -> np.dtype[Any]:
-    return np.dtype(np.uint32 if n_states <= 1 << 32 else np.int64)
+def _types(model: ModelConstants) -> dict[str, tuple[np.dtype[Any], int]]:
+    """Types and lengths of the rows' arrays, the widest numbers first."""
+    assert model.partition_ptr is not None  # a solve has partitions,
+    assert model.row_widths is not None  # which say how long their rows are,
+    assert model.table is not None  # and a table
+    n = model.n_states
+    entries = int((np.diff(model.partition_ptr) * model.row_widths).sum())
+    float64 = np.dtype(np.float64)
+    return {
+        "rewards": (float64, n),
+        "others": (float64, n),
+        "discounts": (float64, n if model.table.durations is not None else 0),
+        "probabilities": (model.table.real, entries),
+        "successors": (np.dtype(np.uint32 if n <= 1 << 32 else np.int64), entries),
+    }
+
+
+def _mapped_file(nbytes: int) -> mmap.mmap:
+    """Bytes of a temporary file that has no name, all of them there already: what is mapped must not run out later."""
+    try:
+        with tempfile.TemporaryFile() as file:
+            os.posix_fallocate(file.fileno(), 0, max(nbytes, 1))
+            return mmap.mmap(file.fileno(), max(nbytes, 1))
+    except OSError as error:
+        raise MemoryBudgetError(
+            f"a policy's rows take {format_bytes(nbytes)}, for which neither RAM nor {tempfile.gettempdir()} has room "
+            f"({error.strerror}); point TMPDIR at a larger disk, or use --method p-eva"
+        ) from error
 
 
 def _dependents(coupling: Coupling) -> tuple[IntArray, IntArray, FloatArray]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import KeepsPolicyRows
-from ooc_mdp.memory_plan import available_bytes
 from ooc_mdp.methods.p_eva import p_eva
 from ooc_mdp.methods.plan import begins_with_rows, model_of, partitions_read
 from ooc_mdp.methods.policy_iteration import policy_iteration
@@ -21,9 +20,6 @@ __all__ = ["auto"]
 
 _ENOUGH_LOADS = 6.0
 """Loads a partition that policy iteration takes on strongly coupled tables, about."""
-_ENOUGH_BACKUPS = 2000.0
-"""Backups of each state, likewise, a few times over: where the cache holds everything, p-eva loads nothing."""
-_MOST_OF_WHAT_IS_FREE = 0.75
 
 
 def auto(run: Run) -> None:
@@ -39,17 +35,13 @@ def auto(run: Run) -> None:
     if not isinstance(run.backend, KeepsPolicyRows):
         p_eva(run)
         return
-    p_eva(run, give_up=lambda: _costly(run))
+    p_eva(run, give_up=lambda: _loads(run) > _ENOUGH_LOADS)
     if run.target.reached():
         return
-    loads, backups = _costs(run)
-    so_far = f"p-eva has taken {loads:.1f} loads a partition and {backups:.0f} backups a state so far"
+    so_far = f"p-eva has taken {_loads(run):.1f} loads a partition so far"
     needed = run.backend.rows_bytes(model)
     if run.options.device_memory is not None:
         run.remark(f"auto: {so_far}; policy iteration would not keep to --device-memory now, so p-eva goes on")
-        p_eva(run)
-    elif needed > _MOST_OF_WHAT_IS_FREE * available_bytes():
-        run.remark(f"auto: {so_far}; policy iteration would take {format_bytes(needed)} more, so p-eva goes on")
         p_eva(run)
     else:
         run.remark(f"auto: policy iteration from here on, with {format_bytes(needed)} more, since {so_far}")
@@ -60,11 +52,6 @@ def auto(run: Run) -> None:
             p_eva(run)
 
 
-def _costs(run: Run) -> tuple[float, float]:
-    """Loads a partition and backups a state so far."""
-    return run.cache.statistics.loads / run.store.n_partitions, run.statistics.backups / run.store.n_states
-
-
-def _costly(run: Run) -> bool:
-    loads, backups = _costs(run)
-    return loads > _ENOUGH_LOADS or backups > _ENOUGH_BACKUPS
+def _loads(run: Run) -> float:
+    """Loads a partition so far."""
+    return run.cache.statistics.loads / run.store.n_partitions
