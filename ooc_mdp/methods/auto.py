@@ -29,9 +29,11 @@ def auto(run: Run) -> None:
     read = f"a partition reads {partitions_read(store):.1f} of the {store.n_partitions - 1} others on average"
     if begins_with_rows(store, run.options, run.backend, model, run.cache.budget):
         run.remark(f"auto: policy iteration, since {read}")
+        run.taken.append("policy-iteration")
         policy_iteration(run)
         return
     run.remark(f"auto: p-eva, since {read}")
+    run.taken.append("p-eva")
     if not isinstance(run.backend, KeepsPolicyRows):
         p_eva(run)
         return
@@ -45,10 +47,12 @@ def auto(run: Run) -> None:
         p_eva(run)
     else:
         run.remark(f"auto: policy iteration from here on, with {format_bytes(needed)} more, since {so_far}")
+        run.taken.append("policy-iteration")
         try:
             policy_iteration(run)
         except MemoryBudgetError as error:
             run.remark(f"auto: p-eva goes on after all, since {error}")
+            run.taken.pop()
             p_eva(run)
 
 

@@ -96,6 +96,8 @@ class Run:
     """Told in a sentence what is worth knowing about the course of the solve."""
     value_size: float = 0.0
     """Largest |V| so far."""
+    taken: list[str] = field(default_factory=list)
+    """The methods that auto has taken so far."""
     proved: float = np.inf
     """Least error that was proved whenever a shift was thought of."""
     changed: bool = True

@@ -307,7 +307,7 @@ def _conclude(run: Run, outcome: Outcome, plan: MemoryPlan) -> Solution:
     statistics = _statistics(run)
     return Solution(
         outcome=outcome,
-        method=_method_name(run.options),
+        method=_method_name(run.options) + (f": {', then '.join(run.taken)}" if run.taken else ""),
         device=run.backend.name,
         discount=run.options.discount,
         certificate=Certificate(
