@@ -188,8 +188,10 @@ class PolicyRows:
 
         right = self._product(values, np.empty(n), True)
         operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
-        found, _ = bicgstab(operator, right, rtol=max(aim / 2, _GAIN), maxiter=max(1, min(_ITERATIONS, most // 2)))
-        left = right - self._product(found, np.empty(n), False)
+        most_iterations = max(1, min(_ITERATIONS, most // 2))
+        with np.errstate(all="ignore"):  # a breakdown is found out below
+            found, _ = bicgstab(operator, right, rtol=max(aim / 2, _GAIN), maxiter=most_iterations)
+            left = right - self._product(found, np.empty(n), False)
         if np.isfinite(found).all() and np.abs(left).max() < np.abs(right).max():
             values += found
         return products

@@ -1,0 +1,82 @@
+"""A store's rows as dense NumPy arrays, in the store's order of states: what backends' rows are held against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.mdp import FloatArray, discounts
+from ooc_mdp.store import Store
+
+__all__ = ["Plain"]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A store's rows in its own order of states, of the maximisation; dense."""
+
+    state: npt.NDArray[np.int64]
+    action: npt.NDArray[np.int64]
+    reward: FloatArray
+    discount: FloatArray
+    probability: FloatArray
+    """float64 [rows, n]."""
+    terminal: FloatArray
+    """float64 [n]; the value of states without actions, NaN elsewhere."""
+
+    @classmethod
+    def of(cls, store: Store, discount: float) -> Plain:
+        sign = 1.0 if store.sense == "max" else -1.0
+        parts: list[tuple[npt.NDArray[Any], ...]] = []
+        terminal = np.full(store.n_states, np.nan)
+        for p in range(store.n_partitions):
+            t = store.read(p)[0]
+            n, m = t.n_states, t.n_rows
+            counts = np.diff(t.action_ptr) if t.action_ptr.size else np.full(n, t.actions_per_state)
+            widths = np.diff(t.successor_ptr) if t.successor_ptr.size else np.full(m, t.successors_per_action)
+            probability = np.zeros((m, store.n_states))
+            states = np.concatenate([t.first_state + np.arange(n), t.halo])
+            np.add.at(probability, (np.repeat(np.arange(m), widths), states[t.successors]), t.probabilities)
+            g = discounts(discount, t.durations.astype(float)) if t.durations.size else np.full(m, discount)
+            state = np.repeat(np.arange(n), counts)
+            action = np.arange(m) - np.repeat(np.cumsum(counts) - counts, counts)
+            parts.append((t.first_state + state, action, sign * t.rewards.astype(float), g, probability))
+            ends = t.first_state + np.flatnonzero(counts == 0)
+            terminal[ends] = sign * t.terminal_rewards[counts == 0] if t.terminal_rewards.size else 0.0
+        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)), terminal)
+
+    def worth(self, values: FloatArray) -> FloatArray:
+        """float64 [rows]: what each action is worth."""
+        return self.reward + self.discount * (self.probability @ values)
+
+    def chosen(self, policy: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """bool [rows]: the policy's."""
+        return self.action == policy[self.state]
+
+    def backup(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> FloatArray:
+        """float64 [n]: the policy's, of every state."""
+        result = self.terminal.copy()
+        rows = self.chosen(policy)
+        result[self.state[rows]] = self.worth(values)[rows]
+        assert not np.isnan(result).any(), "a state has actions and no policy"
+        return result
+
+    def best_other(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> FloatArray:
+        """float64 [n]: Q2."""
+        result = np.full(values.size, -np.inf)
+        rows = ~self.chosen(policy)
+        np.maximum.at(result, self.state[rows], self.worth(values)[rows])
+        return result
+
+    def values_of(self, policy: npt.NDArray[np.int32], fixed: FloatArray, kept: npt.NDArray[np.bool_]) -> FloatArray:
+        """float64 [n]: of the policy in the states that are `kept`, where the others' values are fixed."""
+        matrix, right = np.eye(fixed.size), fixed.copy()
+        ends = kept & ~np.isnan(self.terminal)
+        right[ends] = self.terminal[ends]
+        rows = np.flatnonzero(self.chosen(policy) & kept[self.state])
+        matrix[self.state[rows]] -= self.discount[rows, None] * self.probability[rows]
+        right[self.state[rows]] = self.reward[rows]
+        return np.linalg.solve(matrix, right)
