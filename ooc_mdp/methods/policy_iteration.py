@@ -17,6 +17,7 @@ beat rounding: where many reads have not brought the bounds down, value iteratio
 
 from __future__ import annotations
 
+import time
 from itertools import takewhile
 
 import numpy as np
@@ -34,6 +35,9 @@ _FORCING = 0.02
 """An evaluation brings the policy's residuals down to this share of the largest, or to what the target asks."""
 _MOST_SWEEPS = 2000
 """Of an evaluation, or products with the matrix of the rows."""
+_FIRST_SWEEPS, _FEWEST_SWEEPS = 100, 10
+_SECONDS = 5.0
+"""A piece of an evaluation, about."""
 _READING = 5.0
 """Work of reading a transition, in that of backing one up."""
 _WORTH = 0.1
@@ -78,6 +82,9 @@ class _PolicyIteration:
         """bool [P]; whether a partition has rows."""
         self._residuals = np.zeros(store.n_partitions)
         """float64 [P]; the policy's largest plain residual, where there are rows."""
+        self._states = np.diff(store.partition_ptr)
+        self._sweeps = _FIRST_SWEEPS
+        """Of a piece of an evaluation."""
         self._work = 0.0
         """Of the last evaluation that had any: backups a state."""
         self._reading = _READING * store.partition_bytes / store.partition_bytes.sum() * _rows_a_state(run)
@@ -128,16 +135,31 @@ class _PolicyIteration:
         self._residuals[chosen] = run.bounds.policy_residuals()[chosen]
 
     def _evaluate(self) -> None:
-        """Evaluate the policy, unless it is known well enough, and take over what that means."""
+        """Evaluate the policy, unless it is known well enough, and take over what that means.
+
+        Long evaluations are cut into pieces of some seconds, between which the solve can report, save and stop.
+        """
         run = self._run
         wanted = SETTLED_SHARE * run.target.plain_limit()
         largest = float(self._residuals[self._kept].max())
         if largest <= wanted:
             return
-        found = self._backend.evaluate(max(wanted, _FORCING * largest), _MOST_SWEEPS)
-        run.evaluated(found, self._kept, self._bounds(found))
-        self._residuals = np.maximum(found.measured[2], found.measured[3])
-        self._work = found.backups / run.store.n_states
+        limit, left, backups = max(wanted, _FORCING * largest), _MOST_SWEEPS, 0
+        states = int(self._states[self._kept].sum())
+        while True:
+            began = time.monotonic()
+            found = self._backend.evaluate(limit, min(left, self._sweeps))
+            run.evaluated(found, self._kept, self._bounds(found))
+            self._residuals = np.maximum(found.measured[2], found.measured[3])
+            backups += found.backups
+            sweeps = max(found.backups // states, 1)
+            left -= sweeps
+            pace = sweeps / max(time.monotonic() - began, 1e-9)
+            self._sweeps = int(min(max(_SECONDS * pace, _FEWEST_SWEEPS), _MOST_SWEEPS))
+            if left <= 0 or not self._residuals[self._kept].max() > limit:
+                break
+            run.tick()
+        self._work = backups / run.store.n_states
 
     def _bounds(self, found: Evaluation) -> FloatArray:
         self._gaps.changed(np.where(self._kept, found.rise, 0.0))
