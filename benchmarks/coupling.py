@@ -16,6 +16,7 @@ iteration, and this project's bounds:
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -101,12 +102,16 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--stopping-discounts", default="0.99,0.999", help="separated by commas")
     parser.add_argument("--toy", action="store_true", help="tiny tables, to see that everything works")
+    parser.add_argument("--document", type=Path, help="print kept figures as the tables of the documentation, and end")
     measuring.add_common_options(parser)
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
+    if options.document is not None:
+        document(json.loads(options.document.read_text()))
+        return
     facts = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
     figures: dict[str, Any] = {"tables": [], "stopping": []}
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
@@ -352,6 +357,34 @@ def show_stopping(found: Sequence[dict[str, Any]]) -> None:
             for s in each["solves"]
         ]  # fmt: skip
         measuring.print_table(("", "backups a state", "error", "with the best constant", "proved"), rows)
+
+
+def document(figures: dict[str, Any]) -> None:
+    """Print the tables that docs/policy-iteration.md shows."""
+    for kind in ("residual", "epsilon"):
+        methods = list(dict.fromkeys(s["asked"] for s in figures["tables"][0]["solves"]))
+        print(f"| {kind} {figures['settings'][kind]:g} | {' | '.join(methods)} | auto over the best |")
+        print(f"|---{'|---' * len(methods)}|---|")
+        for table in figures["tables"]:
+            chosen = {s["asked"]: s for s in table["solves"] if kind in s["target"]}
+            ratio = ratio_of_auto(list(chosen.values()), "loads_per_partition")
+            cells = " | ".join(_cell(chosen[m]) for m in methods)
+            print(f"| {table['case']} | {cells} | {'-' if ratio is None else f'{ratio:.2f}'} |")
+        print()
+    if figures["stopping"]:
+        print("| discount | rule | sweeps | error | with the best constant | proved |\n|---|---|---|---|---|---|")
+    for each in figures["stopping"]:
+        for r in each["rules"]:
+            left = f"{r['error']:.1e} | {r['error_with_best_constant']:.1e}"
+            print(f"| {each['discount']} | {r['rule']} | {r['sweeps']} | {left} | |")
+        for s in each["solves"]:
+            said = f"{s['backups_per_state']:.0f} | {s['error']:.1e} | | {s['error_bound']:.1e}"
+            print(f"| {each['discount']} | `--method {s['method']}` | {said} |")
+
+
+def _cell(solve: dict[str, Any]) -> str:
+    counts = f"{solve['loads_per_partition']:.2f}, {solve['backups_per_state']:,.0f}, {solve['processor_seconds']:.1f}"
+    return f"**{counts}**" if reached(solve) else f"more than {counts}"
 
 
 if __name__ == "__main__":

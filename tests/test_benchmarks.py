@@ -145,6 +145,35 @@ def test_scheduling_counts_loads_against_the_cache(tmp_path):
                 assert solve["loads_per_partition"] <= 1
 
 
+def test_coupling_compares_methods_and_stopping_rules(tmp_path):
+    arguments = ("--toy", "--cases", "pendulum-16,random-0.99,car-1", "--stopping-discounts", "0.8")
+    figures = figures_of("coupling.py", tmp_path, *arguments, "--methods", "vi,p-eva,policy-iteration,auto")
+    assert [t["case"] for t in figures["tables"]] == ["pendulum-16", "random-0.99", "car-1"]
+    for table in figures["tables"]:
+        assert [s["asked"] for s in table["solves"]] == ["vi", "p-eva", "policy-iteration", "auto"] * 2
+        for solve in table["solves"]:
+            if "epsilon" in solve["target"]:
+                assert solve["outcome"] == "proved"
+                assert solve["error_bound"] <= 1e-3
+            else:
+                assert solve["outcome"] == "residual"
+                assert solve["residual_bound"] <= 1e-4
+            rows = solve["asked"] == "policy-iteration"
+            assert (solve["evaluations"] > 0) == rows or solve["asked"] == "auto"
+            assert (solve["rows_bytes"] > 0) == rows or solve["asked"] == "auto"
+            assert bool(solve["remarks"]) == (solve["asked"] == "auto")
+    (found,) = figures["stopping"]
+    rules = {rule["rule"]: rule for rule in found["rules"]}
+    assert rules["shifted"]["sweeps"] <= rules["span"]["sweeps"] <= rules["plain"]["sweeps"]
+    slack = found["reference_error_bound"]
+    assert rules["shifted"]["error_with_best_constant"] <= 1e-3 + slack
+    assert rules["values"]["error"] <= 1e-3 + slack
+    assert rules["plain"]["error"] <= 0.5e-3 + slack
+    for solve in found["solves"]:
+        assert solve["outcome"] == "proved"
+        assert solve["error"] <= solve["error_bound"] + slack <= 1e-3 + slack
+
+
 def test_eviction_counts_loads_in_each_order_and_the_documented_ones_are_those_kept(tmp_path):
     arguments = ("--toy", "--cases", "gridworld,mountain-car", "--cache", "22%,100%", "--priorities", "joint,h2 exact")
     solves = figures_of("eviction.py", tmp_path, *arguments)["solves"]
@@ -338,7 +367,7 @@ def engine_module(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-PEERS = {"quantecon", "storm", "mdpsolver", "pymdptoolbox", "mdpax", "scipy", "numba"}
+PEERS = {"quantecon", "storm", "mdpsolver", "petsc", "pymdptoolbox", "mdpax", "scipy", "numba"}
 
 
 @pytest.mark.parametrize("case", ["gridworld", "random-0.95", "mountain-car"])

@@ -33,6 +33,7 @@ _PACKAGES = {
     "quantecon": "quantecon",
     "storm": "stormpy",
     "mdpsolver": "mdpsolver",
+    "petsc": "petsc4py",
     "pymdptoolbox": "mdptoolbox",
     "mdpax": "mdpax",
     "scipy": "scipy",
@@ -119,6 +120,23 @@ _RANDOM = (
     Contender("numba", "vi:span", 2.0, plain=True),
     Contender("scipy", "vi:span", 2.0, plain=True),
 )
+_NEAR_ONE = (
+    Contender("ooc-mdp", "auto 100%"),
+    Contender("ooc-mdp", "policy-iteration 100%"),
+    Contender("ooc-mdp", "vi 100%"),
+    Contender("ooc-mdp", "auto 25%"),
+    Contender("quantecon", "mpi:5", 8.0),
+    Contender("quantecon", "mpi:10", 4.0),
+    Contender("quantecon", "mpi:20", 4.0),
+    Contender("mdpsolver", "mpi:10", 3.5),
+    Contender("mdpsolver", "mpi:100", 3.5),
+    Contender("mdpsolver", "vi", 3.5),
+    Contender("petsc", "ipi:gmres", plain=True),
+    Contender("petsc", "ipi:bcgs", plain=True),
+    Contender("petsc", "ipi:gmres:0.1", plain=True),
+    Contender("pymdptoolbox", "vi", 3.5),
+    Contender("numba", "vi:span", 2.0, plain=True),
+)
 _CAR = (
     Contender("ooc-mdp", "p-eva 25%"),
     Contender("quantecon", "mpi:10", 2.0),
@@ -153,6 +171,7 @@ CASES = {
     ),
     "random-0.95": Case("random", _SIZES, 0.95, (_EPSILON,), _RANDOM, _TINY),
     "random-0.99": Case("random", _SIZES, 0.99, (_EPSILON,), _RANDOM, _TINY),
+    "random-0.999": Case("random", _SIZES, 0.999, (Target("epsilon", 1e-3),), _NEAR_ONE, _TINY),
     "mountain-car-500": Case("mountain-car", {"grid": "500,500"}, 0.9, _CAR_TARGETS, _CAR, {"grid": "24,24"}),
     "mountain-car": Case(
         "mountain-car",
