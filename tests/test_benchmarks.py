@@ -146,9 +146,9 @@ def test_scheduling_counts_loads_against_the_cache(tmp_path):
 
 
 def test_coupling_compares_methods_and_stopping_rules(tmp_path):
-    arguments = ("--toy", "--cases", "pendulum-16,random-0.99,car-1", "--stopping-discounts", "0.8")
+    arguments = ("--toy", "--cases", "random-0.99,car-1", "--stopping-discounts", "0.8")
     figures = figures_of("coupling.py", tmp_path, *arguments, "--methods", "vi,p-eva,policy-iteration,auto")
-    assert [t["case"] for t in figures["tables"]] == ["pendulum-16", "random-0.99", "car-1"]
+    assert [t["case"] for t in figures["tables"]] == ["random-0.99", "car-1"]
     for table in figures["tables"]:
         assert [s["asked"] for s in table["solves"]] == ["vi", "p-eva", "policy-iteration", "auto"] * 2
         for solve in table["solves"]:
@@ -370,7 +370,7 @@ def engine_module(name: str) -> ModuleType:
 PEERS = {"quantecon", "storm", "mdpsolver", "petsc", "pymdptoolbox", "mdpax", "scipy", "numba"}
 
 
-@pytest.mark.parametrize("case", ["gridworld", "random-0.95", "mountain-car"])
+@pytest.mark.parametrize("case", ["gridworld", "random-0.95", "random-0.999", "mountain-car"])
 def test_cpu_peers_reach_the_same_measured_error_as_a_solve_from_disk(tmp_path, case):
     """Peers that are not installed are listed as missing; for the others the car's discounts are folded into one."""
     figures = figures_of("engine/cpu_peers.py", tmp_path, "--toy", "--cases", case, "--tries", "2", "--repeat", "1")
