@@ -1,0 +1,359 @@
+"""Policy iteration and auto: claims hold of exact policy iteration, solves stop, and say what they decide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from claims import assert_that_all_claims_hold, scale_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_mdps import Case, cases, make_store, optimum, rows_of, stored
+from store_models import Action, Model, State, random_model
+
+import ooc_mdp
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.methods import auto, policy_iteration, value_iteration
+from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.methods.results import Result
+from ooc_mdp.methods.run import Run
+from ooc_mdp.methods.solver import solve
+from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.reference import policy_iteration as exact_policy_iteration
+from ooc_mdp.report.cache_trace import read_trace
+from ooc_mdp.solution import Outcome, Solution
+from ooc_mdp.store import Store
+from ooc_mdp.table_source import TableSource
+
+some = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+METHODS = st.sampled_from(["policy-iteration", "auto"])
+DISCOUNTS = st.sampled_from([0.0, 0.3, 0.9, 0.99, 0.9999])
+LONG = 60.0
+"""Seconds within which everything here must end by itself."""
+
+
+def solved(store: TableSource, discount: float, method: str, share: float = 1.0, **options: Any) -> Solution:
+    chosen = {"cache": CacheSize(share=share), "device": "cpu", "method": method, "time_limit": LONG} | options
+    return solve(store, SolveOptions(discount, **chosen))  # type: ignore[arg-type]
+
+
+def caches(store: Store) -> list[CacheSize]:
+    """Room for the largest partition, for the two largest, for half of the table, for all of it."""
+    sizes = np.sort(store.partition_bytes)
+    return [
+        CacheSize(size=int(size)) for size in (sizes[-1], sizes[-2:].sum(), sizes[-1] + sizes.sum() // 2, sizes.sum())
+    ]
+
+
+def coupled(n: int = 240, partitions: int = 12, seed: int = 1, **model: Any) -> Case:
+    """Rows lead anywhere: each partition reads all others."""
+    return Case(random_model(seed, n, max_actions=5, **model), partitions=partitions)
+
+
+# ------------------------------------------------------------------------------------------------ what is claimed
+
+
+@some
+@given(
+    case=cases(most_states=10),
+    discount=DISCOUNTS,
+    method=METHODS,
+    share=st.sampled_from([1e-8, 1e-5, 1e-2]),
+    target=st.sampled_from(["epsilon", "residual", None]),
+    data=st.data(),
+)
+def test_values_are_within_the_certified_bound_of_exact_policy_iteration(
+    case: Case, discount: float, method: str, share: float, target: str | None, data: st.DataObject
+) -> None:
+    """Ties, equal actions, states that end, that nothing leads to; from a cache of one partition up to all."""
+    with stored(case) as store:
+        rows = rows_of(store)
+        best = optimum(rows, discount, case.sense)
+        limits = {} if target is None else {target: share * scale_of(rows, best)}
+        cache = data.draw(st.sampled_from(caches(store)), label="cache")
+        solution = solved(store, discount, method, cache=cache, **limits)
+        found = ooc_mdp.verify(store, Result(Path("result"), {"fingerprint": store.fingerprint}, solution))
+    assert_that_all_claims_hold(solution, store, rows, best, discount)
+    assert found.holds
+    assert found.policy_errors == 0
+    wanted = Outcome.RESIDUAL if target == "residual" else Outcome.PROVED
+    lost_to_rounding = discount > 0.9 and share < 1e-5
+    assert solution.outcome is wanted or (lost_to_rounding and solution.outcome is Outcome.PRECISION)
+
+
+@some
+@given(
+    seed=st.integers(0, 2**16),
+    partitions=st.integers(1, 8),
+    discount=st.sampled_from([0.5, 0.99, 0.9999]),
+    share=st.sampled_from([0.3, 1.0]),
+    shape=st.sampled_from([{}, {"uniform": True}, {"durations": True}, {"initial_values": True}, {"terminal": 0.9}]),
+    sense=st.sampled_from(["max", "min"]),
+)
+def test_larger_models_are_proved_and_hardly_read(
+    seed: int, partitions: int, discount: float, share: float, shape: dict[str, Any], sense: str
+) -> None:
+    """Howard's policy iteration takes a few rounds, whatever the discount: so many times a partition is read."""
+    case = Case(random_model(seed, 60, max_actions=4, **shape), sense, "float64", partitions)
+    with stored(case) as store:
+        rows = rows_of(store)
+        best = exact_policy_iteration(rows, discount, sense).values
+        epsilon = 1e-6 * float(np.abs(best).max())
+        solution = solved(store, discount, "policy-iteration", share, epsilon=epsilon)
+    assert solution.outcome is Outcome.PROVED
+    assert solution.error_bound <= epsilon
+    assert np.abs(solution.values - best).max() <= solution.error_bound + 1e-11 * np.abs(best).max()
+    assert solution.statistics.loads <= 20 * partitions
+
+
+def test_equal_actions_and_ties_of_a_whole_model_end(tmp_path: Path) -> None:
+    """All actions of all states are worth the same: another is as good to the last bit or nearly."""
+    n = 30
+    rng = np.random.default_rng(2)
+
+    def action() -> Action:
+        return Action(1.0, dict(zip(rng.choice(n, 3, replace=False).tolist(), [0.3, 0.3, 0.4], strict=True)))
+
+    store = make_store(
+        Case(Model(tuple(State((action(), action(), action())) for _ in range(n))), partitions=5), tmp_path / "s"
+    )
+    for discount in (0.9, 0.9999):
+        solution = solved(store, discount, "policy-iteration", epsilon=1e-7 / (1 - discount))
+        assert solution.outcome is Outcome.PROVED
+        assert np.abs(solution.values * (1 - discount) - 1).max() <= 1e-7
+        assert solution.statistics.loads <= 3 * store.n_partitions
+
+
+def test_states_with_one_action_or_none_are_solved(tmp_path: Path) -> None:
+    """No gap is finite where there is no other action; partitions of terminal states alone have no rows at all."""
+    model = random_model(4, 80, max_actions=1)
+    alone = Model((*model.states, *(State((), float(i)) for i in range(20))))
+    store = make_store(Case(alone, partitions=10), tmp_path / "s")
+    solution = solved(store, 0.999, "policy-iteration", 0.3, epsilon=1e-6)
+    best = exact_policy_iteration(rows_of(store), 0.999).values
+    assert solution.outcome is Outcome.PROVED
+    assert np.abs(solution.values - best).max() <= solution.error_bound <= 1e-6
+    assert solution.statistics.loads <= 8 * store.n_partitions
+
+
+# ----------------------------------------------------------------------------------------- how little is read
+
+
+def test_partitions_whose_gaps_are_wide_are_not_read_again(tmp_path: Path) -> None:
+    """Each state's other action is worse by far: once residuals are small, the proof takes evaluations alone."""
+    n, rng = 120, np.random.default_rng(5)
+
+    def state() -> State:
+        first, second = (dict.fromkeys(rng.choice(n, 4, replace=False).tolist(), 0.25) for _ in range(2))
+        return State((Action(float(rng.random()), first), Action(-500.0, second)))
+
+    store = make_store(Case(Model(tuple(state() for _ in range(n))), partitions=6), tmp_path / "s")
+    best = exact_policy_iteration(rows_of(store), 0.99).values
+    solution = solved(store, 0.99, "policy-iteration", 0.4, epsilon=1e-6)
+    assert solution.outcome is Outcome.PROVED
+    assert np.abs(solution.values - best).max() <= solution.error_bound
+    assert solution.statistics.loads <= 4 * store.n_partitions
+    assert solution.statistics.evaluations > 0
+
+
+def test_coupled_models_are_read_less_than_by_the_other_methods(tmp_path: Path) -> None:
+    store = make_store(coupled(), tmp_path / "s")
+    loads = {
+        method: solved(store, 0.9, method, 0.25, epsilon=1e-3).statistics.loads
+        for method in ("policy-iteration", "p-eva", "vi")
+    }
+    assert loads["policy-iteration"] < min(loads["p-eva"], loads["vi"])
+    assert loads["policy-iteration"] <= 15 * store.n_partitions
+
+
+# -------------------------------------------------------------------------------------------- it always stops
+
+
+def test_value_iteration_takes_over_where_nothing_gets_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(coupled(), tmp_path / "s")
+    best = exact_policy_iteration(rows_of(store), 0.9).values
+    taken: list[int] = []
+
+    def counted(run: Run) -> None:
+        taken.append(run.statistics.evaluations)
+        value_iteration.value_iteration(run)
+
+    monkeypatch.setattr(policy_iteration, "value_iteration", counted)
+    monkeypatch.setattr(policy_iteration, "_PATIENCE", 0)
+    monkeypatch.setattr(policy_iteration, "_LESS", 0.0)
+    solution = solved(store, 0.9, "policy-iteration", 0.3, epsilon=1e-6)
+    assert taken == [solution.statistics.evaluations]
+    assert solution.outcome is Outcome.PROVED
+    assert np.abs(solution.values - best).max() <= solution.error_bound <= 1e-6
+
+
+@some
+@given(case=cases(shortest=0.3), discount=st.sampled_from([0.5, 0.9]), method=METHODS)
+def test_a_target_below_rounding_ends_and_says_so(case: Case, discount: float, method: str) -> None:
+    with stored(case) as store:
+        rows = rows_of(store)
+        best = optimum(rows, discount, case.sense)
+        solution = solved(store, discount, method, epsilon=1e-300)
+    assert_that_all_claims_hold(solution, store, rows, best, discount)
+    assert solution.outcome in (Outcome.PROVED, Outcome.PRECISION)
+
+
+@some
+@given(
+    case=cases(shortest=0.3),
+    discount=st.sampled_from([0.5, 0.9]),
+    most_sweeps=st.integers(1, 3),
+    forcing=st.sampled_from([0.02, 0.9]),
+)
+def test_short_evaluations_prove_no_less(
+    monkeypatch: pytest.MonkeyPatch, case: Case, discount: float, most_sweeps: int, forcing: float
+) -> None:
+    """Modified policy iteration down to value iteration: bounds hold however far evaluations are from their limits."""
+    with stored(case) as store, monkeypatch.context() as patch:
+        patch.setattr(policy_iteration, "_MOST_SWEEPS", most_sweeps)
+        patch.setattr(policy_iteration, "_FORCING", forcing)
+        rows = rows_of(store)
+        best = optimum(rows, discount, case.sense)
+        solution = solved(store, discount, "policy-iteration", epsilon=1e-5 * scale_of(rows, best))
+    assert solution.outcome is Outcome.PROVED
+    assert_that_all_claims_hold(solution, store, rows, best, discount)
+
+
+def test_between_the_pieces_of_an_evaluation_a_solve_can_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sweep a piece proves as much as whole evaluations, and a limit is looked at after each."""
+    store = make_store(coupled(), tmp_path / "s")
+    best = exact_policy_iteration(rows_of(store), 0.9).values
+    ticks: list[int] = []
+    tick = Run.tick
+    monkeypatch.setattr(Run, "tick", lambda run: (ticks.append(run.statistics.evaluations), tick(run))[1])
+    found = {}
+    for pieces, (first, seconds) in {"whole": (2000, 60.0), "small": (1, 0.0)}.items():
+        monkeypatch.setattr(policy_iteration, "_FIRST_SWEEPS", first)
+        monkeypatch.setattr(policy_iteration, "_FEWEST_SWEEPS", 1)
+        monkeypatch.setattr(policy_iteration, "_SECONDS", seconds)
+        ticks.clear()
+        solution = solved(store, 0.9, "policy-iteration", epsilon=1e-6)
+        assert np.abs(solution.values - best).max() <= solution.error_bound <= 1e-6
+        assert set(range(1, solution.statistics.evaluations)) <= set(ticks)
+        found[pieces] = solution.statistics.evaluations
+    assert found["small"] > 2 * found["whole"]
+
+
+# ---------------------------------------------------------------------------------------- checkpoints and traces
+
+
+@pytest.mark.parametrize("method", ["policy-iteration", "auto"])
+def test_a_solve_that_was_stopped_midway_is_resumed_and_proved(tmp_path: Path, method: Any) -> None:
+    store = make_store(coupled(), tmp_path / "s")
+    best = exact_policy_iteration(rows_of(store), 0.99).values
+    options: dict[str, Any] = {"method": method, "device": "cpu", "cache": CacheSize(share=0.3), "epsilon": 1e-7}
+    output = tmp_path / "r"
+    stopped, first = 0, solve(store, SolveOptions(0.99, time_limit=1e-9, **options), output=output)
+    while first.outcome is Outcome.TIME_LIMIT:
+        assert checkpoint_path(output).exists()
+        assert np.abs(first.values - best).max() <= first.error_bound
+        stopped += 1
+        before = first.statistics
+        first = solve(store, SolveOptions(0.99, time_limit=0.004 * stopped, **options), output=output, resume=True)
+        assert first.statistics.loads >= before.loads
+        assert first.statistics.evaluations >= before.evaluations
+    assert stopped > 0
+    assert first.outcome is Outcome.PROVED
+    assert np.abs(first.values - best).max() <= first.error_bound <= 1e-7
+    assert ooc_mdp.verify(store, output).holds
+
+
+def test_the_trace_says_what_auto_decided_and_can_be_read_again(tmp_path: Path) -> None:
+    store = make_store(coupled(), tmp_path / "s")
+    said: list[str] = []
+    options = SolveOptions(0.9, cache=CacheSize(share=0.3), device="cpu", epsilon=1e-5)
+    solution = solve(store, options, trace=tmp_path / "t.csv", note=said.append)
+    (remark,) = said
+    assert "policy iteration" in remark
+    assert "11.0 of the 11 others" in remark
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    (noted,) = [line for line in lines if line.startswith("# remark after ")]
+    assert noted.endswith(remark)
+    trace = read_trace(tmp_path / "t.csv")
+    assert trace.partition.size == solution.statistics.accesses
+    assert int((~trace.hit).sum()) == solution.statistics.misses
+    assert trace.facts["method"] == "auto"
+    assert set(trace.partition.tolist()) == set(range(12))
+
+
+# ----------------------------------------------------------------------------------------------------------- auto
+
+
+@pytest.fixture(scope="module")
+def maze(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A partition reads its neighbours only."""
+    place = tmp_path_factory.mktemp("maze") / "s"
+    return ooc_mdp.generate("GW-30x4", place, {"seed": 1}, partitions=30)
+
+
+def test_auto_takes_p_eva_where_partitions_read_few_others(maze: Store) -> None:
+    said: list[str] = []
+    options = SolveOptions(0.95, epsilon=1e-3, device="cpu", cache=CacheSize(share=0.4))
+    solution = solve(maze, options, note=said.append)
+    assert solution.outcome is Outcome.PROVED
+    assert solution.statistics.evaluations == 0
+    (remark,) = said
+    assert remark.startswith("auto: p-eva, since a partition reads ")
+
+
+def test_auto_changes_its_mind_where_p_eva_reads_too_much(
+    maze: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(auto, "_ENOUGH_LOADS", 1.5)
+    said: list[str] = []
+    options = SolveOptions(0.99, epsilon=1e-4, device="cpu", cache=CacheSize(share=0.2))
+    solution = solve(maze, options, note=said.append, trace=tmp_path / "t.csv")
+    best = exact_policy_iteration(rows_of(maze), 0.99).values
+    assert np.abs(solution.values - best).max() <= solution.error_bound <= 1e-4
+    assert solution.outcome is Outcome.PROVED
+    assert solution.statistics.evaluations > 0
+    begun, changed = said
+    assert begun.startswith("auto: p-eva")
+    assert changed.startswith("auto: policy iteration from here on, with ")
+    assert "p-eva has taken 1." in changed
+    read_trace(tmp_path / "t.csv")
+    noted = [line for line in (tmp_path / "t.csv").read_text().splitlines() if line.startswith("# remark")]
+    assert [line.split(" s: ", 1)[1] for line in noted] == said
+
+
+def test_auto_changes_its_mind_where_p_eva_sweeps_too_much_without_loading(maze: Store) -> None:
+    """Everything is in memory, and near discount 1 sweeps take thousands of backups where evaluations take hundreds."""
+    said: list[str] = []
+    solution = solve(
+        maze, SolveOptions(0.9995, epsilon=1e-3, device="cpu", cache=CacheSize(share=1.0)), note=said.append
+    )
+    assert solution.outcome is Outcome.PROVED
+    assert solution.statistics.loads == maze.n_partitions
+    assert solution.statistics.evaluations > 0
+    assert solution.statistics.backups < 6000 * maze.n_states
+    assert [text.split(",")[0] for text in said] == ["auto: p-eva", "auto: policy iteration from here on"]
+
+
+def test_what_belongs_to_p_eva_alone_makes_auto_take_it(tmp_path: Path) -> None:
+    store = make_store(coupled(), tmp_path / "s")
+    asked: list[dict[str, Any]] = [{"priority": "h1"}, {"exact_priorities": True}, {"eviction": "priority"}]
+    for options in asked:
+        solution = solved(store, 0.5, "auto", 0.5, **options)
+        assert solution.outcome is Outcome.PROVED
+        assert solution.method.startswith("p-eva")
+        assert solution.statistics.evaluations == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "pi"}, "there are auto, vi, p-eva and policy-iteration"),
+        ({"method": "policy-iteration", "eviction": "priority"}, "eviction by priority belongs to the method p-eva"),
+        ({"method": "policy-iteration", "exact_priorities": True}, "exact priorities belong to the method p-eva"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionsError, match=said):
+        SolveOptions(0.9, **options)
