@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_mdps import rows_of
 
 import ooc_mdp
 from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.methods.device_budget import HasSlots
 from ooc_mdp.methods.plan import model_of
 from ooc_mdp.options import SolveOptions
+from ooc_mdp.reference import policy_iteration
 from ooc_mdp.store import Store
 
 CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "public"
@@ -26,6 +28,8 @@ METHODS = [
     ("p-eva", "h2", False),
     ("p-eva", "h1", True),
     ("p-eva", "h2", True),
+    ("policy-iteration", None, False),
+    ("auto", None, False),
 ]
 SPIRALS = {"gym-frozenlake-4x4", "qvbs-consensus-2-2", "sutton-barto-car-rental"}
 """Strongly coupled: exact H2 converges one partition at a time, thousands of times over (no result differs)."""
@@ -119,6 +123,23 @@ def test_each_method_and_cache_proves_the_reference_values_on_the_cpu(
     name: str, stores: dict[tuple[str, str], Store]
 ) -> None:
     solve_all(name, stores, "cpu")
+
+
+@pytest.mark.parametrize("method", ["policy-iteration", "auto"])
+@pytest.mark.parametrize("name", NAMES)
+def test_cases_near_discount_1_have_the_values_of_exact_policy_iteration(
+    name: str, method: str, stores: dict[tuple[str, str], Store]
+) -> None:
+    """At 0.999, where few cases have reference values of their own."""
+    for sense in sorted({problem["objective"] for problem in problems(name)}):
+        store = stores[name, sense]
+        best = policy_iteration(rows_of(store), 0.999, sense).values
+        size = max(1.0, float(np.abs(best).max()))
+        for cache in cache_sizes(store, "cpu", "tiles"):
+            solution = ooc_mdp.solve(store, 0.999, epsilon=1e-6 * size, method=method, cache=cache, device="cpu")
+            assert solution.outcome.proved
+            assert solution.error_bound <= 1e-6 * size
+            assert float(np.abs(solution.values - best).max()) <= solution.error_bound + 1e-10 * size
 
 
 @pytest.mark.gpu

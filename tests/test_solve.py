@@ -35,6 +35,8 @@ METHODS = [
     {"method": "p-eva", "priority": "h2", "exact_priorities": True},
     {"method": "p-eva", "priority": "joint", "eviction": "priority"},
     {"method": "p-eva", "priority": "h2", "exact_priorities": True, "eviction": "priority"},
+    {"method": "policy-iteration"},
+    {"method": "auto"},
 ]
 REPEATABLE = [m for m in METHODS if m["method"] == "vi" or "exact_priorities" in m]
 few = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
