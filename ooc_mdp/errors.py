@@ -16,6 +16,7 @@ __all__ = [
     "OocMdpError",
     "OptionsError",
     "StoreError",
+    "UndefinedTotalError",
 ]
 
 
@@ -25,6 +26,27 @@ class OocMdpError(Exception):
 
 class OptionsError(OocMdpError):
     """An option is out of its range or contradicts another."""
+
+
+class UndefinedTotalError(OptionsError):
+    """Undiscounted totals are infinite or undefined.
+
+    Parameters
+    ----------
+    message : which states, why, and the remedy.
+    states : some of the states at fault, in the source's numbers.
+    """
+
+    def __init__(self, message: str, states: tuple[int, ...]) -> None:
+        self.message = message
+        self.states = states
+        super().__init__(message, states)
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.states)
 
 
 class InputError(OocMdpError):

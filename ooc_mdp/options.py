@@ -116,7 +116,8 @@ class SolveOptions:
     """Everything that steers a solve."""
 
     discount: float
-    """gamma in [0, 1); a pair of duration tau is discounted by gamma**tau."""
+    """gamma in [0, 1]; a pair of duration tau is discounted by gamma**tau. 1 asks for undiscounted totals, for which
+    there is one method (`ooc_mdp.methods.undiscounted`), on the CPU."""
     epsilon: float | None = None
     """Target for ||V - V*|| in the sup norm; None means 1e-4 of the value range."""
     residual: float | None = None
@@ -168,11 +169,10 @@ class SolveOptions:
         return self.priority or ("h2" if self.exact_priorities else "joint")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.discount < 1:
-            raise OptionsError(
-                f"the discount must be at least 0 and below 1, not {self.discount}: without discounting the "
-                f"error bound of this release does not exist"
-            )
+        if not 0 <= self.discount <= 1:
+            raise OptionsError(f"the discount must be at least 0 and at most 1, not {self.discount}")
+        if self.discount == 1:
+            self._check_undiscounted()
         for name in ("epsilon", "residual", "time_limit"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
@@ -210,3 +210,13 @@ class SolveOptions:
             raise OptionsError("exact priorities belong to the method p-eva; the others recompute none")
         if not self.checkpoint_interval >= 0:
             raise OptionsError(f"the checkpoint interval must not be negative, not {self.checkpoint_interval}")
+
+    def _check_undiscounted(self) -> None:
+        """Refuse what steers methods for discounts below 1."""
+        if self.device.startswith("cuda") or self.device_memory is not None:
+            raise OptionsError("discount 1 is solved on the CPU only; give --device cpu, or a discount below 1")
+        if self.method == "vi" or self.exact_priorities or self.priority is not None or self.eviction != "lru":
+            raise OptionsError(
+                "discount 1 has a method of its own, interval iteration; leave out --method, --priority, "
+                "--exact-priorities, --sweeps and --eviction"
+            )

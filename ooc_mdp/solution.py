@@ -130,6 +130,10 @@ class Solution:
     policy: npt.NDArray[np.int32]
     """int32 [n_states]; the state's own action index, -1 where it has none."""
     memory_plan: dict[str, dict[str, int]] = field(default_factory=dict)
+    lower: FloatArray | None = None
+    """float64 [n_states]; at most V*, state by state, in the source's sign; None where the discount is below 1."""
+    upper: FloatArray | None = None
+    """float64 [n_states]; at least V*, likewise."""
 
     @property
     def error_bound(self) -> float:

@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from ooc_mdp.cache import PartitionCache
 from ooc_mdp.errors import MemoryBudgetError
-from ooc_mdp.kernels.base import Backend, Resident
+from ooc_mdp.kernels.base import Resident
 from ooc_mdp.options import format_bytes
+from ooc_mdp.partition import PartitionTable
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["ANNOUNCED", "Stager", "short_turns"]
+__all__ = ["ANNOUNCED", "Stager", "TakesTables", "short_turns"]
 
 ANNOUNCED = 32
 """Partitions that the system is asked to read ahead, beyond those that are being read."""
@@ -42,6 +43,22 @@ def short_turns(wanted: bool) -> Iterator[None]:
         sys.setswitchinterval(usual)
 
 
+class TakesTables(Protocol):
+    """What the stager asks of a `ooc_mdp.kernels.base.Backend`, which says what each does."""
+
+    def prepare(self, table: PartitionTable) -> Any:
+        """On any thread."""
+        ...
+
+    def admit(self, prepared: Any) -> Resident:
+        """Take a prepared table."""
+        ...
+
+    def release(self, resident: Resident) -> None:
+        """Free it."""
+        ...
+
+
 class Stager:
     """Brings partitions into the cache.
 
@@ -59,7 +76,7 @@ class Stager:
         self,
         source: TableSource,
         cache: PartitionCache[Resident],
-        backend: Backend,
+        backend: TakesTables,
         depth: int = 2,
         read: Callable[[int], tuple[Any, int]] | None = None,
         entry_bytes: int | None = None,

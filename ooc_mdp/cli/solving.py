@@ -39,7 +39,9 @@ __all__ = ["export", "solve", "verify"]
 @app.command()
 def solve(
     store: TableArgument,
-    discount: Annotated[float, typer.Option(help="Discount a step (or a unit of duration), at least 0, below 1.")],
+    discount: Annotated[
+        float, typer.Option(help="Discount a step (or a unit of duration), 0 to 1; 1: undiscounted totals.")
+    ],
     epsilon: Annotated[
         float | None,
         typer.Option(help="Prove |V - V*| to be at most this.  [default: 1e-4 of the value range]"),

@@ -2,6 +2,7 @@
 
     value    float64 [n_states]   in the source's state order and sign
     policy   int32   [n_states]   the state's own action index, -1 where it has none
+    lower, upper  float64 [n_states]   bounds on V*, at discount 1 only
 
 Attributes: format "ooc-mdp-result", version, identity (table fingerprint, sense, discount), provenance, certificate,
 statistics, options. ``docs/result-format.md`` lists them.
@@ -14,6 +15,7 @@ import csv
 import json
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -145,7 +147,7 @@ def write_result(
     }
     with writing(output, overwrite=replace, recognise=_recognise) as place:
         group = zarr.create_group(place, zarr_format=3, overwrite=False)
-        for name, data in (("value", solution.values), ("policy", solution.policy)):
+        for name, data in _arrays(solution):
             chunk = max(1, min(data.size, _CHUNK_STATES))
             array = group.create_array(
                 name,
@@ -159,6 +161,15 @@ def write_result(
             for start in range(0, data.size, chunk):
                 array[start : start + chunk] = data[start : start + chunk]
         group.attrs.update(attributes)
+
+
+def _arrays(solution: Solution) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """The arrays of a result by name."""
+    yield "value", solution.values
+    yield "policy", solution.policy
+    if solution.lower is not None and solution.upper is not None:
+        yield "lower", solution.lower
+        yield "upper", solution.upper
 
 
 def open_result(path: str | Path) -> Result:
@@ -175,9 +186,12 @@ def open_result(path: str | Path) -> Result:
     try:
         group = zarr.open_group(path, mode="r")
         values, policy = (_whole(group[name], dtype) for name, dtype in (("value", "float64"), ("policy", "int32")))
+        bounds = [_whole(group[name], "float64") if name in group else None for name in ("lower", "upper")]
         outcome = next(o for o in Outcome if o.word == attributes["outcome"])
         if not values.shape == policy.shape == (attributes["statistics"]["n_states"],):
             raise ValueError(f"{values.size} values and {policy.size} actions")
+        if any(bound is not None and bound.shape != values.shape for bound in bounds):
+            raise ValueError(f"bounds of other sizes than {values.size}")
         solution = Solution(
             outcome=outcome,
             method=attributes["method"],
@@ -188,6 +202,8 @@ def open_result(path: str | Path) -> Result:
             values=values,
             policy=policy,
             memory_plan=attributes["memory_plan"],
+            lower=bounds[0],
+            upper=bounds[1],
         )
         return Result(path, dict(attributes["identity"]), solution, dict(attributes.get("provenance") or {}))
     except Exception as error:  # whatever Zarr and its codecs make of damaged files

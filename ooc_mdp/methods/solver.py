@@ -42,6 +42,7 @@ from ooc_mdp.methods.results import check_output, read_result_if_any, write_resu
 from ooc_mdp.methods.run import Run, StoppedEarly
 from ooc_mdp.methods.target import Target
 from ooc_mdp.methods.trace import Trace
+from ooc_mdp.methods.undiscounted import solve_total
 from ooc_mdp.methods.value_iteration import value_iteration
 from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions
 from ooc_mdp.priority import H2, make_priority
@@ -100,6 +101,20 @@ def solve(
     if output is not None:
         check_output(output, replace=resume or overwrite)
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
+    if options.discount == 1:
+        return solve_total(
+            opened,
+            options,
+            identity,
+            output=output,
+            resume=resume,
+            overwrite=overwrite,
+            trace=trace,
+            watch=watch,
+            announce=announce,
+            note=note,
+            signals=_signals,
+        )
     backend = select_backend(options.device, options.sweep_order, options.kernel)
     model = model_of(opened, options)
     give_memory_back()

@@ -1,7 +1,8 @@
 """`verify`: read the whole table once, in float64, and say what the values of a result really leave.
 
 Nothing of the solver is trusted: not its bounds, not the store's row sums, not its priorities. Every row sum is added
-up again, every state's residual is computed from the stored values.
+up again, every state's residual is computed from the stored values. Undiscounted results are checked in
+`ooc_mdp.methods.verify_undiscounted`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ooc_mdp.kernels.base import ModelConstants
 from ooc_mdp.kernels.cpu import CpuBackend
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.results import Result
+from ooc_mdp.methods.verify_undiscounted import check_result
 from ooc_mdp.partition import PartitionTable
 from ooc_mdp.table_source import TableSource
 
@@ -35,11 +37,13 @@ class Verification:
     residual: float
     """Largest |opt_a Q_a - V| over all states."""
     error_bound: float
-    """||V - V*|| is at most this: the largest normalised residual, rounding included."""
+    """||V - V*|| is at most this: the largest normalised residual, rounding included; at discount 1 the distance to the
+    lower and upper values, infinite where they are not inductive."""
     claimed_bound: float
     """What the result's certificate says."""
     worst_state: int
-    """A state of the partition with the largest normalised residual (source numbering): that partition's first."""
+    """A state of the partition with the largest normalised residual (source numbering): that partition's first. At
+    discount 1 a state where the check fails, else that with the largest error."""
     policy_errors: int
     """States whose policy names an action that they do not have, or none where they have one."""
     bytes_read: int
@@ -77,6 +81,8 @@ def verify(store: TableSource, result: Result, watch: Watcher | None = None) -> 
     if not np.isfinite(values).all():
         state = int(np.flatnonzero(~np.isfinite(result.solution.values))[0])
         raise StoreError(f"{result.path} has no finite value for state {state}: it is damaged; solve again")
+    if gamma == 1:
+        return _verify_total(store, result, sign, values, policy, watch)
     size = float(np.abs(values).max())
     row_sums = np.zeros(store.n_partitions)
     model = ModelConstants(
@@ -125,6 +131,26 @@ def verify(store: TableSource, result: Result, watch: Watcher | None = None) -> 
                 watch("verify", p + 1, store.n_partitions)
     holds = not refuted and policy_errors == 0
     return Verification(holds, residual, bound, claimed, worst, policy_errors, bytes_read)
+
+
+def _verify_total(
+    store: TableSource,
+    result: Result,
+    sign: float,
+    values: FloatArray,
+    policy: np.ndarray[Any, Any],
+    watch: Watcher | None,
+) -> Verification:
+    """:func:`verify` at discount 1, where the result brings a lower and an upper value of each state."""
+    solution = result.solution
+    low, high = (solution.lower, solution.upper) if sign > 0 else (solution.upper, solution.lower)
+    if low is None or high is None:
+        raise StoreError(f"{result.path} has no lower and upper values, which discount 1 needs; solve again")
+    lower, upper = sign * from_original(store, low), sign * from_original(store, high)
+    found, error, state, n_bytes = check_result(store, result, values, lower, upper, policy, watch)
+    claimed = solution.certificate.error_bound
+    holds = found.holds and error <= claimed * (1 + 1e-9)
+    return Verification(holds, found.residual + found.rounding, error, claimed, state, found.wrong_actions, n_bytes)
 
 
 def _row_sums(table: PartitionTable) -> FloatArray:

@@ -1,0 +1,528 @@
+"""Total reward without a discount: is it defined, and between which bounds does it lie.
+
+    V(s) = max_pi E_pi [ sum of rewards until the process ends ],      V(s) = r(s) where s has no action
+
+First the graph (`ooc_mdp.methods.end_components`): totals that are infinite or undefined are refused. Then sweeps
+of a lower and an upper value at once, from the same start, of the process in which each departure costs, or pays, a
+small *charge*: where they settle, L < T_pi L for the greedy policy pi and T U < U, strictly. A last pass checks that on
+the table, rounding included, and so proves L <= V_pi <= V <= U. A charge that spreads L and U further than
+what was asked for is made smaller. ``docs/undiscounted.md`` has the argument.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.events import SolveProgress, SolveWatcher
+from ooc_mdp.kernels.cpu_end_components import NO_CLASS, lift
+from ooc_mdp.kernels.cpu_rows import TableRows
+from ooc_mdp.kernels.cpu_total import check, greedy, reach_strict, sweep
+from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.memory_plan import MemoryPlan, give_memory_back, resident_bytes
+from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
+from ooc_mdp.methods.end_components import ANALYSIS_BYTES, Labels, check_totals
+from ooc_mdp.methods.results import read_result_if_any, write_result
+from ooc_mdp.methods.run import StoppedEarly
+from ooc_mdp.methods.streaming import Neighbours, Streamed
+from ooc_mdp.methods.target import RELATIVE_EPSILON
+from ooc_mdp.methods.trace import Trace
+from ooc_mdp.options import SolveOptions, format_bytes
+from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
+from ooc_mdp.table_source import TableSource
+
+__all__ = ["METHOD", "Inductive", "inductive", "solve_total"]
+
+METHOD = "interval iteration"
+_PROOF = (
+    "lower and upper values checked to be inductive: T_pi L > L and T U < U in every state, float64 rounding included"
+)
+_DEPTH = 2
+"""Partitions that are read at a time."""
+_FIRST_CHARGE = 1e-3
+"""The first charge as a share of the target: enough for a thousand departures."""
+_LESS = 8.0
+"""Charges are divided by this when values have come apart too far."""
+_SWEEPS = 16
+"""Most sweeps of a visit."""
+_SETTLED = 1 / 8
+"""A visit ends once its changes are down to this share of the charge."""
+_DIRTY = 1 / 2
+"""A partition is visited again when what changed in it or flowed into it may be more than this share of the charge."""
+_LEAST_ULPS = 8.0
+"""A charge below so many units in the last place of the values would be lost to rounding."""
+_MOST_REFUTED = 6
+"""Checks in vain, each after sweeps with a fourth of the tolerance, after which rounding must be the reason."""
+_REPORT_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Inductive:
+    """What a pass over the table says of a lower and an upper value, and of a policy."""
+
+    faults: npt.NDArray[np.bool_]
+    """bool [P]; partitions in which something is not inductive."""
+    at_fault: int
+    """A state (store order) with a fault; -1: there is none."""
+    wrong_actions: int
+    """States whose policy names an action that they do not have, or none where they have one."""
+    residual: float
+    """Largest |opt_a Q_a - V| of the middle."""
+    rounding: float
+    """What rounding may add to it."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether L <= V_pi <= V* <= U is proved."""
+        return self.at_fault < 0
+
+
+def inductive(
+    tables: Streamed,
+    neighbours: Neighbours,
+    values: FloatArray,
+    middle: FloatArray,
+    policy: npt.NDArray[np.int32],
+    sign: float,
+) -> Inductive:
+    """Check L and U (float64 [n, 2], of the maximisation), state by state, and that the policy does not idle.
+
+    Nothing but the table is trusted. Where the policy keeps an L above 0 for nothing (a row without reward among
+    states of one L), it must lead on; that is looked for in further passes over the partitions with such states.
+    """
+    source = tables.source
+    pending = np.zeros(source.n_states, np.uint8)
+    faults, waiting = np.zeros(source.n_partitions, np.bool_), np.zeros(source.n_partitions, np.bool_)
+    at, wrong = -1, 0
+    residual = rounding = 0.0
+    for p, rows, _ in tables.each(np.ones(source.n_partitions, np.bool_)):
+        above, below, no_action, where, idle, r, e = check(rows, values, middle, policy, sign, pending)
+        faults[p] = above + below + no_action > 0
+        at = max(at, where)
+        wrong += no_action
+        waiting[p] = idle > 0
+        residual, rounding = max(residual, r), max(rounding, e)
+    if not faults.any():
+        again = waiting.copy()
+
+        def leading_on(p: int, rows: TableRows) -> IntArray | None:
+            _, changed = reach_strict(rows, policy, pending)
+            readers: IntArray = neighbours.readers(p)
+            return readers[waiting[readers]] if changed else None
+
+        tables.settle(again, leading_on)
+        idle_states = np.flatnonzero(pending)
+        if idle_states.size:
+            at = int(idle_states[0])
+            faults[np.searchsorted(source.partition_ptr, idle_states, side="right") - 1] = True
+    return Inductive(faults, at, wrong, residual, rounding)
+
+
+@dataclass(slots=True)
+class _Total:
+    """A solve at work."""
+
+    tables: Streamed
+    neighbours: Neighbours
+    options: SolveOptions
+    statistics: SolveStatistics
+    sign: float
+    values: FloatArray
+    """float64 [n, 2]; L and U, of the maximisation."""
+    classes: Labels
+    """uint32 [n]; where one may stay for nothing."""
+    members: IntArray
+    """int64; states of classes of several, ascending."""
+    node: IntArray
+    """int64; class of each member, counted from 0."""
+    charge: float
+    watch: SolveWatcher | None
+    trace: Trace | None
+    interrupted: Callable[[], bool]
+    save: Callable[[], None] | None = None
+    earlier_seconds: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+    reported: tuple[float, int] = (0.0, 0)
+    saved: float = field(default_factory=time.monotonic)
+    width: float = 0.0
+    """Largest U - L."""
+    residual: float = np.inf
+    """Largest plain residual when it was last measured."""
+    dirty: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+
+    @property
+    def seconds(self) -> float:
+        """Of work so far, resumed runs included."""
+        return self.earlier_seconds + time.monotonic() - self.started
+
+    def floor(self) -> float:
+        """What stands for the size of the values while they are not known: the span of one step's rewards, or 1."""
+        low, high = self.tables.source.reward_range.T
+        return float(high.max() - low.min()) or float(np.abs(self.tables.source.reward_range).max()) or 1.0
+
+    def target(self) -> float:
+        """What half of `width` must come down to."""
+        if self.options.epsilon is not None:
+            return self.options.epsilon
+        middle = self.values.mean(axis=1)
+        span = float(middle.max() - middle.min()) or float(np.abs(middle).max())
+        if self.options.residual is not None:  # no error is asked for: only that the charge does not make it absurd
+            return max(span, self.floor())
+        return RELATIVE_EPSILON * (span or self.floor())
+
+    def tick(self) -> None:
+        """Between two partitions: report, save, and stop where a limit says so."""
+        now = time.monotonic()
+        if self.watch is not None and now - self.reported[0] >= _REPORT_SECONDS:
+            self.report(now)
+        if self.interrupted():
+            raise StoppedEarly(Outcome.INTERRUPTED)
+        limit = self.options.time_limit
+        if limit is not None and now - self.started >= limit:
+            raise StoppedEarly(Outcome.TIME_LIMIT)
+        if self.save is not None and now - self.saved >= self.options.checkpoint_interval:
+            self.save()
+            self.saved = time.monotonic()
+
+    def report(self, now: float) -> None:
+        """Tell the watcher; no error is proved before the end."""
+        if self.watch is None:
+            return
+        s, (then, read) = self.count(), self.reported
+        self.watch(
+            SolveProgress(
+                error_bound=np.inf,
+                residual_bound=self.residual,
+                target=self.options.residual or self.target(),
+                dirty=int(self.dirty.sum()),
+                partitions=s.n_partitions,
+                hit_rate=s.hit_rate,
+                bytes_read=s.bytes_read,
+                read_rate=(s.bytes_read - read) / max(now - then, 1e-9) if then else 0.0,
+                loads=s.loads,
+                seconds=s.seconds,
+            )
+        )
+        self.reported = (now, s.bytes_read)
+
+    def count(self) -> SolveStatistics:
+        """The counters now."""
+        self.tables.count(self.statistics)
+        self.statistics.seconds = self.seconds
+        return self.statistics
+
+    def join(self, exits: FloatArray) -> bool:
+        """Give the states of each class of several what leaving it from the best of them, or staying, is worth."""
+        if not self.members.size:
+            return False
+        best = np.zeros((int(self.node.max()) + 1, 2))
+        np.maximum.at(best, self.node, exits)
+        change = np.abs(best[self.node] - self.values[self.members])
+        self.values[self.members] = best[self.node]
+        moved = self.members[change.max(axis=1) > _SETTLED * self.charge]
+        for p in np.unique(np.searchsorted(self.tables.source.partition_ptr, moved, side="right") - 1).tolist():
+            self.dirty[self.neighbours.readers(p)] = True
+        return bool(moved.size)
+
+    def settle(self, exits: FloatArray, tolerance: float) -> bool:
+        """Sweep until the values change by less than the charge; False where they came apart too far."""
+        store = self.tables.source
+        flown = np.zeros(store.n_partitions)
+        while self.dirty.any():
+            for p, rows, hit in self.tables.each(self.dirty.copy()):
+                sweeps, change, moved = sweep(
+                    rows, self.values, self.classes, self.members, exits, self.charge, self.sign, _SWEEPS,
+                    _SETTLED * tolerance, bool(self.statistics.visits & 1),
+                )  # fmt: skip
+                self.statistics.visits += 1
+                self.statistics.sweeps += sweeps
+                self.statistics.backups += sweeps * rows.n
+                readers = self.neighbours.readers(p)
+                flown[readers] += moved
+                flown[p] = change
+                self.dirty[readers] |= flown[readers] > _DIRTY * tolerance
+                self.dirty[p] = change > _DIRTY * tolerance
+                if self.trace is not None:
+                    self.trace.access(p, False, hit, sweeps, change, -np.inf)
+            self.join(exits)
+            self.width = float((self.values[:, 1] - self.values[:, 0]).max(initial=0.0))
+            if not self.width <= 2 * self.target():
+                return False
+        return True
+
+    def prove(self) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive]:
+        """Settle, choose the policy, check; until the check holds. Raises StoppedEarly."""
+        partitions = self.tables.source.n_partitions
+        refuted, finer = 0, 1.0
+        exits = np.full((self.members.size, 2), -np.inf)
+        self.dirty = np.ones(partitions, np.bool_)
+        while True:
+            if self.charge < _LEAST_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0))):
+                raise StoppedEarly(Outcome.PRECISION)
+            if not self.settle(exits, finer * self.charge):
+                self._come_together()
+                continue
+            policy = self.greedy_policy(exits)
+            middle = self.values.mean(axis=1)
+            found = inductive(self.tables, self.neighbours, self.values, middle, policy, self.sign)
+            self.residual = found.residual + found.rounding
+            if found.holds:
+                if self.options.residual is None:
+                    return Outcome.PROVED, middle, policy, found
+                if self.residual <= self.options.residual:
+                    return Outcome.RESIDUAL, middle, policy, found
+                self._come_together()
+                continue
+            refuted += 1
+            if refuted > _MOST_REFUTED:
+                raise StoppedEarly(Outcome.PRECISION)
+            finer /= 4
+            self.dirty |= found.faults
+
+    def _come_together(self) -> None:
+        """Go on with a smaller charge, from between the two."""
+        self.charge /= _LESS
+        self.values[:] = self.values.mean(axis=1)[:, None]
+        self.dirty[:] = True
+
+    def greedy_policy(self, exits: FloatArray) -> npt.NDArray[np.int32]:
+        """int32 [n]: the best departures by L, and in classes the way to the one that is best, if it is above 0."""
+        store = self.tables.source
+        policy = np.full(store.n_states, -1, np.int32)
+        for _, rows, _ in self.tables.each(np.ones(store.n_partitions, np.bool_)):
+            greedy(rows, self.values, self.classes, self.members, exits, self.charge, self.sign, policy)
+        settled = np.ones(store.n_states, np.uint8)
+        stays = np.zeros(store.n_states, np.uint8)
+        stays[policy == -2] = 1
+        if self.members.size:
+            classes = int(self.node.max()) + 1
+            best = np.full(classes, -np.inf)
+            np.maximum.at(best, self.node, exits[:, 0])
+            leaves = best[self.node] > 0
+            chosen = np.full(classes, store.n_states)
+            at_best = leaves & (exits[:, 0] == best[self.node])
+            np.minimum.at(chosen, self.node[at_best], self.members[at_best])
+            others = self.members[chosen[self.node] != self.members]
+            policy[others] = -2
+            settled[others] = 0
+            stays[self.members] = ~leaves
+        open_states = np.zeros(store.n_partitions, np.bool_)
+        lifted = np.flatnonzero(policy == -2)
+        open_states[np.unique(np.searchsorted(store.partition_ptr, lifted, side="right") - 1)] = True
+        waiting = open_states.copy()
+
+        def lifting(p: int, rows: TableRows) -> IntArray | None:
+            before = int((policy[rows.first : rows.first + rows.n] == -2).sum())
+            left = lift(rows, self.classes, stays, settled, policy)
+            waiting[p] = left > 0
+            readers = self.neighbours.readers(p)
+            return readers[waiting[readers]] if left < before else None
+
+        self.tables.settle(open_states, lifting)
+        return policy
+
+
+def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int, MemoryPlan]:
+    """The cache's budget, and every large buffer of the solve in bytes.
+
+    Raises
+    ------
+    MemoryBudgetError : the cache cannot hold the largest partition.
+    """
+    n, table = store.n_states, int(store.partition_bytes.sum())
+    largest = int(store.partition_bytes.max())
+    budget = options.cache_size.resolve(table, largest)
+    if largest > budget:
+        raise MemoryBudgetError(
+            f"partition {int(store.partition_bytes.argmax())} needs {format_bytes(largest)}, the cache holds "
+            f"{format_bytes(budget)}; raise --cache to at least {largest}, or convert again with smaller partitions "
+            f"(--partition-size {max(1, budget // 2)})"
+        )
+    host = {
+        "interpreter": resident_bytes(),
+        "lower and upper values": 16 * n,
+        "policy, classes and marks": 12 * n,
+        "graph analysis, then results": max(ANALYSIS_BYTES, 40) * n,
+        "coupling": 64 * store.n_partitions + 32 * store.coupling.mass.size,
+        "cache": min(budget, table),
+        "staging": _DEPTH * store.loader("cpu").scratch_bytes,
+    }
+    if writes:
+        host["writing"] = 16 * n
+    return budget, MemoryPlan(host, {})
+
+
+def solve_total(
+    store: TableSource,
+    options: SolveOptions,
+    identity: dict[str, Any],
+    *,
+    output: Path | None,
+    resume: bool,
+    overwrite: bool,
+    trace: Path | None,
+    watch: SolveWatcher | None,
+    announce: Callable[[MemoryPlan], None] | None,
+    note: Callable[[str], None],
+    signals: Callable[[], AbstractContextManager[Callable[[], bool]]],
+) -> Solution:
+    """`ooc_mdp.methods.solver.solve` at discount 1; the output has been checked.
+
+    Raises
+    ------
+    UndefinedTotalError : the totals are infinite, or may be undefined.
+    """
+    give_memory_back()
+    budget, plan = _plan(store, options, output is not None)
+    if announce is not None:
+        announce(plan)
+    saved = None
+    if resume and output is not None:
+        saved = load_checkpoint(checkpoint_path(output), identity)
+        finished = read_result_if_any(output, identity, options) if saved is None else None
+        if finished is not None:
+            note(f"{output} holds what is asked for: nothing is left to do")
+            return finished
+        if saved is None:
+            note(f"there is no checkpoint {checkpoint_path(output)}: starting from the beginning")
+    neighbours = Neighbours(store.coupling)
+    with Streamed(store, budget, _DEPTH) as tables, signals() as interrupted:
+        run = _Total(
+            tables=tables,
+            neighbours=neighbours,
+            options=options,
+            statistics=SolveStatistics(
+                n_states=store.n_states,
+                n_partitions=store.n_partitions,
+                cache_bytes=budget,
+                table_bytes=int(store.partition_bytes.sum()),
+                source=store.kind,
+            ),
+            sign=1.0 if store.sense == "max" else -1.0,
+            values=np.zeros((store.n_states, 2)),
+            classes=np.empty(0, np.uint32),
+            members=np.empty(0, np.int64),
+            node=np.empty(0, np.int64),
+            charge=0.0,
+            watch=watch,
+            trace=None,
+            interrupted=interrupted,
+            dirty=np.ones(store.n_partitions, np.bool_),
+        )
+        run.charge = _FIRST_CHARGE * _first_target(run)
+        if saved is not None and output is not None:
+            _take_up(run, checkpoint_path(output), saved, note)
+        if trace is not None:
+            run.trace = Trace(trace, {**identity, "method": METHOD, "partitions": store.n_partitions})
+        try:
+            tables.tick = run.tick
+            outcome, middle, policy, found = _work(run, output, identity)
+        finally:
+            if run.trace is not None:
+                run.trace.close()
+    solution = _conclude(run, outcome, middle, policy, found, plan)
+    if output is not None:
+        if outcome.proved:
+            write_result(output, store, solution, identity, replace=resume or overwrite)
+            checkpoint_path(output).unlink(missing_ok=True)
+        elif run.save is not None:
+            run.save()
+    return solution
+
+
+def _first_target(run: _Total) -> float:
+    """An error, or a residual, that the first charge is a share of."""
+    if run.options.epsilon is not None:
+        return run.options.epsilon
+    return run.options.residual if run.options.residual is not None else RELATIVE_EPSILON * run.floor()
+
+
+def _work(
+    run: _Total, output: Path | None, identity: dict[str, Any]
+) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive | None]:
+    """Analysis, then the proof; what there is where a limit ends it."""
+    try:
+        run.classes = check_totals(run.tables, run.neighbours)
+        inside = np.flatnonzero(run.classes != NO_CLASS)
+        several = np.bincount(run.classes[inside], minlength=1)[run.classes[inside]] > 1
+        run.members = inside[several]
+        run.node = np.unique(run.classes[run.members], return_inverse=True)[1].reshape(-1)
+        if output is not None:
+            run.save = lambda: save_checkpoint(
+                checkpoint_path(output),
+                identity,
+                {"bounds": run.values, "charge": np.array(run.charge)},
+                run.count(),
+            )
+        return run.prove()
+    except StoppedEarly as stop:
+        policy = np.full(run.tables.source.n_states, -1, np.int32)
+        return stop.outcome, run.values.mean(axis=1), policy, None
+
+
+def _take_up(
+    run: _Total,
+    where: Path,
+    saved: tuple[dict[str, npt.NDArray[Any]], SolveStatistics],
+    note: Callable[[str], None],
+) -> None:
+    """Go on from a checkpoint's values: sweeps settle from any start, so nothing else is needed of it."""
+    arrays, statistics = saved
+    check_arrays(where, arrays, {"bounds": run.values, "charge": np.array(0.0)}, optional=frozenset())
+    note(f"going on from the values of the checkpoint {where}, after {statistics.seconds:.1f} s of work")
+    run.values[:] = arrays["bounds"].mean(axis=1)[:, None]
+    run.charge = min(run.charge, float(arrays["charge"]))
+    run.earlier_seconds = statistics.seconds
+    for name in ("visits", "sweeps", "backups"):
+        setattr(run.statistics, name, getattr(statistics, name))
+
+
+def _conclude(
+    run: _Total,
+    outcome: Outcome,
+    middle: FloatArray,
+    policy: npt.NDArray[np.int32],
+    found: Inductive | None,
+    plan: MemoryPlan,
+) -> Solution:
+    store = run.tables.source
+    low, high = (np.ascontiguousarray(run.values[:, i]) for i in (0, 1))
+    below, above = -np.inf, np.inf
+    if found is not None:
+        below, above = float((low - middle).min(initial=0.0)), float((high - middle).max(initial=0.0))
+        below, above = np.nextafter(below, -np.inf), np.nextafter(above, np.inf)
+    if run.sign < 0:
+        low, high = 0.0 - high, 0.0 - low
+        middle = 0.0 - middle
+    proved = found is not None
+    return Solution(
+        outcome=outcome,
+        method=METHOD,
+        device="cpu",
+        discount=1.0,
+        certificate=Certificate(
+            error_bound=float(max(-below, above)),
+            lower=float(below),
+            upper=float(above),
+            residual_bound=run.residual,
+            rounding=found.rounding if found is not None else 0.0,
+            target=run.options.residual if run.options.residual is not None else run.target(),
+            target_kind="residual" if run.options.residual is not None else "epsilon",
+            policy_loss_bound=float(np.nextafter(above - below, np.inf)) if proved else np.inf,
+            proof=_PROOF,
+        ),
+        statistics=run.count(),
+        values=store.to_original(middle),
+        policy=store.to_original(policy),
+        memory_plan={"host": plan.host, "device": plan.device},
+        lower=store.to_original(low) if proved else None,
+        upper=store.to_original(high) if proved else None,
+    )
