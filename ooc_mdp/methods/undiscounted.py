@@ -61,6 +61,8 @@ _LEAST_ULPS = 8.0
 """A charge below so many units in the last place of the values would be lost to rounding."""
 _MOST_REFUTED = 6
 """Checks in vain, each after sweeps with a fourth of the tolerance, after which rounding must be the reason."""
+_CONSTANT = 1e-9
+"""Values whose range is lost in bounds that are so narrow, as a share of their size, count as one number."""
 _REPORT_SECONDS = 0.25
 
 
@@ -172,11 +174,13 @@ class _Total:
         """What half of `width` must come down to."""
         if self.options.epsilon is not None:
             return self.options.epsilon
-        middle = self.values.mean(axis=1)
-        span = float(middle.max() - middle.min()) or float(np.abs(middle).max())
+        low, high = float(self.values[:, 0].min()), float(self.values[:, 1].max())
+        span, size = high - low, max(abs(low), abs(high), self.floor())
         if self.options.residual is not None:  # no error is asked for: only that the charge does not make it absurd
-            return max(span, self.floor())
-        return RELATIVE_EPSILON * (span or self.floor())
+            return size
+        if span <= 10 * self.width <= 10 * _CONSTANT * size:
+            return RELATIVE_EPSILON * size
+        return RELATIVE_EPSILON * span
 
     def tick(self) -> None:
         """Between two partitions: report, save, and stop where a limit says so."""
@@ -236,6 +240,7 @@ class _Total:
         """Sweep until the values change by less than the charge; False where they came apart too far."""
         store = self.tables.source
         flown = np.zeros(store.n_partitions)
+        first = 0.0 if self.options.epsilon is not None else RELATIVE_EPSILON * self.floor()  # while values spread
         while self.dirty.any():
             for p, rows, hit in self.tables.each(self.dirty.copy()):
                 sweeps, change, moved = sweep(
@@ -254,9 +259,9 @@ class _Total:
                     self.trace.access(p, False, hit, sweeps, change, -np.inf)
             self.join(exits)
             self.width = float((self.values[:, 1] - self.values[:, 0]).max(initial=0.0))
-            if not self.width <= 2 * self.target():
+            if not self.width <= 2 * max(self.target(), first):
                 return False
-        return True
+        return self.width <= 2 * self.target()
 
     def prove(self) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive]:
         """Settle, choose the policy, check; until the check holds. Raises StoppedEarly."""
