@@ -256,8 +256,10 @@ def test_outputs_that_could_not_be_written_are_refused_before_the_work(place, tm
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--discount", "1"), "below 1"),
-        (("--discount", "nan"), "below 1"),
+        (("--discount", "1.5"), "at most 1"),
+        (("--discount", "1"), "with discount 1 the total reward"),
+        (("--discount", "1", "--device", "cuda:0"), "on the CPU only"),
+        (("--discount", "nan"), "at most 1"),
         (("--discount", "-0.1"), "at least 0"),
         (("--discount", "x"), "Invalid value"),
         ((), "Missing option '--discount'"),

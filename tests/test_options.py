@@ -86,7 +86,12 @@ def test_a_share_is_a_number() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"discount": 1.0}, "the discount must be at least 0 and below 1, not 1.0"),
+        ({"discount": 1.0 + 1e-15}, "the discount must be at least 0 and at most 1, not 1.0000000000000"),
+        ({"discount": 1.0, "device": "cuda:0"}, "discount 1 is solved on the CPU only; give --device cpu"),
+        ({"discount": 1.0, "kernel": "plain"}, "discount 1 is solved on the CPU only"),
+        ({"discount": 1.0, "device_memory": 1 << 30}, "discount 1 is solved on the CPU only"),
+        ({"discount": 1.0, "method": "vi"}, "discount 1 has a method of its own"),
+        ({"discount": 1.0, "priority": "h1"}, "discount 1 has a method of its own"),
         ({"discount": -0.1}, "the discount must be"),
         ({"discount": float("nan")}, "the discount must be"),
         ({"epsilon": 0.0}, "epsilon must be a positive number, not 0.0"),

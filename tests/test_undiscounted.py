@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,9 +22,10 @@ from total_rewards import Fault, best_totals, policy_total
 
 import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, generate
-from ooc_mdp.errors import OptionsError, UndefinedTotalError
+from ooc_mdp.errors import OptionsError, StoreError, UndefinedTotalError
 from ooc_mdp.methods.results import open_result, write_result
 from ooc_mdp.methods.solver import solve
+from ooc_mdp.methods.undiscounted import solve_total
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solution import Outcome, Solution
 from ooc_mdp.store import Store
@@ -333,26 +337,67 @@ def random_walk(n: int) -> Model:
     return Model((end(), *inner, end()))
 
 
-def test_a_run_that_was_stopped_goes_on_from_its_values(tmp_path: Path) -> None:
-    model = random_walk(60)
-    store = make_store(Case(model, "max", "float64", 6), tmp_path / "m.store")
-    output = tmp_path / "r"
-    stopped = solve(store, SolveOptions(1.0, epsilon=1e-9, time_limit=1e-9), output=output)
-    assert stopped.outcome is Outcome.TIME_LIMIT
+def test_a_policy_that_idles_on_the_way_is_refuted_by_verify(tmp_path: Path) -> None:
+    """Values and bounds are right; the policy circles in the class that it should leave."""
+    ring = (State((to(0, s1=1.0),)), State((to(0, s0=1.0), to(0, s2=1.0))), end(5.0))
+    store = make_store(Case(Model(ring), "max", "float64", 2), tmp_path / "m.store")
+    solution = solve(store, SolveOptions(1.0), output=tmp_path / "r")
+    assert solution.policy.tolist() == [0, 1, -1]
+    assert ooc_mdp.verify(store, tmp_path / "r").holds
+    identity = open_result(tmp_path / "r").identity
+    for policy in ([0, 0, -1], [0, 2, -1], [0, 1, 0]):
+        idle = dataclasses.replace(solution, policy=np.array(policy, np.int32))
+        write_result(tmp_path / "r", store, idle, identity, replace=True)
+        found = ooc_mdp.verify(store, tmp_path / "r")
+        assert not found.holds
+        assert found.policy_errors == (policy != [0, 0, -1])
+    without = dataclasses.replace(solution, lower=None, upper=None)
+    write_result(tmp_path / "r", store, without, identity, replace=True)
+    with pytest.raises(StoreError, match="has no lower and upper values"):
+        ooc_mdp.verify(store, tmp_path / "r")
+
+
+def interrupted_after(visits: int) -> Callable[[], AbstractContextManager[Callable[[], bool]]]:
+    """Signals of which one comes after so many visits of partitions."""
+    count = itertools.count()
+    return lambda: nullcontext(lambda: next(count) >= visits)
+
+
+@pytest.mark.parametrize("visits", [0, 20, 60, 100])
+def test_a_run_that_was_stopped_goes_on_from_its_values(tmp_path: Path, visits: int) -> None:
+    store = make_store(Case(gambler(0.4, 100), "max", "float64", 10), tmp_path / "m.store")
+    whole = solve(store, SolveOptions(1.0, epsilon=1e-9))
+    output, options = tmp_path / "r", SolveOptions(1.0, epsilon=1e-9)
+    identity = {"fingerprint": store.fingerprint, "sense": "max", "discount": 1.0}
+    notes: list[str] = []
+
+    def run(resume: bool, signals: Callable[[], AbstractContextManager[Callable[[], bool]]]) -> Solution:
+        return solve_total(
+            store, options, identity, output=output, resume=resume, overwrite=False, trace=None, watch=None,
+            announce=None, note=notes.append, signals=signals,
+        )  # fmt: skip
+
+    stopped = run(False, interrupted_after(visits))
+    assert stopped.outcome is Outcome.INTERRUPTED
     assert stopped.error_bound == math.inf
     assert stopped.lower is None
     assert not output.exists()
-    partial = solve(store, SolveOptions(1.0, epsilon=1e-9, time_limit=0.05), output=output, overwrite=True)
-    notes: list[str] = []
-    resumed = solve(store, SolveOptions(1.0, epsilon=1e-9), output=output, resume=True, note=notes.append)
-    s = np.arange(61)
-    np.testing.assert_allclose(resumed.values, -s * (60.0 - s), atol=1e-9)
-    assert resumed.statistics.backups >= partial.statistics.backups
-    assert len(notes) == 1
+    resumed = run(True, lambda: nullcontext(lambda: False))
+    assert resumed.outcome is Outcome.PROVED
+    assert np.abs(resumed.values - whole.values).max() <= resumed.error_bound + whole.error_bound
+    assert resumed.statistics.seconds > stopped.statistics.seconds
+    assert notes[0].startswith("going on from the values of the checkpoint" if visits > 60 else ("going", "there is"))
     assert not (tmp_path / "r.checkpoint").exists()
-    again = solve(store, SolveOptions(1.0, epsilon=1e-9), output=output, resume=True, note=notes.append)
+    again = run(True, lambda: nullcontext(lambda: False))
     assert again.values.tolist() == resumed.values.tolist()
     assert "nothing is left to do" in notes[1]
+
+
+def test_a_time_limit_ends_a_run_without_a_claim(tmp_path: Path) -> None:
+    stopped = solved(tmp_path, gambler(0.4, 100), partitions=5, time_limit=1e-9)
+    assert stopped.outcome is Outcome.TIME_LIMIT
+    assert stopped.error_bound == math.inf
+    assert stopped.upper is None
 
 
 def test_what_float64_cannot_tell_apart_ends_as_a_matter_of_precision(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Undiscounted totals of small models, exact: every stationary policy, in rational arithmetic.
 
 A recurrent class of a policy is worth 0 where all its rewards are 0, and else infinity with the sign of its mean
-reward; where that is 0 the total has no limit. The optimum of a finite model with total rewards, if none of its classes is
-worth infinity or has no limit, is that of a stationary policy (Puterman 1994, theorem 7.1.9).
+reward; where that is 0 the total has no limit. If no class of a finite model is worth infinity or has no limit, its
+optimum is that of a stationary policy (Puterman 1994, theorem 7.1.9).
 """
 
 from __future__ import annotations

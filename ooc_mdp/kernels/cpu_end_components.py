@@ -129,8 +129,11 @@ def spread_backward(t, zero_only, ahead, back, label):
 
 
 @njit(nogil=True, cache=True)
-def can_end(t, classes, reached):
-    """Mark states from which some policy ends, or comes where it may stay for nothing, with positive probability."""
+def can_end(t, classes, reached, policy):
+    """Mark states from which some policy ends, or comes where it may stay for nothing, with positive probability.
+
+    `policy` gets a row that does, or comes to a state that was marked before: -1 without actions, -2 where one stays.
+    """
     seen = False
     forwards = False
     again = True
@@ -142,6 +145,7 @@ def can_end(t, classes, reached):
             if reached[s] != 0:
                 continue
             found = classes[s] != NO_CLASS or first_row(t, i) == past_row(t, i)
+            policy[s] = -2 if classes[s] != NO_CLASS else -1
             for j in range(first_row(t, i), past_row(t, i)):
                 if found:
                     break
@@ -152,6 +156,7 @@ def can_end(t, classes, reached):
                     if t.probabilities[k] > 0 and reached[index(t, t.successors[k])] != 0:
                         found = True
                 found = found or mass < LEAST_MASS
+                policy[s] = j - first_row(t, i)
             if found:
                 reached[s] = 1
                 again = True

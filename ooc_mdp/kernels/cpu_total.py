@@ -16,9 +16,11 @@ from numba import njit
 from ooc_mdp.kernels.cpu_end_components import NO_CLASS
 from ooc_mdp.kernels.cpu_rows import LEAST_MASS, ends, first_row, index, past_row, row_begin, row_end
 
-__all__ = ["check", "greedy", "reach_strict", "sweep"]
+__all__ = ["check", "greedy", "reach_strict", "relax", "rows_of_policy", "sweep"]
 
 _UNIT_ROUNDOFF = 2.0**-53
+_DROP = 0.1
+"""A visit ends once its changes have fallen to this share."""
 _TINY = 1e-300
 """Stands for products that underflow."""
 
@@ -52,6 +54,8 @@ def _departure(t, i, j, classes, values, sign):
 @njit(nogil=True, cache=True)
 def sweep(t, values, classes, members, exits, charge, sign, most, tolerance, forwards):
     """Gauss-Seidel sweeps of a partition, at most so many, until one changes no value by more than the tolerance.
+
+    Or by more than a share of what the first changed: what flows in from other partitions comes first then.
 
     States of classes of several (`members`, ascending) keep their values: what leaving is worth goes to `exits`.
 
@@ -88,6 +92,8 @@ def sweep(t, values, classes, members, exits, charge, sign, most, tolerance, for
             values[s, 0] = low
             values[s, 1] = high
         forwards = not forwards
+        if sweeps == 1:
+            tolerance = max(tolerance, _DROP * change)
         if change <= tolerance:
             break
     moved = 0.0
@@ -118,6 +124,86 @@ def greedy(t, values, classes, members, exits, charge, sign, policy):
                 exits[k, 0] = best - charge
             elif best - charge <= 0:
                 policy[s] = -2
+
+
+@njit(nogil=True, cache=True)
+def rows_of_policy(t, policy):
+    """The policy's rows of a partition: pointers to them and to transitions, their arrays as in the table."""
+    action_ptr = np.zeros(t.n + 1, np.uint32)
+    count = 0
+    for i in range(t.n):
+        j = first_row(t, i) + policy[t.first + i]
+        action_ptr[i + 1] = action_ptr[i]
+        if policy[t.first + i] >= 0:
+            action_ptr[i + 1] += np.uint32(1)
+            count += row_end(t, j) - row_begin(t, j)
+    rows = np.int64(action_ptr[t.n])
+    successor_ptr = np.zeros(rows + 1, np.uint32)
+    successors = np.empty(count, t.successors.dtype)
+    probabilities = np.empty(count, t.probabilities.dtype)
+    rewards = np.empty(rows, t.rewards.dtype)
+    durations = np.empty(rows if t.durations.size > 0 else 0, np.float64)
+    row = at = 0
+    for i in range(t.n):
+        if policy[t.first + i] < 0:
+            continue
+        j = first_row(t, i) + policy[t.first + i]
+        for k in range(row_begin(t, j), row_end(t, j)):
+            successors[at] = t.successors[k]
+            probabilities[at] = t.probabilities[k]
+            at += 1
+        rewards[row] = t.rewards[j]
+        if t.durations.size > 0:
+            durations[row] = t.durations[j]
+        row += 1
+        successor_ptr[row] = at
+    return action_ptr, successor_ptr, successors, probabilities, rewards, durations
+
+
+@njit(nogil=True, cache=True)
+def relax(t, x, classes, members, exits, policy, only, sign, constant, sweeps, forwards):
+    """Gauss-Seidel sweeps over the policy's departures: x(s) = constant (r, 1) + sum p x(s') / (1 - p(with s)).
+
+    The first column is the policy's total reward, the second its departures; `constant` is 1, or 0 for the linear part
+    alone. Policy: -1 without actions, -2 where one stays; states of classes of several leave their sums in `exits`.
+    `only` says that the table has no rows but the policy's (:func:`rows_of_policy`).
+    """
+    for _ in range(sweeps):
+        for y in range(t.n):
+            i = y if forwards else t.n - 1 - y
+            s = t.first + i
+            total = count = 0.0
+            own = classes[s]
+            if policy[s] == -1:
+                total = constant * sign * t.terminal[i] if t.terminal.size > 0 else 0.0
+            elif policy[s] >= 0:
+                j = first_row(t, i) + (0 if only else policy[s])
+                r = constant * sign * np.float64(t.rewards[j])
+                if ends(t, j):
+                    total = r
+                else:
+                    mass = away = 0.0
+                    for k in range(row_begin(t, j), row_end(t, j)):
+                        p = np.float64(t.probabilities[k])
+                        to = index(t, t.successors[k])
+                        mass += p
+                        if to == s or (own != NO_CLASS and classes[to] == own) or p == 0:
+                            continue
+                        away += p
+                        total += p * x[to, 0]
+                        count += p * x[to, 1]
+                    left = away if mass >= LEAST_MASS else away + (1 - mass)
+                    total = (r * (mass if mass >= LEAST_MASS else 1.0) + total) / left
+                    count /= left
+                count += constant
+            if own != NO_CLASS:
+                k = np.searchsorted(members, s)
+                if k < members.size and members[k] == s:
+                    exits[k, 0] = total
+                    exits[k, 1] = count
+                    continue
+            x[s, 0] = total
+            x[s, 1] = count
 
 
 @njit(inline="always")

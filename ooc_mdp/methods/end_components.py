@@ -48,8 +48,12 @@ _MOST_PASSES = 5000
 """Passes after which a mean reward's sign counts as not decided."""
 
 
-def check_totals(tables: Streamed, neighbours: Neighbours) -> Labels:
-    """The classes in which one may stay for nothing: uint32 [n], a state that stands for the class, or NO_CLASS.
+def check_totals(tables: Streamed, neighbours: Neighbours) -> tuple[Labels, npt.NDArray[np.int32]]:
+    """The classes in which one may stay for nothing, and a policy that ends, or comes to one.
+
+    Returns
+    -------
+    uint32 [n], a state that stands for the state's class, or NO_CLASS; int32 [n], -1 without actions, -2 in classes
 
     Raises
     ------
@@ -65,8 +69,7 @@ def check_totals(tables: Streamed, neighbours: Neighbours) -> Labels:
     classes = _representatives(blocks)
     sign = 1.0 if source.sense == "max" else -1.0
     _refuse_infinite(tables, neighbours, classes, sign)
-    _refuse_endless(tables, neighbours, classes)
-    return classes
+    return classes, _refuse_endless(tables, neighbours, classes)
 
 
 def _labels(n: int) -> Labels:
@@ -245,13 +248,14 @@ def _refuse_gain(tables: Streamed, blocks: Labels, components: Labels, classes: 
         potential[states] += 0.5 * (step - least[means.component])
 
 
-def _refuse_endless(tables: Streamed, neighbours: Neighbours, classes: Labels) -> None:
-    """Raise UndefinedTotalError where some state can neither end nor come to a class."""
+def _refuse_endless(tables: Streamed, neighbours: Neighbours, classes: Labels) -> npt.NDArray[np.int32]:
+    """A policy that ends or comes to a class; UndefinedTotalError where some state can do neither."""
     source = tables.source
     reached = np.zeros(source.n_states, np.uint8)
+    policy = np.full(source.n_states, -1, np.int32)
 
     def reaching(p: int, rows: TableRows) -> IntArray | None:
-        return neighbours.readers(p) if can_end(rows, classes, reached) else None
+        return neighbours.readers(p) if can_end(rows, classes, reached, policy) else None
 
     tables.settle(np.ones(source.n_partitions, np.bool_), reaching)
     never = np.flatnonzero(reached == 0)
@@ -264,6 +268,7 @@ def _refuse_endless(tables: Streamed, neighbours: Neighbours, classes: Labels) -
             f"or let these states reach one without action, a row of infinite duration or a self-loop of reward 0",
             tuple(original_numbers(source, never[:_NAMED]).tolist()),
         )
+    return policy
 
 
 def _infinite(source: TableSource, states: IntArray, sign: float, why: str) -> UndefinedTotalError:

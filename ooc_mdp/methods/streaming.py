@@ -73,6 +73,7 @@ class Streamed:
     def __init__(self, source: TableSource, budget: int, depth: int, tick: Callable[[], None] = lambda: None) -> None:
         self.source = source
         self.tick = tick
+        self.depth = depth
         kept = _Kept()
         self.cache: PartitionCache[Resident] = PartitionCache(budget, source.n_partitions, kept.release)
         self._stager = Stager(source, self.cache, kept, depth, source.loader("cpu").read)
@@ -87,17 +88,24 @@ class Streamed:
         self._stager.close()
         self.cache.clear()
 
-    def each(self, wanted: npt.NDArray[np.bool_]) -> Iterator[tuple[int, TableRows, bool]]:
+    def each(
+        self, wanted: npt.NDArray[np.bool_], forwards: bool | None = None
+    ) -> Iterator[tuple[int, TableRows, bool]]:
         """The wanted partitions (bool [P]) once each, in turns from either end: a cache saves its size in a pass.
+
+        Parameters
+        ----------
+        forwards : the direction, if it matters.
 
         Yields
         ------
         partition, its rows, and whether it was in the cache and used before
         """
         order = np.flatnonzero(wanted)
-        if self._backwards:
+        backwards = self._backwards if forwards is None else not forwards
+        if backwards:
             order = order[::-1]
-        self._backwards = not self._backwards
+        self._backwards = not backwards
         stager, depth = self._stager, self._stager.depth
         for at, p in enumerate(order.tolist()):
             coming = order[at + 1 : at + 1 + depth + ANNOUNCED].tolist()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.memory_plan import MemoryPlan, give_memory_back, resident_bytes
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.methods.end_components import ANALYSIS_BYTES, Labels, check_totals
+from ooc_mdp.methods.policy_total import EVALUATION_BYTES, POLICY_SWEEPS, Departures, evaluate, policy_rows, rows_bytes
 from ooc_mdp.methods.results import read_result_if_any, write_result
 from ooc_mdp.methods.run import StoppedEarly
 from ooc_mdp.methods.streaming import Neighbours, Streamed
@@ -51,6 +52,11 @@ _FIRST_CHARGE = 1e-3
 """The first charge as a share of the target: enough for a thousand departures."""
 _LESS = 8.0
 """Charges are divided by this when values have come apart too far."""
+_ROUNDS = 4
+"""Rounds over dirty partitions after which the policy is evaluated; half as many again each time, so that sweeps,
+which settle from any start, have the last word."""
+_STEPS = 16
+"""Steps of an evaluation for each of those rounds, where it reads nothing."""
 _SWEEPS = 16
 """Most sweeps of a visit."""
 _SETTLED = 1 / 8
@@ -61,8 +67,8 @@ _LEAST_ULPS = 8.0
 """A charge below so many units in the last place of the values would be lost to rounding."""
 _MOST_REFUTED = 6
 """Checks in vain, each after sweeps with a fourth of the tolerance, after which rounding must be the reason."""
-_CONSTANT = 1e-9
-"""Values whose range is lost in bounds that are so narrow, as a share of their size, count as one number."""
+_CONSTANT = 1e-8
+"""Values count as one number, whose size stands in for their range, where L and U lie in so small a share of it."""
 _REPORT_SECONDS = 0.25
 
 
@@ -146,6 +152,8 @@ class _Total:
     node: IntArray
     """int64; class of each member, counted from 0."""
     charge: float
+    most_charge: float
+    """The largest that has not been too large."""
     watch: SolveWatcher | None
     trace: Trace | None
     interrupted: Callable[[], bool]
@@ -178,9 +186,7 @@ class _Total:
         span, size = high - low, max(abs(low), abs(high), self.floor())
         if self.options.residual is not None:  # no error is asked for: only that the charge does not make it absurd
             return size
-        if span <= 10 * self.width <= 10 * _CONSTANT * size:
-            return RELATIVE_EPSILON * size
-        return RELATIVE_EPSILON * span
+        return RELATIVE_EPSILON * (size if span <= _CONSTANT * size else span)
 
     def tick(self) -> None:
         """Between two partitions: report, save, and stop where a limit says so."""
@@ -236,12 +242,12 @@ class _Total:
             self.dirty[self.neighbours.readers(p)] = True
         return bool(moved.size)
 
-    def settle(self, exits: FloatArray, tolerance: float) -> bool:
-        """Sweep until the values change by less than the charge; False where they came apart too far."""
+    def settle(self, exits: FloatArray, tolerance: float, rounds: int) -> Literal["settled", "apart", "slow"]:
+        """Sweep until the values change by less than the charge, come apart too far, or so many rounds have passed."""
         store = self.tables.source
         flown = np.zeros(store.n_partitions)
         first = 0.0 if self.options.epsilon is not None else RELATIVE_EPSILON * self.floor()  # while values spread
-        while self.dirty.any():
+        for _ in range(rounds):
             for p, rows, hit in self.tables.each(self.dirty.copy()):
                 sweeps, change, moved = sweep(
                     rows, self.values, self.classes, self.members, exits, self.charge, self.sign, _SWEEPS,
@@ -260,20 +266,33 @@ class _Total:
             self.join(exits)
             self.width = float((self.values[:, 1] - self.values[:, 0]).max(initial=0.0))
             if not self.width <= 2 * max(self.target(), first):
-                return False
-        return self.width <= 2 * self.target()
+                return "apart"
+            if not self.dirty.any():
+                return "settled" if self.width <= 2 * self.target() else "apart"
+        return "slow"
 
-    def prove(self) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive]:
-        """Settle, choose the policy, check; until the check holds. Raises StoppedEarly."""
-        partitions = self.tables.source.n_partitions
-        refuted, finer = 0, 1.0
+    def prove(self, start: Departures | None) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive]:
+        """Settle, choose the policy, check; until the check holds. Raises StoppedEarly.
+
+        Parameters
+        ----------
+        start : departures of a policy that ends; None to begin from the values as they are.
+        """
+        refuted, finer, rounds = 0, 1.0, _ROUNDS
         exits = np.full((self.members.size, 2), -np.inf)
-        self.dirty = np.ones(partitions, np.bool_)
+        if start is not None:
+            self.evaluate(start, finer, rounds)
+        self.dirty = np.ones(self.tables.source.n_partitions, np.bool_)
+        self.most_charge = self.charge / _FIRST_CHARGE
         while True:
             if self.charge < _LEAST_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0))):
                 raise StoppedEarly(Outcome.PRECISION)
-            if not self.settle(exits, finer * self.charge):
-                self._come_together()
+            state = self.settle(exits, finer * self.charge, rounds)
+            if state != "settled":
+                if state == "apart":
+                    self._come_together()
+                self.evaluate(self.departures(exits), finer, rounds)
+                rounds += -(-rounds // 2)
                 continue
             policy = self.greedy_policy(exits)
             middle = self.values.mean(axis=1)
@@ -295,30 +314,60 @@ class _Total:
     def _come_together(self) -> None:
         """Go on with a smaller charge, from between the two."""
         self.charge /= _LESS
+        self.most_charge = self.charge
         self.values[:] = self.values.mean(axis=1)[:, None]
         self.dirty[:] = True
 
-    def greedy_policy(self, exits: FloatArray) -> npt.NDArray[np.int32]:
-        """int32 [n]: the best departures by L, and in classes the way to the one that is best, if it is above 0."""
+    def evaluate(self, by: Departures, finer: float, rounds: int) -> None:
+        """Take the totals of a policy as the middle, and a charge that suits its departures, if it ends."""
+        start = np.stack([self.values.mean(axis=1), np.ones(self.values.shape[0])], axis=1)
+        enough = np.array([finer * self.charge / 32, 1 / 32])
+        partitions = self.tables.source.n_partitions
+        rows = policy_rows(self.tables, by.policy, rows_bytes(self.tables.source))
+        most = rounds // 2 if rows is None else rounds * _STEPS
+        found = evaluate(rows or self.tables, partitions, by, self.sign, start, enough, most)
+        self.statistics.backups += found.passes * POLICY_SWEEPS * self.values.shape[0]
+        if not found.ends or found.residual > max(10 * enough[0], 0.1 * found.residual_before):
+            return
+        self.values[:] = found.totals[:, None]
+        self.width = 0.0
+        if self.options.residual is None:
+            suits = self.target() / (2 * max(1.0, float(found.departures.max())))
+            self.charge = min(self.most_charge, suits)
+        spread = self.charge * found.departures
+        self.values[:, 0] -= spread
+        self.values[:, 1] += spread
+        self.dirty[:] = True
+
+    def departures(self, exits: FloatArray) -> Departures:
+        """The best departures by L; in classes of several, which of the states is left from, if leaving is best."""
         store = self.tables.source
         policy = np.full(store.n_states, -1, np.int32)
         for _, rows, _ in self.tables.each(np.ones(store.n_partitions, np.bool_)):
             greedy(rows, self.values, self.classes, self.members, exits, self.charge, self.sign, policy)
+        if not self.members.size:
+            return Departures(self.classes, self.members, self.node, np.empty(0, np.int64), policy)
+        best = np.full(int(self.node.max()) + 1, -np.inf)
+        np.maximum.at(best, self.node, exits[:, 0])
+        leaves = best > 0
+        at_best = np.flatnonzero(leaves[self.node] & (exits[:, 0] == best[self.node]))
+        chosen = np.full(best.size, self.members.size)
+        np.minimum.at(chosen, self.node[at_best], at_best)
+        chosen[~leaves] = -1
+        policy[self.members[~leaves[self.node]]] = -2
+        return Departures(self.classes, self.members, self.node, chosen, policy)
+
+    def greedy_policy(self, exits: FloatArray) -> npt.NDArray[np.int32]:
+        """int32 [n]: the best departures by L, and in classes the way to the one that is best, if it is above 0."""
+        store = self.tables.source
+        by = self.departures(exits)
+        policy = by.policy
+        stays = (policy == -2).astype(np.uint8)
+        on_the_way = np.arange(self.members.size) != by.chosen[self.node]
+        others = self.members[on_the_way & (by.chosen[self.node] >= 0)]
+        policy[others] = -2
         settled = np.ones(store.n_states, np.uint8)
-        stays = np.zeros(store.n_states, np.uint8)
-        stays[policy == -2] = 1
-        if self.members.size:
-            classes = int(self.node.max()) + 1
-            best = np.full(classes, -np.inf)
-            np.maximum.at(best, self.node, exits[:, 0])
-            leaves = best[self.node] > 0
-            chosen = np.full(classes, store.n_states)
-            at_best = leaves & (exits[:, 0] == best[self.node])
-            np.minimum.at(chosen, self.node[at_best], self.members[at_best])
-            others = self.members[chosen[self.node] != self.members]
-            policy[others] = -2
-            settled[others] = 0
-            stays[self.members] = ~leaves
+        settled[others] = 0
         open_states = np.zeros(store.n_partitions, np.bool_)
         lifted = np.flatnonzero(policy == -2)
         open_states[np.unique(np.searchsorted(store.partition_ptr, lifted, side="right") - 1)] = True
@@ -355,8 +404,9 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
         "interpreter": resident_bytes(),
         "lower and upper values": 16 * n,
         "policy, classes and marks": 12 * n,
-        "graph analysis, then results": max(ANALYSIS_BYTES, 40) * n,
+        "graph analysis, then evaluations": max(ANALYSIS_BYTES, EVALUATION_BYTES) * n,
         "coupling": 64 * store.n_partitions + 32 * store.coupling.mass.size,
+        "rows of the policy": rows_bytes(store),
         "cache": min(budget, table),
         "staging": _DEPTH * store.loader("cpu").scratch_bytes,
     }
@@ -417,6 +467,7 @@ def solve_total(
             members=np.empty(0, np.int64),
             node=np.empty(0, np.int64),
             charge=0.0,
+            most_charge=np.inf,
             watch=watch,
             trace=None,
             interrupted=interrupted,
@@ -429,7 +480,7 @@ def solve_total(
             run.trace = Trace(trace, {**identity, "method": METHOD, "partitions": store.n_partitions})
         try:
             tables.tick = run.tick
-            outcome, middle, policy, found = _work(run, output, identity)
+            outcome, middle, policy, found = _work(run, output, identity, saved is not None)
         finally:
             if run.trace is not None:
                 run.trace.close()
@@ -451,13 +502,14 @@ def _first_target(run: _Total) -> float:
 
 
 def _work(
-    run: _Total, output: Path | None, identity: dict[str, Any]
+    run: _Total, output: Path | None, identity: dict[str, Any], resumed: bool
 ) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive | None]:
     """Analysis, then the proof; what there is where a limit ends it."""
     try:
-        run.classes = check_totals(run.tables, run.neighbours)
+        run.classes, start = check_totals(run.tables, run.neighbours)
         inside = np.flatnonzero(run.classes != NO_CLASS)
-        several = np.bincount(run.classes[inside], minlength=1)[run.classes[inside]] > 1
+        _, which, counts = np.unique(run.classes[inside], return_inverse=True, return_counts=True)
+        several = counts[which.reshape(-1)] > 1
         run.members = inside[several]
         run.node = np.unique(run.classes[run.members], return_inverse=True)[1].reshape(-1)
         if output is not None:
@@ -467,7 +519,8 @@ def _work(
                 {"bounds": run.values, "charge": np.array(run.charge)},
                 run.count(),
             )
-        return run.prove()
+        stays = np.full(int(run.node.max(initial=-1)) + 1, -1)
+        return run.prove(None if resumed else Departures(run.classes, run.members, run.node, stays, start))
     except StoppedEarly as stop:
         policy = np.full(run.tables.source.n_states, -1, np.int32)
         return stop.outcome, run.values.mean(axis=1), policy, None

@@ -1,0 +1,81 @@
+"""Partitions come one after the other through a bounded cache, and those that were disturbed come again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_mdps import Case, make_store
+from store_models import random_model
+
+from ooc_mdp.methods.streaming import Neighbours, Streamed
+from ooc_mdp.solution import SolveStatistics
+from ooc_mdp.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return make_store(Case(random_model(3, 90), "max", "float64", 9), tmp_path / "m.store")
+
+
+def test_wanted_partitions_come_once_in_turns_from_either_end(store: Store) -> None:
+    wanted = np.arange(9) % 2 == 0
+    with Streamed(store, int(store.partition_bytes.sum()), 2) as tables:
+        orders = [[p for p, rows, _ in tables.each(wanted) if rows.n] for _ in range(3)]
+        assert orders == [[0, 2, 4, 6, 8], [8, 6, 4, 2, 0], [0, 2, 4, 6, 8]]
+        assert [p for p, _, _ in tables.each(wanted, True)] == orders[0]
+        assert [p for p, _, _ in tables.each(wanted, False)] == orders[1]
+        statistics = SolveStatistics()
+        tables.count(statistics)
+        assert statistics.loads == 5
+        assert statistics.accesses == 25
+        assert statistics.hits == 20
+
+
+def test_a_cache_of_one_partition_is_never_exceeded(store: Store) -> None:
+    largest = int(store.partition_bytes.max())
+    with Streamed(store, largest, 2) as tables:
+        for _ in range(2):
+            assert len(list(tables.each(np.ones(9, np.bool_)))) == 9
+        assert tables.cache.peak <= largest
+
+
+def test_disturbed_partitions_are_visited_until_none_is_left(store: Store) -> None:
+    visits = np.zeros(9, np.int64)
+
+    def visit(p: int, rows: object) -> np.ndarray | None:
+        visits[p] += 1
+        return np.array([p, p + 1]) if p < 8 and visits[p] == 1 else None
+
+    with Streamed(store, int(store.partition_bytes.sum()), 2) as tables:
+        dirty = np.arange(9) == 0
+        tables.settle(dirty, visit)
+    assert visits.tolist() == [1] * 9
+    assert not dirty.any()
+
+
+def test_a_tick_may_stop_it(store: Store) -> None:
+    ticks = []
+
+    def tick() -> None:
+        ticks.append(1)
+        if len(ticks) == 4:
+            raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Streamed(store, int(store.partition_bytes.sum()), 2, tick) as tables,
+    ):
+        list(tables.each(np.ones(9, np.bool_)))
+    assert len(ticks) == 4
+
+
+def test_neighbours_are_the_coupling_both_ways(store: Store) -> None:
+    neighbours = Neighbours(store.coupling)
+    for p in range(9):
+        table, _ = store.read(p)
+        owners = np.unique(np.searchsorted(store.partition_ptr, table.halo, side="right") - 1)
+        assert set(owners.tolist()) | {p} == set(neighbours.read_by(p).tolist())
+        assert all(p in neighbours.readers(q) for q in owners)
+        assert all(p in neighbours.read_by(q) for q in neighbours.readers(p))
