@@ -11,7 +11,7 @@ from small_mdps import Case, make_store
 from store_models import Action, Model, State
 
 from ooc_mdp.kernels.cpu_end_components import NO_CLASS
-from ooc_mdp.methods.policy_total import Departures, evaluate, policy_rows, rows_bytes
+from ooc_mdp.methods.policy_total import Departures, RowsKept, evaluate, rows_bytes
 from ooc_mdp.methods.streaming import Streamed
 
 
@@ -60,13 +60,17 @@ def test_an_evaluation_is_a_dense_solve_in_memory_and_streamed(tmp_path: Path, s
     by = Departures(np.full(n, NO_CLASS, np.uint32), none, none, none, policy)
     expected = dense(model, policy) * [sign, 1.0]
     with Streamed(store, int(store.partition_bytes.max()), 1) as tables:
-        kept = policy_rows(tables, policy, rows_bytes(store))
+        room, too_little = RowsKept(rows_bytes(store), lambda: None), RowsKept(1000, lambda: None)
+        for p, rows, _ in tables.each(np.ones(store.n_partitions, np.bool_)):
+            room.take(p, rows, policy)
+            too_little.take(p, rows, policy)
+        kept = room.rows()
         assert kept is not None
         assert sum(a.nbytes for t in kept.tables for a in t[4:]) <= rows_bytes(store)
-        assert policy_rows(tables, policy, 100) is None
-        for rows in (tables, kept):
+        assert too_little.rows() is None
+        for way in (tables, kept):
             start = np.zeros((n, 2))
-            found = evaluate(rows, store.n_partitions, by, sign, start, np.array([1e-10, 1e-10]), 200)
+            found = evaluate(way, store.n_partitions, by, sign, start, np.array([1e-10, 1e-10]), 200)
             assert found.ends
             assert found.residual <= 1e-8
             np.testing.assert_allclose(found.totals, expected[:, 0], rtol=1e-7, atol=1e-6)

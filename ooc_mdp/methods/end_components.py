@@ -266,7 +266,7 @@ def _refuse_endless(tables: Streamed, neighbours: Neighbours, classes: Labels) -
             f"with discount 1 the total reward of {_named(source, never)} is {worth}: from there no policy ever ends "
             f"the process or comes where staying is worth 0, and {bad} rewards never cease; give a discount below 1, "
             f"or let these states reach one without action, a row of infinite duration or a self-loop of reward 0",
-            tuple(original_numbers(source, never[:_NAMED]).tolist()),
+            _some(source, never),
         )
     return policy
 
@@ -277,7 +277,7 @@ def _infinite(source: TableSource, states: IntArray, sign: float, why: str) -> U
         f"with discount 1 the total reward of {_named(source, states)} is {worth}: a policy may stay among these "
         f"states for ever and collect {good} rewards again and again, {why}; give a discount below 1, or end the "
         f"process where such a reward is paid",
-        tuple(original_numbers(source, states[:_NAMED]).tolist()),
+        _some(source, states),
     )
 
 
@@ -286,13 +286,18 @@ def _undecided(source: TableSource, states: IntArray, least: float, most: float)
         f"discount 1 is not supported here: a policy may stay for ever among {_named(source, states)}, where rewards "
         f"of both signs balance (the best mean reward a step is between {least:.3g} and {most:.3g}, and cannot be told "
         f"from 0), so that totals may have no limit; give a discount below 1",
-        tuple(original_numbers(source, states[:_NAMED]).tolist()),
+        _some(source, states),
     )
+
+
+def _some(source: TableSource, states: IntArray) -> tuple[int, ...]:
+    """The lowest of the source's numbers."""
+    return tuple(np.sort(original_numbers(source, states))[:_NAMED].tolist())
 
 
 def _named(source: TableSource, states: IntArray) -> str:
     """ "states 3, 7 and 12", the source's numbers; only some where there are many."""
-    numbers = [str(s) for s in original_numbers(source, states[:_NAMED]).tolist()]
+    numbers = [str(s) for s in _some(source, states)]
     more = states.size - len(numbers)
     if more:
         return f"states {', '.join(numbers)} and {more} more"

@@ -13,7 +13,7 @@ more than half of the table, passes stream the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,6 @@ __all__ = [
     "PolicyRows",
     "PolicyTotal",
     "evaluate",
-    "policy_rows",
     "rows_bytes",
 ]
 
@@ -63,6 +62,8 @@ class PolicyRows:
     """The rows of a policy, by partition, in memory."""
 
     tables: list[TableRows]
+    tick: Callable[[], None]
+    """Called after each pass; may raise to stop."""
 
     def each(
         self, wanted: npt.NDArray[np.bool_], forwards: bool | None = None
@@ -71,12 +72,21 @@ class PolicyRows:
         order = np.flatnonzero(wanted) if forwards is not False else np.flatnonzero(wanted)[::-1]
         for p in order.tolist():
             yield p, self.tables[p], True
+        self.tick()
 
 
-def policy_rows(tables: Streamed, policy: npt.NDArray[np.int32], most: int) -> PolicyRows | None:
-    """Copy a policy's rows (int32 [n], negative where it has none); None where they take more than so many bytes."""
-    kept: list[TableRows] = []
-    for _, rows, _ in tables.each(np.ones(tables.source.n_partitions, np.bool_), True):
+class RowsKept:
+    """Copies a policy's rows as partitions pass by, as long as they take no more than so many bytes."""
+
+    def __init__(self, most: int, tick: Callable[[], None]) -> None:
+        self._left = most
+        self._tick = tick
+        self._tables: dict[int, TableRows] = {}
+
+    def take(self, p: int, rows: TableRows, policy: npt.NDArray[np.int32]) -> None:
+        """Partition p's rows of the policy (int32 [n], negative where it has none)."""
+        if self._left < 0:
+            return
         action_ptr, successor_ptr, successors, probabilities, rewards, durations = rows_of_policy(rows, policy)
         own = rows._replace(
             actions=0,
@@ -91,11 +101,14 @@ def policy_rows(tables: Streamed, policy: npt.NDArray[np.int32], most: int) -> P
             halo=rows.halo.copy(),
             boundary=np.empty(0, np.bool_),
         )
-        most -= sum(a.nbytes for a in own[4:])
-        if most < 0:
-            return None
-        kept.append(own)
-    return PolicyRows(kept)
+        self._left -= sum(a.nbytes for a in own[4:])
+        self._tables[p] = own
+        if self._left < 0:
+            self._tables.clear()
+
+    def rows(self) -> PolicyRows | None:
+        """All of them; None where they took too much."""
+        return PolicyRows([self._tables[p] for p in sorted(self._tables)], self._tick) if self._left >= 0 else None
 
 
 def rows_bytes(source: TableSource) -> int:

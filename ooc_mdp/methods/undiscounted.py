@@ -30,7 +30,15 @@ from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.memory_plan import MemoryPlan, give_memory_back, resident_bytes
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.methods.end_components import ANALYSIS_BYTES, Labels, check_totals
-from ooc_mdp.methods.policy_total import EVALUATION_BYTES, POLICY_SWEEPS, Departures, evaluate, policy_rows, rows_bytes
+from ooc_mdp.methods.policy_total import (
+    EVALUATION_BYTES,
+    POLICY_SWEEPS,
+    Departures,
+    PolicyRows,
+    RowsKept,
+    evaluate,
+    rows_bytes,
+)
 from ooc_mdp.methods.results import read_result_if_any, write_result
 from ooc_mdp.methods.run import StoppedEarly
 from ooc_mdp.methods.streaming import Neighbours, Streamed
@@ -52,11 +60,11 @@ _FIRST_CHARGE = 1e-3
 """The first charge as a share of the target: enough for a thousand departures."""
 _LESS = 8.0
 """Charges are divided by this when values have come apart too far."""
-_ROUNDS = 4
+_ROUNDS = 2
 """Rounds over dirty partitions after which the policy is evaluated; half as many again each time, so that sweeps,
 which settle from any start, have the last word."""
-_STEPS = 16
-"""Steps of an evaluation for each of those rounds, where it reads nothing."""
+_STEPS = 64
+"""Steps of the first evaluation, where it reads nothing; twice as many after one in vain."""
 _SWEEPS = 16
 """Most sweeps of a visit."""
 _SETTLED = 1 / 8
@@ -164,6 +172,8 @@ class _Total:
     saved: float = field(default_factory=time.monotonic)
     width: float = 0.0
     """Largest U - L."""
+    steps: int = _STEPS
+    """Of an evaluation that reads nothing."""
     residual: float = np.inf
     """Largest plain residual when it was last measured."""
     dirty: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
@@ -281,7 +291,10 @@ class _Total:
         refuted, finer, rounds = 0, 1.0, _ROUNDS
         exits = np.full((self.members.size, 2), -np.inf)
         if start is not None:
-            self.evaluate(start, finer, rounds)
+            kept = self.keep_rows()
+            for p, rows, _ in self.tables.each(np.ones_like(self.dirty)):
+                kept.take(p, rows, start.policy)
+            self.evaluate(start, kept.rows(), finer, rounds)
         self.dirty = np.ones(self.tables.source.n_partitions, np.bool_)
         self.most_charge = self.charge / _FIRST_CHARGE
         while True:
@@ -291,7 +304,9 @@ class _Total:
             if state != "settled":
                 if state == "apart":
                     self._come_together()
-                self.evaluate(self.departures(exits), finer, rounds)
+                kept = self.keep_rows()
+                by = self.departures(exits, kept)
+                self.evaluate(by, kept.rows(), finer, rounds)
                 rounds += -(-rounds // 2)
                 continue
             policy = self.greedy_policy(exits)
@@ -318,16 +333,20 @@ class _Total:
         self.values[:] = self.values.mean(axis=1)[:, None]
         self.dirty[:] = True
 
-    def evaluate(self, by: Departures, finer: float, rounds: int) -> None:
+    def keep_rows(self) -> RowsKept:
+        """For the rows of one policy."""
+        return RowsKept(rows_bytes(self.tables.source), self.tables.tick)
+
+    def evaluate(self, by: Departures, rows: PolicyRows | None, finer: float, rounds: int) -> None:
         """Take the totals of a policy as the middle, and a charge that suits its departures, if it ends."""
         start = np.stack([self.values.mean(axis=1), np.ones(self.values.shape[0])], axis=1)
         enough = np.array([finer * self.charge / 32, 1 / 32])
         partitions = self.tables.source.n_partitions
-        rows = policy_rows(self.tables, by.policy, rows_bytes(self.tables.source))
-        most = rounds // 2 if rows is None else rounds * _STEPS
+        most = rounds // 2 if rows is None else self.steps
         found = evaluate(rows or self.tables, partitions, by, self.sign, start, enough, most)
         self.statistics.backups += found.passes * POLICY_SWEEPS * self.values.shape[0]
         if not found.ends or found.residual > max(10 * enough[0], 0.1 * found.residual_before):
+            self.steps *= 2
             return
         self.values[:] = found.totals[:, None]
         self.width = 0.0
@@ -339,12 +358,17 @@ class _Total:
         self.values[:, 1] += spread
         self.dirty[:] = True
 
-    def departures(self, exits: FloatArray) -> Departures:
-        """The best departures by L; in classes of several, which of the states is left from, if leaving is best."""
+    def departures(self, exits: FloatArray, kept: RowsKept | None = None) -> Departures:
+        """The best departures by L; in classes of several, which of the states is left from, if leaving is best.
+
+        Their rows go to `kept`.
+        """
         store = self.tables.source
         policy = np.full(store.n_states, -1, np.int32)
-        for _, rows, _ in self.tables.each(np.ones(store.n_partitions, np.bool_)):
+        for p, rows, _ in self.tables.each(np.ones(store.n_partitions, np.bool_)):
             greedy(rows, self.values, self.classes, self.members, exits, self.charge, self.sign, policy)
+            if kept is not None:
+                kept.take(p, rows, policy)
         if not self.members.size:
             return Departures(self.classes, self.members, self.node, np.empty(0, np.int64), policy)
         best = np.full(int(self.node.max()) + 1, -np.inf)
