@@ -215,7 +215,7 @@ class SolveOptions:
         """Refuse what steers methods for discounts below 1."""
         if self.device not in ("auto", "cpu") or self.device_memory is not None or self.kernel != DEFAULT_KERNEL:
             raise OptionsError("discount 1 is solved on the CPU only; give --device cpu, or a discount below 1")
-        if self.method == "vi" or self.exact_priorities or self.priority is not None or self.eviction != "lru":
+        if self.method != "auto" or self.exact_priorities or self.priority is not None or self.eviction != "lru":
             raise OptionsError(
                 "discount 1 has a method of its own, interval iteration; leave out --method, --priority, "
                 "--exact-priorities, --sweeps and --eviction"

@@ -129,6 +129,18 @@ def test_a_long_ring_is_one_component_and_a_long_path_none(tmp_path: Path, backw
             assert set(policy.tolist()) == ({ending} if count else {0, -1})
 
 
+def test_states_that_can_all_stay_where_they_are_do_not_cost_a_round_each(tmp_path: Path) -> None:
+    """A walk between two ends, in which each state may wait: what leads to an end is dropped, then what leads there."""
+    n = 200
+    inner = [State((Action(0.0, {s: 1.0}), Action(0.0, {s - 1: 0.5, s + 1: 0.5}))) for s in range(1, n)]
+    model = Model((State(()), *inner, State(())))
+    store = make_store(Case(model, "max", "float64", 10), tmp_path / "m.store")
+    with streamed(store) as tables:
+        blocks = end_components(tables, Neighbours(store.coupling), zero_only=True)
+        assert tables.cache.statistics.auxiliary_accesses < 20 * store.n_partitions
+    assert components_of(blocks) == {frozenset([s]) for s in range(1, n)}
+
+
 @given(cases())
 @settings(max_examples=50)
 def test_states_are_called_by_their_numbers_in_the_source(case: Case) -> None:

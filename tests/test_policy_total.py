@@ -72,8 +72,12 @@ def test_an_evaluation_is_a_dense_solve_in_memory_and_streamed(tmp_path: Path, s
             start = np.zeros((n, 2))
             found = evaluate(way, store.n_partitions, by, sign, start, np.array([1e-10, 1e-10]), 200)
             assert found.ends
-            assert found.residual <= 1e-8
-            np.testing.assert_allclose(found.totals, expected[:, 0], rtol=1e-7, atol=1e-6)
+            size = np.abs(expected[:, 0]).max()
+            assert found.residual <= 1e-5 * found.residual_before
+            np.testing.assert_allclose(found.totals, expected[:, 0], atol=1e-2 * size)
+            again = np.stack([found.totals, found.departures], axis=1)
+            found = evaluate(way, store.n_partitions, by, sign, again, np.array([1e-10, 1e-10]), 200)
+            np.testing.assert_allclose(found.totals, expected[:, 0], rtol=1e-6, atol=1e-5 * size)
             np.testing.assert_allclose(found.departures, expected[:, 1], rtol=1e-7, atol=1e-6)
 
 

@@ -29,8 +29,11 @@ def test_wanted_partitions_come_once_in_turns_from_either_end(store: Store) -> N
         statistics = SolveStatistics()
         tables.count(statistics)
         assert statistics.loads == 5
-        assert statistics.accesses == 25
-        assert statistics.hits == 20
+        assert statistics.auxiliary_accesses == 25
+        assert statistics.auxiliary_hits == 20
+        assert len(list(tables.each(wanted, sweeps=True))) == 5
+        tables.count(statistics)
+        assert (statistics.accesses, statistics.hits) == (5, 5)
 
 
 def test_a_cache_of_one_partition_is_never_exceeded(store: Store) -> None:

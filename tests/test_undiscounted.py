@@ -326,7 +326,7 @@ def test_a_discount_of_one_is_the_cpus_alone_and_has_its_own_method() -> None:
         with pytest.raises(OptionsError, match="solved on the CPU only"):
             SolveOptions(1.0, device=device)
     with pytest.raises(OptionsError, match="a method of its own"):
-        SolveOptions(1.0, method="vi")
+        SolveOptions(1.0, method="policy-iteration")
     with pytest.raises(OptionsError, match="a method of its own"):
         SolveOptions(1.0, priority="h1")
 
@@ -393,6 +393,15 @@ def test_a_run_that_was_stopped_goes_on_from_its_values(tmp_path: Path, visits: 
     assert "nothing is left to do" in notes[1]
 
 
+def test_the_trace_has_every_access(tmp_path: Path) -> None:
+    store = make_store(Case(gambler(0.4, 30), "max", "float64", 4), tmp_path / "m.store")
+    s = solve(store, SolveOptions(1.0), trace=tmp_path / "t.csv").statistics
+    lines = [line.split(",") for line in (tmp_path / "t.csv").read_text().splitlines() if line[0].isdigit()]
+    assert [line[2] for line in lines].count("frontier") == s.accesses == s.visits
+    assert [line[2] for line in lines].count("auxiliary") == s.auxiliary_accesses
+    assert sum(int(line[5]) for line in lines) == s.sweeps
+
+
 def test_a_time_limit_ends_a_run_without_a_claim(tmp_path: Path) -> None:
     stopped = solved(tmp_path, gambler(0.4, 100), partitions=5, time_limit=1e-9)
     assert stopped.outcome is Outcome.TIME_LIMIT
@@ -455,7 +464,7 @@ def test_public_cases_have_their_undiscounted_reference(name: str, converted: di
 
 @pytest.mark.skipif(not NEAR_ONE, reason="the shared cases are not here")
 @pytest.mark.parametrize("name", NEAR_ONE)
-@pytest.mark.parametrize("method", ["vi", "p-eva"])
+@pytest.mark.parametrize("method", ["auto", "vi", "p-eva", "policy-iteration"])
 def test_public_cases_at_a_discount_of_0_999_are_proved_by_the_discounted_methods(
     name: str, method: str, converted: dict[str, Store]
 ) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "POSITIVE",
     "can_end",
     "gain",
+    "labels",
     "lift",
     "rewards_inside",
     "spread_backward",
@@ -30,6 +31,36 @@ NO_CLASS = np.uint32(0xFFFFFFFF)
 """Class of a state that is in none."""
 POSITIVE, NEGATIVE = np.uint8(1), np.uint8(2)
 """Flags of a component: some reward inside has this sign."""
+
+
+@njit(inline="always")
+def _label(s):
+    """A state's own label: all are different, none is 0 (the finaliser of MurmurHash3, a bijection that keeps 0)."""
+    h = np.uint64(s + 1)
+    h ^= h >> np.uint64(16)
+    h = (h * np.uint64(0x85EBCA6B)) & np.uint64(0xFFFFFFFF)
+    h ^= h >> np.uint64(13)
+    h = (h * np.uint64(0xC2B2AE35)) & np.uint64(0xFFFFFFFF)
+    h ^= h >> np.uint64(16)
+    return np.uint32(h)
+
+
+@njit(nogil=True, cache=True)
+def labels(n):
+    """uint32 [n]: the states' own labels."""
+    out = np.empty(n, np.uint32)
+    for s in range(n):
+        out[s] = _label(s)
+    return out
+
+
+@njit(inline="always")
+def _stays(t, i, j):
+    """Whether a row leads nowhere else than back."""
+    for k in range(row_begin(t, j), row_end(t, j)):
+        if t.probabilities[k] > 0 and index(t, t.successors[k]) != t.first + i:
+            return False
+    return True
 
 
 @njit(inline="always")
@@ -50,7 +81,11 @@ def _inside(t, i, j, zero_only, ahead, back):
 
 @njit(nogil=True, cache=True)
 def trim(t, zero_only, ahead, back):
-    """Take out states without a row inside their block; whether another partition reads one of them."""
+    """Take out states without a row inside their block; whether another partition reads one of them.
+
+    A state that can only stay where it is gets a block of its own, (its label, 0), so that rows to it are dropped at
+    once: with a self-loop in each state, blocks would else lose a state in a round.
+    """
     seen = False
     forwards = True
     again = True
@@ -61,13 +96,18 @@ def trim(t, zero_only, ahead, back):
             s = t.first + i
             if ahead[s] == 0:
                 continue
-            stays = False
+            if back[s] == 0:
+                continue
+            stays = moves = False
             for j in range(first_row(t, i), past_row(t, i)):
                 if _inside(t, i, j, zero_only, ahead, back):
                     stays = True
-                    break
-            if not stays:
-                ahead[s] = back[s] = 0
+                    if not _stays(t, i, j):
+                        moves = True
+                        break
+            if not moves:
+                ahead[s] = _label(s) if stays else 0
+                back[s] = 0
                 seen |= t.boundary[i]
                 again = True
         forwards = not forwards
@@ -132,7 +172,8 @@ def spread_backward(t, zero_only, ahead, back, label):
 def can_end(t, classes, reached, policy):
     """Mark states from which some policy ends, or comes where it may stay for nothing, with positive probability.
 
-    `policy` gets a row that does, or comes to a state that was marked before: -1 without actions, -2 where one stays.
+    `policy` gets a row that does, or the likeliest to come to a state that was marked before: -1 without actions, -2
+    where one stays.
     """
     seen = False
     forwards = False
@@ -146,17 +187,23 @@ def can_end(t, classes, reached, policy):
                 continue
             found = classes[s] != NO_CLASS or first_row(t, i) == past_row(t, i)
             policy[s] = -2 if classes[s] != NO_CLASS else -1
-            for j in range(first_row(t, i), past_row(t, i)):
-                if found:
-                    break
-                found = ends(t, j)
-                mass = 0.0
-                for k in range(row_begin(t, j), row_end(t, j)):
-                    mass += np.float64(t.probabilities[k])
-                    if t.probabilities[k] > 0 and reached[index(t, t.successors[k])] != 0:
-                        found = True
-                found = found or mass < LEAST_MASS
-                policy[s] = j - first_row(t, i)
+            if not found:
+                most = 0.0
+                for j in range(first_row(t, i), past_row(t, i)):
+                    mass = comes = 0.0
+                    for k in range(row_begin(t, j), row_end(t, j)):
+                        p = np.float64(t.probabilities[k])
+                        mass += p
+                        if reached[index(t, t.successors[k])] != 0:
+                            comes += p
+                    if ends(t, j):
+                        comes = 1.0
+                    elif mass < LEAST_MASS:
+                        comes += 1 - mass
+                    if comes > most:
+                        most = comes
+                        policy[s] = j - first_row(t, i)
+                found = most > 0
             if found:
                 reached[s] = 1
                 again = True

@@ -26,6 +26,7 @@ from ooc_mdp.kernels.cpu_end_components import (
     POSITIVE,
     can_end,
     gain,
+    labels,
     rewards_inside,
     spread_backward,
     spread_forward,
@@ -72,15 +73,6 @@ def check_totals(tables: Streamed, neighbours: Neighbours) -> tuple[Labels, npt.
     return classes, _refuse_endless(tables, neighbours, classes)
 
 
-def _labels(n: int) -> Labels:
-    """uint32 [n]: all different, none 0, in no order (the finaliser of MurmurHash3, a bijection that maps 0 to 0)."""
-    h = np.arange(1, n + 1, dtype=np.uint32)
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
-        h ^= h >> np.uint32(shift)
-        h *= np.uint32(factor)
-    return h
-
-
 def end_components(tables: Streamed, neighbours: Neighbours, zero_only: bool, staying: Labels | None = None) -> Labels:
     """The maximal end components: uint32 [n], equal in the states of one, 0 in those of none.
 
@@ -96,7 +88,9 @@ def end_components(tables: Streamed, neighbours: Neighbours, zero_only: bool, st
         if not ahead.any():
             return ahead
         new_ahead, new_back = _spread(tables, neighbours, zero_only, ahead, back)
-        settled = bool(((new_ahead == ahead) & (new_back == ahead) & (back == ahead)).all())
+        alone = back == 0
+        new_back[alone] = 0
+        settled = bool((alone | ((new_ahead == ahead) & (new_back == ahead) & (back == ahead))).all())
         ahead, back = new_ahead, new_back
         if settled:
             return ahead
@@ -111,9 +105,9 @@ def _trim(tables: Streamed, neighbours: Neighbours, zero_only: bool, ahead: Labe
     tables.settle(_with_states(ahead, tables.source), taking_out)
 
 
-def _with_states(labels: Labels, source: TableSource) -> npt.NDArray[np.bool_]:
+def _with_states(blocks: Labels, source: TableSource) -> npt.NDArray[np.bool_]:
     """bool [P]: partitions with a state whose label is not 0."""
-    return np.maximum.reduceat(labels, source.partition_ptr[:-1]) > 0
+    return np.maximum.reduceat(blocks, source.partition_ptr[:-1]) > 0
 
 
 def _spread(
@@ -125,7 +119,7 @@ def _spread(
 ) -> tuple[Labels, Labels]:
     """Labels that spread along rows inside blocks, forwards and backwards."""
     alive = _with_states(ahead, tables.source)
-    spread = _labels(ahead.size)
+    spread = labels(ahead.size)
     spread[ahead == 0] = 0
 
     def forward(p: int, rows: TableRows) -> IntArray | None:
@@ -133,7 +127,7 @@ def _spread(
 
     tables.settle(alive.copy(), forward)
     new_ahead = spread
-    spread = _labels(ahead.size)
+    spread = labels(ahead.size)
     spread[ahead == 0] = 0
 
     def backward(p: int, rows: TableRows) -> IntArray | None:
@@ -148,7 +142,7 @@ def _representatives(blocks: Labels) -> Labels:
     classes = np.full(blocks.size, NO_CLASS, np.uint32)
     inside = np.flatnonzero(blocks)
     if inside.size:
-        bearers = inside[_labels(blocks.size)[inside] == blocks[inside]]
+        bearers = inside[labels(blocks.size)[inside] == blocks[inside]]
         bearers = bearers[np.argsort(blocks[bearers])]
         classes[inside] = bearers[np.searchsorted(blocks[bearers], blocks[inside])]
     return classes

@@ -39,6 +39,8 @@ EVALUATION_BYTES = 112
 """Bytes that an evaluation takes for each state: seven vectors of both numbers."""
 POLICY_SWEEPS = 4
 """Sweeps of a partition in a pass."""
+_ENOUGH = 1e-5
+"""Share of the first change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,8 @@ def evaluate(
     Parameters
     ----------
     start : float64 [n, 2]; changes.
-    tolerance : float64 [2]; largest change by another double pass that is good enough, of either.
+    tolerance : float64 [2]; largest change by another double pass that is good enough, of either; for the totals also
+        a small share of the first change: a policy that is poor need not be known so well.
     most : most steps, of four passes each.
     """
     passes = _Passes(rows, partitions, by, sign)
@@ -203,11 +206,12 @@ def evaluate(
     residual = passes.apply(x, 1.0)
     residual -= x
     before_all = float(np.abs(residual[:, 0]).max())
+    enough = np.array([max(float(tolerance[0]), _ENOUGH * before_all), float(tolerance[1])])
     shadow = residual.copy()
     direction = residual.copy()
     rho = _dot(shadow, residual)
     for _ in range(most):
-        if not (np.abs(residual).max(axis=0) > tolerance).any():
+        if not (np.abs(residual).max(axis=0) > enough).any():
             break
         image = passes.product(direction)
         alpha = _ratio(rho, _dot(shadow, image))

@@ -17,6 +17,7 @@ from ooc_mdp.cache import PartitionCache
 from ooc_mdp.kernels.base import Resident
 from ooc_mdp.kernels.cpu_rows import TableRows, table_rows
 from ooc_mdp.mdp import IntArray
+from ooc_mdp.methods.trace import Trace
 from ooc_mdp.partition import Coupling, PartitionTable
 from ooc_mdp.solution import SolveStatistics
 from ooc_mdp.stager import ANNOUNCED, Stager
@@ -74,6 +75,8 @@ class Streamed:
         self.source = source
         self.tick = tick
         self.depth = depth
+        self.trace: Trace | None = None
+        """Told of accesses; may be set later."""
         kept = _Kept()
         self.cache: PartitionCache[Resident] = PartitionCache(budget, source.n_partitions, kept.release)
         self._stager = Stager(source, self.cache, kept, depth, source.loader("cpu").read)
@@ -89,13 +92,14 @@ class Streamed:
         self.cache.clear()
 
     def each(
-        self, wanted: npt.NDArray[np.bool_], forwards: bool | None = None
+        self, wanted: npt.NDArray[np.bool_], forwards: bool | None = None, sweeps: bool = False
     ) -> Iterator[tuple[int, TableRows, bool]]:
         """The wanted partitions (bool [P]) once each, in turns from either end: a cache saves its size in a pass.
 
         Parameters
         ----------
         forwards : the direction, if it matters.
+        sweeps : whether they are swept, which the caller notes in the trace; else accesses are auxiliary.
 
         Yields
         ------
@@ -115,7 +119,9 @@ class Streamed:
                 if stager.free() <= 0:
                     break
                 stager.prefetch(ahead, frozenset([p, *coming[:n]]).__contains__)
-            resident, hit = stager.obtain(p)
+            resident, hit = stager.obtain(p, auxiliary=not sweeps)
+            if self.trace is not None and not sweeps:
+                self.trace.access(p, True, hit, 0, np.inf, -np.inf)
             self.cache.pin(p, True)
             try:
                 yield p, resident.arrays[0], hit

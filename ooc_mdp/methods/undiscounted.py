@@ -163,7 +163,6 @@ class _Total:
     most_charge: float
     """The largest that has not been too large."""
     watch: SolveWatcher | None
-    trace: Trace | None
     interrupted: Callable[[], bool]
     save: Callable[[], None] | None = None
     earlier_seconds: float = 0.0
@@ -171,7 +170,7 @@ class _Total:
     reported: tuple[float, int] = (0.0, 0)
     saved: float = field(default_factory=time.monotonic)
     width: float = 0.0
-    """Largest U - L."""
+    """Largest U - L, and what rounding adds to twice the distance from the middle."""
     steps: int = _STEPS
     """Of an evaluation that reads nothing."""
     residual: float = np.inf
@@ -258,7 +257,7 @@ class _Total:
         flown = np.zeros(store.n_partitions)
         first = 0.0 if self.options.epsilon is not None else RELATIVE_EPSILON * self.floor()  # while values spread
         for _ in range(rounds):
-            for p, rows, hit in self.tables.each(self.dirty.copy()):
+            for p, rows, hit in self.tables.each(self.dirty.copy(), sweeps=True):
                 sweeps, change, moved = sweep(
                     rows, self.values, self.classes, self.members, exits, self.charge, self.sign, _SWEEPS,
                     _SETTLED * tolerance, bool(self.statistics.visits & 1),
@@ -271,10 +270,11 @@ class _Total:
                 flown[p] = change
                 self.dirty[readers] |= flown[readers] > _DIRTY * tolerance
                 self.dirty[p] = change > _DIRTY * tolerance
-                if self.trace is not None:
-                    self.trace.access(p, False, hit, sweeps, change, -np.inf)
+                if self.tables.trace is not None:
+                    self.tables.trace.access(p, False, hit, sweeps, change, -np.inf)
             self.join(exits)
-            self.width = float((self.values[:, 1] - self.values[:, 0]).max(initial=0.0))
+            size = float(np.abs(self.values).max(initial=0.0))
+            self.width = float((self.values[:, 1] - self.values[:, 0]).max(initial=0.0) + 8 * np.spacing(size))
             if not self.width <= 2 * max(self.target(), first):
                 return "apart"
             if not self.dirty.any():
@@ -493,7 +493,6 @@ def solve_total(
             charge=0.0,
             most_charge=np.inf,
             watch=watch,
-            trace=None,
             interrupted=interrupted,
             dirty=np.ones(store.n_partitions, np.bool_),
         )
@@ -501,13 +500,13 @@ def solve_total(
         if saved is not None and output is not None:
             _take_up(run, checkpoint_path(output), saved, note)
         if trace is not None:
-            run.trace = Trace(trace, {**identity, "method": METHOD, "partitions": store.n_partitions})
+            tables.trace = Trace(trace, {**identity, "method": METHOD, "partitions": store.n_partitions})
         try:
             tables.tick = run.tick
             outcome, middle, policy, found = _work(run, output, identity, saved is not None)
         finally:
-            if run.trace is not None:
-                run.trace.close()
+            if tables.trace is not None:
+                tables.trace.close()
     solution = _conclude(run, outcome, middle, policy, found, plan)
     if output is not None:
         if outcome.proved:
