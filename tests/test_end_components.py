@@ -78,7 +78,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @given(cases(), st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_the_maximal_end_components_are_those_of_a_search_through_all_sets(case: Case, zero_only: bool) -> None:
     with stored(case) as store, streamed(store) as tables:
         blocks = end_components(tables, Neighbours(store.coupling), zero_only)

@@ -99,7 +99,7 @@ def test_a_share_is_a_number() -> None:
         ({"residual": float("nan")}, "residual must be"),
         ({"time_limit": -1.0}, "time limit must be"),
         ({"epsilon": 1.0, "residual": 1.0}, "not both"),
-        ({"method": "magic"}, "unknown method 'magic'; there are vi and p-eva"),
+        ({"method": "magic"}, "unknown method 'magic'; there are auto, vi, p-eva and policy-iteration"),
         ({"priority": "h3"}, "unknown priority 'h3'"),
         ({"method": "vi", "exact_priorities": True}, "exact priorities belong to the method p-eva"),
         ({"method": "vi", "sweeps": 0}, "sweeps is 0; give at least 1"),
