@@ -102,6 +102,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--stopping-discounts", default="0.99,0.999", help="separated by commas")
     parser.add_argument("--toy", action="store_true", help="tiny tables, to see that everything works")
+    parser.add_argument(
+        "--update", action="store_true", help="replace the solves that the output has, and keep its others"
+    )
     parser.add_argument("--document", type=Path, help="print kept figures as the tables of the documentation, and end")
     measuring.add_common_options(parser)
     return parser.parse_args(arguments)
@@ -114,9 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     facts = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
     figures: dict[str, Any] = {"tables": [], "stopping": []}
+    if options.update:
+        kept = json.loads(options.output.read_text())
+        figures = {key: kept[key] for key in figures}
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
         for name in filter(None, options.cases.split(",")):
-            figures["tables"].append(compare(Path(folder), name, options))
+            found = compare(Path(folder), name, options, facts["versions"]["commit"])
+            figures["tables"] = merged(figures["tables"], found)
             # Kept at once: a later case may take long.
             measuring.write_figures("coupling", options, figures, facts, NOT_INCLUDED)
         if options.stopping_states:
@@ -132,7 +139,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
             measuring.write_figures("coupling", options, figures, facts, NOT_INCLUDED)
 
 
-def compare(folder: Path, name: str, options: argparse.Namespace) -> dict[str, Any]:
+def merged(kept: list[dict[str, Any]], found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Tables with one that was measured: its solves take the place of those of the same method and target."""
+
+    def which(solve: dict[str, Any]) -> tuple[int, int]:
+        return "epsilon" in solve["target"], list(METHODS).index(solve["asked"])
+
+    before = [t for t in kept if t["case"] == found["case"]]
+    solves = {which(s): s for t in (*before, found) for s in t["solves"]}
+    found = found | {"solves": [solves[key] for key in sorted(solves)]}
+    tables = {t["case"]: t for t in (*kept, found)}
+    return [tables[name] for name in CASES if name in tables]
+
+
+def compare(folder: Path, name: str, options: argparse.Namespace, commit: str) -> dict[str, Any]:
     """All methods on one table, to both targets."""
     case = CASES[name]
     table = name.partition("-0.")[0]
@@ -152,6 +172,7 @@ def compare(folder: Path, name: str, options: argparse.Namespace) -> dict[str, A
     for target, size in (("residual", options.residual), ("epsilon", options.epsilon)):
         for method in options.methods.split(","):
             solves.append(measure(store, small, case.discount, {target: size}, method, options, folder / "trace.csv"))
+            solves[-1] |= {"time_limit": options.time_limit, "commit": commit}
             print(f"{name}: {solves[-1]}", file=sys.stderr, flush=True)
     show(facts, solves, options)
     return facts | {"solves": solves}

@@ -174,6 +174,16 @@ def test_coupling_compares_methods_and_stopping_rules(tmp_path):
         assert solve["error"] <= solve["error_bound"] + slack <= 1e-3 + slack
 
 
+def test_the_documented_comparison_of_methods_is_that_of_the_kept_figures():
+    script = str(REPOSITORY / "benchmarks" / "coupling.py")
+    command = [sys.executable, script, "--document", str(REPOSITORY / "benchmarks" / "results" / "coupling.json")]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n\n")
+    assert len(printed) == 3
+    text = (REPOSITORY / "docs" / "policy-iteration.md").read_text()
+    for table in printed:
+        assert table.strip() in text, table
+
+
 def test_eviction_counts_loads_in_each_order_and_the_documented_ones_are_those_kept(tmp_path):
     arguments = ("--toy", "--cases", "gridworld,mountain-car", "--cache", "22%,100%", "--priorities", "joint,h2 exact")
     solves = figures_of("eviction.py", tmp_path, *arguments)["solves"]
