@@ -18,7 +18,7 @@ from ooc_mdp.methods.trace import Trace
 
 
 def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    lines = path.read_text().splitlines()
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("# remark ")]
     facts = [line for line in lines if line.startswith("#")]
     return facts, list(csv.DictReader(lines[len(facts) :]))
 
