@@ -137,7 +137,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for priority in ("h1", "h2"):
         trace = folder / f"exact-{priority}.csv"
         ooc_mdp.solve(store, 0.9, trace=trace, exact_priorities=True, priority=priority, **options)
-    ooc_mdp.solve(store, 0.9, trace=folder / "p-eva.csv", **options)
+    ooc_mdp.solve(store, 0.9, method="p-eva", trace=folder / "p-eva.csv", **options)
     ooc_mdp.solve(store, 0.9, trace=folder / "vi.csv", method="vi", **options)
     return folder
 

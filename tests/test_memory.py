@@ -67,3 +67,14 @@ def test_the_peak_stays_within_a_fifth_of_the_plan_whatever_the_size_of_the_tabl
         assert peak >= 0.8 * sum(plan.values())
         peaks.append(peak - 32 * size * size)  # values, policy and their copies grow with the states, not the table
     assert peaks[1] - peaks[0] < CACHE
+
+
+@pytest.mark.slow
+def test_the_peak_of_policy_iteration_stays_within_a_fifth_of_the_plan(tmp_path):
+    """Its rows are most of what it takes: the solver's vectors among them, near discount 1."""
+    made = ooc_mdp.generate("random", tmp_path / "s", {"states": 1_200_000, "actions": 2, "seed": 1}, partitions=64)
+    assert int(made.partition_bytes.sum()) > 2 * CACHE
+    near_1 = ("--method", "policy-iteration", "--cache", CACHE, "--discount", 0.99, "--residual", 1e-3)
+    peak, plan, _ = peak_and_plan(tmp_path / "s", *near_1)
+    assert plan["rows of the policy"] > sum(plan.values()) / 4
+    assert 0.8 * sum(plan.values()) <= peak <= 1.2 * sum(plan.values())
