@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from command_line import environment, ooc
+from small_mdps import Case, make_store
+from store_models import Action, Model, State
 
 import ooc_mdp
 from ooc_mdp.options import format_bytes
@@ -44,6 +46,18 @@ def test_the_plan_is_printed_and_adds_up(tmp_path):
     assert table * 0.3 <= plan["cache"] <= table * 0.3 + 1
     assert f"= {format_bytes(sum(plan.values()))}\n" in said
     assert all(f"{name} {format_bytes(size)}" in said for name, size in plan.items())
+    assert peak <= 1.2 * sum(plan.values())
+
+
+def test_undiscounted_totals_take_what_their_plan_says(tmp_path):
+    """A walk that costs 1 a step; the loops are compiled by a first solve."""
+    walk = Model((*(State((Action(-1.0, {s + 1: 0.6, max(s - 1, 0): 0.4}),) * 3) for s in range(2999)), State(())))
+    store = make_store(Case(walk, "max", "float64", 30), tmp_path / "s")
+    options = ("--discount", 1, "--cache", "30%", "--output", tmp_path / "r", "--overwrite")
+    peak_and_plan(tmp_path / "s", *options)
+    peak, plan, said = peak_and_plan(tmp_path / "s", *options)
+    assert plan["lower and upper values"] == 16 * store.n_states
+    assert f"= {format_bytes(sum(plan.values()))}\n" in said
     assert peak <= 1.2 * sum(plan.values())
 
 

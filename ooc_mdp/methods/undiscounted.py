@@ -23,9 +23,9 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.events import SolveProgress, SolveWatcher
-from ooc_mdp.kernels.cpu_end_components import NO_CLASS, lift
-from ooc_mdp.kernels.cpu_rows import TableRows
-from ooc_mdp.kernels.cpu_total import check, greedy, reach_strict, sweep
+from ooc_mdp.kernels.cpu_end_components import NO_CLASS, can_end, lift, spread_backward, spread_forward, trim
+from ooc_mdp.kernels.cpu_rows import TableRows, table_rows
+from ooc_mdp.kernels.cpu_total import check, greedy, reach_strict, relax, sweep
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.memory_plan import MemoryPlan, give_memory_back, resident_bytes
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
@@ -408,6 +408,29 @@ class _Total:
         return policy
 
 
+def _warm_up(store: TableSource, writes: bool) -> None:
+    """Load compiled loops now, so that the plan counts them: they are called on no states of the smallest partition."""
+    if writes:
+        import zarr.codecs  # noqa: F401
+    rows = table_rows(store.read(int(store.partition_bytes.argmin()))[0])._replace(first=0, n=0)
+    marks, labels = np.zeros(1, np.uint8), np.zeros(1, np.uint32)
+    policy, numbers, values = np.zeros(1, np.int32), np.zeros(1), np.zeros((1, 2))
+    members, exits = np.zeros(1, np.int64), np.zeros((1, 2))
+    trim(rows, True, labels, labels)
+    spread_forward(rows, True, labels, labels, labels)
+    spread_backward(rows, True, labels, labels, labels)
+    can_end(rows, labels, marks, policy)
+    sweep(rows, values, labels, members, exits, 0.0, 1.0, 1, 0.0, True)
+    greedy(rows, values, labels, members, exits, 0.0, 1.0, policy)
+    lift(rows, labels, marks, marks, policy)
+    check(rows, values, numbers, policy, 1.0, marks)
+    kept = RowsKept(1 << 30, lambda: None)
+    kept.take(0, rows, policy)
+    copied = kept.rows()
+    for own in (rows, *(copied.tables if copied is not None else ())):
+        relax(own, values, labels, members, exits, policy, True, 1.0, 1.0, 1, True)
+
+
 def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int, MemoryPlan]:
     """The cache's budget, and every large buffer of the solve in bytes.
 
@@ -460,6 +483,7 @@ def solve_total(
     UndefinedTotalError : the totals are infinite, or may be undefined.
     """
     give_memory_back()
+    _warm_up(store, output is not None)
     budget, plan = _plan(store, options, output is not None)
     if announce is not None:
         announce(plan)
