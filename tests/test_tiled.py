@@ -523,7 +523,9 @@ def test_a_device_without_memory_is_refused_by_name(stores: Callable[[str], Stor
 @pytest.mark.parametrize(
     "name", ["gridworld", *(pytest.param(n, marks=pytest.mark.slow) for n in ("ragged", "random"))]
 )
-@pytest.mark.parametrize("method", [METHODS[0], METHODS[1], METHODS[3]], ids=["p-eva", "vi", "exact"])
+@pytest.mark.parametrize(
+    "method", [METHODS[0], METHODS[1], METHODS[2], METHODS[4]], ids=["p-eva", "policy", "vi", "exact"]
+)
 @pytest.mark.parametrize("first_on", ["cpu", "tiles"])
 def test_a_solve_goes_on_from_a_checkpoint_of_either_backend(
     name: str,

@@ -158,14 +158,14 @@ class DeviceRows:
         return RowSizes.of(model).on_device(True, True)
 
     @staticmethod
-    def placed(model: ModelConstants, room: int) -> tuple[int, int] | None:
+    def placed(model: ModelConstants, room: int) -> tuple[int, int]:
         """Bytes on the device, and page-locked ones of the host, that are taken where the device has so much room.
 
-        None where even the workspace does not fit.
+        What must lie on the device may take more than that.
         """
         sizes = RowSizes.of(model)
-        placed = sizes.placed(room)
-        return None if placed is None else (sizes.on_device(*placed), 0 if placed[0] else total_of(sizes.rows))
+        on_device, solves = sizes.placed(room) or (False, False)
+        return sizes.on_device(on_device, solves), 0 if on_device else total_of(sizes.rows)
 
     def _allocate(self, sizes: RowSizes, device: Device) -> dict[str, int]:
         """Addresses by name."""

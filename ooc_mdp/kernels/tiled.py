@@ -437,13 +437,7 @@ class TiledBackend:
         """Whole on the device, or only what evaluations work in."""
         self.rows_room = room
         room = self._device.memory_free() if room is None else room
-        placed = DeviceRows.placed(model, room)
-        if placed is None:
-            raise MemoryBudgetError(
-                f"the cache leaves {format_bytes(max(room, 0))} on {self.name} for evaluations of a policy of "
-                f"{model.n_states} states, too little; lower --cache, raise --device-memory or use --method p-eva"
-            )
-        return placed
+        return DeviceRows.placed(model, room)
 
     def open_rows(self, coupling: Coupling) -> None:
         """On the device, or in the host's memory where that leaves too little; all partitions are swept."""

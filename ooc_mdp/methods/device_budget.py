@@ -45,11 +45,7 @@ class PlacesRows(Protocol):
 
         Returns
         -------
-        Bytes on the device, and in RAM.
-
-        Raises
-        ------
-        MemoryBudgetError : not even what must lie on the device fits.
+        Bytes on the device, which are more than `room` where not even what must lie there fits, and in RAM.
         """
         ...
 

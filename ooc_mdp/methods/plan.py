@@ -43,6 +43,7 @@ __all__ = [
     "plan_memory",
     "reads_everywhere",
     "staging_depth",
+    "strongly_coupled",
     "warm_up",
 ]
 
@@ -305,12 +306,18 @@ def partitions_read(store: TableSource) -> float:
     return float(store.coupling.mass.size - store.n_partitions) / store.n_partitions
 
 
+def strongly_coupled(store: TableSource) -> bool:
+    """Whether partitions read so many others, or so much of the model, that visits by priority do not pay."""
+    return reads_everywhere(store) or partitions_read(store) >= _MANY_READ
+
+
 def begins_with_rows(
     store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, cache: int
 ) -> bool:
     """Whether the solve begins with policy iteration: as asked, or, with auto, because partitions read many others.
 
-    Where the cache holds everything and every partition reads every other, sweeps of the whole model are quicker.
+    Where the cache holds everything and every partition reads every other, sweeps of the whole model are quicker. A
+    device's budget must have room for what evaluations work in.
     """
     if options.way == "policy-iteration" and not isinstance(backend, KeepsPolicyRows):
         raise OptionsError(
@@ -319,10 +326,13 @@ def begins_with_rows(
         )
     if options.way == "policy-iteration" or not isinstance(backend, KeepsPolicyRows):
         return options.way == "policy-iteration"
-    everywhere = reads_everywhere(store)
-    if options.way != "auto" or not (everywhere or partitions_read(store) >= _MANY_READ):
+    if options.way != "auto" or not strongly_coupled(store):
         return False
-    return not (everywhere and at_once_bytes(store, options, backend, model, cache) > 0)
+    if options.device_memory is not None and isinstance(backend, PlacesRows):
+        beside = sum(_on_device_beside_the_cache(store, backend, model).values())
+        least = beside + backend.place_rows(model, 0)[0] + _place(store, backend, model)[1]
+        return least <= options.device_memory
+    return not (reads_everywhere(store) and at_once_bytes(store, options, backend, model, cache) > 0)
 
 
 def staging_depth(backend: Backend) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 from ooc_mdp.kernels.base import Evaluation, KeepsPolicyRows
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.methods.action_gaps import ActionGaps
-from ooc_mdp.methods.plan import least_weights_of
+from ooc_mdp.methods.plan import least_weights_of, strongly_coupled
 from ooc_mdp.methods.run import SETTLED_SHARE, Run
 from ooc_mdp.methods.value_iteration import read_ahead, value_iteration
 
@@ -38,7 +38,7 @@ _MOST_SWEEPS = 2000
 _FIRST_SWEEPS, _FEWEST_SWEEPS = 100, 10
 _SECONDS = 5.0
 """A piece of an evaluation, about."""
-_READING = 5.0
+_READING = 3.0
 """Work of reading a transition, in that of backing one up."""
 _WORTH = 0.1
 """Partitions are read whose bound is at least this share of the largest one."""
@@ -85,8 +85,9 @@ class _PolicyIteration:
         self._states = np.diff(store.partition_ptr)
         self._sweeps = _FIRST_SWEEPS
         """Of a piece of an evaluation."""
-        self._work = 0.0
-        """Of the last evaluation that had any: backups a state."""
+        self._work = np.inf if strongly_coupled(store) else 0.0
+        """Of the last evaluation that had any: backups a state. Where everything depends on everything, all is read at
+        first: policies of a few partitions would be of no use."""
         self._reading = _READING * store.partition_bytes / store.partition_bytes.sum() * _rows_a_state(run)
         """float64 [P]; work of reading each partition, in backups of every state."""
         self._least, self._idle = np.inf, 0

@@ -277,7 +277,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
         run.priority.value[:] = arrays["inflow"]
     run.earlier_seconds, run.saved_backups = statistics.seconds, statistics.backups
     run.value_size = float(arrays["value_size"])
-    statistics.cache_bytes = run.cache.budget
+    statistics.cache_bytes, statistics.cache_peak_bytes = run.cache.budget, 0  # of this cache
     run.statistics = statistics
     for name in ("accesses", "hits", "misses", "auxiliary_accesses", "auxiliary_hits", "loads"):
         setattr(run.cache.statistics, name, getattr(statistics, name))
