@@ -1,0 +1,375 @@
+"""A policy's rows on the CPU: what an improvement keeps, and what an evaluation makes of it, against plain NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import scipy.sparse.linalg
+from claims import residuals
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plain_rows import Plain
+from small_mdps import Case, cases, make_store, stored
+from store_models import Action, Model, State, random_model
+
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.kernels import cpu_policy, cpu_tables
+from ooc_mdp.kernels.base import Evaluation, Improvement, KeepsPolicyRows
+from ooc_mdp.kernels.cpu import CpuBackend
+from ooc_mdp.kernels.cpu_policy import PolicyRows
+from ooc_mdp.mdp import FloatArray
+from ooc_mdp.methods.plan import model_of
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.partition import PartitionTable
+from ooc_mdp.store import Store
+
+few = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+DISCOUNTS = st.sampled_from([0.0, 0.5, 0.9, 0.999])
+
+
+class Kept:
+    """A backend at random values, with all partitions resident and room for rows."""
+
+    def __init__(
+        self,
+        store: Store,
+        discount: float,
+        *,
+        seed: int = 0,
+        threads: int = 2,
+        policy: Sequence[int] | None = None,
+        mapped: bool = False,
+    ) -> None:
+        self.store, self.model = store, model_of(store, SolveOptions(discount))
+        self.plain = Plain.of(store, discount)
+        self.before = 10 * np.random.default_rng(seed).normal(size=store.n_states)
+        self.backend = CpuBackend("voted", threads)
+        chosen = None if policy is None else np.array(policy, np.int32)
+        self.backend.start(self.model, self.before.copy(), chosen)
+        self.residents = [self.backend.admit(self.backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
+        self.backend._rows_mapped = mapped
+        self.backend.open_rows(store.coupling)
+
+    @property
+    def rows(self) -> PolicyRows:
+        assert self.backend._rows is not None
+        return self.backend._rows
+
+    def __enter__(self) -> Kept:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.backend.close()
+
+    @property
+    def values(self) -> FloatArray:
+        return self.backend.values().copy()
+
+    @property
+    def policy(self) -> npt.NDArray[np.int32]:
+        return self.backend.policy().copy()
+
+    def states(self, p: int) -> slice:
+        return slice(int(self.store.partition_ptr[p]), int(self.store.partition_ptr[p + 1]))
+
+    def improve(self, partitions: Sequence[int], margin: float = 0.0) -> Improvement:
+        return self.backend.improve([self.residents[p] for p in partitions], margin)
+
+    def backup(self, values: FloatArray) -> FloatArray:
+        """float64 [n]: r + g P V by the rows that are kept."""
+        rows = self.rows
+        g = rows.discounts if rows.discounts.size else np.full(values.size, self.model.discount)
+        places = rows.places(np.arange(self.store.n_partitions))
+        expected = np.zeros(values.size)
+        for p, (place, width) in enumerate(places.tolist()):
+            own = self.states(p)
+            entries = slice(place, place + width * (own.stop - own.start))
+            terms = rows.probabilities[entries].astype(float) * values[rows.successors[entries]]
+            expected[own] = terms.reshape(own.stop - own.start, width).sum(axis=1)
+        return rows.rewards + g * expected
+
+
+def assert_that_rows_are_the_policy_s(kept: Kept) -> None:
+    """At the values where it was improved, and at others."""
+    values, policy = kept.values, kept.policy
+    size = max(float(np.abs(kept.plain.reward).max(initial=0.0)), float(np.abs(values).max()))
+    close = {"rel": 1e-12, "abs": 1e-12 * size}
+    assert kept.rows.others == pytest.approx(kept.plain.best_other(values, policy), **close)
+    for at in (values, np.random.default_rng(1).normal(size=values.size)):
+        assert kept.backup(at) == pytest.approx(kept.plain.backup(at, policy), **close)
+
+
+def assert_that_an_evaluation_is_true(
+    kept: Kept, found: Evaluation, before: FloatArray, partitions: Sequence[int]
+) -> None:
+    """All fields, at the values that resulted."""
+    values, policy, others = kept.values, kept.policy, kept.rows.others
+    residual = kept.plain.backup(values, policy) - values if (kept.rows.kept).all() else kept.backup(values) - values
+    g = np.zeros(values.size)
+    chosen = kept.plain.chosen(policy)
+    g[kept.plain.state[chosen]] = kept.plain.discount[chosen]
+    size = max(float(np.abs(values).max()), float(np.abs(kept.plain.reward).max(initial=0.0)))
+    close = {"rel": 1e-6, "abs": 1e-10 * size}
+    for p in partitions:
+        own = kept.states(p)
+        assert found.rise[p] == (values - before)[own].max()
+        assert found.fall[p] == -(values - before)[own].min()
+        normalised = residual[own] / (1 - g[own] * kept.model.row_sums[p])
+        expected = (normalised.max(), -normalised.min(), residual[own].max(), -residual[own].min())
+        assert found.measured[:, p] == pytest.approx(expected, **close)
+        assert found.others[p] == (others - values)[own].max()
+        assert (found.largest_value[p], found.smallest_value[p]) == (values[own].max(), values[own].min())
+
+
+def slow_walk(n: int = 400) -> Model:
+    """Along a line, back and forth, with a way out at one end: sweeps cross it a state at a time."""
+
+    def state(i: int) -> State:
+        if i == 0:
+            return State((), 5.0)
+        ways = {max(i - 1, 0): 0.5, min(i + 1, n - 1): 0.5}
+        ways = ways if len(ways) == 2 else {i: 1.0}
+        return State((Action(float(i % 7), ways), Action(float(i % 7) - 3.0, ways)))
+
+    return Model(tuple(state(i) for i in range(n)))
+
+
+# --------------------------------------------------------------------------------------------------- improvements
+
+
+def test_the_cpu_keeps_policy_rows() -> None:
+    assert isinstance(CpuBackend(), KeepsPolicyRows)
+
+
+@pytest.mark.parametrize("successors", ["gathered", "global"])
+@few
+@given(
+    case=cases(),
+    discount=DISCOUNTS,
+    seed=st.integers(0, 2**16),
+    margin=st.sampled_from([0.0, 1e-9, 0.3, 3.0, 1e9]),
+    known=st.booleans(),
+    threads=st.integers(1, 3),
+)
+def test_an_improvement_makes_the_policy_greedy_within_a_margin_and_keeps_its_rows(
+    successors: str, case: Case, discount: float, seed: int, margin: float, known: bool, threads: int
+) -> None:
+    """Ties, ragged rows, states without action, durations, minimisation, tables with global successors."""
+    with pytest.MonkeyPatch.context() as patch, stored(case) as store:
+        if successors == "global":
+            read = Store.read
+
+            def wide(self: Store, p: int) -> tuple[PartitionTable, int]:
+                table, size = read(self, p)
+                return replace(table, successors=table.successors.astype(np.uint32)), size
+
+            patch.setattr(Store, "read", wide)
+            patch.setattr(cpu_tables, "MOST_GATHERED", 0)
+        counts = np.bincount(Plain.of(store, discount).state, minlength=store.n_states)
+        some = np.random.default_rng(seed).integers(0, np.maximum(counts, 1))
+        before = np.where(counts > 0, some, -1) if known else np.full(store.n_states, -1)
+        with Kept(store, discount, seed=seed, threads=threads, policy=before.tolist()) as kept:
+            everything = list(range(store.n_partitions))
+            found = kept.improve(everything, margin)
+            values, policy, worth = kept.values, kept.policy, kept.plain.worth(kept.before)
+            assert (values == kept.before).all()
+            slack = 1e-12 * max(1.0, float(np.abs(worth).max(initial=0.0)))
+            for s in range(store.n_states):
+                own = worth[kept.plain.state == s]
+                if not own.size:
+                    assert policy[s] == -1
+                elif known and own.max() - own[before[s]] < margin - slack:
+                    assert policy[s] == before[s]
+                elif policy[s] != before[s] or not known:
+                    assert own[policy[s]] >= own.max() - slack
+                else:
+                    assert own.max() - own[before[s]] <= margin + slack
+            assert_that_rows_are_the_policy_s(kept)
+            for p in everything:
+                sign = 1.0 if store.sense == "max" else -1.0
+                row_sum = float(kept.model.row_sums[p])
+                measured = residuals(store.read(p)[0], values, policy, sign, discount, row_sum)
+                size = max(1.0, float(np.abs(worth).max(initial=0.0)), float(np.abs(values).max()))
+                close = {"rel": 1e-9, "abs": 1e-11 * size / (1 - discount)}
+                assert found.measured[:, p] == pytest.approx(astuple(measured), **close)
+                assert found.changed[p] == (policy != before)[kept.states(p)].sum()
+            assert not kept.improve(everything[::-1], max(margin, slack)).changed.any()
+            assert_that_rows_are_the_policy_s(kept)
+
+
+def test_of_actions_that_tie_the_lowest_is_taken_and_the_other_is_q2(tmp_path: Path) -> None:
+    twice = Action(1.0, {1: 1.0})
+    model = Model((State((Action(0.5, {1: 1.0}), twice, twice)), State(()), State((twice,))))
+    store = make_store(Case(model, partitions=2), tmp_path / "s")
+    order = np.concatenate([store.original_states(p) for p in range(2)])
+    first, second, third = (order.tolist().index(s) for s in range(3))
+    for given_policy, expected in ((None, 1), (2, 2), (0, 1)):
+        policy = None if given_policy is None else np.array([given_policy, -1, 0])[order].tolist()
+        with Kept(store, 0.95, policy=policy) as kept:
+            kept.improve([0, 1])
+            assert kept.policy[first] == expected
+            backup = kept.plain.backup(kept.before, kept.policy)
+            assert kept.rows.others[first] == backup[first]
+            assert kept.rows.others[second] == kept.rows.others[third] == -np.inf
+
+
+# ---------------------------------------------------------------------------------------------------- evaluations
+
+
+@few
+@given(
+    case=cases(),
+    discount=DISCOUNTS,
+    seed=st.integers(0, 2**16),
+    threads=st.integers(1, 3),
+    mapped=st.booleans(),
+    slow=st.sampled_from([0.0, 0.2, np.inf]),
+)
+def test_an_evaluation_reaches_the_policy_s_values(
+    case: Case, discount: float, seed: int, threads: int, mapped: bool, slow: float
+) -> None:
+    """By sweeps alone, by the solver after each measurement, and by whichever is due; rows in RAM and in a file."""
+    with pytest.MonkeyPatch.context() as patch, stored(case) as store:
+        patch.setattr(cpu_policy, "_SLOW", slow if discount <= 0.9 else min(slow, 0.2))  # sweeps alone take too long
+        with Kept(store, discount, seed=seed, threads=threads, mapped=mapped) as kept:
+            everything = list(range(store.n_partitions))
+            kept.improve(everything)
+            policy = kept.policy
+            exact = kept.plain.values_of(policy, kept.before, np.ones(store.n_states, np.bool_))
+            limit = 1e-9 * max(float(np.abs(exact).max()), float(np.abs(kept.plain.reward).max(initial=0.0)), 1.0)
+            found = kept.backend.evaluate(limit, 100_000)
+            assert_that_an_evaluation_is_true(kept, found, kept.before, everything)
+            assert np.maximum(found.measured[2], found.measured[3]).max() <= limit
+            assert (kept.policy == policy).all()
+            largest = float((kept.plain.discount * kept.model.row_sums.max()).max(initial=0.0))
+            assert np.abs(kept.values - exact).max() <= limit / (1 - largest) * (1 + 1e-6) * 2
+            again = kept.backend.evaluate(limit, 100_000)
+            assert again.backups == 0  # nothing was left to do
+            assert (again.rise == 0).all()
+            assert (again.fall == 0).all()
+
+
+@few
+@given(case=cases(), discount=DISCOUNTS, seed=st.integers(0, 2**16), data=st.data())
+def test_partitions_without_rows_keep_their_values(case: Case, discount: float, seed: int, data: st.DataObject) -> None:
+    with stored(case) as store, Kept(store, discount, seed=seed) as kept:
+        before, swept = kept.before, np.zeros(store.n_states, np.bool_)
+        order = data.draw(st.permutations(range(store.n_partitions)))
+        half = (store.n_partitions + 1) // 2
+        done: list[int] = []
+        for some in (order[:half], order[half:]):  # the second time there are more
+            if not some:
+                continue
+            kept.improve(some)
+            done += some
+            for p in some:
+                swept[kept.states(p)] = True
+            size = max(float(np.abs(before).max()), float(np.abs(kept.plain.reward).max(initial=0.0)))
+            found = kept.backend.evaluate(1e-10 * size, 100_000)
+            values = kept.values
+            assert (values[~swept] == before[~swept]).all()
+            exact = kept.plain.values_of(np.where(swept, kept.policy, -1), before, swept)
+            assert values == pytest.approx(exact, rel=1e-6, abs=1e-6 * size)
+            for p in done:
+                assert found.rise[p] == (values - before)[kept.states(p)].max()
+            before = values
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_where_sweeps_are_slow_a_krylov_solver_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    """A walk along a line at discount 0.9999: sweeps need tens of thousands, or so."""
+    store = make_store(Case(slow_walk(), dtype=dtype, partitions=6), tmp_path / "s")
+    backups = {}
+    for way, slow in (("sweeps", np.inf), ("either", cpu_policy._SLOW)):
+        monkeypatch.setattr(cpu_policy, "_SLOW", slow)
+        with Kept(store, 0.9999) as kept:
+            everything = list(range(store.n_partitions))
+            kept.improve(everything)
+            found = kept.backend.evaluate(1e-7, 1_000_000)
+            assert_that_an_evaluation_is_true(kept, found, kept.before, everything)
+            assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-7
+            exact = kept.plain.values_of(kept.policy, kept.before, np.ones(store.n_states, np.bool_))
+            assert np.abs(kept.values - exact).max() <= 1e-7 / (1 - 0.9999)
+            backups[way] = found.backups
+    assert backups["either"] < backups["sweeps"] / 5
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        lambda right: np.full_like(right, np.nan),
+        lambda right: np.full_like(right, np.inf),
+        lambda right: 1e300 * right,
+        lambda right: -right,
+    ],
+    ids=["no number", "infinite", "huge", "the wrong way"],
+)
+def test_a_solver_that_fails_leaves_the_values_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Callable[[FloatArray], FloatArray]
+) -> None:
+    same: list[bool] = []
+    krylov = PolicyRows._krylov
+
+    def watched(rows: PolicyRows, values: FloatArray, aim: float, most: int) -> int:
+        before = values.copy()
+        products = krylov(rows, values, aim, most)
+        same.append(bool((values == before).all()))
+        return products
+
+    store = make_store(Case(slow_walk(60), partitions=3), tmp_path / "s")
+    monkeypatch.setattr(PolicyRows, "_krylov", watched)
+    monkeypatch.setattr(scipy.sparse.linalg, "bicgstab", lambda _, right, **__: (found(right), -10))
+    with Kept(store, 0.99) as kept:
+        everything = list(range(store.n_partitions))
+        kept.improve(everything)
+        measured = kept.backend.evaluate(1e-8, 100_000)
+        assert_that_an_evaluation_is_true(kept, measured, kept.before, everything)
+        assert np.maximum(measured.measured[2], measured.measured[3]).max() <= 1e-8
+    assert len(same) > 1
+    assert all(same)
+
+
+def test_an_evaluation_ends_after_as_many_sweeps_as_it_may_make(tmp_path: Path) -> None:
+    store = make_store(Case(slow_walk(), partitions=6), tmp_path / "s")
+    for most in (1, 3, 30):
+        with Kept(store, 0.9999) as kept:
+            everything = list(range(store.n_partitions))
+            kept.improve(everything)
+            found = kept.backend.evaluate(1e-12, most)
+            assert_that_an_evaluation_is_true(kept, found, kept.before, everything)
+            assert 0 < found.backups <= (2 * most + 8) * store.n_states
+            assert np.maximum(found.measured[2], found.measured[3]).max() > 1e-12
+
+
+# --------------------------------------------------------------------------------------------------------- memory
+
+
+def test_bytes_are_those_of_the_arrays(tmp_path: Path) -> None:
+    for i, shape in enumerate([{}, {"durations": True}, {"uniform": True}]):
+        store = make_store(Case(random_model(i, 50, **shape), dtype="float32", partitions=4), tmp_path / str(i))  # type: ignore[arg-type]
+        with Kept(store, 0.9) as kept:
+            rows = kept.rows
+            arrays = (rows.successors, rows.probabilities, rows.rewards, rows.discounts, rows.others)
+            working = 8 * store.n_states * (1 + cpu_policy._KRYLOV_VECTORS)
+            assert PolicyRows.nbytes(kept.model) == sum(a.nbytes for a in arrays) + working
+            assert PolicyRows.nbytes(kept.model, mapped=True) == working
+            assert rows.probabilities.dtype == np.float32
+
+
+def test_a_disk_without_room_for_rows_is_refused_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    store = make_store(Case(random_model(0, 20), partitions=2), tmp_path / "s")
+    monkeypatch.setattr(cpu_policy.os, "posix_fallocate", full)
+    with pytest.raises(MemoryBudgetError, match=r"No space left on device.*point TMPDIR at a larger disk"):
+        Kept(store, 0.9, mapped=True)
