@@ -111,8 +111,9 @@ def test_a_second_value_vector_is_planned_where_it_is_used(tmp_path: Path) -> No
         backend, model = CpuBackend(), model_of(store, chosen)
         return aside_bytes(store, chosen, backend, model, plan.cache_budget(store, chosen, backend, model))
 
-    assert planned(0.25) == planned(0.25, method="vi") == planned(1.0, method="vi") == 8 * N
-    assert planned(1.0) == 0  # all at once instead
+    assert planned(0.25, method="p-eva") == planned(0.25, method="vi") == planned(1.0, method="vi") == 8 * N
+    assert planned(1.0, method="p-eva") == 0  # all at once instead
+    assert planned(0.25) == 0  # by policy iteration
     assert planned(0.25, method="vi", sweeps=4) == 0
     assert planned(0.25, exact_priorities=True) == 0
     solution = solved(store, 0.9, "vi", 0.25)
