@@ -315,6 +315,8 @@ def each_solve() -> Iterator[Any]:
     for name, (i, method), target in itertools.product(STORES, enumerate(METHODS), ["epsilon", "residual"]):
         if name == "a state a partition" and method.get("exact_priorities"):
             continue  # strongly coupled: one partition converges at a time, thousands of times over
+        if (i, target) == (1, "residual"):
+            continue  # policy iteration goes the same way to either target
         small = name in ("gridworld", "ragged") and i in (3, 4)
         quick = small or i == 1 or (i, target) in ((0, "epsilon"), (2, "residual"))
         words = " ".join(map(str, method.values()))
