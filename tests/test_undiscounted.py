@@ -88,7 +88,7 @@ def holds(case: Case, solution: Solution, exact: list[Fraction]) -> None:
 
 
 @given(cases(), st.sampled_from([None, 1e-3, 1e-8]))
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_totals_lie_within_their_bounds_and_ill_defined_ones_are_refused(case: Case, epsilon: float | None) -> None:
     exact = best_totals(case.model, 1 if case.sense == "max" else -1)
     with stored(case) as store:
