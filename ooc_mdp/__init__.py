@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ooc_mdp.api import convert, generate, open_problem, open_result, open_store, simulate, solve, verify
-    from ooc_mdp.errors import InputError, MemoryBudgetError, OocMdpError, OptionsError, StoreError
+    from ooc_mdp.errors import InputError, MemoryBudgetError, OocMdpError, OptionsError, StoreError, UndefinedTotalError
     from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Solution",
     "SolveStatistics",
     "StoreError",
+    "UndefinedTotalError",
     "__version__",
     "convert",
     "generate",
@@ -35,7 +36,14 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "ooc_mdp.api": ("convert", "generate", "open_problem", "open_result", "open_store", "simulate", "solve", "verify"),
-    "ooc_mdp.errors": ("InputError", "MemoryBudgetError", "OocMdpError", "OptionsError", "StoreError"),
+    "ooc_mdp.errors": (
+        "InputError",
+        "MemoryBudgetError",
+        "OocMdpError",
+        "OptionsError",
+        "StoreError",
+        "UndefinedTotalError",
+    ),
     "ooc_mdp.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
 }
 

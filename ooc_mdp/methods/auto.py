@@ -33,11 +33,11 @@ def auto(run: Run) -> None:
     read = f"a partition reads {partitions_read(store):.1f} of the {store.n_partitions - 1} others on average"
     if begins_with_rows(store, run.options, run.backend, model, run.cache.budget):
         run.remark(f"auto: policy iteration, since {read}")
-        run.taken.append("policy-iteration")
+        run.taken = ["policy-iteration"]
         policy_iteration(run)
         return
     run.remark(f"auto: p-eva, since {read}")
-    run.taken.append("p-eva")
+    run.taken = ["p-eva"]  # and no other: with larger slots a solve begins again here
     if not isinstance(run.backend, KeepsPolicyRows):
         p_eva(run)
         return

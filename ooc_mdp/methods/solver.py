@@ -35,6 +35,7 @@ from ooc_mdp.methods.plan import (
     plan_memory,
     reads_everywhere,
     staging_depth,
+    strongly_coupled,
     warm_up,
 )
 from ooc_mdp.methods.policy_iteration import policy_iteration
@@ -53,8 +54,6 @@ from ooc_mdp.table_source import TableSource
 
 __all__ = ["solve"]
 
-_MANY_READ = 16
-"""Partitions that one reads on average from which on vi was quicker: gridworlds and the car 4 to 8, the pendulum 80."""
 _METHODS: dict[str, Callable[[Run], None]] = {
     "auto": auto,
     "vi": value_iteration,
@@ -155,12 +154,12 @@ def _warn_of_strong_coupling(
     store: TableSource, options: SolveOptions, backend: Backend, note: Callable[[str], None]
 ) -> None:
     """Say so where partitions read so many others that visiting them by priority is known to be slow."""
-    read = partitions_read(store)
     otherwise = isinstance(backend, SweepsAside) and reads_everywhere(store) and not options.exact_priorities
-    if options.way == "p-eva" and read > _MANY_READ and not otherwise:
+    if options.way == "p-eva" and strongly_coupled(store) and not otherwise:
         note(
-            f"a partition reads {read:.0f} of the {store.n_partitions - 1} others on average: where partitions are so "
-            f"strongly coupled, policy iteration (--method policy-iteration, or auto) reads far less than p-eva"
+            f"a partition reads {partitions_read(store):.0f} of the {store.n_partitions - 1} others on average: where "
+            f"partitions are so strongly coupled, policy iteration (--method policy-iteration, or auto) reads far less "
+            f"than p-eva"
         )
 
 
