@@ -3,9 +3,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store import transaction
@@ -72,6 +79,54 @@ def test_an_error_leaves_nothing_and_passes_on(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+class Interrupted(BaseException):
+    """Stands for a signal."""
+
+
+@pytest.mark.parametrize("before", ["nothing", "a store", "a leftover"])
+def test_a_signal_at_any_line_leaves_the_old_or_the_new_and_nothing_half(tmp_path: Path, before: str) -> None:
+    """The n-th line that runs in the module raises, for each n; a signal while one is tidying is another matter."""
+    for n in range(10_000):
+        place = tmp_path / str(n)
+        place.mkdir()
+        if before == "a store":
+            write(place / "s", "old")
+        elif before == "a leftover":
+            (place / "s.partial").mkdir()
+            (place / "s.partial" / "junk").touch()
+        lines = iter(range(n, -1, -1))
+
+        def trace(frame: FrameType, event: str, argument: object, lines: Iterator[int] = lines) -> TraceFunction | None:
+            if frame.f_code.co_filename != transaction.__file__:
+                return None
+            if event == "line" and next(lines, None) == 0:
+                raise Interrupted
+            return trace
+
+        earlier = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            write(place / "s", "new", overwrite=True)
+            stopped = False
+        except Interrupted:
+            stopped = True
+        finally:
+            sys.settrace(earlier)
+        left = os.listdir(place)
+        if stopped and before == "a leftover" and left == ["s.partial"]:
+            assert os.listdir(place / "s.partial") == ["junk"]
+        elif left or before == "a store" or not stopped:
+            assert left == ["s"]
+            assert content(place / "s") in (("old", "new") if stopped else ("new",))
+        if not stopped:
+            assert n > 30
+            break
+        write(place / "s", "newer", overwrite=True)
+        assert content(place / "s") == "newer"
+    else:
+        pytest.fail("it never came to its end")
+
+
 def test_a_second_writer_is_refused_while_the_first_lives(tmp_path: Path) -> None:
     with writing(tmp_path / "s", False) as partial:
         (partial / "x").touch()
@@ -110,7 +165,7 @@ def test_a_writer_that_opened_the_lock_of_a_finished_one_starts_afresh(
     with pytest.raises(StoreError, match="exists"):
         write(tmp_path / "s", "new")
     assert (tmp_path / "s" / "theirs").exists()
-    assert len(calls) == 2
+    assert len(calls) >= 2
 
 
 def test_what_is_no_store_is_never_overwritten(tmp_path: Path) -> None:

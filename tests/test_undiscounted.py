@@ -384,8 +384,8 @@ def test_a_run_that_was_stopped_goes_on_from_its_values(tmp_path: Path, visits: 
     assert not output.exists()
     resumed = run(True, lambda: nullcontext(lambda: False))
     assert resumed.outcome is Outcome.PROVED
+    assert resumed.statistics.visits > stopped.statistics.visits
     assert np.abs(resumed.values - whole.values).max() <= resumed.error_bound + whole.error_bound
-    assert resumed.statistics.seconds > stopped.statistics.seconds
     assert notes[0].startswith("going on from the values of the checkpoint" if visits > 60 else ("going", "there is"))
     assert not (tmp_path / "r.checkpoint").exists()
     again = run(True, lambda: nullcontext(lambda: False))

@@ -89,7 +89,7 @@ def generate(
         geometry=axes or None,
     )
     header = _header(problem, options, description, numbering)
-    run = _Run()
+    run = _Run(options.resume)
     with (
         writing(path, options.overwrite, resume=options.resume, keep=run.keeps) as root,
         _journal(root, header, options.resume) as run.journal,
@@ -103,6 +103,7 @@ def generate(
 class _Run:
     """Whether what this run left, if something stops it, is for another to go on with."""
 
+    resumes: bool
     journal: Journal | None = None
 
     def keeps(self, error: BaseException) -> bool:
@@ -110,7 +111,7 @@ class _Run:
         if isinstance(error, _OtherOptions):
             return True
         fault = isinstance(error, Exception) and not isinstance(error, (OSError, MemoryError))
-        if fault or self.journal is None or not self.journal.holds_work:
+        if fault or not (self.resumes if self.journal is None else self.journal.holds_work):
             return False
         error.add_note("what is done was kept: the same command with --resume goes on, without it starts over")
         return True

@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ooc_mdp.errors import StoreError
@@ -59,17 +59,17 @@ def writing(
     partial = store.with_name(store.name + PARTIAL_SUFFIX)
     try:
         _check_place(store)
-        with ExitStack() as locks:
-            locks.callback(os.close, _lock_new(partial, store, empty=not resume))
+        with closing(_Lock(partial)) as lock:
             try:
+                lock.take(store, empty=not resume)
                 _restore_previous(store)
                 _check_target(store, overwrite, recognise)
                 yield partial
                 _sync_tree(partial)
                 _check_target(store, overwrite, recognise)
-                _move_into_place(partial, store, locks)
+                _move_into_place(partial, store, lock)
             except BaseException as error:
-                if not keep(error):
+                if not isinstance(error, _Busy) and lock.holds() and (lock.has_moved() or not keep(error)):
                     _remove_tree(partial)
                 raise
     except OSError as error:
@@ -102,39 +102,74 @@ def _check_target(store: Path, overwrite: bool, recognise: Callable[[Path], obje
         raise StoreError(f"{store} is not overwritten: {error}") from error
 
 
-def _lock_new(partial: Path, store: Path, empty: bool) -> int:
-    """Take the partial directory, emptied or not, and return the descriptor that holds its lock."""
-    while True:
-        partial.mkdir(exist_ok=True)
-        try:
-            fd = os.open(partial / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except FileNotFoundError:
-            continue  # the previous holder removed the directory between the two calls
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(fd), os.stat(partial / LOCK_FILE)):
-                if empty:
-                    clear(partial)
-                return fd
-        except BlockingIOError:
-            os.close(fd)
-            raise StoreError(f"another process is writing {store}; wait for it or choose another name") from None
-        except FileNotFoundError:
-            pass  # the previous holder moved or removed the file that we opened: look again
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)
+class _Busy(StoreError):
+    """Another process holds the directory."""
 
 
-def _move_into_place(partial: Path, store: Path, locks: ExitStack) -> None:
+class _Lock:
+    """The locks of a partial directory and of the store that it replaces.
+
+    A signal may stop it at any line: `close` then still gives back what was taken, and `holds` finds what was not.
+    """
+
+    def __init__(self, partial: Path) -> None:
+        self._partial = partial
+        self._fds: list[int] = []
+
+    def take(self, store: Path, empty: bool) -> None:
+        """Make the directory, emptied or not, and hold it until `close`."""
+        while True:
+            self._partial.mkdir(exist_ok=True)
+            try:
+                self.add(self._partial)
+                if self._is_here(self._fds[0]):
+                    break
+            except BlockingIOError:
+                raise _Busy(f"another process is writing {store}; wait for it or choose another name") from None
+            except FileNotFoundError:
+                pass  # the previous holder removed the directory between the two calls: look again
+            self.close()
+        if empty:
+            clear(self._partial)
+
+    def add(self, directory: Path) -> None:
+        """Take the lock of a directory until `close`."""
+        self._fds.append(os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+        fcntl.flock(self._fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def holds(self) -> bool:
+        """Whether what is in the partial directory's place is ours or nobody's: a store exchanged with it, too."""
+        try:
+            for fd in self._fds:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not any(map(self._is_here, self._fds)):
+                self.add(self._partial)
+            return any(map(self._is_here, self._fds))
+        except (BlockingIOError, FileNotFoundError):
+            return False
+
+    def has_moved(self) -> bool:
+        """Whether the partial directory has gone to its place."""
+        return bool(self._fds) and not self._is_here(self._fds[0])
+
+    def close(self) -> None:
+        while self._fds:
+            os.close(self._fds.pop())
+
+    def _is_here(self, fd: int) -> bool:
+        """False where the file that we opened was moved or removed."""
+        try:
+            return os.path.samestat(os.fstat(fd), os.stat(self._partial / LOCK_FILE))
+        except FileNotFoundError:
+            return False
+
+
+def _move_into_place(partial: Path, store: Path, lock: _Lock) -> None:
     if not os.path.lexists(store):
         os.rename(partial, store)
         _sync(store.parent)
     else:
-        old_lock = os.open(store / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        locks.callback(os.close, old_lock)
-        fcntl.flock(old_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock.add(store)
         if _exchange(partial, store):
             _sync(store.parent)
             _remove_tree(partial)
