@@ -196,7 +196,7 @@ class ResidualBounds:
     ) -> None:
         n = contraction.inverse.size
         self.contraction = contraction
-        self._reward_range = reward_range
+        self.reward_range = reward_range
         self._max_successors = max_successors
         rows = np.repeat(np.arange(n), np.diff(coupling.ptr))
         diagonal = rows == coupling.partitions
@@ -415,7 +415,7 @@ class ResidualBounds:
 
     def rounding(self, value_size: float, plain: bool = False) -> float:
         """:meth:`rounding_of` over all partitions."""
-        return self.rounding_of(self.contraction, self._reward_range, self._max_successors, value_size, plain)
+        return self.rounding_of(self.contraction, self.reward_range, self._max_successors, value_size, plain)
 
     def error(self, value_size: float) -> float:
         """The proved bound on ||V - V*||, rounding included."""

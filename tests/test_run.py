@@ -14,9 +14,10 @@ import ooc_mdp
 from ooc_mdp.bounds import Measured
 from ooc_mdp.kernels.base import BatchReport, BatchVisits, FinishedVisits, VisitReport
 from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.methods import p_eva, solver
+from ooc_mdp.methods import p_eva
 from ooc_mdp.methods.plan import model_of
 from ooc_mdp.methods.run import BegunVisits, Run
+from ooc_mdp.methods.start import start_run
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.store import Store
 
@@ -28,7 +29,7 @@ def store(tmp_path: Path) -> Store:
 
 def run_on(store: Store, stack: ExitStack, **asked: Any) -> Run:
     options = SolveOptions(0.9, cache=CacheSize(share=1.0), **asked)
-    return solver._start(store, options, CpuBackend(), model_of(store, options), stack)
+    return start_run(store, options, CpuBackend(), model_of(store, options), stack)
 
 
 def reports(rng: np.random.Generator, count: int) -> list[VisitReport]:

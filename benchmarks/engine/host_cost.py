@@ -34,7 +34,7 @@ from ooc_mdp.kernels.device import CudaDevice, Device
 from ooc_mdp.kernels.tiled import TiledBackend
 from ooc_mdp.methods.p_eva import p_eva
 from ooc_mdp.methods.plan import model_of
-from ooc_mdp.methods.solver import _start
+from ooc_mdp.methods.start import start_run
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.stager import short_turns
 from ooc_mdp.store import Store
@@ -169,7 +169,7 @@ def turn_costs(store: Store, dirty: float, turns: int, repeat: int) -> dict[str,
             backend = TiledBackend(IdleDevice(report))
             model = model_of(store, SolveOptions(0.9))
             budget = CacheSize(size=store.n_partitions * backend.slot_bytes(model))
-            run = _start(store, SolveOptions(0.9, residual=_RESIDUAL, cache=budget), backend, model, stack)
+            run = start_run(store, SolveOptions(0.9, residual=_RESIDUAL, cache=budget), backend, model, stack)
             for p in range(store.n_partitions):
                 run.stager.obtain(p)
             run.bounds.unknown()

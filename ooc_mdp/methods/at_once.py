@@ -39,7 +39,9 @@ class AtOnce:
         store = run.store
         self._run = run
         model = model_of(store, run.options)
-        self._possible = at_once_bytes(store, run.options, run.backend, model, run.cache.budget) > 0
+        self._possible = (
+            run.owned is None and at_once_bytes(store, run.options, run.backend, model, run.cache.budget) > 0
+        )
         # Partitions that read more from outside than from themselves are no better than any other sets of states.
         anywhere = reads_everywhere(store)
         self._slow, early = (_SLOW_ANYWHERE, _EARLY_ROUNDS) if anywhere else (_SLOW_AT_HOME, 1)

@@ -87,6 +87,12 @@ class Run:
     """float64 [P]; smallest value of each partition."""
     visited: npt.NDArray[np.bool_]
     """bool [P]; swept or measured at least once: its states have the policy that the bounds are about."""
+    moved: npt.NDArray[np.bool_]
+    """bool [P]; whether boundary values have changed since whoever passes them on to others looked last."""
+    owned: npt.NDArray[np.bool_] | None = None
+    """bool [P]; the partitions that this run solves, where other runs solve the rest; None: all."""
+    exchange: Callable[[], None] = lambda: None
+    """Takes in the values of others' partitions, and passes on those of ours; asked between accesses."""
     save: Callable[[], None] | None = None
     """Writes a checkpoint."""
     watch: SolveWatcher | None = None
@@ -224,6 +230,7 @@ class Run:
         self.changed = bool(report.changed.any())
         self.refresh_target()
         moved = (report.boundary_up > 0) | (report.boundary_down > 0)
+        self.moved[p] |= moved
         self.bounds.disturb_many(p[moved], report.boundary_up[moved], report.boundary_down[moved])
         self.bounds.replaced_many(p, report.measured)
         s = self.statistics
@@ -308,6 +315,7 @@ class Run:
         """
         p = np.flatnonzero(kept)
         self.bounds.disturb_many(p, np.maximum(found.rise[p], 0.0), np.maximum(found.fall[p], 0.0))
+        self.moved[p] |= (found.rise[p] > 0) | (found.fall[p] > 0)
         self.bounds.replaced_many(p, bounds[:, p])
         self.largest[p], self.smallest[p] = found.largest_value[p], found.smallest_value[p]
         self.refresh_target()
@@ -343,18 +351,29 @@ class Run:
         return True
 
     def _pass_on(self, partition: int, report: VisitReport) -> None:
-        plain, normalised = self.bounds.disturb(partition, report.boundary_up, report.boundary_down)
         self.priority.visited(partition)
+        self.moved[partition] |= report.boundary_up > 0 or report.boundary_down > 0
+        self.heard(partition, report.boundary_up, report.boundary_down, report.boundary_value)
+
+    def heard(self, partition: int, up: float, down: float, value: float) -> None:
+        """Boundary values of a partition changed, by a visit of ours or another run's, which only now tells us.
+
+        Parameters
+        ----------
+        up, down : most that one rose and fell, at least 0.
+        value : largest value that changed.
+        """
+        plain, normalised = self.bounds.disturb(partition, up, down)
         kicks = plain if self.target.plain else normalised
         matters = kicks > 1e-3 * self.target.wanted
-        inflow = self.options.discount * report.boundary_value
-        self.priority.inflow(self.bounds.dependents(partition), inflow, matters)
+        self.priority.inflow(self.bounds.dependents(partition), self.options.discount * value, matters)
 
     def _pass_on_together(self, partitions: Sequence[int], reports: Sequence[VisitReport]) -> None:
         """:meth:`_pass_on` for many, where the priority asks for nothing but the bounds."""
         q = np.asarray(partitions)
         up, down = (np.array([getattr(r, f"boundary_{way}") for r in reports]) for way in ("up", "down"))
         changed = (up > 0) | (down > 0)
+        self.moved[q] |= changed
         self.bounds.disturb_many(q[changed], up[changed], down[changed])
 
     def _count(self, partition: int, hit: bool, report: VisitReport) -> None:
@@ -386,7 +405,8 @@ class Run:
             self.trace.remark(text)
 
     def tick(self) -> None:
-        """Between two accesses: report, save, and stop where a limit says so."""
+        """Between two accesses: exchange values, report, save, and stop where a limit says so."""
+        self.exchange()
         now = time.monotonic()
         if self.watch is not None and now - self._reported[0] >= _REPORT_SECONDS:
             self.report(now)

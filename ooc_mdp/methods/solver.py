@@ -15,40 +15,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.bounds import ResidualBounds
-from ooc_mdp.cache import PartitionCache
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.kernels.base import Backend, ModelConstants, Resident, SlotsTooSmall, SweepsAside
+from ooc_mdp.kernels.base import Backend, SlotsTooSmall, SweepsAside
 from ooc_mdp.kernels.select import select_backend
-from ooc_mdp.mdp import FloatArray
 from ooc_mdp.memory_plan import MemoryPlan, give_memory_back
 from ooc_mdp.methods.auto import auto
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
-from ooc_mdp.methods.eviction import eviction_rank
+from ooc_mdp.methods.conclude import conclude, method_name
 from ooc_mdp.methods.exact_p_eva import exact_p_eva
 from ooc_mdp.methods.p_eva import p_eva
 from ooc_mdp.methods.plan import (
-    cache_budget,
-    contraction_of,
     model_of,
     partitions_read,
     plan_memory,
     reads_everywhere,
-    staging_depth,
     strongly_coupled,
     warm_up,
 )
 from ooc_mdp.methods.policy_iteration import policy_iteration
 from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
 from ooc_mdp.methods.run import Run, StoppedEarly
-from ooc_mdp.methods.target import Target
+from ooc_mdp.methods.start import lay_out_again, open_cache, see_values, start_run
 from ooc_mdp.methods.trace import Trace
 from ooc_mdp.methods.undiscounted import solve_total
 from ooc_mdp.methods.value_iteration import value_iteration
-from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions
-from ooc_mdp.priority import H2, make_priority
-from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
-from ooc_mdp.stager import Stager, short_turns
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.priority import H2
+from ooc_mdp.solution import Outcome, Solution, SolveStatistics
+from ooc_mdp.stager import short_turns
 from ooc_mdp.store import open_store
 from ooc_mdp.table_source import TableSource
 
@@ -124,7 +118,7 @@ def solve(
     _warn_of_strong_coupling(opened, options, backend, note)
     with ExitStack() as stack:
         stack.callback(backend.close)
-        run = _start(opened, options, backend, model, stack)
+        run = start_run(opened, options, backend, model, stack)
         if resume and output is not None:
             finished = _take_up(run, output, identity, note)
             if finished is not None:
@@ -133,14 +127,28 @@ def solve(
             where = checkpoint_path(output)
             run.save = lambda: save_checkpoint(where, identity, _state(run), _statistics(run))
         if trace is not None:
-            run.trace = Trace(trace, {**identity, "method": _method_name(options), "partitions": opened.n_partitions})
+            run.trace = Trace(trace, {**identity, "method": method_name(options), "partitions": opened.n_partitions})
             stack.callback(run.trace.close)
         run.watch, run.note = watch, note
         run.interrupted = stack.enter_context(_signals())
         with short_turns(run.backend.loads_beside):
             outcome = _work(run)
         run.stager.close()
-        solution = _conclude(run, outcome, plan)
+        solution = conclude(
+            opened,
+            options,
+            outcome,
+            method=method_name(options) + (f": {', then '.join(run.taken)}" if run.taken else ""),
+            device=backend.name,
+            bounds=run.bounds,
+            target=run.target,
+            value_size=run.value_size,
+            values=backend.values(),
+            policy=backend.policy(),
+            visited=run.visited,
+            statistics=_statistics(run),
+            plan=plan,
+        )
         if output is not None:
             if outcome.proved:
                 write_result(output, opened, solution, identity, replace=resume or overwrite)
@@ -173,82 +181,10 @@ def _work(run: Run) -> Outcome:
         except StoppedEarly as stop:
             return stop.outcome
         except SlotsTooSmall:
-            _lay_out_again(run)
+            lay_out_again(run)
         else:
             break
     return Outcome.RESIDUAL if run.target.plain else Outcome.PROVED
-
-
-def _lay_out_again(run: Run) -> None:
-    """A partition needs more room than slots have: empty the cache, and go on with larger ones."""
-    run.stager.drop()
-    run.cache.clear()
-    run.backend.enlarge()
-    run.cache.budget = cache_budget(run.store, run.options, run.backend, model_of(run.store, run.options))
-    run.statistics.cache_bytes = run.cache.budget
-    run.stager.entry_bytes, run.stager.read_table = _open_cache(run.store, run.backend, run.cache.budget)
-
-
-def _open_cache(
-    store: TableSource, backend: Backend, budget: int
-) -> tuple[int | None, Callable[[int], tuple[Any, int]]]:
-    """Make room for partitions: what each takes of it, if that is not its table's size, and what reads one."""
-    entry_bytes = backend.open_cache(budget)
-    return entry_bytes, backend.reader(store) or store.loader(backend.name).read
-
-
-def _start(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, stack: ExitStack) -> Run:
-    p = store.n_partitions
-    reward_range = store.reward_range if model.sign > 0 else -store.reward_range[:, ::-1]
-    bounds = ResidualBounds(store.coupling, contraction_of(store, options), reward_range, store.max_successors)
-    values: FloatArray | None = None
-    if "initial_values" in store.fields:
-        values = np.empty(store.n_states)
-        for q in range(p):
-            own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
-            values[own] = model.sign * store.read_field("initial_values", q)[0]
-    else:
-        bounds.from_zero_values(reward_range)
-    backend.start(model, values, None)
-    budget = cache_budget(store, options, backend, model)
-    entry, read = _open_cache(store, backend, budget)
-    cache: PartitionCache[Resident] = PartitionCache(budget, p, backend.release)
-    stack.callback(cache.clear)
-    stager = Stager(store, cache, backend, staging_depth(backend), read, entry)
-    stack.enter_context(stager)
-    run = Run(
-        store=store,
-        options=options,
-        backend=backend,
-        bounds=bounds,
-        target=Target(options, bounds, float(reward_range.max() - reward_range.min())),
-        priority=make_priority(options.metric, reward_range[:, 1], store.coupling, cache.present),
-        cache=cache,
-        stager=stager,
-        statistics=SolveStatistics(
-            n_states=store.n_states,
-            n_partitions=p,
-            cache_bytes=cache.budget,
-            table_bytes=int(store.partition_bytes.sum()),
-            source=store.kind,
-        ),
-        largest=np.zeros(p),
-        smallest=np.zeros(p),
-        visited=np.zeros(p, np.bool_),
-    )
-    if options.eviction == "priority":
-        cache.rank = eviction_rank(run.target, run.priority)
-    _see_values(run, values)
-    return run
-
-
-def _see_values(run: Run, values: FloatArray | None) -> None:
-    """Take the range of each partition's values from the value vector; None: they are 0."""
-    if values is not None:
-        starts = run.store.partition_ptr[:-1]
-        run.largest[:] = np.maximum.reduceat(values, starts)
-        run.smallest[:] = np.minimum.reduceat(values, starts)
-    run.refresh_target()
 
 
 def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[str], None]) -> Solution | None:
@@ -269,7 +205,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     # Nobody has chosen actions where no run has been yet, whatever a backend keeps in their place.
     arrays["policy"][np.repeat(~arrays["visited"], np.diff(run.store.partition_ptr))] = -1
     run.backend.start(model_of(run.store, run.options), arrays["values"], arrays["policy"])
-    run.stager.entry_bytes, run.stager.read_table = _open_cache(run.store, run.backend, run.cache.budget)
+    run.stager.entry_bytes, run.stager.read_table = open_cache(run.store, run.backend, run.cache.budget)
     run.bounds.restore(arrays)
     run.visited[:] = arrays["visited"]
     if isinstance(run.priority, H2) and "inflow" in arrays:
@@ -285,7 +221,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
         statistics.bytes_moved,
     )
     run.stager.load_seconds = statistics.load_seconds
-    _see_values(run, arrays["values"])
+    see_values(run, arrays["values"])
     return None
 
 
@@ -305,51 +241,6 @@ def _state(run: Run) -> dict[str, npt.NDArray[Any]]:
 def _statistics(run: Run) -> SolveStatistics:
     run.collect()
     return run.statistics
-
-
-def _conclude(run: Run, outcome: Outcome, plan: MemoryPlan) -> Solution:
-    store, sign = run.store, (1.0 if run.store.sense == "max" else -1.0)
-    values = run.backend.values()
-    if sign < 0:
-        np.subtract(0.0, values, out=values)  # not -values: a value of 0 stays +0
-    policy = run.backend.policy()
-    for q in np.flatnonzero(~run.visited):
-        # Bounded without ever being read: any action is as good as the bound says.
-        own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
-        policy[own] = np.where(store.action_counts(int(q)) > 0, 0, -1)
-    lower, upper = run.bounds.span(run.value_size)
-    statistics = _statistics(run)
-    return Solution(
-        outcome=outcome,
-        method=_method_name(run.options) + (f": {', then '.join(run.taken)}" if run.taken else ""),
-        device=run.backend.name,
-        discount=run.options.discount,
-        certificate=Certificate(
-            error_bound=max(-lower, upper),
-            lower=lower,
-            upper=upper,
-            residual_bound=float(run.bounds.plain().max(initial=0.0)) + run.bounds.rounding(run.value_size, plain=True),
-            rounding=run.bounds.rounding(run.value_size),
-            target=run.target.asked,
-            target_kind="residual" if run.target.plain else "epsilon",
-            policy_loss_bound=run.bounds.policy_loss(run.value_size),
-            proof="bounds on every partition's normalised Bellman residual, float64 rounding included",
-        ),
-        statistics=statistics,
-        values=store.to_original(values),
-        policy=store.to_original(policy),
-        memory_plan={"host": plan.host, "device": plan.device},
-    )
-
-
-def _method_name(options: SolveOptions) -> str:
-    kernel = "" if options.kernel == DEFAULT_KERNEL else f", {options.kernel} kernel"
-    if options.way in ("auto", "policy-iteration"):
-        return options.way + kernel
-    if options.way == "vi":
-        return ("vi" if options.sweeps == 1 else f"vi, {options.sweeps} sweeps a visit") + kernel
-    exact = " exact" if options.exact_priorities else ""
-    return f"p-eva {options.metric}{exact}" + (", lowest evicted" if options.eviction == "priority" else "") + kernel
 
 
 @contextmanager

@@ -29,9 +29,17 @@ class Target:
     options : epsilon, residual, or neither.
     bounds : what is proved at any time.
     reward_span : largest minus smallest reward of the store.
+    owned : bool [P]; the partitions that have to meet the target, read at all times; None: all of them.
     """
 
-    def __init__(self, options: SolveOptions, bounds: ResidualBounds, reward_span: float) -> None:
+    def __init__(
+        self,
+        options: SolveOptions,
+        bounds: ResidualBounds,
+        reward_span: float,
+        owned: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._owned = owned
         self._options = options
         self._bounds = bounds
         self._floor = reward_span
@@ -89,12 +97,14 @@ class Target:
         return wanted if self.plain else wanted / float(self._bounds.contraction.inverse.max())
 
     def levels(self) -> FloatArray:
-        """float64 [P]: the bounds in force."""
-        return self._bounds.plain() if self.plain else self._bounds.normalised()
+        """float64 [P]: the bounds in force; 0 for partitions that are others' affair."""
+        levels = self._bounds.plain() if self.plain else self._bounds.normalised()
+        return levels if self._owned is None else np.where(self._owned, levels, 0.0)
 
     def dirty(self) -> npt.NDArray[np.bool_]:
         """bool [P]: partitions whose bound, rounding included, is above the target in force."""
-        return self.levels() + self.rounding > self.in_force
+        dirty = self.levels() + self.rounding > self.in_force
+        return dirty if self._owned is None else dirty & self._owned
 
     def reached(self) -> bool:
         """Whether the stopping rule holds; tightens a stand-in target that turns out too large."""

@@ -38,8 +38,11 @@ _MOST_SLOW = 4
 
 
 def sweeps_aside(run: Run) -> bool:
-    """Whether passes may leave values as they are until they are done."""
-    return aside_bytes(run.store, run.options, run.backend, model_of(run.store, run.options), run.cache.budget) > 0
+    """Whether passes may leave values as they are until they are done; not where others change some meanwhile."""
+    return (
+        run.owned is None
+        and aside_bytes(run.store, run.options, run.backend, model_of(run.store, run.options), run.cache.budget) > 0
+    )
 
 
 def value_iteration(run: Run) -> None:
@@ -52,8 +55,9 @@ def value_iteration(run: Run) -> None:
     while not run.target.reached():
         coming = order
         while coming.size:
-            if most > 1:
-                coming = coming[run.target.dirty()[coming]]
+            due = run.target.dirty() if most > 1 else run.owned
+            if due is not None:
+                coming = coming[due[coming]]
                 if not coming.size:
                     break
             coming = coming[_sweep(run, coming) :]
