@@ -1,0 +1,70 @@
+"""Scripts of the benchmarks: run in this process for speed, or in one of their own where they change the process.
+
+In this process a script neither loads the package again nor compiles anew what a test before it has compiled, which
+takes longer than most toy sizes. It runs as ``__main__`` with modules of its own: folders of benchmarks name theirs
+freely, and none is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+__all__ = ["BENCHMARKS", "run_here", "run_in_a_process"]
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def run_here(script: str, *arguments: object, temporary: Path | None = None) -> str:
+    """Run a script as its command line would: what it printed. Its temporary files go to a folder, if one is named."""
+    path = BENCHMARKS / script
+    given = [str(path), *map(str, arguments)]
+    folder = tempfile.gettempdir() if temporary is None else str(temporary)
+    out = io.StringIO()
+    with (
+        _own_modules(path),
+        mock.patch.object(sys, "argv", given),
+        mock.patch.object(tempfile, "tempdir", folder),
+        mock.patch.dict(os.environ, _environment(folder)),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        runpy.run_path(str(path), run_name="__main__")
+    return out.getvalue()
+
+
+def run_in_a_process(script: str, *arguments: object, temporary: Path | None = None) -> str:
+    """Run a script in a process of its own."""
+    folder = tempfile.gettempdir() if temporary is None else str(temporary)
+    line = [sys.executable, str(BENCHMARKS / script), *map(str, arguments)]
+    environment = os.environ | _environment(folder)
+    return subprocess.run(line, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def _environment(folder: str) -> dict[str, str]:
+    return {"PYTHONPATH": str(BENCHMARKS.parent), "TMPDIR": folder}
+
+
+@contextlib.contextmanager
+def _own_modules(script: Path) -> Iterator[None]:
+    """Modules are looked for beside the script first; tests' modules of the same names are put aside meanwhile."""
+    path, modules = list(sys.path), dict(sys.modules)
+    names = {file.stem for file in BENCHMARKS.rglob("*.py")}
+    for name in names & set(sys.modules):
+        del sys.modules[name]
+    sys.path.insert(0, str(script.parent))
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in names & set(sys.modules):
+            del sys.modules[name]
+        sys.modules.update({name: modules[name] for name in names & set(modules)})
