@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.conversion.compiled_grid import CompiledGridNumbering
-from ooc_mdp.errors import MissingExtraError, OptionsError
+from ooc_mdp.conversion.metis import cut_graph, need_metis
+from ooc_mdp.errors import OptionsError
 from ooc_mdp.mdp import IntArray
 from ooc_mdp.store.numbering import ArrayNumbering, GridNumbering, RangeNumbering
 
@@ -197,19 +198,13 @@ def metis_numbering(
     state_bytes : int64 [n]; decoded bytes of each state.
     partitions : how many are asked for; METIS may leave some empty, which are dropped.
     """
-    try:
-        import pymetis
-    except ImportError as error:
-        raise MissingExtraError("pymetis", "metis", "The partitioner metis") from error
+    need_metis("The partitioner metis")  # before the graph is read, which may take long
     n = state_bytes.size
     check_count(partitions, n)
     if partitions == 1:
         return ArrayNumbering(np.zeros(n, np.int64))
     ptr, neighbours = _undirected(edges(), n)
-    weights = np.maximum(state_bytes // max(int(state_bytes.sum()) >> 30, 1), 1)
-    adjacency = pymetis.CSRAdjacency(ptr.tolist(), neighbours.tolist())
-    _, part = pymetis.part_graph(partitions, adjacency, vweights=weights.tolist())
-    return ArrayNumbering(np.asarray(part, np.int64))
+    return ArrayNumbering(cut_graph(ptr, neighbours, partitions, state_bytes))
 
 
 def _undirected(pieces: Iterator[tuple[IntArray, IntArray]], n: int) -> tuple[IntArray, IntArray]:
