@@ -106,6 +106,16 @@ def test_the_numbers_of_a_grid_run_through_one_block_after_another() -> None:
     ]
 
 
+@given(shapes, st.data())
+def test_the_centre_of_a_block_is_the_mean_of_its_cells_middles(shape: tuple[int, ...], data: st.DataObject) -> None:
+    numbering = grid_numbering(shape, tuple(data.draw(st.integers(1, n + 2)) for n in shape), None, 1)
+    centres = numbering.block_centres()
+    assert centres.shape == (numbering.partition_ptr.size - 1, len(shape))
+    for p, centre in enumerate(centres):
+        points = np.stack(np.unravel_index(numbering.states(p), shape), axis=1)
+        np.testing.assert_allclose(centre, (points.mean(axis=0) + 0.5) / shape)
+
+
 @given(shapes, st.integers(1, 500))
 def test_blocks_stay_within_the_target_and_near_to_cubes(shape: tuple[int, ...], states: int) -> None:
     block = block_shape_for(shape, states)

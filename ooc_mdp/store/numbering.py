@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import IntArray
+from ooc_mdp.mdp import FloatArray, IntArray
 
 __all__ = ["ArrayNumbering", "GridNumbering", "Numbering", "RangeNumbering", "owner"]
 
@@ -157,6 +157,12 @@ class GridNumbering:
         """int32 [P, d]; points along each axis of each block."""
         sizes = np.meshgrid(*(np.diff(e).astype(np.int32) for e in self.edges), indexing="ij")
         return np.stack([s.ravel() for s in sizes], axis=1)
+
+    def block_centres(self) -> FloatArray:
+        """float64 [P, d]; the middle of each block, from 0 to 1 along each axis."""
+        axes = zip(self.shape, self.edges, strict=True)
+        middles = np.meshgrid(*((e[:-1] + e[1:]) / (2 * n) for n, e in axes), indexing="ij")
+        return np.stack([m.ravel() for m in middles], axis=1)
 
     def state_order(self) -> dict[str, Any]:
         """Kind "grid" with shape, largest block and edges of the blocks."""
