@@ -1,0 +1,361 @@
+"""Which worker owns which partition: from the coupling of partitions, their weights and, if there is one, their grid.
+
+blocks        contiguous regions: little to tell each other, but a wave of new values passes worker after worker
+random        all workers have part in the wave, and nearly all that partitions tell each other goes between workers
+attractors:n  between the two: n random points a worker; a partition goes to the owner of the nearest
+metis         a cut of the coupling graph with little mass across
+
+Wingate (2004, section 6.2) has all but METIS; unlike there, weights are kept in proportion to the workers' shares.
+Placements decide only: they read no table and speak to no worker.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+
+from ooc_mdp.conversion.metis import cut_graph, need_metis
+from ooc_mdp.distributed.balance import even_out, fill_empty, nearest, split
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.partition import Coupling
+from ooc_mdp.store.numbering import GridNumbering
+from ooc_mdp.table_source import TableSource
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = [
+    "Attractors",
+    "Blocks",
+    "Metis",
+    "Placement",
+    "PlacementFacts",
+    "Random",
+    "crossing",
+    "facts_of",
+    "parse_placement",
+    "take_over",
+]
+
+_ATTRACTORS = 30
+"""A worker; more of them changed no time in Wingate's figure 12.7."""
+_TIE = 0.01
+"""Of a hop: chance decides between partitions that are as near as that."""
+_STEPS = 1000
+"""Of an average weight or mass, for METIS's integers."""
+_METIS_MISSES = 0.03
+"""Share of a worker's weight by which METIS's own cut may miss it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacementFacts:
+    """What placements know of P partitions."""
+
+    coupling: Coupling
+    """Mass that partitions send into each other."""
+    weight: FloatArray
+    """float64 [P], positive: work of each partition, in bytes of its table."""
+    centre: FloatArray | None = None
+    """float64 [P, d]: each partition's middle, from 0 to 1 along each axis of its grid; None without a grid."""
+    periodic: tuple[bool, ...] = ()
+    """For each axis of the grid, whether its end is next to its beginning."""
+
+    def __post_init__(self) -> None:
+        n = self.coupling.ptr.size - 1
+        if self.weight.shape != (n,) or not (np.isfinite(self.weight) & (self.weight > 0)).all():
+            raise ValueError(f"weights of shape {self.weight.shape} for {n} partitions; give a positive one for each")
+        if self.centre is not None and self.centre.shape != (n, len(self.periodic)):
+            raise ValueError(f"centres of shape {self.centre.shape} for {n} partitions in {len(self.periodic)} axes")
+
+
+def facts_of(store: TableSource) -> PlacementFacts:
+    """What a source's small arrays say; no table is read."""
+    order = store.attributes["state_order"]
+    # A partition without a row still has states, whose flags take bytes.
+    weight = np.maximum(store.partition_bytes.astype(np.float64), 1.0)
+    if order["kind"] != "grid":
+        return PlacementFacts(store.coupling, weight)
+    centre = GridNumbering.from_order(order).block_centres()
+    axes = (store.attributes.get("geometry") or {}).get("axes") or []
+    told = len(axes) == centre.shape[1]
+    periodic = tuple(told and bool(axes[i].get("periodic")) for i in range(centre.shape[1]))
+    return PlacementFacts(store.coupling, weight, centre, periodic)
+
+
+class Placement(Protocol):
+    """A rule for who owns what; to add one, define these two and name it in `parse_placement`.
+
+    Each worker gets a partition where there are enough; where there are fewer partitions than workers, those with the
+    largest shares get one each. The same facts and shares always give the same owners.
+    """
+
+    @property
+    def name(self) -> str:
+        """As `parse_placement` reads it."""
+        ...
+
+    def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
+        """int64 [P]: owner of each partition, 0 .. W-1.
+
+        Parameters
+        ----------
+        shares : float64 [W], positive; relative weights that the workers are to have.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Contiguous regions: boxes of the grid, or runs of partitions in the store's order where it has none."""
+
+    name: ClassVar[str] = "blocks"
+
+    def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
+        """By recursive bisection."""
+        workers, target = _targets(facts, shares)
+        if facts.centre is None:
+            places = np.arange(facts.weight.size)[:, None]
+        else:
+            places = np.stack([np.unique(along, return_inverse=True)[1] for along in facts.centre.T], axis=1)
+        return workers[split(places, facts.weight, target)]
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """Any partition to any worker: a random order, cut in pieces."""
+
+    seed: int = 0
+    name: ClassVar[str] = "random"
+
+    def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
+        """Within about one partition's weight of the shares."""
+        workers, target = _targets(facts, shares)
+        order = np.random.default_rng(self.seed).permutation(facts.weight.size)
+        return workers[split(order[:, None], facts.weight, target)]
+
+
+@dataclass(frozen=True, slots=True)
+class Attractors:
+    """The owner of the nearest attractor, which are scattered at random (Wingate 2004, section 6.2).
+
+    Distances are those of the grid in units of its axes' lengths; without a grid, lengths of ways through the coupling
+    graph, attractors being partitions.
+    """
+
+    per_worker: int = _ATTRACTORS
+    """Attractors of each worker, at least 1: few make large regions, many come near to a random placement."""
+    seed: int = 0
+    balanced: bool = True
+    """Whether the workers' regions are made to have their shares; if not, as in the thesis, the nearest attractor alone
+    decides, and weights are as chance has it: with one attractor each, the heaviest of 8 workers had 1.7 to 2.1 times
+    the mean on grids of 10,000 to 105,000 partitions in two and four axes."""
+
+    def __post_init__(self) -> None:
+        if self.per_worker < 1:
+            raise OptionsError(f"placement attractors:{self.per_worker}: give at least 1 attractor a worker")
+
+    @property
+    def name(self) -> str:
+        """With the number of attractors."""
+        return f"attractors:{self.per_worker}"
+
+    def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
+        """By a Voronoi tessellation; the cells of a worker are grown and shrunk together until it has its share."""
+        workers, target = _targets(facts, shares)
+        rng = np.random.default_rng(self.seed)
+        far = self._through_graph if facts.centre is None else self._across_grid
+        cost = far(facts, target.size, rng)
+        owner = nearest(cost, facts.weight, target) if self.balanced else cost.argmin(axis=1)
+        return workers[fill_empty(owner, facts.weight, target)]
+
+    def _across_grid(self, facts: PlacementFacts, workers: int, rng: np.random.Generator) -> FloatArray:
+        """float64 [P, W]; squared distance to each worker's nearest attractor."""
+        from scipy.spatial import KDTree
+
+        axes = len(facts.periodic)
+        cost = np.empty((facts.weight.size, workers))
+        for worker in range(workers):
+            tree = KDTree(rng.random((self.per_worker, axes)), boxsize=np.array(facts.periodic, np.float64))
+            cost[:, worker] = tree.query(facts.centre)[0] ** 2
+        return cost
+
+    def _through_graph(self, facts: PlacementFacts, workers: int, rng: np.random.Generator) -> FloatArray:
+        """float64 [P, W]; length of the shortest way to each worker's nearest attractor."""
+        n = facts.weight.size
+        if workers * self.per_worker <= n:
+            chosen = rng.permutation(n)[: workers * self.per_worker].reshape(workers, -1)
+        else:
+            chosen = np.stack([rng.permutation(n)[: self.per_worker] for _ in range(workers)])
+        graph = _lengths(_affinity(facts.coupling))
+        return _connected(np.stack([_ways(graph, own) for own in chosen], axis=1)) + _TIE * rng.random((n, workers))
+
+
+@dataclass(frozen=True, slots=True)
+class Metis:
+    """A cut of the coupling graph with little mass between workers."""
+
+    name: ClassVar[str] = "metis"
+
+    def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
+        """By METIS, and a few partitions moved where it misses the shares.
+
+        Raises
+        ------
+        MissingExtraError : pymetis is not installed.
+        """
+        need_metis("The placement metis")
+        workers, target = _targets(facts, shares)
+        graph = _affinity(facts.coupling)
+        mass, weight = _steps(graph.data), _steps(facts.weight)
+        # Of parts smaller than a partition METIS complains; those come out below.
+        asked = np.maximum(target, facts.weight.mean())
+        part = cut_graph(graph.indptr, graph.indices, workers.size, weight, mass, asked)
+        # METIS misses the weights where partitions are few: those leave that lose least mass by it.
+        held = np.stack([graph @ (part == worker).astype(np.float64) for worker in range(workers.size)], axis=1)
+        allowed = np.maximum(_METIS_MISSES * target, facts.weight.mean() / 2)
+        part = even_out(part, -held, facts.weight, target, allowed)
+        return workers[fill_empty(part, facts.weight, target)]
+
+
+def parse_placement(text: str) -> Placement:
+    """The placement that an option names: blocks, random, attractors, attractors:N or metis.
+
+    Raises
+    ------
+    OptionsError : it names none.
+    """
+    plain: dict[str, Placement] = {p.name: p for p in (Blocks(), Random(), Metis())} | {"attractors": Attractors()}
+    if text in plain:
+        return plain[text]
+    counted = re.fullmatch(r"attractors:(\d{1,9})", text, re.ASCII)
+    if counted is None:
+        raise OptionsError(f'placement "{text}": give one of blocks, random, attractors, attractors:N and metis')
+    return Attractors(int(counted[1]))
+
+
+def crossing(facts: PlacementFacts, owner: IntArray) -> float:
+    """Share of the mass between partitions that goes from one worker's to another's; 0 where there is none.
+
+    Parameters
+    ----------
+    owner : int64 [P]
+    """
+    source, mass, other = _rows_of(facts.coupling), facts.coupling.mass, facts.coupling.partitions
+    between = float(mass[source != other].sum())
+    return float(mass[owner[source] != owner[other]].sum()) / between if between else 0.0
+
+
+def take_over(
+    facts: PlacementFacts, owner: IntArray, lost: IntArray, alive: IntArray, shares: FloatArray | None = None
+) -> IntArray:
+    """int64 [P]: owners after the lost workers' partitions went to living ones; no other partition moves.
+
+    They fill up those that own least for their share, and go where they are nearest in the coupling graph.
+
+    Parameters
+    ----------
+    owner : int64 [P]; owners until now, from 0 on, or -1 for none.
+    lost : int64 [L]; workers, or -1 for partitions that have no owner.
+    alive : int64 [A]; workers, none of them lost.
+    shares : float64 [A], positive; relative weights that the living should own, equal ones if None.
+
+    Raises
+    ------
+    ValueError : no worker is alive while a partition needs one, or a worker is lost and alive.
+    """
+    if (both := np.intersect1d(lost, alive)).size:
+        raise ValueError(f"workers {both.tolist()} are both lost and alive")
+    orphans = np.flatnonzero(np.isin(owner, lost))
+    if not orphans.size:
+        return owner.copy()
+    if not alive.size:
+        raise ValueError(f"no worker is left for {orphans.size} partitions")
+    held = np.flatnonzero(np.isin(owner, alive))
+    owned = np.bincount(owner[held], facts.weight[held], alive.max() + 1).astype(np.float64)[alive]
+    weight = facts.weight[orphans]
+    lack = _fill_up(owned, np.ones(alive.size) if shares is None else shares, float(weight.sum()))
+    workers, lack = alive[lack > 0], lack[lack > 0]
+    to = owner.copy()
+    to[orphans] = workers[nearest(_from_the_living(facts, owner, orphans, workers), weight, lack)]
+    return to
+
+
+def _from_the_living(facts: PlacementFacts, owner: IntArray, orphans: IntArray, workers: IntArray) -> FloatArray:
+    """float64 [orphans, workers]; length of the shortest way, through orphans only, to a partition of each worker."""
+    from scipy.sparse import csr_array
+
+    # Nodes: the orphans, then the workers, all partitions of one together.
+    index = np.full(int(max(owner.max(), workers.max())) + 2, -1)  # the last for owner -1
+    index[workers] = orphans.size + np.arange(workers.size)
+    place = index[owner]
+    place[orphans] = np.arange(orphans.size)
+    mass = _affinity(facts.coupling)
+    source, target = place[np.repeat(np.arange(owner.size), np.diff(mass.indptr))], place[mass.indices]
+    # Into a worker no way leads, so none leads through it.
+    kept = (source >= 0) & (target >= 0) & (target < orphans.size)
+    nodes = orphans.size + workers.size
+    graph = _lengths(csr_array((mass.data[kept], (source[kept], target[kept])), shape=(nodes, nodes)))
+    ways = np.stack([_ways(graph, np.array([orphans.size + i])) for i in range(workers.size)], axis=1)
+    rng = np.random.default_rng(0)
+    return _connected(ways[: orphans.size]) + _TIE * rng.random((orphans.size, workers.size))
+
+
+def _fill_up(owned: FloatArray, shares: FloatArray, more: float) -> FloatArray:
+    """What each gets of `more` so that those who get something end level, and none of the others lies below."""
+    order = np.argsort(owned / shares, kind="stable")
+    levels = (more + np.cumsum(owned[order])) / np.cumsum(shares[order])
+    return np.asarray(np.maximum(levels.min() * shares - owned, 0.0))
+
+
+def _targets(facts: PlacementFacts, shares: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The workers that get partitions, and the weight that each of them is to have."""
+    if shares.ndim != 1 or not shares.size or not (np.isfinite(shares) & (shares > 0)).all():
+        raise ValueError(f"shares {shares.tolist()}; give a positive number for each worker")
+    workers = np.sort(np.argsort(-shares, kind="stable")[: facts.weight.size])
+    return workers, shares[workers] / shares[workers].sum() * facts.weight.sum()
+
+
+def _rows_of(coupling: Coupling) -> IntArray:
+    """int64 [entries]; the row of each entry."""
+    return np.repeat(np.arange(coupling.ptr.size - 1), np.diff(coupling.ptr))
+
+
+def _affinity(coupling: Coupling) -> csr_array:
+    """float64 [P, P], sparse and symmetric: mass between two partitions in both directions; no diagonal, no zeros."""
+    from scipy.sparse import csr_array
+
+    n = coupling.ptr.size - 1
+    source = _rows_of(coupling)
+    apart = (source != coupling.partitions) & (coupling.mass > 0)
+    one = csr_array((coupling.mass[apart], (source[apart], coupling.partitions[apart])), shape=(n, n))
+    return csr_array(one + one.T)
+
+
+def _steps(weights: FloatArray) -> IntArray:
+    """Weights as integers, in steps that are small against their mean."""
+    return np.rint(weights * (_STEPS / weights.mean())).astype(np.int64) if weights.size else weights.astype(np.int64)
+
+
+def _lengths(affinity: csr_array) -> csr_array:
+    """Lengths of hops, from 1 (strong) to 2 (weak): ways with fewer hops first, then those along more mass."""
+    from scipy.sparse import csr_array
+
+    return csr_array((1 + 1 / (1 + affinity.data), affinity.indices, affinity.indptr), shape=affinity.shape)
+
+
+def _ways(graph: csr_array, sources: IntArray) -> FloatArray:
+    """float64 [nodes]; length of the shortest way from any of the sources, infinite where there is none."""
+    from scipy.sparse.csgraph import dijkstra
+
+    return np.asarray(dijkstra(graph, indices=sources, min_only=True))
+
+
+def _connected(ways: FloatArray) -> FloatArray:
+    """Ways that do not exist, as ones that are longer than all others."""
+    found = np.isfinite(ways)
+    longest = ways.max(where=found, initial=0.0)
+    return np.asarray(np.where(found, ways, 2 * longest + 2))
