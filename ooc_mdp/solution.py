@@ -6,7 +6,7 @@ Values and policy are in the source's own state order and sign.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ooc_mdp.mdp import FloatArray
 
-__all__ = ["Certificate", "Outcome", "Solution", "SolveStatistics"]
+__all__ = ["Certificate", "Outcome", "Solution", "SolveStatistics", "WorkerStatistics"]
 
 
 class Outcome(enum.Enum):
@@ -27,6 +27,7 @@ class Outcome(enum.Enum):
     )
     TIME_LIMIT = ("time-limit", "the time limit came first; go on with --resume, or raise --time-limit")
     INTERRUPTED = ("interrupted", "stopped by a signal; go on with --resume")
+    LOST = ("lost", "no worker, or no scheduler, was left; go on with --resume")
     PRECISION = (
         "precision",
         "float64 rounding of a single backup is as large as the target allows; "
@@ -67,6 +68,28 @@ class Certificate:
     """How it was proved, in a sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerStatistics:
+    """What one of several workers did."""
+
+    worker: int
+    host: str
+    device: str
+    lost: bool
+    """Whether it was lost on the way: then figures are those that it told last."""
+    partitions: int
+    """That it owned in the end."""
+    loads: int
+    bytes_read: int
+    hit_rate: float
+    backups: int
+    idle_seconds: float
+    """Waiting for others' values, with nothing of its own to do."""
+    messages: int
+    """Sent to other workers."""
+    bytes_sent: int
+
+
 @dataclass(slots=True)
 class SolveStatistics:
     """What the solve cost; a resumed solve counts on."""
@@ -101,6 +124,12 @@ class SolveStatistics:
     """Where tables came from: "store" (disk) or "recomputed"."""
     load_seconds: float = 0.0
     """Seconds of all threads together in reading and decoding tables, or in recomputing them."""
+    workers: list[WorkerStatistics] = field(default_factory=list)
+    """Of a solve on several."""
+
+    def __post_init__(self) -> None:
+        """Take plain dictionaries, as files have them, for what they stand for."""
+        self.workers = [w if isinstance(w, WorkerStatistics) else WorkerStatistics(**w) for w in self.workers]
 
     @property
     def loads_per_partition(self) -> float:
@@ -178,6 +207,7 @@ class Solution:
             "seconds": s.seconds,
             "source": s.source,
             "load_seconds": s.load_seconds,
+            "workers": [asdict(w) for w in s.workers],
             "memory_plan": self.memory_plan,
         }
 

@@ -25,6 +25,7 @@ __all__ = [
     "BatchReport",
     "BatchVisits",
     "Evaluation",
+    "ExchangesValues",
     "FinishedVisits",
     "Improvement",
     "KeepsPolicyRows",
@@ -257,6 +258,29 @@ class SweepsAtOnce(ShiftsValues, Protocol):
 
     def at_once_bytes(self, model: ModelConstants) -> int:
         """What `visit_all` takes beside the cache and what else `plan` names."""
+        ...
+
+
+@runtime_checkable
+class ExchangesValues(Protocol):
+    """A backend that can solve a part of the model, where others solve the rest and tell it of their values."""
+
+    def read(self, states: IntArray) -> FloatArray:
+        """float64 [k]: the present values of k states; nothing may be under way."""
+        ...
+
+    def write(self, states: IntArray, values: FloatArray, partition: int, change: float) -> None:
+        """Take other values of states of a partition; nothing may be under way.
+
+        Parameters
+        ----------
+        change : by at most how much they are others than before, as far as any sweep has read them; infinite where
+            that is not known.
+        """
+        ...
+
+    def write_policy(self, first: int, policy: npt.NDArray[np.int32]) -> None:
+        """Take the policy of the states from `first` on."""
         ...
 
 

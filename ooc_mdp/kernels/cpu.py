@@ -525,6 +525,18 @@ class CpuBackend:
         """In the caller's array."""
         self._values += by
 
+    def read(self, states: IntArray) -> FloatArray:
+        """A copy."""
+        return self._values[states]
+
+    def write(self, states: IntArray, values: FloatArray, partition: int, change: float) -> None:
+        """Sweeps read values anew each time: nothing else is to be told."""
+        self._values[states] = values
+
+    def write_policy(self, first: int, policy: npt.NDArray[np.int32]) -> None:
+        """Into the caller's array."""
+        self._policy[first : first + policy.size] = policy
+
     def values(self) -> FloatArray:
         """The caller's own array."""
         return self._values

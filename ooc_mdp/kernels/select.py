@@ -14,13 +14,16 @@ from ooc_mdp.problems.base import Problem
 __all__ = ["select_backend", "select_rows"]
 
 
-def select_backend(device: str, sweep_order: SweepOrder = "alternating", kernel: str = DEFAULT_KERNEL) -> Backend:
+def select_backend(
+    device: str, sweep_order: SweepOrder = "alternating", kernel: str = DEFAULT_KERNEL, threads: int | None = None
+) -> Backend:
     """The backend for "cpu", "cuda:N" or "auto"; a CUDA device sweeps many states at once, in no order.
 
     Parameters
     ----------
     sweep_order : of the CPU.
     kernel : of a CUDA device: a word of :data:`~ooc_mdp.kernels.device_kernels.DEVICE_KERNELS`.
+    threads : that sweep on the CPU; None for all cores.
 
     Raises
     ------
@@ -34,7 +37,7 @@ def select_backend(device: str, sweep_order: SweepOrder = "alternating", kernel:
             raise OptionsError(NO_KERNEL)
         from ooc_mdp.kernels.cpu import CpuBackend
 
-        return CpuBackend(sweep_order)
+        return CpuBackend(sweep_order, threads)
     return chosen.backend(number)
 
 

@@ -53,7 +53,7 @@ def p_eva(run: Run, give_up: Callable[[], bool] = lambda: False) -> None:
     present = run.cache.present
     at_once = AtOnce(run)
     run.refresh_target()
-    while not (run.target.reached() or give_up()):
+    while not (run.reached() or give_up()):
         run.stager.take_over()
         if run.backend.together > 1:
             _fill(run)
@@ -119,7 +119,7 @@ def _sweep_and_load(run: Run, give_up: Callable[[], bool]) -> None:
     present = run.cache.present
     run.refresh_target()
     swept = np.empty(0, np.int64)
-    while not (run.target.reached() or give_up()):
+    while not (run.reached() or give_up()):
         run.stager.take_over()
         dirty = run.target.dirty()
         here = np.flatnonzero(dirty & present)

@@ -54,14 +54,14 @@ def policy_iteration(run: Run) -> None:
     """Improve and evaluate until the target is reached; raises StoppedEarly."""
     assert isinstance(run.backend, KeepsPolicyRows)  # the options say so
     run.refresh_target()
-    if run.target.reached():
+    if run.reached():
         return
     run.backend.open_rows(run.store.coupling)
     try:
         _PolicyIteration(run, run.backend).work()
     finally:
         run.backend.close_rows()
-    if not run.target.reached():
+    if not run.reached():
         value_iteration(run)
 
 
@@ -96,13 +96,27 @@ class _PolicyIteration:
     def work(self) -> None:
         """Until the target is reached, or nothing gets better."""
         run = self._run
-        while not run.target.reached():
+        while not run.reached():
+            if self._heard():
+                self._evaluate()
+                run.tick()
+                continue
             chosen = self._choose()
             self._improve(chosen)
-            if run.target.reached() or self._stalled(chosen.size):
+            if run.reached() or self._stalled(chosen.size):
                 return
             self._evaluate()
             run.tick()
+
+    def _heard(self) -> bool:
+        """Whether others' values have changed under partitions with rows, so that evaluating comes before reading."""
+        run = self._run
+        if not run.told:
+            return False
+        run.told = False
+        disturbed = self._kept & run.target.dirty()
+        self._residuals[disturbed] = run.bounds.policy_residuals()[disturbed]
+        return bool(disturbed.any())
 
     def _choose(self) -> IntArray:
         """Partitions to be improved: the worst, those that are resident, and others as far as the work allows."""
@@ -163,7 +177,9 @@ class _PolicyIteration:
         self._work = backups / run.store.n_states
 
     def _bounds(self, found: Evaluation) -> FloatArray:
-        self._gaps.changed(np.where(self._kept, found.rise, 0.0))
+        heard = self._run.heard_rise
+        self._gaps.changed(np.where(self._kept, found.rise, heard if heard.size else 0.0))
+        heard[:] = 0.0
         return self._gaps.measured(found)
 
     def _stalled(self, improved: int) -> bool:

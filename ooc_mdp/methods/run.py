@@ -91,8 +91,14 @@ class Run:
     """bool [P]; whether boundary values have changed since whoever passes them on to others looked last."""
     owned: npt.NDArray[np.bool_] | None = None
     """bool [P]; the partitions that this run solves, where other runs solve the rest; None: all."""
+    heard_rise: FloatArray = field(default_factory=lambda: np.empty(0))
+    """float64 [P]; by how much values of others' partitions have risen since policy iteration looked last."""
+    told: bool = False
+    """Whether values of others' partitions have changed since then."""
     exchange: Callable[[], None] = lambda: None
     """Takes in the values of others' partitions, and passes on those of ours; asked between accesses."""
+    rest: Callable[[], bool] = lambda: True
+    """The target is reached: whether that is the end; where others may disturb it yet, asked until it is."""
     save: Callable[[], None] | None = None
     """Writes a checkpoint."""
     watch: SolveWatcher | None = None
@@ -121,6 +127,13 @@ class Run:
     def seconds(self) -> float:
         """Seconds of work so far, resumed runs included."""
         return self.earlier_seconds + time.monotonic() - self.started
+
+    def reached(self) -> bool:
+        """Whether nothing is left to do."""
+        while self.target.reached():
+            if self.rest():
+                return True
+        return False
 
     def refresh_target(self) -> None:
         """Tell the stopping rule the range of the values."""

@@ -5,10 +5,8 @@ store ─▶ values, bounds, plan ─▶ method (vi | p-eva | exact p-eva) ─�
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +33,7 @@ from ooc_mdp.methods.plan import (
 from ooc_mdp.methods.policy_iteration import policy_iteration
 from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
 from ooc_mdp.methods.run import Run, StoppedEarly
+from ooc_mdp.methods.signals import signals
 from ooc_mdp.methods.start import lay_out_again, open_cache, see_values, start_run
 from ooc_mdp.methods.trace import Trace
 from ooc_mdp.methods.undiscounted import solve_total
@@ -106,7 +105,7 @@ def solve(
             watch=watch,
             announce=announce,
             note=note,
-            signals=_signals,
+            signals=signals,
         )
     backend = select_backend(options.device, options.sweep_order, options.kernel)
     model = model_of(opened, options)
@@ -130,7 +129,7 @@ def solve(
             run.trace = Trace(trace, {**identity, "method": method_name(options), "partitions": opened.n_partitions})
             stack.callback(run.trace.close)
         run.watch, run.note = watch, note
-        run.interrupted = stack.enter_context(_signals())
+        run.interrupted = stack.enter_context(signals())
         with short_turns(run.backend.loads_beside):
             outcome = _work(run)
         run.stager.close()
@@ -241,18 +240,3 @@ def _state(run: Run) -> dict[str, npt.NDArray[Any]]:
 def _statistics(run: Run) -> SolveStatistics:
     run.collect()
     return run.statistics
-
-
-@contextmanager
-def _signals() -> Iterator[Callable[[], bool]]:
-    """Turn SIGINT and SIGTERM into a flag, so that a run stops between two accesses and saves what it has."""
-    flag = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield flag.is_set
-        return
-    previous = {s: signal.signal(s, lambda *_: flag.set()) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield flag.is_set
-    finally:
-        for s, handler in previous.items():
-            signal.signal(s, handler)

@@ -52,7 +52,7 @@ def value_iteration(run: Run) -> None:
     run.refresh_target()
     if sweeps_aside(run):
         order = _sweep_aside(run, order)
-    while not run.target.reached():
+    while not run.reached():
         coming = order
         while coming.size:
             due = run.target.dirty() if most > 1 else run.owned

@@ -1,0 +1,562 @@
+"""Leads the solvers of one solve: who owns what, when it is over, what is left when one is lost.
+
+It sweeps nothing and no value passes through it, apart from copies for checkpoints and those of partitions that move.
+Statuses come as soon as they change (each solver has one open question of ours at any time). The solve is over once all
+solvers have been passive through an interval: with the same count of messages taken in at both its ends, and no message
+on its way, since each waits for its receipt (Mattern's double wave over acknowledged messages; docs/distributed.md).
+What is then proved is worked out here, from the bounds of all partitions by their owners.
+
+A solver that does not answer for `patience` seconds, or whose worker the scheduler has lost, takes part no longer: an
+assignment of a new epoch gives its partitions to the others, at the values of the last copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.distributed.messages import (
+    Assignment,
+    End,
+    Go,
+    Halt,
+    Release,
+    Report,
+    Span,
+    Status,
+    Values,
+)
+from ooc_mdp.distributed.placement import PlacementFacts, take_over
+from ooc_mdp.errors import OocMdpError
+from ooc_mdp.events import SolveProgress, SolveWatcher
+from ooc_mdp.methods.start import bounds_of
+from ooc_mdp.methods.target import Target
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.solution import Outcome, SolveStatistics
+from ooc_mdp.table_source import TableSource
+
+__all__ = ["Coordinator", "Known", "Link", "Member", "SolversLostError"]
+
+_LOOK_SECONDS = 0.25
+"""Between two looks at limits and losses, where no status comes."""
+_REPORT_SECONDS = 0.25
+_SPAN_GROWTH = 0.01
+"""Share by which the range of the values must grow before all solvers are told."""
+_MOVE_SECONDS = 0.05
+"""Between two moves of partitions to idle solvers."""
+_COMMAND_SECONDS = 3600.0
+"""In which a solver's thread should find the time to answer: it looks between two accesses."""
+_LEAST_LEFT = 4
+"""Dirty partitions out of the cache that a solver must have before others take some."""
+
+
+class SolversLostError(OocMdpError):
+    """No solver, or no scheduler, is left."""
+
+
+class Link(Protocol):
+    """How the coordinator reaches solvers."""
+
+    async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
+        """The solver's answer; OSError or TimeoutError where there is none."""
+        ...
+
+    async def lost(self, number: int) -> bool:
+        """Whether it is known that the solver's worker is gone."""
+        ...
+
+    def failure(self, number: int) -> BaseException | None:
+        """What the solver's task raised, if it has ended so."""
+        ...
+
+    async def dismiss(self, number: int) -> None:
+        """Have nothing more to do with a solver."""
+        ...
+
+    def broken(self) -> str | None:
+        """Why no solver can be reached any more, if so."""
+        ...
+
+
+@dataclass(slots=True)
+class Known:
+    """Values, policy and bounds of all partitions, as far as the coordinator has copies."""
+
+    values: npt.NDArray[np.float64]
+    """float64 [n], store order, of the maximisation."""
+    policy: npt.NDArray[np.int32]
+    visited: npt.NDArray[np.bool_]
+    copied: npt.NDArray[np.bool_]
+    """bool [P]; whether there is a copy: values that are another's than the first ones."""
+    bounds: npt.NDArray[np.float64] | None = None
+    """float64 [4, P] as in `Values`; None: nothing is known."""
+    value_size: float = 0.0
+
+
+@dataclass(slots=True)
+class Member:
+    """One solver."""
+
+    address: str
+    share: float = 1.0
+    """Its part of the work, relative to the others'."""
+    status: Status = field(default_factory=Status)
+    alive: bool = True
+    answered: float = field(default_factory=time.monotonic)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once it is lost."""
+
+
+class _Stop(Exception):
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+
+class Coordinator:
+    """Of one solve.
+
+    Parameters
+    ----------
+    members : by number.
+    owner : int [P]; which solver begins with which partition.
+    known : values to begin with, and where copies are kept.
+    from_start : whether `known` holds nothing that the solvers do not know by themselves.
+    patience : seconds without an answer after which a solver is lost.
+    copy_interval : seconds between two copies of all values.
+    save : given `known` after each copy.
+    interrupted : whether a signal says to stop.
+    moves : whether idle solvers take dirty partitions from busy ones.
+    """
+
+    def __init__(
+        self,
+        store: TableSource,
+        options: SolveOptions,
+        link: Link,
+        members: dict[int, Member],
+        owner: npt.NDArray[np.integer[Any]],
+        facts: PlacementFacts,
+        known: Known,
+        *,
+        from_start: bool,
+        patience: float = 15.0,
+        copy_interval: float = 60.0,
+        save: Callable[[Known], None] | None = None,
+        interrupted: Callable[[], bool] = lambda: False,
+        watch: SolveWatcher | None = None,
+        note: Callable[[str], None] = lambda _: None,
+        moves: bool = False,
+    ) -> None:
+        self._store, self._options, self._link, self.members = store, options, link, members
+        self._facts, self.known, self._from_start = facts, known, from_start
+        self._patience, self._copy_interval, self.save = patience, copy_interval, save
+        self._interrupted, self._watch, self._note, self._moves = interrupted, watch, note, moves
+        self.bounds = bounds_of(store, options)
+        ranges = self.bounds.reward_range
+        self.target = Target(options, self.bounds, float(ranges.max() - ranges.min()))
+        self._epoch = 0
+        self.owner = owner.astype(np.int32)
+        self._generation = np.zeros(owner.size, np.int32)
+        self._wake = asyncio.Event()
+        self._told = Span(0.0, 0.0, 0.0)
+        self._started = self._reported = self._copied = self._moved = time.monotonic()
+        self._copying_took = 0.0
+        self._activity_copied = -1
+        self._dismissals: list[asyncio.Future[None]] = []
+        self.lost: list[int] = []
+        """Solvers that were lost, in order."""
+        self.earlier_seconds = 0.0
+
+    # ------------------------------------------------------------------------------------------------ the course
+
+    async def lead(self) -> Outcome:
+        """Until the target is reached, a limit or signal stops it, or nobody is left.
+
+        Raises
+        ------
+        SolversLostError : the copies in `known` are what is left.
+        """
+        followers = {k: asyncio.ensure_future(self._follow(k)) for k in self.members}
+        try:
+            try:
+                await self._begin()
+                while True:
+                    await self._look()
+                    if self._all(lambda s: s.passive) and await self._quiet() and await self._reached():
+                        return Outcome.RESIDUAL if self.target.plain else Outcome.PROVED
+            except _Stop as stop:
+                await self._halt()
+                return stop.outcome
+        finally:
+            for follower in followers.values():
+                follower.cancel()
+            await asyncio.gather(*followers.values(), *self._dismissals, return_exceptions=True)
+            await self._end()
+
+    async def _begin(self) -> None:
+        """Give out the partitions; go once everybody knows what it reads."""
+        begun = not self._from_start
+        await self._assign({k: self._values_for(np.flatnonzero(self.owner == k), begun) for k in self.alive()})
+        while not self._all(lambda s: not s.joining):
+            await self._look()
+        await self._tell_span()
+        await self._tell(Go())
+
+    async def _look(self) -> None:
+        """Wait a little for news, and do what is due."""
+        await self._look_at_losses()
+        now = time.monotonic()
+        stuck = {m.status.outcome for m in self._living()}
+        for outcome in Outcome:
+            if outcome.word in stuck:
+                raise _Stop(outcome)
+        if self._interrupted():
+            raise _Stop(Outcome.INTERRUPTED)
+        limit = self._options.time_limit
+        if limit is not None and now - self._started >= limit:
+            raise _Stop(Outcome.TIME_LIMIT)
+        await self._tell_span(_SPAN_GROWTH)
+        if self._watch is not None and now - self._reported >= _REPORT_SECONDS:
+            self._reported = now
+            self._watch(self.progress())
+        if now - self._copied >= max(self._copy_interval, 20 * self._copying_took):
+            await self._copy()
+        if self._moves and now - self._moved >= _MOVE_SECONDS:
+            await self._move()
+
+    async def _follow(self, number: int) -> None:
+        """Keep a question for a solver's status open."""
+        member = self.members[number]
+        while member.alive:
+            try:
+                status = await self._link.ask(number, "status", (member.status.version, 1.0), self._patience)
+            except (OSError, TimeoutError):
+                self._wake.set()
+                if time.monotonic() - member.answered > self._patience or await self._link.lost(number):
+                    self._lose(number)
+                    return
+                await asyncio.sleep(0.1)
+                continue
+            member.answered = time.monotonic()
+            if isinstance(status, Status):  # else it has ended, and its task says why
+                member.status = status
+            else:
+                await asyncio.sleep(0.05)
+            self._wake.set()
+            await asyncio.sleep(0.005)
+
+    def _raise_failures(self) -> None:
+        broken = self._link.broken()
+        if broken is not None:
+            raise SolversLostError(broken)
+        for number in self.alive():
+            failure = self._link.failure(number)
+            if failure is not None:
+                raise failure
+
+    async def _quiet(self) -> bool:
+        """Ask all again: whether they were passive all the time since their last statuses, at the present epoch."""
+        before = {k: self.members[k].status for k in self.alive()}
+        if any(s.epoch != self._epoch for s in before.values()):
+            return False
+        now = await self._ask_all("status", (-1, 0.0))
+        return now.keys() == before.keys() == set(self.alive()) and all(
+            s.passive and s.activity == before[k].activity for k, s in now.items()
+        )
+
+    async def _reached(self) -> bool:
+        """Everything is quiet: collect what everybody knows, and see whether it proves what was asked."""
+        if not await self._collect():
+            return False
+        if self.target.reached():
+            return True
+        # Solvers know the range of all values only from what they are told; now they have worked with less than that.
+        await self._tell_span(-1.0)
+        return False
+
+    async def _collect(self) -> bool:
+        """Take in values and bounds of all partitions; False where somebody was lost meanwhile."""
+        reports = await self._command_all(Report())
+        if reports is None:
+            return False
+        bounds = np.full((4, self.owner.size), np.inf)
+        for values in reports.values():
+            self._take(values)
+            assert values.bounds is not None  # asked for
+            bounds[:, values.partitions] = values.bounds
+        self.known.bounds = bounds
+        names = ("rise", "fall", "plain_rise", "plain_fall")
+        self.bounds.restore(dict(zip(names, bounds, strict=True)))
+        span = self._span()
+        self.known.value_size = max(self.known.value_size, span.size)
+        self.target.saw(span.smallest, span.largest, self.known.value_size)
+        return bool(self.known.copied.all())
+
+    async def _halt(self) -> None:
+        """Stop the sweeps, and let everything arrive, so that bounds hold of all values together."""
+        end = time.monotonic() + self._patience
+        try:
+            await self._tell(Halt())
+            while time.monotonic() < end:
+                await self._look_at_losses()
+                if self._all(lambda s: s.passive and s.halted) and await self._quiet():
+                    await self._collect()
+                    return
+        except SolversLostError as error:
+            self._note(str(error))
+        self.known.bounds = None
+
+    async def _look_at_losses(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), _LOOK_SECONDS)
+        self._wake.clear()
+        self._raise_failures()
+        await self._replace_lost()
+
+    async def _end(self) -> None:
+        for k in self.alive():
+            with suppress(OSError, TimeoutError):
+                await self._link.ask(k, "post", End(), 5.0)
+
+    # ------------------------------------------------------------------------------------------------ who owns what
+
+    async def _assign(self, adopted: dict[int, Values | None]) -> None:
+        """Tell everybody who owns what, and new owners the last known values; in the order of the epochs."""
+        self._epoch += 1
+        addresses = {k: m.address for k, m in self.members.items() if m.alive}
+        await self._each(
+            lambda k: Assignment(
+                self._epoch,
+                self.owner.copy(),
+                self._generation.copy(),
+                addresses,
+                adopted.get(k),
+                from_start=self._from_start and self._epoch == 1,
+            )
+        )
+
+    async def _replace_lost(self) -> None:
+        """Give the partitions of solvers that were just lost to the others."""
+        alive = self.alive()
+        if not alive:
+            raise SolversLostError("all workers are lost")
+        unowned = np.flatnonzero(~np.isin(self.owner, alive))
+        if unowned.size and self._epoch > 0:
+            await self._give(unowned, sorted(set(self.owner[unowned].tolist())), alive)
+
+    async def _give(self, partitions: npt.NDArray[np.int64], lost: list[int], to: list[int]) -> None:
+        """Divide partitions, all those of the lost, among others."""
+        shares = np.array([self.members[k].share for k in to])
+        owner = take_over(self._facts, self.owner.astype(np.int64), np.array(lost), np.array(to), shares)
+        self.owner[partitions] = owner[partitions]
+        self._generation[partitions] = self._epoch + 1
+        await self._assign({k: self._values_for(partitions[self.owner[partitions] == k], True) for k in to})
+
+    def _values_for(self, partitions: npt.NDArray[np.int64], begun: bool) -> Values | None:
+        """What a new owner is told of partitions; only where there is something to tell."""
+        known = self.known
+        partitions = partitions[known.copied[partitions]]
+        if not begun or not partitions.size:
+            return None
+        pieces = self._pieces(partitions)
+        first = self._epoch == 0 and known.bounds is not None
+        return Values(
+            partitions,
+            np.concatenate([known.values[piece] for piece in pieces]),
+            np.concatenate([known.policy[piece] for piece in pieces]),
+            known.visited[partitions],
+            known.bounds[:, partitions] if first and known.bounds is not None else None,
+        )
+
+    def _pieces(self, partitions: npt.NDArray[np.int64]) -> list[slice]:
+        ptr = self._store.partition_ptr
+        return [slice(int(ptr[p]), int(ptr[p + 1])) for p in partitions.tolist()]
+
+    async def _move(self) -> None:
+        """Let a solver that has nothing to do take dirty partitions of the one that has most."""
+        self._moved = time.monotonic()
+        idle = [k for k in self.alive() if self.members[k].status.passive]
+        busy = [k for k in self.alive() if self.members[k].status.absent_dirty >= _LEAST_LEFT]
+        if not idle or not busy:
+            return
+        most = max(busy, key=lambda k: self.members[k].status.absent_dirty)
+        count = self.members[most].status.absent_dirty // (len(idle) + 1)
+        given = await self._command(most, Release(max(count, 1)))
+        if given is None or not given.partitions.size:
+            return
+        self._take(given)
+        self.owner[given.partitions] = -1
+        await self._give(given.partitions, [-1], idle)
+
+    def _lose(self, number: int) -> None:
+        member = self.members[number]
+        if member.alive:
+            member.alive = False
+            member.gone.set()
+            self.lost.append(number)
+            self._note(f"worker {number} ({member.address}) is lost: the others go on with its partitions")
+            self._dismissals.append(asyncio.ensure_future(self._link.dismiss(number)))
+        self._wake.set()
+
+    # ------------------------------------------------------------------------------------------------ copies, figures
+
+    async def _copy(self) -> None:
+        """Copy all values, for checkpoints and for the partitions of whoever is lost."""
+        activity = sum(m.status.activity + m.status.statistics.backups for m in self._living())
+        if activity == self._activity_copied:
+            self._copied = time.monotonic()
+            return
+        began = time.monotonic()
+        reports = await self._command_all(Report())
+        for values in (reports or {}).values():
+            self._take(values)
+        self.known.bounds = None  # each holds of its own time
+        if self.save is not None and reports is not None:
+            self.save(self.known)
+        self._activity_copied = activity
+        self._copied = time.monotonic()
+        self._copying_took = self._copied - began
+
+    def _take(self, values: Values) -> None:
+        known, at = self.known, 0
+        for piece in self._pieces(values.partitions):
+            size = piece.stop - piece.start
+            known.values[piece] = values.values[at : at + size]
+            known.policy[piece] = values.policy[at : at + size]
+            at += size
+        known.visited[values.partitions] = values.visited
+        known.copied[values.partitions] = True
+
+    async def _tell_span(self, growth: float = 0.0) -> None:
+        """Tell everybody the range of all values, where it has grown by the share."""
+        span, then = self._span(), self._told
+        allowed = growth * (then.largest - then.smallest + then.size)
+        differs = max(abs(span.smallest - then.smallest), abs(span.largest - then.largest), span.size - then.size)
+        if differs > allowed or growth < 0:
+            self._told = span
+            await self._tell(span)
+
+    def _span(self) -> Span:
+        """The range of all values, by the last statuses."""
+        living = [m.status for m in self._living() if m.status.smallest <= m.status.largest]
+        return Span(
+            min((s.smallest for s in living), default=0.0),
+            max((s.largest for s in living), default=0.0),
+            max((s.size for s in living), default=0.0),
+        )
+
+    def progress(self) -> SolveProgress:
+        """Where the solve stands, by the last statuses."""
+        s = self.statistics()
+        living = self._living()
+        return SolveProgress(
+            error_bound=max((m.status.error_bound for m in living), default=np.inf),
+            residual_bound=max((m.status.residual_bound for m in living), default=np.inf),
+            target=self.target.asked,
+            dirty=sum(m.status.dirty for m in living),
+            partitions=s.n_partitions,
+            hit_rate=s.hit_rate,
+            bytes_read=s.bytes_read,
+            read_rate=s.bytes_read / max(s.seconds - self.earlier_seconds, 1e-9),
+            loads=s.loads,
+            seconds=s.seconds,
+        )
+
+    def statistics(self) -> SolveStatistics:
+        """Counters of all solvers together, those that were lost as far as they had told."""
+        total = SolveStatistics(
+            n_states=self._store.n_states,
+            n_partitions=self._store.n_partitions,
+            table_bytes=int(self._store.partition_bytes.sum()),
+            source=self._store.kind,
+        )
+        for member in self.members.values():
+            s = member.status.statistics
+            for name in _SUMMED:
+                setattr(total, name, getattr(total, name) + getattr(s, name))
+        total.partitions_never_read = int((~self.known.visited).sum())
+        total.seconds = self.earlier_seconds + time.monotonic() - self._started
+        return total
+
+    # ------------------------------------------------------------------------------------------------ asking
+
+    def alive(self) -> list[int]:
+        """Solvers that take part."""
+        return [k for k, m in self.members.items() if m.alive]
+
+    def _living(self) -> list[Member]:
+        return [m for m in self.members.values() if m.alive]
+
+    def _all(self, holds: Callable[[Status], bool]) -> bool:
+        """Whether it holds of the last status of everybody at the present epoch."""
+        return all(m.status.epoch == self._epoch and holds(m.status) for m in self._living())
+
+    async def _ask_all(self, verb: str, argument: Any) -> dict[int, Any]:
+        """Answers of those that answer."""
+        numbers = self.alive()
+        found = await asyncio.gather(*(self._ask(k, verb, argument) for k in numbers))
+        return {k: answer for k, answer in zip(numbers, found, strict=True) if answer is not None}
+
+    async def _ask(self, number: int, verb: str, argument: Any, timeout: float | None = None) -> Any:
+        """The answer; None where there is none within `timeout` (`patience`), or the solver is lost meanwhile."""
+        member = self.members[number]
+        asked = asyncio.ensure_future(self._link.ask(number, verb, argument, timeout or self._patience))
+        gone = asyncio.ensure_future(member.gone.wait())
+        try:
+            await asyncio.wait({asked, gone}, return_when=asyncio.FIRST_COMPLETED)
+            return asked.result() if asked.done() else None
+        except (OSError, TimeoutError):
+            if await self._link.lost(number):
+                self._lose(number)
+            self._wake.set()
+            return None
+        finally:
+            gone.cancel()
+            asked.cancel()
+
+    async def _command(self, number: int, command: Any) -> Any:
+        """What the solver's thread answers once it has done it; None where it is lost meanwhile."""
+        answer = await self._ask(number, "command", command, _COMMAND_SECONDS)
+        return None if isinstance(answer, str) else answer
+
+    async def _command_all(self, command: Any) -> dict[int, Any] | None:
+        """Answers of everybody; None where one is missing."""
+        numbers = self.alive()
+        found = await asyncio.gather(*(self._command(k, command) for k in numbers))
+        answers = dict(zip(numbers, found, strict=True))
+        return None if any(answer is None for answer in answers.values()) else answers
+
+    async def _tell(self, command: Any) -> None:
+        await self._each(lambda _: command)
+
+    async def _each(self, command: Callable[[int], Any]) -> None:
+        """Put a command into everybody's mailbox; it is not waited for."""
+        waiting: list[Awaitable[Any]] = [self._ask(k, "post", command(k)) for k in self.alive()]
+        await asyncio.gather(*waiting)
+
+
+_SUMMED = (
+    "cache_bytes",
+    "cache_peak_bytes",
+    "accesses",
+    "hits",
+    "misses",
+    "auxiliary_accesses",
+    "auxiliary_hits",
+    "loads",
+    "bytes_read",
+    "bytes_moved",
+    "visits",
+    "sweeps",
+    "backups",
+    "evaluations",
+    "load_seconds",
+)
+"""Counters of `SolveStatistics` that add up."""

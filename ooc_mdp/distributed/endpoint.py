@@ -1,0 +1,162 @@
+"""A solver on a Dask worker: the worker's plugin brings messages in, its connections carry them out.
+
+Solvers run as one long task each, so that the scheduler knows that the worker is busy. Their messages do not pass the
+scheduler: they go from worker to worker over the connections that Dask itself uses (and encrypts, where it is told to).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import socket
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from distributed import Worker, get_worker
+from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.protocol.serialize import Serialize, to_serialize
+
+from ooc_mdp.distributed.mailbox import Mailbox, Request
+from ooc_mdp.distributed.messages import Status, Subscribe, Update
+from ooc_mdp.distributed.solver import SolverOptions, solve_share
+from ooc_mdp.memory_plan import MemoryPlan
+
+__all__ = ["OPERATION", "SolverPlugin", "describe", "open_mailbox", "run_solver", "unwrapped"]
+
+OPERATION = "ooc_mdp"
+"""Name of the handler that workers have for us."""
+_SEND_SECONDS = 10.0
+"""After which a message counts as lost."""
+_METRICS: dict[str, Callable[[Status], float]] = {
+    "ooc-mdp hit rate": lambda s: s.statistics.hit_rate,
+    "ooc-mdp loads": lambda s: s.statistics.loads,
+    "ooc-mdp MiB read": lambda s: s.statistics.bytes_read / 2**20,
+    "ooc-mdp dirty": lambda s: s.dirty,
+    "ooc-mdp idle s": lambda s: s.idle_seconds,
+    "ooc-mdp messages": lambda s: s.messages,
+}
+"""Columns of the dashboard's table of workers."""
+
+
+class SolverPlugin(WorkerPlugin):
+    """Gives a worker the handler, and its row in the dashboard the figures of its solver."""
+
+    name = OPERATION
+
+    def setup(self, worker: Worker) -> None:
+        """Dask calls it on the worker."""
+        self._mailboxes: dict[str, Mailbox] = {}
+        worker.handlers[OPERATION] = self.handle
+        for title, figure in _METRICS.items():
+            worker.metrics[title] = partial(self._figure, figure)
+
+    def teardown(self, worker: Worker) -> None:
+        """The worker closes: its solvers end."""
+        for mailbox in self._mailboxes.values():
+            mailbox.expel()
+
+    def _figure(self, figure: Callable[[Status], float], worker: Worker) -> float:
+        return float(sum(figure(mailbox.look()) for mailbox in self._mailboxes.values()))
+
+    def open(self, run: str) -> Mailbox:
+        """The mailbox of a run; messages that come before the solver does wait in it."""
+        return self._mailboxes.setdefault(run, Mailbox(asyncio.get_running_loop()))
+
+    def mailbox(self, run: str) -> Mailbox:
+        """The mailbox of a run that was opened."""
+        return self._mailboxes[run]
+
+    def close(self, run: str) -> None:
+        """The run's solver has ended."""
+        self._mailboxes.pop(run, None)
+
+    async def handle(self, run: str, verb: str, argument: Any = None) -> Any:
+        """What other workers and the coordinator ask; they get the answer's serialised form."""
+        mailbox = self._mailboxes.get(run)
+        if mailbox is None:
+            return "unknown"
+        if verb == "deliver":
+            mailbox.put(unwrapped(argument))
+            return "taken"
+        if verb == "status":
+            return to_serialize(await mailbox.changed(*unwrapped(argument)))
+        if verb == "expel":
+            mailbox.expel()
+            return "expelled"
+        if verb == "post":
+            mailbox.put(Request(unwrapped(argument)))
+            return "taken"
+        request = Request(unwrapped(argument))
+        mailbox.put(request)
+        return to_serialize(await asyncio.wrap_future(request.answer))
+
+
+def unwrapped(message: Any) -> Any:
+    """What was sent: between workers of one process it arrives as it was wrapped for sending."""
+    return message.data if isinstance(message, Serialize) else message
+
+
+def open_mailbox(run: str, dask_worker: Worker) -> None:
+    """On a worker: be ready for messages."""
+    plugin = dask_worker.plugins[OPERATION]
+    assert isinstance(plugin, SolverPlugin)  # the cluster was made ready
+    plugin.open(run)
+
+
+def run_solver(run: str, asked: SolverOptions) -> tuple[str, MemoryPlan | None]:
+    """The task: solve a share until the coordinator ends it.
+
+    Returns
+    -------
+    Why it ended, and what memory it had planned.
+    """
+    worker = get_worker()
+    plugin = worker.plugins[OPERATION]
+    assert isinstance(plugin, SolverPlugin)  # the cluster was made ready
+    mailbox = plugin.mailbox(run)
+    plans: list[MemoryPlan] = []
+
+    def send(address: str, message: Subscribe | Update, delivered: Any) -> None:
+        asyncio.run_coroutine_threadsafe(_deliver(worker, run, address, message), mailbox.loop).add_done_callback(
+            lambda done: delivered(_went_well(done))
+        )
+
+    try:
+        return solve_share(asked, mailbox, send, plans.append), plans[0] if plans else None
+    finally:
+        mailbox.loop.call_soon_threadsafe(plugin.close, run)
+
+
+def _went_well(done: Future[bool]) -> bool:
+    return not done.cancelled() and done.exception() is None and done.result()
+
+
+async def _deliver(worker: Worker, run: str, address: str, message: Subscribe | Update) -> bool:
+    """Whether the message is in the mailbox of the solver at the address."""
+    peer = worker.rpc(address)
+    asked = getattr(peer, OPERATION)(run=run, verb="deliver", argument=to_serialize(message))
+    return bool(await asyncio.wait_for(asked, _SEND_SECONDS) == "taken")
+
+
+def describe(packages: tuple[str, ...], dask_worker: Worker | None = None) -> dict[str, Any]:
+    """Versions and devices of the process that this runs in."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from ooc_mdp.kernels.cuda import device_count
+
+    def version_of(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return "none"
+
+    return {
+        "versions": {"python": platform.python_version(), **{p: version_of(p) for p in packages}},
+        "host": socket.gethostname(),
+        "cores": os.cpu_count() or 1,
+        "devices": device_count(),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    }

@@ -1,0 +1,175 @@
+"""Which states of others' partitions a solver reads, what it knows of them, and who reads its own.
+
+A solver reads the halos of its partitions: for each partition q of another, one list of states, the union over its own
+partitions. It keeps their values as it was last told (its *view* of q), so that a new message says by how much they
+rose and fell, which is what the bounds of its partitions take in. What was never told it is not known, and no
+partition of its own may be swept that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ooc_mdp.distributed.messages import ValuesOf, Wanted
+from ooc_mdp.mdp import FloatArray, IntArray
+
+__all__ = ["Change", "Interests", "Readers", "split_halo"]
+
+
+def split_halo(halo: IntArray, partition_ptr: IntArray) -> dict[int, IntArray]:
+    """The states of a sorted halo by the partition that owns them."""
+    if not halo.size:
+        return {}
+    of = np.searchsorted(partition_ptr, halo, side="right") - 1
+    first = np.flatnonzero(np.diff(of, prepend=-1))
+    return dict(zip(of[first].tolist(), np.split(halo, first[1:]), strict=True))
+
+
+@dataclass(slots=True)
+class _View:
+    """A list of states of one partition, and what is known of their values."""
+
+    states: IntArray
+    values: FloatArray
+    known: bool
+    """Whether `values` are what bounds were taken at, all of them."""
+    older: IntArray
+    """int64; places in the list that were known before the list was last extended (all, where `known`)."""
+    serial: int = 0
+    generation: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a message changed of a view."""
+
+    partition: int
+    states: IntArray
+    values: FloatArray
+    up: float
+    """Most that a known value rose, at least 0."""
+    down: float
+    highest: float
+    """Largest known value that changed, -inf if none did."""
+    complete: bool
+    """Whether something of the partition was not known before, and all is now."""
+
+
+class Interests:
+    """What a solver reads of others' partitions."""
+
+    def __init__(self) -> None:
+        self._views: dict[int, _View] = {}
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._views)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all lists and views."""
+        return sum(v.states.nbytes + v.values.nbytes for v in self._views.values())
+
+    def read(
+        self, wanted: dict[int, list[IntArray]], values: Callable[[IntArray], FloatArray], known: bool
+    ) -> set[int]:
+        """Read more states of some partitions.
+
+        Parameters
+        ----------
+        wanted : lists of states by partition; may overlap each other and what is read already.
+        values : gives the present values of states, as the solver has them.
+        known : whether those are the owners' too.
+
+        Returns
+        -------
+        The partitions whose lists are longer now.
+        """
+        grown = set()
+        for q, pieces in wanted.items():
+            old = self._views.get(q)
+            states = np.unique(np.concatenate([*pieces, *([] if old is None else [old.states])]))
+            if old is not None and states.size == old.states.size:
+                continue
+            grown.add(q)
+            if old is None:
+                older = np.arange(states.size) if known else np.empty(0, np.int64)
+                self._views[q] = _View(states, values(states), known, older)
+            else:
+                before = old.states if old.known else old.states[old.older]
+                keeps = np.arange(states.size) if old.known and known else np.searchsorted(states, before)
+                fresh = values(states)
+                fresh[np.searchsorted(states, old.states)] = old.values
+                self._views[q] = _View(states, fresh, old.known and known, keeps, old.serial + 1, old.generation)
+        return grown
+
+    def ask(self, partitions: Iterable[int]) -> list[Wanted]:
+        """Lists for the owners of the partitions, under new serials: answers to earlier ones no longer count."""
+        asked = []
+        for q in partitions:
+            view = self._views[q]
+            view.serial += 1
+            asked.append(Wanted(q, view.serial, view.states))
+        return asked
+
+    def unknown(self) -> set[int]:
+        """Partitions of whose states some are not known."""
+        return {q for q, view in self._views.items() if not view.known}
+
+    def drop(self, partition: int) -> None:
+        """The partition is the solver's own now, or none of its partitions reads it."""
+        self._views.pop(partition, None)
+
+    def told(self, partition: int) -> tuple[IntArray, FloatArray] | None:
+        """The states of a partition that are read, and their values as last told; None where these are not known."""
+        view = self._views.get(partition)
+        return None if view is None or not view.known else (view.states, view.values)
+
+    def hear(self, item: ValuesOf) -> Change | None:
+        """Take in values; None where they are of an earlier list or owner."""
+        view = self._views.get(item.partition)
+        if view is None or item.serial != view.serial or item.generation < view.generation:
+            return None
+        view.generation = item.generation
+        new = item.values
+        up = down = 0.0
+        highest = -np.inf
+        places = slice(None) if view.known else view.older
+        rise = new[places] - view.values[places]
+        if rise.size:
+            up, down = max(float(rise.max()), 0.0), max(float(-rise.min()), 0.0)
+            if up > 0 or down > 0:
+                highest = float(new[places][rise != 0].max())
+        complete = not view.known
+        view.values, view.known = new, True
+        return Change(item.partition, view.states, new, up, down, highest, complete)
+
+
+class Readers:
+    """Who reads which states of a solver's partitions."""
+
+    def __init__(self) -> None:
+        self._lists: dict[int, dict[int, Wanted]] = {}
+
+    def add(self, reader: int, wanted: Wanted) -> None:
+        """A reader's newest list for a partition."""
+        self._lists.setdefault(wanted.partition, {})[reader] = wanted
+
+    def of(self, partition: int) -> dict[int, Wanted]:
+        """Lists by reader."""
+        return self._lists.get(partition, {})
+
+    def items(self) -> Iterator[tuple[int, Iterable[int]]]:
+        """Partitions with their readers."""
+        return ((p, lists.keys()) for p, lists in self._lists.items())
+
+    def forget_partition(self, partition: int) -> None:
+        """It is another's now."""
+        self._lists.pop(partition, None)
+
+    def forget_reader(self, reader: int) -> None:
+        """It takes part no longer."""
+        for lists in self._lists.values():
+            lists.pop(reader, None)

@@ -1,0 +1,119 @@
+"""Where a solver's messages arrive, and where others see how it stands: between its thread and the event loop's.
+
+The solver's thread takes what has arrived and rests here without spinning; the event loop puts messages in and waits
+for the status to change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+from ooc_mdp.distributed.messages import Status, Subscribe, Update
+
+__all__ = ["Mailbox", "Request"]
+
+
+class Request:
+    """A command of the coordinator, and the future that its answer goes to."""
+
+    def __init__(self, command: Any) -> None:
+        self.command = command
+        self.answer: Future[Any] = Future()
+
+
+class Mailbox:
+    """One solver's.
+
+    Parameters
+    ----------
+    loop : event loop in which others ask for the status.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._condition = threading.Condition()
+        self._arrived: list[Subscribe | Update | Request] = []
+        self._status = Status()
+        self._changed = asyncio.Event()
+        self._woken = False
+        self.expelled = False
+        """Whether others have told the solver that they go on without it."""
+        self.heard = time.monotonic()
+        """When the coordinator last asked."""
+
+    def put(self, message: Subscribe | Update | Request) -> None:
+        """From any thread."""
+        with self._condition:
+            self._arrived.append(message)
+            self._status.activity += 1
+            self._status.passive = False
+            self._condition.notify()
+
+    def expel(self) -> None:
+        """Others have gone on without the solver."""
+        with self._condition:
+            self.expelled = True
+            self._condition.notify()
+
+    def wake(self) -> None:
+        """What the solver had sent has arrived, or failed to."""
+        with self._condition:
+            self._woken = True
+            self._condition.notify()
+
+    def take(self) -> list[Subscribe | Update | Request]:
+        """Everything that has arrived, in order."""
+        with self._condition:
+            taken, self._arrived = self._arrived, []
+        return taken
+
+    def rest(self, passive: Callable[[], bool], timeout: float) -> None:
+        """Wait for a message or a wake; `passive` says whether nothing is on its way from here."""
+        with self._condition:
+            if not (self._arrived or self.expelled or self._woken):
+                if passive() and not self._status.passive:
+                    self._status.passive = True
+                    self._tell()
+                self._condition.wait(timeout)
+            self._woken = False
+
+    def publish(self, status: Status, urgent: bool = False) -> None:
+        """Let others know how the solver stands; `urgent` where somebody should act on it at once."""
+        with self._condition:
+            old = self._status
+            passive = old.passive and not self._arrived
+            self._status = replace(status, version=old.version, activity=old.activity, passive=passive)
+            if urgent:
+                self._tell()
+
+    def _tell(self) -> None:
+        self._status.version += 1
+        self.loop.call_soon_threadsafe(self._changed.set)
+
+    def look(self) -> Status:
+        """How the solver stands."""
+        with self._condition:
+            return replace(self._status)
+
+    async def changed(self, seen: int, timeout: float) -> Status:
+        """How it stands, once the version is another than the one seen, or after `timeout` seconds."""
+        end = time.monotonic() + timeout
+        while True:
+            self.heard = time.monotonic()
+            status = self.look()
+            left = end - time.monotonic()
+            if status.version != seen or left <= 0:
+                return status
+            self._changed.clear()
+            if self.look().version != seen:
+                continue
+            try:
+                await asyncio.wait_for(self._changed.wait(), left)
+            except TimeoutError:
+                continue

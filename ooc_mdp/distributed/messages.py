@@ -1,0 +1,189 @@
+"""What solvers and their coordinator tell each other; everything crosses the network as it is here.
+
+    coordinator ─▶ solver    Assignment, Span, Go, Halt, End; Release and Report, which are answered
+    solver ─▶ coordinator    Status, whenever it comes to rest, and at times meanwhile
+    solver ─▶ solver         Subscribe: "tell me of these states of your partition"; Update: their values
+
+Partitions have one owner at a time. *Epochs* number the assignments of owners; a partition's *generation* is the epoch
+in which its present owner got it, so that what an earlier owner sent late is known to be old.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.solution import SolveStatistics
+
+__all__ = [
+    "Assignment",
+    "End",
+    "Go",
+    "Halt",
+    "Release",
+    "Report",
+    "Span",
+    "Status",
+    "Subscribe",
+    "Update",
+    "Values",
+    "ValuesOf",
+    "Wanted",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What is known of k partitions."""
+
+    partitions: IntArray
+    """int64 [k], ascending."""
+    values: FloatArray
+    """float64; those of their states, one partition after the other."""
+    policy: npt.NDArray[np.int32]
+    """int32; likewise."""
+    visited: npt.NDArray[np.bool_]
+    """bool [k]."""
+    bounds: FloatArray | None = None
+    """float64 [4, k]: rows as `ResidualBounds.arrays` names them, at the values of all partitions of the model; None
+    where nothing is known of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Who owns what from now on."""
+
+    epoch: int
+    owner: npt.NDArray[np.int32]
+    """int32 [P]; number of the solver, -1 where a partition is on its way from one to another."""
+    generation: npt.NDArray[np.int32]
+    """int32 [P]."""
+    addresses: dict[int, str]
+    """Of the solvers that take part."""
+    adopted: Values | None = None
+    """Last known values of partitions that the solver gets, as far as there are any."""
+    from_start: bool = False
+    """Whether all solvers begin at values that all of them know: the store's initial ones, or 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The range of all values, by which relative targets go."""
+
+    smallest: float
+    largest: float
+    size: float
+    """Largest |V| so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Begin to sweep, or go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Sweep no more; still take in and pass on values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give up partitions that are dirty and not in the cache, for another solver; answered with their `Values`."""
+
+    most: int
+    """So many at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Answered with the `Values` of all partitions of the solver, bounds and all."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """It is over."""
+
+
+class Wanted(NamedTuple):
+    """States of a partition whose values a solver reads."""
+
+    partition: int
+    serial: int
+    """Number of this list among the solver's lists for this partition: values come with it."""
+    states: IntArray
+    """int64, ascending."""
+
+
+class ValuesOf(NamedTuple):
+    """Values of a list of `Wanted` states."""
+
+    partition: int
+    serial: int
+    generation: int
+    values: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """From a reader to the owner; answered by an `Update`."""
+
+    sender: int
+    wanted: list[Wanted]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(w.states.nbytes for w in self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """From an owner to a reader."""
+
+    sender: int
+    items: list[ValuesOf]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(item.values.nbytes for item in self.items)
+
+
+@dataclass(slots=True)
+class Status:
+    """How a solver stands."""
+
+    version: int = 0
+    """Rises with each status."""
+    activity: int = 0
+    """Rises whenever something is put into its mailbox: with the same number and `passive` twice, it was so between."""
+    passive: bool = False
+    """Nothing to sweep, nothing to take in, nothing on its way to others."""
+    halted: bool = True
+    epoch: int = -1
+    """Of the last assignment that it has taken in."""
+    joining: bool = True
+    """Whether values are awaited without which it cannot begin."""
+    dirty: int = 0
+    """Own partitions above the target."""
+    absent_dirty: int = 0
+    """Those of them that are not in the cache."""
+    error_bound: float = float("inf")
+    residual_bound: float = float("inf")
+    smallest: float = float("inf")
+    largest: float = float("-inf")
+    """Of the solver's values; smaller than `smallest` where it has none."""
+    size: float = 0.0
+    outcome: str | None = None
+    """Word of the outcome, where it cannot go on."""
+    statistics: SolveStatistics = field(default_factory=SolveStatistics)
+    idle_seconds: float = 0.0
+    messages: int = 0
+    """Sent to other solvers."""
+    bytes_sent: int = 0
+    unreachable: dict[int, float] = field(default_factory=dict)
+    """Seconds since which messages to a solver have not arrived."""

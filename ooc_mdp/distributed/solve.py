@@ -1,0 +1,256 @@
+"""`solve_distributed`: a solve over the workers of a Dask cluster, from the options to the result on disk."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from distributed import Client
+
+from ooc_mdp.distributed.cluster import DaskLink, Host, devices_of, make_ready
+from ooc_mdp.distributed.coordinator import Coordinator, Known, Member, SolversLostError
+from ooc_mdp.distributed.placement import facts_of, parse_placement
+from ooc_mdp.distributed.solver import SolverOptions
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.events import SolveWatcher
+from ooc_mdp.memory_plan import MemoryPlan
+from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
+from ooc_mdp.methods.conclude import conclude, method_name
+from ooc_mdp.methods.plan import strongly_coupled
+from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
+from ooc_mdp.methods.signals import signals
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.solution import Outcome, Solution, WorkerStatistics
+from ooc_mdp.table_source import TableSource
+
+__all__ = ["DistributedOptions", "solve_distributed"]
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedOptions:
+    """How a solve is spread over workers."""
+
+    placement: str = "attractors"
+    """Who begins with which partitions: "blocks", "random", "attractors", "attractors:N" or "metis"."""
+    moves: bool = False
+    """Whether idle workers take dirty partitions from busy ones."""
+    patience: float = 15.0
+    """Seconds without an answer after which a worker is lost."""
+
+    def __post_init__(self) -> None:
+        parse_placement(self.placement)
+        if not self.patience > 0:
+            raise OptionsError(f"the patience with silent workers must be positive, not {self.patience} s")
+
+
+def solve_distributed(
+    store: TableSource,
+    options: SolveOptions,
+    client: Client,
+    spread: DistributedOptions | None = None,
+    *,
+    output: Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    watch: SolveWatcher | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Solution:
+    """Solve the MDP of a store on the workers of a cluster, to the same proved error as on one machine.
+
+    Parameters
+    ----------
+    store : open source of tables; workers open the same path, or recompute the same problem.
+    options : as for :func:`ooc_mdp.methods.solver.solve`; cache and device memory are those of each worker.
+    client : of the cluster; workers that come later do not take part.
+    spread : placement of partitions and what counts as a lost worker.
+    output, resume, overwrite, watch, note : as for one machine.
+
+    Raises
+    ------
+    OptionsError, StoreError, MemoryBudgetError : as on one machine, wherever they occur.
+    ClusterError : workers are missing or do not fit together.
+    """
+    spread = spread or DistributedOptions()
+    _check(options)
+    if output is not None:
+        check_output(output, replace=resume or overwrite)
+    identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": options.discount}
+    way = _way(store, options)
+    options = replace(options, method=way)
+    known = _first_values(store)
+    earlier, resumed = 0.0, False
+    if resume and output is not None:
+        where = checkpoint_path(output)
+        saved = load_checkpoint(where, identity)
+        if saved is None:
+            finished = read_result_if_any(output, identity, options)
+            if finished is not None:
+                note(f"{output} holds what is asked for: nothing is left to do")
+                return finished
+            note(f"there is no checkpoint {where}: starting from the beginning")
+        else:
+            arrays, statistics = saved
+            check_arrays(where, arrays, _state(known), optional=frozenset({"inflow"}))
+            earlier, resumed = statistics.seconds, True
+            known = _known_from(arrays)
+            note(f"going on from the checkpoint {where}, after {earlier:.1f} s of work")
+    hosts = make_ready(client)
+    link = DaskLink(client, uuid.uuid4().hex[:12])
+    members = {k: Member(host.address) for k, host in enumerate(hosts)}
+    facts = facts_of(store)
+    owner = parse_placement(spread.placement).place(facts, np.array([m.share for m in members.values()]))
+    with ExitStack() as stack:
+        interrupted = stack.enter_context(signals())
+        link.start(_solvers(store, options, hosts, spread))
+        coordinator = Coordinator(
+            store,
+            options,
+            link,
+            members,
+            owner,
+            facts,
+            known,
+            from_start=not resumed,
+            patience=spread.patience,
+            copy_interval=options.checkpoint_interval,
+            interrupted=interrupted,
+            watch=watch,
+            note=note,
+            moves=spread.moves,
+        )
+        coordinator.earlier_seconds = earlier
+        if output is not None:
+            place = checkpoint_path(output)
+            coordinator.save = lambda known: save_checkpoint(place, identity, _state(known), coordinator.statistics())
+        try:
+            outcome = client.sync(coordinator.lead)
+        except SolversLostError as error:
+            note(str(error))
+            outcome = Outcome.LOST
+    workers = _figures(coordinator, hosts, devices_of(hosts, options.device))
+    solution = _solution(store, options, coordinator, outcome, workers, link, spread)
+    if output is not None:
+        if outcome.proved:
+            write_result(output, store, solution, identity, replace=resume or overwrite)
+            checkpoint_path(output).unlink(missing_ok=True)
+        elif coordinator.save is not None and known.copied.any():
+            coordinator.save(known)
+    return solution
+
+
+def _check(options: SolveOptions) -> None:
+    if options.discount == 1:
+        raise OptionsError("discount 1 is solved on one machine only; leave --workers and --scheduler out")
+    if options.exact_priorities:
+        raise OptionsError("exact priorities recompute those of all dependents, on one machine only")
+
+
+def _way(store: TableSource, options: SolveOptions) -> Literal["p-eva", "vi", "policy-iteration"]:
+    """The method, chosen where it is left open."""
+    if options.way != "auto":
+        return options.way
+    return "policy-iteration" if strongly_coupled(store) else "p-eva"
+
+
+def _first_values(store: TableSource) -> Known:
+    n, p = store.n_states, store.n_partitions
+    return Known(np.zeros(n), np.full(n, -1, np.int32), np.zeros(p, np.bool_), np.zeros(p, np.bool_))
+
+
+def _state(known: Known) -> dict[str, np.ndarray[Any, Any]]:
+    """What a checkpoint holds; bounds are infinite where values are of different times."""
+    p = known.visited.size
+    bounds = np.full((4, p), np.inf) if known.bounds is None else known.bounds
+    names = ("rise", "fall", "plain_rise", "plain_fall")
+    return {
+        "values": known.values,
+        "policy": known.policy,
+        "visited": known.visited,
+        "value_size": np.array(known.value_size),
+        **dict(zip(names, bounds, strict=True)),
+    }
+
+
+def _known_from(arrays: dict[str, np.ndarray[Any, Any]]) -> Known:
+    visited = arrays["visited"]
+    bounds = np.stack([arrays[name] for name in ("rise", "fall", "plain_rise", "plain_fall")])
+    return Known(
+        arrays["values"],
+        arrays["policy"],
+        visited,
+        np.ones(visited.size, np.bool_),
+        bounds,
+        float(arrays["value_size"]),
+    )
+
+
+def _solvers(
+    store: TableSource, options: SolveOptions, hosts: list[Host], spread: DistributedOptions
+) -> dict[int, tuple[str, SolverOptions]]:
+    """What each worker is asked."""
+    machines = [host.name for host in hosts]
+    solvers = {}
+    for k, (host, device) in enumerate(zip(hosts, devices_of(hosts, options.device), strict=True)):
+        threads = max(1, host.cores // machines.count(host.name))
+        asked = replace(options, device=device, time_limit=None)
+        solvers[k] = (host.address, SolverOptions(k, store, asked, threads, lease=4 * spread.patience))
+    return solvers
+
+
+def _figures(coordinator: Coordinator, hosts: list[Host], devices: list[str]) -> list[WorkerStatistics]:
+    return [
+        WorkerStatistics(
+            worker=k,
+            host=host.name,
+            device=device,
+            lost=k in coordinator.lost,
+            partitions=int((coordinator.owner == k).sum()),
+            loads=(s := coordinator.members[k].status).statistics.loads,
+            bytes_read=s.statistics.bytes_read,
+            hit_rate=s.statistics.hit_rate,
+            backups=s.statistics.backups,
+            idle_seconds=s.idle_seconds,
+            messages=s.messages,
+            bytes_sent=s.bytes_sent,
+        )
+        for k, (host, device) in enumerate(zip(hosts, devices, strict=True))
+    ]
+
+
+def _solution(
+    store: TableSource,
+    options: SolveOptions,
+    coordinator: Coordinator,
+    outcome: Outcome,
+    workers: list[WorkerStatistics],
+    link: DaskLink,
+    spread: DistributedOptions,
+) -> Solution:
+    known = coordinator.known
+    if known.bounds is None:
+        coordinator.bounds.unknown()
+    statistics = coordinator.statistics()
+    statistics.workers = workers
+    plans = [] if outcome is Outcome.LOST else link.finish(coordinator.alive())
+    largest = max(plans, key=lambda plan: sum(plan.host.values()), default=MemoryPlan({}, {}))
+    moves = ", moving" if spread.moves else ""
+    return conclude(
+        store,
+        options,
+        outcome,
+        method=f"{method_name(options)}, {len(workers)} workers, {spread.placement}{moves}",
+        device=" + ".join(sorted({w.device for w in workers})),
+        bounds=coordinator.bounds,
+        target=coordinator.target,
+        value_size=known.value_size,
+        values=known.values.copy(),
+        policy=known.policy.copy(),
+        visited=known.visited,
+        statistics=statistics,
+        plan=largest,
+    )
