@@ -10,14 +10,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.options import DEFAULT_KERNEL, CacheSize, SolveOptions, SweepOrder, parse_bytes
+from ooc_mdp.options import (
+    DEFAULT_KERNEL,
+    DEFAULT_PATIENCE,
+    DEFAULT_PLACEMENT,
+    CacheSize,
+    ClusterOptions,
+    SolveOptions,
+    SweepOrder,
+    parse_bytes,
+)
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from ooc_mdp.conversion.options import ConvertOptions
     from ooc_mdp.conversion.recompute import RecomputedTable
     from ooc_mdp.events import SolveWatcher, Watcher
@@ -307,6 +319,11 @@ def solve(
     time_limit: float | None = None,
     checkpoint_interval: float = 60.0,
     progress: SolveWatcher | None = None,
+    client: Client | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    placement: str = DEFAULT_PLACEMENT,
+    patience: float = DEFAULT_PATIENCE,
 ) -> Solution:
     """Solve the MDP of a store to a proved error, through a partition cache of bounded size.
 
@@ -330,6 +347,9 @@ def solve(
     trace : CSV file that gets every access.
     time_limit, checkpoint_interval : seconds.
     progress : told of progress a few times a second.
+    client : of a Dask cluster, on whose workers the MDP is solved.
+    workers, scheduler, placement, patience : see :class:`~ooc_mdp.options.ClusterOptions`; cache and device memory are
+        those of each worker.
 
     Returns
     -------
@@ -360,6 +380,22 @@ def solve(
     )
     if resume and output is None:
         raise OptionsError("resume needs an output: its checkpoint lies beside it")
+    cluster = cluster_of(workers, scheduler, placement, patience, device, client)
+    if cluster is not None:
+        from ooc_mdp.distributed.solve import solve_on_cluster
+
+        if trace is not None:
+            raise OptionsError("a trace is of one process: leave it out, or client, workers and scheduler")
+        return solve_on_cluster(
+            _opened(store, device),
+            options,
+            cluster,
+            client,
+            output=None if output is None else Path(output),
+            resume=resume,
+            overwrite=overwrite,
+            watch=progress,
+        )
     return solve_store(
         _opened(store, device),
         options,
@@ -369,6 +405,32 @@ def solve(
         trace=None if trace is None else Path(trace),
         watch=progress,
     )
+
+
+def cluster_of(
+    workers: int | None,
+    scheduler: str | None,
+    placement: str,
+    patience: float,
+    device: str,
+    client: Client | None = None,
+) -> ClusterOptions | None:
+    """How to solve on several workers; None to solve in this process.
+
+    A machine with several GPUs gets a worker for each where nothing else is said, `device` included.
+    """
+    asked = ClusterOptions(workers, scheduler, placement, patience)
+    if client is not None and (workers or scheduler):
+        raise OptionsError("give a client, or workers, or a scheduler: one of them says where to solve")
+    if client is not None or workers or scheduler:
+        return asked
+    if device == "auto":
+        from ooc_mdp.kernels.cuda import device_count
+
+        devices = device_count()
+        if devices > 1:
+            return replace(asked, workers=devices)
+    return None
 
 
 def open_result(path: AnyPath) -> Result:

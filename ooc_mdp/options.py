@@ -14,9 +14,12 @@ from ooc_mdp.errors import OptionsError
 
 __all__ = [
     "DEFAULT_KERNEL",
+    "DEFAULT_PATIENCE",
+    "DEFAULT_PLACEMENT",
     "NO_DEVICE_MEMORY",
     "NO_KERNEL",
     "CacheSize",
+    "ClusterOptions",
     "SolveOptions",
     "SweepOrder",
     "format_bytes",
@@ -38,6 +41,10 @@ NO_KERNEL = (
     "--device cuda:0"
 )
 """Why a solve on the CPU refuses any but the default."""
+
+DEFAULT_PLACEMENT = "attractors"
+DEFAULT_PATIENCE = 15.0
+"""Seconds."""
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
     "kib": 1 << 10,
@@ -220,3 +227,36 @@ class SolveOptions:
                 "discount 1 has a method of its own, interval iteration; leave out --method, --priority, "
                 "--exact-priorities, --sweeps and --eviction"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """How a solve is spread over several workers (`ooc_mdp.distributed`)."""
+
+    workers: int | None = None
+    """Workers of this machine, for the time of the solve; None where a scheduler, or the caller's client, has some."""
+    scheduler: str | None = None
+    """Address of a Dask scheduler, such as "tcp://host:8786", whose workers solve."""
+    placement: str = DEFAULT_PLACEMENT
+    """Who begins with which partitions: "blocks", "random", "attractors", "attractors:N", "metis"; "dynamic", or
+    "dynamic:" and one of those, where idle workers take dirty partitions from busy ones later on."""
+    patience: float = DEFAULT_PATIENCE
+    """Seconds without an answer after which a worker is lost and the others go on with its partitions."""
+
+    @property
+    def first_placement(self) -> str:
+        """Who begins with what."""
+        return self.placement.removeprefix("dynamic").removeprefix(":") or DEFAULT_PLACEMENT
+
+    @property
+    def moves(self) -> bool:
+        """Whether partitions move later."""
+        return self.placement.split(":")[0] == "dynamic"
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.scheduler is not None:
+            raise OptionsError("give a number of workers of this machine (--workers), or a cluster's --scheduler")
+        if self.workers is not None and self.workers < 1:
+            raise OptionsError(f"{self.workers} workers solve nothing; give at least 1")
+        if not (self.patience > 0 and math.isfinite(self.patience)):
+            raise OptionsError(f"the patience with silent workers must be a positive number, not {self.patience} s")

@@ -106,6 +106,9 @@ BlocksOption = Annotated[
 BlockShapeOption = Annotated[
     str | None, typer.Option(help="Points of a partition along each axis, such as 10,10, instead of a size.")
 ]
+ThreadsOption = Annotated[
+    int | None, typer.Option(help="Threads that compute the rows of problem:NAME.  [default: the number of cores]")
+]
 WorkersOption = Annotated[int | None, typer.Option(help="Threads.  [default: the number of cores]")]
 KernelOption = Annotated[
     str,

@@ -27,11 +27,11 @@ from ooc_mdp.cli.options import (
     SenseOption,
     SweepOrderName,
     TableArgument,
-    WorkersOption,
+    ThreadsOption,
 )
 from ooc_mdp.cli.tables import open_table, print_json, shape_of
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.options import DEFAULT_KERNEL
+from ooc_mdp.options import DEFAULT_KERNEL, DEFAULT_PATIENCE, DEFAULT_PLACEMENT
 
 __all__ = ["export", "solve", "verify"]
 
@@ -91,6 +91,27 @@ def solve(
     trace: Annotated[Path | None, typer.Option(help="CSV file that gets every access to a partition.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds, with a checkpoint.")] = None,
     checkpoint_interval: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Solve on so many workers of this machine, one a GPU or CPU process.  [default: one a GPU where there "
+            "are several, else none]"
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Solve on the workers of this Dask scheduler, tcp://HOST:8786."),
+    ] = None,
+    placement: Annotated[
+        str,
+        typer.Option(
+            help="Which worker begins with which partitions: blocks, random, attractors[:N], metis; dynamic[:ONE OF "
+            "THOSE]: idle workers take dirty partitions later on."
+        ),
+    ] = DEFAULT_PLACEMENT,
+    patience: Annotated[
+        float, typer.Option(help="Seconds without an answer after which a worker is given up.")
+    ] = DEFAULT_PATIENCE,
     parameter: ParameterOption = None,
     grid: ProblemGridOption = None,
     sense: SenseOption = None,
@@ -100,15 +121,18 @@ def solve(
     blocks: BlocksOption = None,
     block_shape: BlockShapeOption = None,
     dtype: ProblemDtypeOption = None,
-    workers: WorkersOption = None,
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Solve the MDP of a store, through a partition cache of bounded size, to a proved error.
 
     With problem:NAME in place of the store nothing is stored: each partition is computed when it is needed, and the
     options -p, --grid, --sense, --partitioner, --partition-size, --partitions, --blocks, --block-shape, --dtype and
-    --workers are those of generate.
+    --threads are those of generate, whose threads are --workers.
+
+    With --workers or --scheduler the partitions are divided among Dask workers, each with a cache of its own.
     """
+    from ooc_mdp import api
     from ooc_mdp.memory_plan import MemoryPlan
     from ooc_mdp.methods.solver import solve as solve_store
     from ooc_mdp.options import CacheSize, SolveOptions, parse_bytes
@@ -152,20 +176,30 @@ def solve(
         blocks=shape_of(blocks, "--blocks"),
         block_shape=shape_of(block_shape, "--block-shape"),
         dtype=dtype and dtype.value,
-        workers=workers,
+        threads=threads,
     )
+    cluster = api.cluster_of(workers, scheduler, placement, patience, device)
     with SolveLine() as line:
-        solution = solve_store(
-            table,
-            options,
-            output=output,
-            resume=resume,
-            overwrite=overwrite,
-            trace=trace,
-            watch=line,
-            announce=announce,
-            note=note,
-        )
+        if cluster is not None:
+            from ooc_mdp.distributed.solve import solve_on_cluster
+
+            if trace is not None:
+                raise OptionsError("a trace is of one process: leave out --trace, or --workers and --scheduler")
+            solution = solve_on_cluster(
+                table, options, cluster, output=output, resume=resume, overwrite=overwrite, watch=line, note=note
+            )
+        else:
+            solution = solve_store(
+                table,
+                options,
+                output=output,
+                resume=resume,
+                overwrite=overwrite,
+                trace=trace,
+                watch=line,
+                announce=announce,
+                note=note,
+            )
     figures = solution.summary()
     if as_json:
         print_json(figures)
@@ -188,7 +222,7 @@ def verify(
     blocks: BlocksOption = None,
     block_shape: BlockShapeOption = None,
     dtype: ProblemDtypeOption = None,
-    workers: WorkersOption = None,
+    threads: ThreadsOption = None,
     device: Annotated[str, typer.Option(help="What computes the rows of problem:NAME: auto, cpu or cuda:0.")] = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -211,7 +245,7 @@ def verify(
         blocks=shape_of(blocks, "--blocks"),
         block_shape=shape_of(block_shape, "--block-shape"),
         dtype=dtype and dtype.value,
-        workers=workers,
+        threads=threads,
     )
     with WorkBar() as bar:
         found = api.verify(table, result, progress=bar)

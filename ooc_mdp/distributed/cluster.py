@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from ooc_mdp.distributed.solver import SolverOptions
 from ooc_mdp.errors import OocMdpError, OptionsError
 from ooc_mdp.memory_plan import MemoryPlan
 
-__all__ = ["ClusterError", "DaskLink", "Host", "connect", "devices_of", "local_cluster", "make_ready"]
+__all__ = ["ClusterError", "DaskLink", "Host", "connect", "devices_of", "local_cluster", "make_ready", "use_devices"]
 
 _EXACT = ("ooc-mdp", "distributed")
 """Packages of which all processes must have the same version."""
@@ -253,15 +252,19 @@ class DaskLink:
     def finish(self, numbers: list[int]) -> list[MemoryPlan]:
         """Wait for solvers that were told that it is over; what memory they had planned."""
         tasks = [self._tasks[number] for number in numbers]
-        with suppress(TimeoutError):
+        with suppress(TimeoutError), self._client.as_current():
             wait(tasks, timeout=_END_SECONDS)
         done = [task for task in tasks if task.status == "finished"]
         return [plan for _, plan in self._client.gather(done) if plan is not None]
 
 
-def local_workers() -> tuple[int, int]:
-    """How many workers this machine should have, and how many GPUs it has: one each, or else one for all cores."""
+def use_devices(device: str, workers: int) -> int:
+    """How many GPUs a cluster of this machine is to use, for the solve's `--device`; raises OptionsError."""
+    if device == "cpu":
+        return 0
     from ooc_mdp.kernels.cuda import device_count
 
     devices = device_count()
-    return (devices, devices) if devices else (max(1, os.cpu_count() or 1), 0)
+    if device == "auto" and devices < workers:
+        return 0
+    return workers

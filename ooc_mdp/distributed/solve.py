@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from distributed import Client
 
-from ooc_mdp.distributed.cluster import DaskLink, Host, devices_of, make_ready
+from ooc_mdp.distributed.cluster import DaskLink, Host, connect, devices_of, local_cluster, make_ready, use_devices
 from ooc_mdp.distributed.coordinator import Coordinator, Known, Member, SolversLostError
 from ooc_mdp.distributed.placement import facts_of, parse_placement
 from ooc_mdp.distributed.solver import SolverOptions
@@ -24,35 +24,34 @@ from ooc_mdp.methods.conclude import conclude, method_name
 from ooc_mdp.methods.plan import strongly_coupled
 from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
 from ooc_mdp.methods.signals import signals
-from ooc_mdp.options import SolveOptions
+from ooc_mdp.options import ClusterOptions, SolveOptions
 from ooc_mdp.solution import Outcome, Solution, WorkerStatistics
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["DistributedOptions", "solve_distributed"]
+__all__ = ["solve_distributed", "solve_on_cluster"]
 
 
-@dataclass(frozen=True, slots=True)
-class DistributedOptions:
-    """How a solve is spread over workers."""
-
-    placement: str = "attractors"
-    """Who begins with which partitions: "blocks", "random", "attractors", "attractors:N" or "metis"."""
-    moves: bool = False
-    """Whether idle workers take dirty partitions from busy ones."""
-    patience: float = 15.0
-    """Seconds without an answer after which a worker is lost."""
-
-    def __post_init__(self) -> None:
-        parse_placement(self.placement)
-        if not self.patience > 0:
-            raise OptionsError(f"the patience with silent workers must be positive, not {self.patience} s")
+def solve_on_cluster(
+    store: TableSource, options: SolveOptions, asked: ClusterOptions, client: Client | None = None, **how: Any
+) -> Solution:
+    """:func:`solve_distributed` on the client's cluster, the scheduler's, or one of this machine, as asked."""
+    parse_placement(asked.first_placement)
+    if client is not None:
+        if client.asynchronous:
+            raise OptionsError("the solve waits for its end: give a client that is not asynchronous")
+        return solve_distributed(store, options, client, asked, **how)
+    if asked.scheduler is not None:
+        with connect(asked.scheduler) as there:
+            return solve_distributed(store, options, there, asked, **how)
+    with local_cluster(asked.workers or 1, use_devices(options.device, asked.workers or 1)) as here:
+        return solve_distributed(store, options, here, asked, **how)
 
 
 def solve_distributed(
     store: TableSource,
     options: SolveOptions,
     client: Client,
-    spread: DistributedOptions | None = None,
+    asked: ClusterOptions | None = None,
     *,
     output: Path | None = None,
     resume: bool = False,
@@ -67,7 +66,7 @@ def solve_distributed(
     store : open source of tables; workers open the same path, or recompute the same problem.
     options : as for :func:`ooc_mdp.methods.solver.solve`; cache and device memory are those of each worker.
     client : of the cluster; workers that come later do not take part.
-    spread : placement of partitions and what counts as a lost worker.
+    asked : placement of partitions and what counts as a lost worker.
     output, resume, overwrite, watch, note : as for one machine.
 
     Raises
@@ -75,7 +74,7 @@ def solve_distributed(
     OptionsError, StoreError, MemoryBudgetError : as on one machine, wherever they occur.
     ClusterError : workers are missing or do not fit together.
     """
-    spread = spread or DistributedOptions()
+    asked = asked or ClusterOptions()
     _check(options)
     if output is not None:
         check_output(output, replace=resume or overwrite)
@@ -103,10 +102,10 @@ def solve_distributed(
     link = DaskLink(client, uuid.uuid4().hex[:12])
     members = {k: Member(host.address) for k, host in enumerate(hosts)}
     facts = facts_of(store)
-    owner = parse_placement(spread.placement).place(facts, np.array([m.share for m in members.values()]))
+    owner = parse_placement(asked.first_placement).place(facts, np.array([m.share for m in members.values()]))
     with ExitStack() as stack:
         interrupted = stack.enter_context(signals())
-        link.start(_solvers(store, options, hosts, spread))
+        link.start(_solvers(store, options, hosts, asked))
         coordinator = Coordinator(
             store,
             options,
@@ -116,12 +115,12 @@ def solve_distributed(
             facts,
             known,
             from_start=not resumed,
-            patience=spread.patience,
+            patience=asked.patience,
             copy_interval=options.checkpoint_interval,
             interrupted=interrupted,
             watch=watch,
             note=note,
-            moves=spread.moves,
+            moves=asked.moves,
         )
         coordinator.earlier_seconds = earlier
         if output is not None:
@@ -133,7 +132,7 @@ def solve_distributed(
             note(str(error))
             outcome = Outcome.LOST
     workers = _figures(coordinator, hosts, devices_of(hosts, options.device))
-    solution = _solution(store, options, coordinator, outcome, workers, link, spread)
+    solution = _solution(store, options, coordinator, outcome, workers, link, asked)
     if output is not None:
         if outcome.proved:
             write_result(output, store, solution, identity, replace=resume or overwrite)
@@ -190,15 +189,15 @@ def _known_from(arrays: dict[str, np.ndarray[Any, Any]]) -> Known:
 
 
 def _solvers(
-    store: TableSource, options: SolveOptions, hosts: list[Host], spread: DistributedOptions
+    store: TableSource, options: SolveOptions, hosts: list[Host], asked: ClusterOptions
 ) -> dict[int, tuple[str, SolverOptions]]:
     """What each worker is asked."""
     machines = [host.name for host in hosts]
     solvers = {}
     for k, (host, device) in enumerate(zip(hosts, devices_of(hosts, options.device), strict=True)):
         threads = max(1, host.cores // machines.count(host.name))
-        asked = replace(options, device=device, time_limit=None)
-        solvers[k] = (host.address, SolverOptions(k, store, asked, threads, lease=4 * spread.patience))
+        own = replace(options, device=device, time_limit=None)
+        solvers[k] = (host.address, SolverOptions(k, store, own, threads, lease=4 * asked.patience))
     return solvers
 
 
@@ -229,7 +228,7 @@ def _solution(
     outcome: Outcome,
     workers: list[WorkerStatistics],
     link: DaskLink,
-    spread: DistributedOptions,
+    asked: ClusterOptions,
 ) -> Solution:
     known = coordinator.known
     if known.bounds is None:
@@ -238,12 +237,11 @@ def _solution(
     statistics.workers = workers
     plans = [] if outcome is Outcome.LOST else link.finish(coordinator.alive())
     largest = max(plans, key=lambda plan: sum(plan.host.values()), default=MemoryPlan({}, {}))
-    moves = ", moving" if spread.moves else ""
     return conclude(
         store,
         options,
         outcome,
-        method=f"{method_name(options)}, {len(workers)} workers, {spread.placement}{moves}",
+        method=f"{method_name(options)}, {len(workers)} workers, {asked.placement}",
         device=" + ".join(sorted({w.device for w in workers})),
         bounds=coordinator.bounds,
         target=coordinator.target,

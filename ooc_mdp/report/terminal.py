@@ -92,6 +92,10 @@ class SolveLine:
             self._console.print(line, soft_wrap=True)
 
 
+_FILE_WIDTH = 160
+"""Columns of a table that goes to a file or pipe."""
+
+
 def _print_rows(title: str, rows: list[tuple[str, str]]) -> None:
     """Two columns: folded to the width of a terminal, whole lines in a file or pipe."""
     console = Console(highlight=False)
@@ -113,7 +117,7 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
     message, result = outcome.message, str(output)
     if output is None:
         result = "not kept (name one with --output)"
-        if outcome in (Outcome.TIME_LIMIT, Outcome.INTERRUPTED):
+        if outcome in (Outcome.TIME_LIMIT, Outcome.INTERRUPTED, Outcome.LOST):
             message = message.partition(";")[0]
     elif not outcome.proved:
         result = f"none yet; the checkpoint is {output}.checkpoint"
@@ -139,6 +143,31 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
         ("result", result),
     ]  # fmt: skip
     _print_rows("", rows)
+    if figures["workers"]:
+        print_workers(figures["workers"])
+
+
+def print_workers(workers: list[dict[str, Any]]) -> None:
+    """What each of several workers did, a line each."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("worker", "on", "partitions", "loads", "read", "hit rate", "idle", "messages", "sent"):
+        table.add_column(title, justify="left" if title in ("worker", "on") else "right")
+    for w in workers:
+        table.add_row(
+            f"{w['worker']}{' (lost)' if w['lost'] else ''}",
+            f"{w['host']} {w['device']}",
+            f"{w['partitions']:,}",
+            f"{w['loads']:,}",
+            format_bytes(w["bytes_read"]),
+            f"{w['hit_rate']:.1%}",
+            f"{w['idle_seconds']:.1f} s",
+            f"{w['messages']:,}",
+            format_bytes(w["bytes_sent"]),
+        )
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    console.print(table)
 
 
 def _where_from(figures: dict[str, Any]) -> tuple[str, str]:
