@@ -454,7 +454,8 @@ class Coordinator:
 
     def progress(self) -> SolveProgress:
         """Where the solve stands, by the last statuses."""
-        s = self.statistics()
+        s, span = self.statistics(), self._span()
+        self.target.saw(span.smallest, span.largest, span.size)
         living = self._living()
         return SolveProgress(
             error_bound=max((m.status.error_bound for m in living), default=np.inf),

@@ -15,7 +15,7 @@ from distributed import Client
 from ooc_mdp.distributed.cluster import DaskLink, Host, connect, devices_of, local_cluster, make_ready, use_devices
 from ooc_mdp.distributed.coordinator import Coordinator, Known, Member, SolversLostError
 from ooc_mdp.distributed.placement import facts_of, parse_placement
-from ooc_mdp.distributed.solver import SolverOptions
+from ooc_mdp.distributed.solver import SolverOptions, StoreAt
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.memory_plan import MemoryPlan
@@ -26,6 +26,7 @@ from ooc_mdp.methods.results import check_output, read_result_if_any, write_resu
 from ooc_mdp.methods.signals import signals
 from ooc_mdp.options import ClusterOptions, SolveOptions
 from ooc_mdp.solution import Outcome, Solution, WorkerStatistics
+from ooc_mdp.store import Store
 from ooc_mdp.table_source import TableSource
 
 __all__ = ["solve_distributed", "solve_on_cluster"]
@@ -192,12 +193,13 @@ def _solvers(
     store: TableSource, options: SolveOptions, hosts: list[Host], asked: ClusterOptions
 ) -> dict[int, tuple[str, SolverOptions]]:
     """What each worker is asked."""
+    source = StoreAt(str(store.path.resolve()), store.fingerprint) if isinstance(store, Store) else store
     machines = [host.name for host in hosts]
     solvers = {}
     for k, (host, device) in enumerate(zip(hosts, devices_of(hosts, options.device), strict=True)):
         threads = max(1, host.cores // machines.count(host.name))
         own = replace(options, device=device, time_limit=None)
-        solvers[k] = (host.address, SolverOptions(k, store, own, threads, lease=4 * asked.patience))
+        solvers[k] = (host.address, SolverOptions(k, source, own, threads, lease=4 * asked.patience))
     return solvers
 
 

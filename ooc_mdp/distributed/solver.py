@@ -13,6 +13,7 @@ slow peer is sent less often, and nothing piles up.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -39,7 +40,7 @@ from ooc_mdp.distributed.messages import (
     Values,
     ValuesOf,
 )
-from ooc_mdp.errors import OptionsError
+from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.kernels.base import ExchangesValues, SlotsTooSmall
 from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.mdp import FloatArray, IntArray
@@ -52,9 +53,10 @@ from ooc_mdp.methods.start import lay_out_again, start_run
 from ooc_mdp.methods.value_iteration import value_iteration
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.stager import short_turns
+from ooc_mdp.store import open_store
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["Send", "SolverOptions", "solve_share"]
+__all__ = ["Send", "SolverOptions", "StoreAt", "solve_share"]
 
 _METHODS: dict[str, Callable[[Run], None]] = {
     "p-eva": p_eva,
@@ -72,11 +74,34 @@ Send = Callable[[str, "Subscribe | Update", Callable[[bool], None]], None]
 
 
 @dataclass(frozen=True, slots=True)
+class StoreAt:
+    """A store that every machine opens for itself."""
+
+    path: str
+    """The same on all of them."""
+    fingerprint: str
+
+    def open(self) -> TableSource:
+        """Open it here; raises StoreError where this machine has none there, or another."""
+        here = socket.gethostname()
+        try:
+            store = open_store(self.path)
+        except StoreError as error:
+            raise StoreError(f"on {here}: {error}; every worker needs the store, under the same path") from error
+        if store.fingerprint != self.fingerprint:
+            raise StoreError(
+                f"on {here} {self.path} is another table than where the solve began (their fingerprints differ); "
+                f"have all machines see the same store"
+            )
+        return store
+
+
+@dataclass(frozen=True, slots=True)
 class SolverOptions:
     """What one solver is asked."""
 
     number: int
-    source: TableSource
+    source: TableSource | StoreAt
     options: SolveOptions
     """With a method of its own, no "auto"."""
     threads: int | None = None
@@ -106,7 +131,8 @@ def solve_share(
     ------
     OptionsError, StoreError, MemoryBudgetError : as for a solve on one machine.
     """
-    source, options = asked.source, asked.options
+    source = asked.source.open() if isinstance(asked.source, StoreAt) else asked.source
+    options = asked.options
     with ExitStack() as stack:
         backend = select_backend(options.device, options.sweep_order, options.kernel, asked.threads)
         stack.callback(backend.close)

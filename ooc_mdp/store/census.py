@@ -54,6 +54,14 @@ class Census:
         self._read_by_others = StateBits(int(partition_ptr[-1]))
         self._lock = threading.Lock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process may have: all but the lock."""
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = threading.Lock()
+
     def note(self, p: int, part: PartitionArrays) -> None:
         """Count partition p; any thread, each p once."""
         actions, counts = np.diff(part.action_ptr), np.diff(part.successor_ptr)
