@@ -238,10 +238,12 @@ class ClusterOptions:
     scheduler: str | None = None
     """Address of a Dask scheduler, such as "tcp://host:8786", whose workers solve."""
     placement: str = DEFAULT_PLACEMENT
-    """Who begins with which partitions: "blocks", "random", "attractors", "attractors:N", "metis"; "dynamic", or
-    "dynamic:" and one of those, where idle workers take dirty partitions from busy ones later on."""
+    """Who begins with which partitions: "blocks", "random", "attractors", "attractors:N", "voronoi:N", "metis"; "dynamic",
+    or "dynamic:" and one of those, where idle workers take dirty partitions from busy ones later on."""
     patience: float = DEFAULT_PATIENCE
     """Seconds without an answer after which a worker is lost and the others go on with its partitions."""
+    threads: int | None = None
+    """That sweep on the CPU, a worker; None for its machine's cores, divided among the machine's workers."""
 
     @property
     def first_placement(self) -> str:
@@ -258,5 +260,7 @@ class ClusterOptions:
             raise OptionsError("give a number of workers of this machine (--workers), or a cluster's --scheduler")
         if self.workers is not None and self.workers < 1:
             raise OptionsError(f"{self.workers} workers solve nothing; give at least 1")
+        if self.threads is not None and self.threads < 1:
+            raise OptionsError(f"{self.threads} threads a worker sweep nothing; give at least 1")
         if not (self.patience > 0 and math.isfinite(self.patience)):
             raise OptionsError(f"the patience with silent workers must be a positive number, not {self.patience} s")

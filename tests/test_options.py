@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.options import CacheSize, SolveOptions, format_bytes, parse_bytes
+from ooc_mdp.options import ClusterOptions, CacheSize, SolveOptions, format_bytes, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -136,3 +136,17 @@ def test_exact_priorities_are_wingates_unless_said_otherwise() -> None:
     assert SolveOptions(0.9, exact_priorities=True, priority="h1").metric == "h1"
     with pytest.raises(OptionsError, match="exact priorities are those of h1 or h2"):
         SolveOptions(0.9, exact_priorities=True, priority="joint")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workers": 0}, "0 workers solve nothing"),
+        ({"workers": 2, "scheduler": "tcp://there:8786"}, "or a cluster's --scheduler"),
+        ({"patience": 0.0}, "patience with silent workers must be a positive number"),
+        ({"threads": 0}, "0 threads a worker sweep nothing"),
+    ],
+)
+def test_ways_to_spread_a_solve_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionsError, match=message):
+        ClusterOptions(**options)

@@ -236,7 +236,7 @@ def test_metis_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPat
         Metis().place(path(4), np.ones(2))
 
 
-@pytest.mark.parametrize("text", ["blocks", "random", "attractors:1", "attractors:30", "metis"])
+@pytest.mark.parametrize("text", ["blocks", "random", "attractors:1", "attractors:30", "voronoi:3", "metis"])
 def test_a_placement_is_named_as_it_is_parsed(text: str) -> None:
     assert parse_placement(text).name == text
 
@@ -247,13 +247,18 @@ def test_attractors_are_thirty_a_worker_where_nothing_is_said() -> None:
 
 @pytest.mark.parametrize("text", ["", "voronoi", "Metis", "attractors:", "attractors:-1", "attractors:x", "blocks "])
 def test_another_name_is_refused_with_the_choices(text: str) -> None:
-    with pytest.raises(OptionsError, match="blocks, random, attractors, attractors:N and metis"):
+    with pytest.raises(OptionsError, match="blocks, random, attractors, attractors:N, voronoi:N and metis"):
         parse_placement(text)
 
 
-def test_no_attractors_are_refused() -> None:
-    with pytest.raises(OptionsError, match="at least 1 attractor"):
-        parse_placement("attractors:0")
+def test_voronoi_leaves_the_weights_to_chance() -> None:
+    assert parse_placement("voronoi:2") == Attractors(2, balanced=False)
+
+
+@pytest.mark.parametrize("text", ["attractors:0", "voronoi:0"])
+def test_no_attractors_are_refused(text: str) -> None:
+    with pytest.raises(OptionsError, match=f"{text}: give at least 1 attractor"):
+        parse_placement(text)
 
 
 @pytest.mark.parametrize("shares", [[], [0.0, 1.0], [-1.0], [np.nan], [np.inf, 1.0]])

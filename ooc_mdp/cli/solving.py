@@ -105,8 +105,8 @@ def solve(
     placement: Annotated[
         str,
         typer.Option(
-            help="Which worker begins with which partitions: blocks, random, attractors[:N], metis; dynamic[:ONE OF "
-            "THOSE]: idle workers take dirty partitions later on."
+            help="Which worker begins with which partitions: blocks, random, attractors[:N], voronoi:N, metis; "
+            "dynamic[:ONE OF THOSE]: idle workers take dirty partitions later on."
         ),
     ] = DEFAULT_PLACEMENT,
     patience: Annotated[

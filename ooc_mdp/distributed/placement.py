@@ -3,9 +3,11 @@
 blocks        contiguous regions: little to tell each other, but a wave of new values passes worker after worker
 random        all workers have part in the wave, and nearly all that partitions tell each other goes between workers
 attractors:n  between the two: n random points a worker; a partition goes to the owner of the nearest
+voronoi:n     the same, and nothing else: workers get as much as chance gives them
 metis         a cut of the coupling graph with little mass across
 
-Wingate (2004, section 6.2) has all but METIS; unlike there, weights are kept in proportion to the workers' shares.
+Wingate (2004, section 6.2) has all but METIS; unlike there, weights are kept in proportion to the workers' shares, but for
+voronoi, which is there to compare with it.
 Placements decide only: they read no table and speak to no worker.
 """
 
@@ -156,12 +158,12 @@ class Attractors:
 
     def __post_init__(self) -> None:
         if self.per_worker < 1:
-            raise OptionsError(f"placement attractors:{self.per_worker}: give at least 1 attractor a worker")
+            raise OptionsError(f"placement {self.name}: give at least 1 attractor a worker")
 
     @property
     def name(self) -> str:
         """With the number of attractors."""
-        return f"attractors:{self.per_worker}"
+        return f"{'attractors' if self.balanced else 'voronoi'}:{self.per_worker}"
 
     def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
         """By a Voronoi tessellation; the cells of a worker are grown and shrunk together until it has its share."""
@@ -222,7 +224,7 @@ class Metis:
 
 
 def parse_placement(text: str) -> Placement:
-    """The placement that an option names: blocks, random, attractors, attractors:N or metis.
+    """The placement that an option names: blocks, random, attractors, attractors:N, voronoi:N or metis.
 
     Raises
     ------
@@ -231,10 +233,12 @@ def parse_placement(text: str) -> Placement:
     plain: dict[str, Placement] = {p.name: p for p in (Blocks(), Random(), Metis())} | {"attractors": Attractors()}
     if text in plain:
         return plain[text]
-    counted = re.fullmatch(r"attractors:(\d{1,9})", text, re.ASCII)
+    counted = re.fullmatch(r"(attractors|voronoi):(\d{1,9})", text, re.ASCII)
     if counted is None:
-        raise OptionsError(f'placement "{text}": give one of blocks, random, attractors, attractors:N and metis')
-    return Attractors(int(counted[1]))
+        raise OptionsError(
+            f'placement "{text}": give one of blocks, random, attractors, attractors:N, voronoi:N and metis'
+        )
+    return Attractors(int(counted[2]), balanced=counted[1] == "attractors")
 
 
 def crossing(facts: PlacementFacts, owner: IntArray) -> float:

@@ -197,7 +197,7 @@ def _solvers(
     machines = [host.name for host in hosts]
     solvers = {}
     for k, (host, device) in enumerate(zip(hosts, devices_of(hosts, options.device), strict=True)):
-        threads = max(1, host.cores // machines.count(host.name))
+        threads = asked.threads or max(1, host.cores // machines.count(host.name))
         own = replace(options, device=device, time_limit=None)
         solvers[k] = (host.address, SolverOptions(k, source, own, threads, lease=4 * asked.patience))
     return solvers
