@@ -238,8 +238,8 @@ class ClusterOptions:
     scheduler: str | None = None
     """Address of a Dask scheduler, such as "tcp://host:8786", whose workers solve."""
     placement: str = DEFAULT_PLACEMENT
-    """Who begins with which partitions: "blocks", "random", "attractors", "attractors:N", "voronoi:N", "metis"; "dynamic",
-    or "dynamic:" and one of those, where idle workers take dirty partitions from busy ones later on."""
+    """Who begins with which partitions: "blocks", "random", "attractors", "attractors:N", "voronoi:N", "metis";
+    "dynamic", or "dynamic:" and one of those, where idle workers take dirty partitions from busy ones later on."""
     patience: float = DEFAULT_PATIENCE
     """Seconds without an answer after which a worker is lost and the others go on with its partitions."""
     threads: int | None = None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.options import ClusterOptions, CacheSize, SolveOptions, format_bytes, parse_bytes
+from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions, format_bytes, parse_bytes
 
 
 @pytest.mark.parametrize(

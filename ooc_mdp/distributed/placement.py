@@ -6,8 +6,8 @@ attractors:n  between the two: n random points a worker; a partition goes to the
 voronoi:n     the same, and nothing else: workers get as much as chance gives them
 metis         a cut of the coupling graph with little mass across
 
-Wingate (2004, section 6.2) has all but METIS; unlike there, weights are kept in proportion to the workers' shares, but for
-voronoi, which is there to compare with it.
+Wingate (2004, section 6.2) has all but METIS; unlike there, weights are kept in proportion to the workers' shares,
+but for voronoi, which is there to compare with it.
 Placements decide only: they read no table and speak to no worker.
 """
 
