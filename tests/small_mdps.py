@@ -81,6 +81,17 @@ def cases(draw: st.DrawFn, most_states: int = 12, shortest: float = 0.01) -> Cas
     )
 
 
+def model_of_shape(n: int, actions_each: int, successors_each: int) -> Model:
+    """As many actions in every state, of as many equally likely successors anywhere."""
+    rng = np.random.default_rng(actions_each + successors_each)
+
+    def action() -> Action:
+        chosen = rng.choice(n, successors_each, replace=False)
+        return Action(float(rng.random()), {int(s): 1 / successors_each for s in chosen})
+
+    return Model(tuple(State(tuple(action() for _ in range(actions_each))) for _ in range(n)))
+
+
 def make_store(case: Case, path: Path) -> Store:
     options = ConvertOptions(sense=case.sense, dtype=case.dtype, partitions=case.partitions, workers=1)
     return convert(ModelSource(case.model), path, options)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_mdps import Case, cases, distance, make_store, optimum, rows_of, stored
+from small_mdps import Case, cases, distance, make_store, model_of_shape, optimum, rows_of, stored
 from store_models import Action, Model, State
 
 import ooc_mdp
@@ -106,18 +106,8 @@ def test_certificates_hold_for_loops_made_for_a_shape_and_for_global_successors(
 def test_loops_made_for_a_shape_prove_what_general_ones_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
 ) -> None:
-    rng = np.random.default_rng(sum(shape))
     n = 40
-    states = tuple(
-        State(
-            tuple(
-                Action(float(rng.random()), {int(s): 1 / shape[1] for s in rng.choice(n, shape[1], replace=False)})
-                for _ in range(shape[0])
-            )
-        )
-        for _ in range(n)
-    )
-    store = make_store(Case(Model(states), partitions=3), tmp_path / "s")
+    store = make_store(Case(model_of_shape(n, *shape), partitions=3), tmp_path / "s")
     exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.95).values
     bounds = []
     for least in (1 << 30, 1):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_mdps import Case, cases, distance, make_store, optimum, rows_of, stored
+from small_mdps import Case, cases, distance, make_store, model_of_shape, optimum, rows_of, stored
 from store_models import Action, Model, State
 
 import ooc_mdp
@@ -154,19 +154,44 @@ def test_a_mended_slab_is_one_laid_anew_in_the_same_order(seed: int, n: int, loo
         np.testing.assert_allclose(was, is_now, rtol=1e-14, atol=1e-300)
 
 
+def with_steps(patch: pytest.MonkeyPatch, lookahead: float) -> None:
+    """Rounds of so much lookahead, in partitions of whatever shape and flow."""
+    patch.setattr(cpu_flow_rounds, "_LOOKAHEAD", lookahead)
+    patch.setattr(cpu_flow_rounds, "_LEAST_LATER", 0.0)
+    patch.setattr(cpu_flow_rounds, "_MOST_LATER", 1.0)
+
+
 @pytest.mark.parametrize("lookahead", [0.8, 5.0])
-@settings(max_examples=15)  # loops are compiled for each shape
+@settings(max_examples=25)
 @given(case=cases(), discount=st.sampled_from([0.5, 0.9, 0.99]), share=st.sampled_from([0.5, 1.0]))
 def test_certificates_hold_whatever_the_steps(lookahead: float, case: Case, discount: float, share: float) -> None:
     with pytest.MonkeyPatch.context() as patch, stored(case) as store:
-        patch.setattr(cpu_tables, "_LEAST_COMPILED_FOR", 1)
-        patch.setattr(cpu_flow_rounds, "_LOOKAHEAD", lookahead)
-        patch.setattr(cpu_flow_rounds, "_LEAST_LATER", 0.0)
-        patch.setattr(cpu_flow_rounds, "_MOST_LATER", 1.0)
+        with_steps(patch, lookahead)
         options = SolveOptions(discount, epsilon=1e-3, method="p-eva", cache=CacheSize(share=share), device="cpu")
         solution = solve(store, options)
         exact = optimum(rows_of(store), discount, case.sense)
     assert max(abs(x) for x in distance(solution.values, exact)) <= solution.error_bound
+
+
+@pytest.mark.parametrize("lookahead", [0.8, 5.0])
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3)])
+def test_certificates_hold_for_steps_with_loops_made_for_a_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], lookahead: float
+) -> None:
+    """Two shapes, whatever the examples: each that is met takes many seconds to compile."""
+    store = make_store(Case(model_of_shape(40, *shape), partitions=3), tmp_path / "s")
+    monkeypatch.setattr(cpu_tables, "_LEAST_COMPILED_FOR", 1)
+    with_steps(monkeypatch, lookahead)
+    backend, residents = started(store, 0.9)
+    assert {r.arrays[0].kind for r in residents} == {shape}
+    assert all(backend._flow.suits(r) for r in residents)
+    backend.close()
+    exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.9).values
+    for share in (0.5, 1.0):
+        solution = solve(
+            store, SolveOptions(0.9, epsilon=1e-6, method="p-eva", cache=CacheSize(share=share), device="cpu")
+        )
+        assert np.abs(solution.values - exact).max() <= solution.error_bound <= 1e-6
 
 
 def started(store: Store, discount: float) -> tuple[CpuBackend, list[Resident]]:
@@ -179,7 +204,8 @@ def started(store: Store, discount: float) -> tuple[CpuBackend, list[Resident]]:
 def test_a_gridworld_is_swept_along_its_flow_and_proved_in_fewer_backups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = ooc_mdp.generate("GW-64x4", tmp_path / "s", partitions=4)
+    store = ooc_mdp.generate("GW-48x4", tmp_path / "s", partitions=4)
+    exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.95).values
     backups = []
     for suits in (True, False):
         with monkeypatch.context() as patch:
@@ -188,7 +214,6 @@ def test_a_gridworld_is_swept_along_its_flow_and_proved_in_fewer_backups(
             solution = solve(
                 store, SolveOptions(0.95, epsilon=1e-6, method="p-eva", cache=CacheSize(share=1.0), device="cpu")
             )
-        exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.95).values
         assert np.abs(solution.values - exact).max() <= solution.error_bound <= 1e-6
         backups.append(solution.statistics.backups)
     assert backups[0] < 0.8 * backups[1]
