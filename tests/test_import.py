@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
-import time
 
 HEAVY = ("numba", "zarr", "dask", "distributed", "cupy", "scipy", "matplotlib", "pymetis", "gymnasium")
 
@@ -29,10 +29,12 @@ def test_importing_the_package_starts_no_thread():
 
 
 def test_help_takes_under_a_second():
+    """Of processor time, which a busy machine does not stretch as it does the clock's."""
     source = "import sys; from ooc_mdp.cli import main; sys.argv = ['ooc-mdp', '--help']; main()"
     taken = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert "solve" in python(source)
-        taken.append(time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(taken) < 1.0

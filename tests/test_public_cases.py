@@ -33,7 +33,7 @@ METHODS = [
 ]
 SPIRALS = {"gym-frozenlake-4x4", "qvbs-consensus-2-2", "sutton-barto-car-rental"}
 """Strongly coupled: exact H2 converges one partition at a time, thousands of times over (no result differs)."""
-PARTITIONS = {"sutton-barto-car-rental": 9, "qvbs-consensus-2-2": 12}
+PARTITIONS = {"sutton-barto-car-rental": 9}
 
 pytestmark = pytest.mark.skipif(not NAMES, reason="the shared cases are not here")
 
