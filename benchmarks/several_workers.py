@@ -30,6 +30,8 @@ from watching import say
 import ooc_mdp
 from ooc_mdp.table_source import TableSource
 
+_RESTART_SECONDS = 30.0
+
 NOT_INCLUDED = (
     "workers are processes that have solved before: starting them, importing and loading kernels are not counted",
     "where a worker was killed, its nanny starts another beside the run, on the same cores",
@@ -107,8 +109,14 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             answer = solve(options, store, client)
             tell(f"{count} workers", answer)
             figures["workers"][str(count)] = answer.figures() | {"agrees": answer.agrees(one)}
-            if count == max(counts):
-                figures["kills"] = [kill_one(options, store, client, one, run) for run in range(options.kills)]
+    while len(figures["kills"]) < options.kills:
+        with cluster(max(counts)) as processes, Client(processes, set_as_default=False) as client:
+            while len(figures["kills"]) < options.kills:
+                try:  # the one that was killed last is started anew, though not always
+                    client.wait_for_workers(max(counts), timeout=_RESTART_SECONDS)
+                except TimeoutError:
+                    break
+                figures["kills"].append(kill_one(options, store, client, one, len(figures["kills"])))
     right = sum(run["right"] for run in figures["kills"])
     hit = sum(run["lost"] for run in figures["kills"])
     if figures["kills"]:
@@ -141,7 +149,6 @@ def solve(options: argparse.Namespace, store: TableSource, client: Client | None
 def kill_one(options: argparse.Namespace, store: TableSource, client: Client, one: Answer, run: int) -> dict[str, Any]:
     """A solve in which a worker is killed, at a moment between its beginning and its usual end."""
     rng = random.Random(options.seed * 1000 + run)
-    client.wait_for_workers(max(int(n) for n in options.workers.split(",")), timeout=120)
     victim = rng.choice(sorted(client.run(os.getpid).values()))
     moment = rng.uniform(0, 1.5 * one.seconds)
     alarm = threading.Timer(moment, os.kill, (victim, signal.SIGKILL))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from distributed import Client, LocalCluster, wait
+from distributed import Client, KilledWorker, LocalCluster, wait
 from distributed.comm.core import CommClosedError
 from distributed.protocol.serialize import to_serialize
 
@@ -22,12 +22,13 @@ from ooc_mdp.distributed.solver import SolverOptions
 from ooc_mdp.errors import OocMdpError, OptionsError
 from ooc_mdp.memory_plan import MemoryPlan
 
-__all__ = ["ClusterError", "DaskLink", "Host", "connect", "devices_of", "local_cluster", "make_ready", "use_devices"]
+__all__ = ["ClusterError", "DaskLink", "Devices", "Host", "connect", "local_cluster", "make_ready", "use_devices"]
 
 _EXACT = ("ooc-mdp", "distributed")
 """Packages of which all processes must have the same version."""
 _MINOR = ("python", "numpy", "numba", "zarr", "numcodecs")
 """The same, apart from the last number of the version."""
+_PACKAGES = (*_EXACT, *_MINOR[1:])
 _CONNECT_SECONDS = 30.0
 _PROBE_SECONDS = 3.0
 _END_SECONDS = 10.0
@@ -50,6 +51,8 @@ class Host:
     """CUDA devices that it sees."""
     visible: str | None
     """CUDA_VISIBLE_DEVICES."""
+    differs: list[str] = field(default_factory=list)
+    """Versions that are not ours, in words."""
 
 
 @contextmanager
@@ -103,29 +106,34 @@ def make_ready(client: Client) -> list[Host]:
     ------
     ClusterError : there are none, one lacks this package, or versions differ.
     """
-    packages = (*_EXACT, *_MINOR[1:])
-    answers: dict[str, Any] = client.run(describe, packages, on_error="return")
-    found = {address: answer for address, answer in answers.items() if isinstance(answer, dict)}
-    for address, error in answers.items():
-        if address not in found and not isinstance(error, OSError):  # else it has gone meanwhile
+    found: dict[str, Any] = client.run(describe, _PACKAGES, on_error="return")
+    hosts = []
+    for address, answer in sorted(found.items()):
+        if isinstance(answer, dict):
+            hosts.append(_host(address, answer))
+        elif not isinstance(answer, OSError):  # else it has gone meanwhile
             raise ClusterError(
-                f"the worker {address} cannot run ooc-mdp ({type(error).__name__}: {error}); install the same version "
-                f"of it on all machines"
+                f"the worker {address} cannot run ooc-mdp ({type(answer).__name__}: {answer}); install the same "
+                f"version of it on all machines"
             )
-    if not found:
+    if not hosts:
         raise ClusterError("the cluster has no workers; start some (dask worker SCHEDULER-ADDRESS)")
-    here = describe(packages)["versions"]
-    wrong = [
-        f"{address} has {package} {facts['versions'][package]}, here is {ours}"
-        for address, facts in sorted(found.items())
-        for package, ours in here.items()
-        if not _alike(package, facts["versions"][package], ours)
-    ]
+    wrong = [text for host in hosts for text in host.differs]
     if wrong:
         more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
         raise ClusterError(f"versions differ: {'; '.join(wrong[:3])}{more}; install the same on all machines")
     client.register_plugin(SolverPlugin())
-    return [Host(a, f["host"], f["cores"], f["devices"], f["visible"]) for a, f in sorted(found.items())]
+    return hosts
+
+
+def _host(address: str, facts: dict[str, Any]) -> Host:
+    ours, theirs = describe(_PACKAGES)["versions"], facts["versions"]
+    differs = [
+        f"{address} has {package} {theirs[package]}, here is {version}"
+        for package, version in ours.items()
+        if not _alike(package, theirs[package], version)
+    ]
+    return Host(address, facts["host"], facts["cores"], facts["devices"], facts["visible"], differs)
 
 
 def _alike(package: str, theirs: str, ours: str) -> bool:
@@ -134,34 +142,47 @@ def _alike(package: str, theirs: str, ours: str) -> bool:
     return theirs.split(".")[:2] == ours.split(".")[:2]
 
 
-def devices_of(hosts: list[Host], device: str) -> list[str]:
-    """The device of each worker: `device` says "cpu", "auto", or "cuda" for a GPU each.
+class Devices:
+    """Which device each worker has: `device` says "cpu", "auto", or "cuda" for a GPU each.
 
-    Workers of one machine that see the same GPUs take one after the other.
+    Workers of one machine that see the same GPUs take one each.
 
     Raises
     ------
-    OptionsError : one GPU by its number is asked of several workers, or there are fewer than workers on a machine.
+    OptionsError : one GPU by its number is asked of several workers.
     """
-    if device == "cpu" or (device == "auto" and not all(h.devices for h in hosts)):
-        return ["cpu"] * len(hosts)
-    if device not in ("auto", "cuda"):
-        if len(hosts) == 1:
-            return [device]
-        raise OptionsError(f"{device} is one device, and there are {len(hosts)} workers; give --device cuda, one each")
-    taken: dict[tuple[str, str | None], int] = {}
-    chosen = []
-    for host in hosts:
-        place = (host.name, host.visible)
-        number = taken.get(place, 0)
-        taken[place] = number + 1
-        if number >= host.devices:
+
+    def __init__(self, device: str, hosts: list[Host]) -> None:
+        if device.startswith("cuda:") and len(hosts) > 1:
             raise OptionsError(
-                f"machine {host.name} has more workers than the {host.devices} CUDA devices that they see; start one "
-                f"worker a device, or give --device cpu"
+                f"{device} is one device, and there are {len(hosts)} workers; give --device cuda, one each"
             )
-        chosen.append(f"cuda:{number}")
-    return chosen
+        self._device = "cpu" if device == "auto" and not all(h.devices for h in hosts) else device
+        self._taken: dict[str, tuple[Host, str]] = {}
+
+    def of(self, host: Host) -> str:
+        """The device of a worker, the same each time.
+
+        Raises
+        ------
+        OptionsError : there are fewer GPUs than workers on its machine.
+        """
+        if self._device not in ("auto", "cuda"):
+            return self._device
+        if host.address not in self._taken:
+            used = {d for h, d in self._taken.values() if (h.name, h.visible) == (host.name, host.visible)}
+            free = [d for d in (f"cuda:{i}" for i in range(host.devices)) if d not in used]
+            if not free:
+                raise OptionsError(
+                    f"machine {host.name} has more workers than the {host.devices} CUDA devices that they see; start "
+                    f"one worker a device, or give --device cpu"
+                )
+            self._taken[host.address] = host, free[0]
+        return self._taken[host.address][1]
+
+    def give_back(self, host: Host) -> None:
+        """The worker is lost."""
+        self._taken.pop(host.address, None)
 
 
 class DaskLink:
@@ -170,31 +191,92 @@ class DaskLink:
     Parameters
     ----------
     run : name of the solve, which no other has.
+    prepare : what the solver of a number is asked, on a worker; raises OptionsError where it cannot take part.
+    forget : told of workers that are lost.
     """
 
-    def __init__(self, client: Client, run: str) -> None:
-        self._client, self._run = client, run
-        self._addresses: dict[int, str] = {}
+    def __init__(
+        self,
+        client: Client,
+        run: str,
+        prepare: Callable[[int, Host], SolverOptions],
+        forget: Callable[[Host], None] = lambda _: None,
+    ) -> None:
+        self._client, self._run, self._prepare, self._forget = client, run, prepare, forget
+        self.devices: dict[int, str] = {}
+        """Of each solver."""
+        self.hosts: dict[int, Host] = {}
+        """Where each solver is, or was."""
+        self._gone: set[int] = set()
+        self._refused: set[str] = set()
+        """Addresses of workers that came later and cannot take part."""
         self._tasks: dict[int, Any] = {}
         self._direct = True
 
-    def start(self, solvers: dict[int, tuple[str, SolverOptions]]) -> None:
-        """Start solvers at addresses."""
-        addresses = [address for address, _ in solvers.values()]
+    def start(self, hosts: list[Host]) -> None:
+        """Start a solver on each worker."""
+        asked = {k: self._prepare(k, host) for k, host in enumerate(hosts)}
+        addresses = [host.address for host in hosts]
         self._client.run(open_mailbox, self._run, workers=addresses, on_error="ignore")
-        for number, (address, asked) in solvers.items():
-            self._addresses[number] = address
-            self._tasks[number] = self._client.submit(
-                run_solver,
-                self._run,
-                asked,
-                key=f"ooc-mdp-solver-{number}-{self._run}",
-                workers=[address],
-                allow_other_workers=False,
-                pure=False,
-                retries=0,
-            )
-        self._direct = all(self._client.sync(self._answers, number) for number in solvers)
+        for number, host in enumerate(hosts):
+            self._submit(number, host, asked[number])
+        self._direct = any(self._client.sync(self._answers, number) for number in asked)
+
+    def _submit(self, number: int, host: Host, asked: SolverOptions) -> None:
+        self.hosts[number], self.devices[number] = host, asked.options.device
+        self._tasks[number] = self._client.submit(
+            run_solver,
+            self._run,
+            asked,
+            key=f"ooc-mdp-solver-{number}-{self._run}",
+            workers=[host.address],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+
+    async def newcomers(self) -> list[int]:
+        """Start solvers on workers that have come, or come back, since; their numbers."""
+        try:
+            present = await self._workers()
+        except (OSError, TimeoutError):
+            return []
+        active = {host.address for k, host in self.hosts.items() if k not in self._gone}
+        numbers = []
+        for address in sorted(present - active - self._refused):
+            earlier = [k for k, host in self.hosts.items() if host.address == address]
+            if earlier and not await self._has_ended(earlier[-1]):
+                continue
+            found = await self._client.run(describe, _PACKAGES, workers=[address], on_error="return")
+            facts, number = found.get(address), len(self.hosts)
+            try:
+                if not isinstance(facts, dict) or (host := _host(address, facts)).differs:
+                    raise OptionsError("it cannot run this version")
+                asked = self._prepare(number, host)
+            except OptionsError:
+                self._refused.add(address)
+                continue
+            await self._client.run(open_mailbox, self._run, workers=[address], on_error="ignore")
+            self._submit(number, host, asked)
+            numbers.append(number)
+        return numbers
+
+    async def _has_ended(self, number: int) -> bool:
+        """Whether a lost solver, whose worker is there again, has noticed that it is no longer needed."""
+        try:
+            return bool(await self.ask(number, "expel", None, _PROBE_SECONDS) == "unknown")
+        except (OSError, TimeoutError):
+            return False
+
+    async def _workers(self) -> set[str]:
+        """Addresses that the scheduler has."""
+        scheduler: Any = self._client.scheduler
+        found = await asyncio.wait_for(scheduler.identity(n_workers=-1), _PROBE_SECONDS)
+        return set(found["workers"])
+
+    def address(self, number: int) -> str:
+        """Of a solver's worker."""
+        return self.hosts[number].address
 
     async def _answers(self, number: int) -> bool:
         try:
@@ -205,7 +287,7 @@ class DaskLink:
 
     async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
         """The solver's answer; OSError or TimeoutError where there is none."""
-        address = self._addresses[number]
+        address = self.hosts[number].address
         message = {"run": self._run, "verb": verb, "argument": to_serialize(argument)}
         waiting = timeout + (argument[1] if verb == "status" else 0.0)
         try:
@@ -222,23 +304,23 @@ class DaskLink:
         """Whether the scheduler has lost the worker, or cannot be asked any more."""
         if self.broken() is not None:
             return True
-        scheduler: Any = self._client.scheduler
         try:
-            found = await asyncio.wait_for(scheduler.identity(n_workers=-1), _PROBE_SECONDS)
+            return self.hosts[number].address not in await self._workers()
         except (OSError, TimeoutError):
             return False  # nothing is known: patience decides
-        return self._addresses[number] not in found["workers"]
 
     def failure(self, number: int) -> BaseException | None:
-        """What the solver's task raised."""
+        """What the solver's task raised, unless its worker is lost."""
         task = self._tasks[number]
-        if task.status == "error":
-            error: BaseException = task._state.exception
-            return error
-        return None
+        if task.status != "error":
+            return None
+        error: BaseException = task._state.exception
+        return None if isinstance(error, KilledWorker) else error
 
     async def dismiss(self, number: int) -> None:
         """Let the task go, and tell a solver that is alive after all that nobody needs it."""
+        self._gone.add(number)
+        self._forget(self.hosts[number])
         with suppress(OSError, TimeoutError):
             self._tasks[number].release()
             await self.ask(number, "expel", None, _PROBE_SECONDS)
@@ -255,7 +337,7 @@ class DaskLink:
         with suppress(TimeoutError), self._client.as_current():
             wait(tasks, timeout=_END_SECONDS)
         done = [task for task in tasks if task.status == "finished"]
-        return [plan for _, plan in self._client.gather(done) if plan is not None]
+        return [plan for _, plan in self._client.gather(done, errors="skip") if plan is not None]
 
 
 def use_devices(device: str, workers: int) -> int:

@@ -53,6 +53,8 @@ _MOVE_SECONDS = 0.05
 """Between two moves of partitions to idle solvers."""
 _COMMAND_SECONDS = 3600.0
 """In which a solver's thread should find the time to answer: it looks between two accesses."""
+_WELCOME_SECONDS = 2.0
+"""Between two looks for workers that have come since."""
 _LEAST_LEFT = 4
 """Dirty partitions out of the cache that a solver must have before others take some."""
 
@@ -74,6 +76,14 @@ class Link(Protocol):
 
     def failure(self, number: int) -> BaseException | None:
         """What the solver's task raised, if it has ended so."""
+        ...
+
+    async def newcomers(self) -> list[int]:
+        """Start solvers on workers that have come since; their numbers."""
+        ...
+
+    def address(self, number: int) -> str:
+        """Of a solver's worker."""
         ...
 
     async def dismiss(self, number: int) -> None:
@@ -166,10 +176,13 @@ class Coordinator:
         self._generation = np.zeros(owner.size, np.int32)
         self._wake = asyncio.Event()
         self._told = Span(0.0, 0.0, 0.0)
-        self._started = self._reported = self._copied = self._moved = time.monotonic()
+        self._started = self._reported = self._copied = self._moved = self._welcomed = time.monotonic()
         self._copying_took = 0.0
         self._activity_copied = -1
+        self._followers: list[asyncio.Future[None]] = []
         self._dismissals: list[asyncio.Future[None]] = []
+        self._arriving: dict[int, Member] = {}
+        """Solvers that have been started, and take part once they answer."""
         self.lost: list[int] = []
         """Solvers that were lost, in order."""
         self.earlier_seconds = 0.0
@@ -183,7 +196,8 @@ class Coordinator:
         ------
         SolversLostError : the copies in `known` are what is left.
         """
-        followers = {k: asyncio.ensure_future(self._follow(k)) for k in self.members}
+        for k in self.members:
+            self._followers.append(asyncio.ensure_future(self._follow(k)))
         try:
             try:
                 await self._begin()
@@ -195,9 +209,9 @@ class Coordinator:
                 await self._halt()
                 return stop.outcome
         finally:
-            for follower in followers.values():
+            for follower in self._followers:
                 follower.cancel()
-            await asyncio.gather(*followers.values(), *self._dismissals, return_exceptions=True)
+            await asyncio.gather(*self._followers, *self._dismissals, return_exceptions=True)
             await self._end()
 
     async def _begin(self) -> None:
@@ -228,6 +242,8 @@ class Coordinator:
             self._watch(self.progress())
         if now - self._copied >= max(self._copy_interval, 20 * self._copying_took):
             await self._copy()
+        if now - self._welcomed >= _WELCOME_SECONDS:
+            await self._welcome()
         if self._moves and now - self._moved >= _MOVE_SECONDS:
             await self._move()
 
@@ -244,9 +260,11 @@ class Coordinator:
                     return
                 await asyncio.sleep(0.1)
                 continue
-            member.answered = time.monotonic()
-            if isinstance(status, Status):  # else it has ended, and its task says why
-                member.status = status
+            if isinstance(status, Status):
+                member.answered, member.status = time.monotonic(), status
+            elif time.monotonic() - member.answered > self._patience:
+                self._lose(number)  # its worker has begun anew, or it has ended by itself
+                return
             else:
                 await asyncio.sleep(0.05)
             self._wake.set()
@@ -388,12 +406,48 @@ class Coordinator:
             return
         most = max(busy, key=lambda k: self.members[k].status.absent_dirty)
         count = self.members[most].status.absent_dirty // (len(idle) + 1)
-        given = await self._command(most, Release(max(count, 1)))
+        await self._hand_over(most, max(count, 1), idle)
+
+    async def _welcome(self) -> None:
+        """Have workers that came later, or were lost and are there again, take a share of what is dirty."""
+        self._welcomed = time.monotonic()
+        for number in await self._link.newcomers():
+            self._arriving[number] = Member(self._link.address(number))
+        for number, member in list(self._arriving.items()):
+            try:
+                status = await self._link.ask(number, "status", (-1, 0.0), self._patience)
+            except (OSError, TimeoutError):
+                del self._arriving[number]
+                self._dismissals.append(asyncio.ensure_future(self._link.dismiss(number)))
+                continue
+            if isinstance(status, Status) and status.version > 0:  # its loop runs
+                del self._arriving[number]
+                await self._admit(number, member)
+
+    async def _admit(self, number: int, member: Member) -> None:
+        """A solver takes part from now on; the others give it some of what they have not in their caches."""
+        before = self.alive()
+        member.answered = time.monotonic()
+        self.members[number] = member
+        self._followers.append(asyncio.ensure_future(self._follow(number)))
+        self._note(f"worker {number} ({member.address}) takes part from now on")
+        await self._assign({})
+        await self._ask(number, "post", self._span())
+        await self._ask(number, "post", Go())
+        due = self.owner.size // (len(before) + 1)
+        for k in before:
+            spare = int((self.owner == k).sum()) - due
+            if spare > 0 and self.members[k].alive:
+                await self._hand_over(k, spare, [number])
+
+    async def _hand_over(self, giver: int, most: int, to: list[int]) -> None:
+        """Have a solver give up dirty partitions for others."""
+        given = await self._command(giver, Release(most))
         if given is None or not given.partitions.size:
             return
         self._take(given)
         self.owner[given.partitions] = -1
-        await self._give(given.partitions, [-1], idle)
+        await self._give(given.partitions, [-1], to)
 
     def _lose(self, number: int) -> None:
         member = self.members[number]

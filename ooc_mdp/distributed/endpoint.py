@@ -65,9 +65,9 @@ class SolverPlugin(WorkerPlugin):
         """The mailbox of a run; messages that come before the solver does wait in it."""
         return self._mailboxes.setdefault(run, Mailbox(asyncio.get_running_loop()))
 
-    def mailbox(self, run: str) -> Mailbox:
-        """The mailbox of a run that was opened."""
-        return self._mailboxes[run]
+    def mailbox(self, run: str) -> Mailbox | None:
+        """The mailbox of a run, if it was opened."""
+        return self._mailboxes.get(run)
 
     def close(self, run: str) -> None:
         """The run's solver has ended."""
@@ -117,6 +117,8 @@ def run_solver(run: str, asked: SolverOptions) -> tuple[str, MemoryPlan | None]:
     plugin = worker.plugins[OPERATION]
     assert isinstance(plugin, SolverPlugin)  # the cluster was made ready
     mailbox = plugin.mailbox(run)
+    if mailbox is None:
+        return "it was begun again on a worker that has started anew, where nobody waits for it", None
     plans: list[MemoryPlan] = []
 
     def send(address: str, message: Subscribe | Update, delivered: Any) -> None:

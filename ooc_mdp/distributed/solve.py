@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from distributed import Client
 
-from ooc_mdp.distributed.cluster import DaskLink, Host, connect, devices_of, local_cluster, make_ready, use_devices
+from ooc_mdp.distributed.cluster import DaskLink, Devices, Host, connect, local_cluster, make_ready, use_devices
 from ooc_mdp.distributed.coordinator import Coordinator, Known, Member, SolversLostError
 from ooc_mdp.distributed.placement import facts_of, parse_placement
 from ooc_mdp.distributed.solver import SolverOptions, StoreAt
@@ -66,7 +66,7 @@ def solve_distributed(
     ----------
     store : open source of tables; workers open the same path, or recompute the same problem.
     options : as for :func:`ooc_mdp.methods.solver.solve`; cache and device memory are those of each worker.
-    client : of the cluster; workers that come later do not take part.
+    client : of the cluster; workers that come later take part from then on.
     asked : placement of partitions and what counts as a lost worker.
     output, resume, overwrite, watch, note : as for one machine.
 
@@ -100,13 +100,15 @@ def solve_distributed(
             known = _known_from(arrays)
             note(f"going on from the checkpoint {where}, after {earlier:.1f} s of work")
     hosts = make_ready(client)
-    link = DaskLink(client, uuid.uuid4().hex[:12])
+    devices = Devices(options.device, hosts)
+    prepare = _solvers(store, options, hosts, devices, asked)
+    link = DaskLink(client, uuid.uuid4().hex[:12], prepare, devices.give_back)
     members = {k: Member(host.address) for k, host in enumerate(hosts)}
     facts = facts_of(store)
     owner = parse_placement(asked.first_placement).place(facts, np.array([m.share for m in members.values()]))
     with ExitStack() as stack:
         interrupted = stack.enter_context(signals())
-        link.start(_solvers(store, options, hosts, asked))
+        link.start(hosts)
         coordinator = Coordinator(
             store,
             options,
@@ -132,7 +134,7 @@ def solve_distributed(
         except SolversLostError as error:
             note(str(error))
             outcome = Outcome.LOST
-    workers = _figures(coordinator, hosts, devices_of(hosts, options.device))
+    workers = _figures(coordinator, link)
     solution = _solution(store, options, coordinator, outcome, workers, link, asked)
     if output is not None:
         if outcome.proved:
@@ -190,37 +192,42 @@ def _known_from(arrays: dict[str, np.ndarray[Any, Any]]) -> Known:
 
 
 def _solvers(
-    store: TableSource, options: SolveOptions, hosts: list[Host], asked: ClusterOptions
-) -> dict[int, tuple[str, SolverOptions]]:
-    """What each worker is asked."""
+    store: TableSource, options: SolveOptions, hosts: list[Host], devices: Devices, asked: ClusterOptions
+) -> Callable[[int, Host], SolverOptions]:
+    """What the solver of a number is asked, on a worker."""
     source = StoreAt(str(store.path.resolve()), store.fingerprint) if isinstance(store, Store) else store
     machines = [host.name for host in hosts]
-    solvers = {}
-    for k, (host, device) in enumerate(zip(hosts, devices_of(hosts, options.device), strict=True)):
-        threads = asked.threads or max(1, host.cores // machines.count(host.name))
-        own = replace(options, device=device, time_limit=None)
-        solvers[k] = (host.address, SolverOptions(k, source, own, threads, lease=4 * asked.patience))
-    return solvers
+
+    def prepare(number: int, host: Host) -> SolverOptions:
+        threads = asked.threads or max(1, host.cores // max(1, machines.count(host.name)))
+        own = replace(options, device=devices.of(host), time_limit=None)
+        return SolverOptions(number, source, own, threads, lease=4 * asked.patience)
+
+    return prepare
 
 
-def _figures(coordinator: Coordinator, hosts: list[Host], devices: list[str]) -> list[WorkerStatistics]:
-    return [
-        WorkerStatistics(
-            worker=k,
-            host=host.name,
-            device=device,
-            lost=k in coordinator.lost,
-            partitions=int((coordinator.owner == k).sum()),
-            loads=(s := coordinator.members[k].status).statistics.loads,
-            bytes_read=s.statistics.bytes_read,
-            hit_rate=s.statistics.hit_rate,
-            backups=s.statistics.backups,
-            idle_seconds=s.idle_seconds,
-            messages=s.messages,
-            bytes_sent=s.bytes_sent,
+def _figures(coordinator: Coordinator, link: DaskLink) -> list[WorkerStatistics]:
+    """What each worker did."""
+    figures = []
+    for k, member in coordinator.members.items():
+        status = member.status
+        figures.append(
+            WorkerStatistics(
+                worker=k,
+                host=link.hosts[k].name,
+                device=link.devices[k],
+                lost=not member.alive,
+                partitions=int((coordinator.owner == k).sum()),
+                loads=status.statistics.loads,
+                bytes_read=status.statistics.bytes_read,
+                hit_rate=status.statistics.hit_rate,
+                backups=status.statistics.backups,
+                idle_seconds=status.idle_seconds,
+                messages=status.messages,
+                bytes_sent=status.bytes_sent,
+            )
         )
-        for k, (host, device) in enumerate(zip(hosts, devices, strict=True))
-    ]
+    return figures
 
 
 def _solution(
