@@ -33,7 +33,6 @@ METHODS = [
 ]
 SPIRALS = {"gym-frozenlake-4x4", "qvbs-consensus-2-2", "sutton-barto-car-rental"}
 """Strongly coupled: exact H2 converges one partition at a time, thousands of times over (no result differs)."""
-PARTITIONS = {"sutton-barto-car-rental": 9}
 
 pytestmark = pytest.mark.skipif(not NAMES, reason="the shared cases are not here")
 
@@ -52,9 +51,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], St
             name, sense = key
             place = tmp_path_factory.mktemp("stores") / f"{name}-{sense}.zarr"
             n = np.load(CASES / name / "model.npz")["state_ptr"].size - 1
-            self[key] = ooc_mdp.convert(
-                CASES / name / "model.npz", place, sense=sense, partitions=min(n, PARTITIONS.get(name, 5))
-            )
+            self[key] = ooc_mdp.convert(CASES / name / "model.npz", place, sense=sense, partitions=min(n, 5))
             return self[key]
 
     return Stores()
