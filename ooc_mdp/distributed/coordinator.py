@@ -473,7 +473,7 @@ class Coordinator:
             self._take(values)
         self.known.bounds = None  # each holds of its own time
         if self.save is not None and reports is not None:
-            self.save(self.known)
+            await asyncio.to_thread(self.save, self.known)
         self._activity_copied = activity
         self._copied = time.monotonic()
         self._copying_took = self._copied - began

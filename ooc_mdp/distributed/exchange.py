@@ -123,9 +123,12 @@ class Interests:
         self._views.pop(partition, None)
 
     def told(self, partition: int) -> tuple[IntArray, FloatArray] | None:
-        """The states of a partition that are read, and their values as last told; None where these are not known."""
+        """States of a partition that are read and whose values are known, and those; None where none is read."""
         view = self._views.get(partition)
-        return None if view is None or not view.known else (view.states, view.values)
+        if view is None:
+            return None
+        places = slice(None) if view.known else view.older
+        return view.states[places], view.values[places]
 
     def hear(self, item: ValuesOf) -> Change | None:
         """Take in values; None where they are of an earlier list or owner."""
