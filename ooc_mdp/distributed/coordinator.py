@@ -180,6 +180,7 @@ class Coordinator:
         self._copying_took = 0.0
         self._activity_copied = -1
         self._followers: list[asyncio.Future[None]] = []
+        self._over = False
         self._dismissals: list[asyncio.Future[None]] = []
         self._arriving: dict[int, Member] = {}
         """Solvers that have been started, and take part once they answer."""
@@ -209,6 +210,7 @@ class Coordinator:
                 await self._halt()
                 return stop.outcome
         finally:
+            self._over = True  # wait_for of Python 3.11 swallows a cancellation that comes together with the answer
             for follower in self._followers:
                 follower.cancel()
             await asyncio.gather(*self._followers, *self._dismissals, return_exceptions=True)
@@ -250,7 +252,7 @@ class Coordinator:
     async def _follow(self, number: int) -> None:
         """Keep a question for a solver's status open."""
         member = self.members[number]
-        while member.alive:
+        while member.alive and not self._over:
             try:
                 status = await self._link.ask(number, "status", (member.status.version, 1.0), self._patience)
             except (OSError, TimeoutError):
