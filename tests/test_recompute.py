@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -168,6 +169,15 @@ def test_initial_values_are_taken_from_the_problem(tmp_path):
         ]
         np.testing.assert_array_equal(*first)
         assert first[0].any()
+
+
+def test_another_process_computes_the_same_tables():
+    opened = ooc_mdp.open_problem("mountain-car", CAR, blocks=[3, 4])
+    there = pickle.loads(pickle.dumps(opened))
+    assert there.fingerprint == opened.fingerprint
+    assert_equal_sources(there, opened)
+    for p in range(opened.n_partitions):
+        assert_equal_tables(there.read(p)[0], opened.read(p)[0])
 
 
 def test_a_result_is_verified_by_recomputing_it(tmp_path):
