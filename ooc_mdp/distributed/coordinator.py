@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from ooc_mdp.distributed.messages import (
     Assignment,
+    Command,
     End,
     Go,
     Halt,
@@ -55,6 +56,8 @@ _COMMAND_SECONDS = 3600.0
 """In which a solver's thread should find the time to answer: it looks between two accesses."""
 _WELCOME_SECONDS = 2.0
 """Between two looks for workers that have come since."""
+_AGAIN_SECONDS = 0.1
+"""Before a command that did not arrive is sent again."""
 _LEAST_LEFT = 4
 """Dirty partitions out of the cache that a solver must have before others take some."""
 
@@ -181,6 +184,7 @@ class Coordinator:
         self._activity_copied = -1
         self._followers: list[asyncio.Future[None]] = []
         self._over = False
+        self._commands = 0
         self._dismissals: list[asyncio.Future[None]] = []
         self._arriving: dict[int, Member] = {}
         """Solvers that have been started, and take part once they answer."""
@@ -253,24 +257,20 @@ class Coordinator:
         """Keep a question for a solver's status open."""
         member = self.members[number]
         while member.alive and not self._over:
-            try:
+            status: Any = None
+            with suppress(OSError, TimeoutError):
                 status = await self._link.ask(number, "status", (member.status.version, 1.0), self._patience)
-            except (OSError, TimeoutError):
-                self._wake.set()
-                if time.monotonic() - member.answered > self._patience or await self._link.lost(number):
-                    self._lose(number)
-                    return
-                await asyncio.sleep(0.1)
-                continue
+            self._wake.set()
             if isinstance(status, Status):
                 member.answered, member.status = time.monotonic(), status
-            elif time.monotonic() - member.answered > self._patience:
-                self._lose(number)  # its worker has begun anew, or it has ended by itself
+                await asyncio.sleep(0.005)
+                continue
+            # Silence, or the word that no solver is there: if it failed, its task says so.
+            silent = time.monotonic() - member.answered > self._patience
+            if silent or (status is None and await self._link.lost(number)):
+                self._lose(number)
                 return
-            else:
-                await asyncio.sleep(0.05)
-            self._wake.set()
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.1)
 
     def _raise_failures(self) -> None:
         broken = self._link.broken()
@@ -343,7 +343,7 @@ class Coordinator:
     async def _end(self) -> None:
         for k in self.alive():
             with suppress(OSError, TimeoutError):
-                await self._link.ask(k, "post", End(), 5.0)
+                await self._link.ask(k, "post", self._numbered(End()), 5.0)
 
     # ------------------------------------------------------------------------------------------------ who owns what
 
@@ -402,7 +402,7 @@ class Coordinator:
     async def _move(self) -> None:
         """Let a solver that has nothing to do take dirty partitions of the one that has most."""
         self._moved = time.monotonic()
-        idle = [k for k in self.alive() if self.members[k].status.passive]
+        idle = [k for k in self.alive() if self.members[k].status.passive and not self.members[k].status.dirty]
         busy = [k for k in self.alive() if self.members[k].status.absent_dirty >= _LEAST_LEFT]
         if not idle or not busy:
             return
@@ -434,8 +434,8 @@ class Coordinator:
         self._followers.append(asyncio.ensure_future(self._follow(number)))
         self._note(f"worker {number} ({member.address}) takes part from now on")
         await self._assign({})
-        await self._ask(number, "post", self._span())
-        await self._ask(number, "post", Go())
+        await self._put(number, self._numbered(self._span()))
+        await self._put(number, self._numbered(Go()))
         due = self.owner.size // (len(before) + 1)
         for k in before:
             spare = int((self.owner == k).sum()) - due
@@ -445,7 +445,12 @@ class Coordinator:
     async def _hand_over(self, giver: int, most: int, to: list[int]) -> None:
         """Have a solver give up dirty partitions for others."""
         given = await self._command(giver, Release(most))
-        if given is None or not given.partitions.size:
+        if given is None:
+            # It may have given up some, and forgotten who reads them: it gets them back, and is asked for all anew.
+            self._generation[self.owner == giver] = self._epoch + 1
+            await self._assign({})
+            return
+        if not given.partitions.size:
             return
         self._take(given)
         self.owner[given.partitions] = -1
@@ -472,8 +477,7 @@ class Coordinator:
         began = time.monotonic()
         reports = await self._command_all(Report())
         for values in (reports or {}).values():
-            self._take(values)
-        self.known.bounds = None  # each holds of its own time
+            self._take(values)  # each of its own time
         if self.save is not None and reports is not None:
             await asyncio.to_thread(self.save, self.known)
         self._activity_copied = activity
@@ -482,6 +486,7 @@ class Coordinator:
 
     def _take(self, values: Values) -> None:
         known, at = self.known, 0
+        known.bounds = None  # they were of the values together
         for piece in self._pieces(values.partitions):
             size = piece.stop - piece.start
             known.values[piece] = values.values[at : at + size]
@@ -578,9 +583,9 @@ class Coordinator:
             gone.cancel()
             asked.cancel()
 
-    async def _command(self, number: int, command: Any) -> Any:
-        """What the solver's thread answers once it has done it; None where it is lost meanwhile."""
-        answer = await self._ask(number, "command", command, _COMMAND_SECONDS)
+    async def _command(self, number: int, what: Any) -> Any:
+        """What the solver's thread answers once it has done it; None where the answer or the solver is lost."""
+        answer = await self._ask(number, "command", self._numbered(what), _COMMAND_SECONDS)
         return None if isinstance(answer, str) else answer
 
     async def _command_all(self, command: Any) -> dict[int, Any] | None:
@@ -594,9 +599,16 @@ class Coordinator:
         await self._each(lambda _: command)
 
     async def _each(self, command: Callable[[int], Any]) -> None:
-        """Put a command into everybody's mailbox; it is not waited for."""
-        waiting: list[Awaitable[Any]] = [self._ask(k, "post", command(k)) for k in self.alive()]
-        await asyncio.gather(*waiting)
+        """Put a command into the mailbox of everybody who is not lost meanwhile; what it does is not waited for."""
+        await asyncio.gather(*(self._put(k, self._numbered(command(k))) for k in self.alive()))
+
+    async def _put(self, number: int, command: Command) -> None:
+        while self.members[number].alive and await self._ask(number, "post", command) is None:
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    def _numbered(self, what: Any) -> Command:
+        self._commands += 1
+        return Command(self._commands, what)
 
 
 _SUMMED = (

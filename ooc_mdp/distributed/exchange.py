@@ -38,7 +38,7 @@ class _View:
     """Whether `values` are what bounds were taken at, all of them."""
     older: IntArray
     """int64; places in the list that were known before the list was last extended (all, where `known`)."""
-    serial: int = 0
+    serial: int
     generation: int = -1
 
 
@@ -63,6 +63,8 @@ class Interests:
 
     def __init__(self) -> None:
         self._views: dict[int, _View] = {}
+        self._serial = 0
+        """Of the newest list; no two lists have the same, whatever partition they are of."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._views)
@@ -96,13 +98,14 @@ class Interests:
             grown.add(q)
             if old is None:
                 older = np.arange(states.size) if known else np.empty(0, np.int64)
-                self._views[q] = _View(states, values(states), known, older)
+                self._views[q] = _View(states, values(states), known, older, self._next_serial())
             else:
                 before = old.states if old.known else old.states[old.older]
                 keeps = np.arange(states.size) if old.known and known else np.searchsorted(states, before)
                 fresh = values(states)
                 fresh[np.searchsorted(states, old.states)] = old.values
-                self._views[q] = _View(states, fresh, old.known and known, keeps, old.serial + 1, old.generation)
+                serial = self._next_serial()
+                self._views[q] = _View(states, fresh, old.known and known, keeps, serial, old.generation)
         return grown
 
     def ask(self, partitions: Iterable[int]) -> list[Wanted]:
@@ -110,9 +113,13 @@ class Interests:
         asked = []
         for q in partitions:
             view = self._views[q]
-            view.serial += 1
+            view.serial = self._next_serial()
             asked.append(Wanted(q, view.serial, view.states))
         return asked
+
+    def _next_serial(self) -> int:
+        self._serial += 1
+        return self._serial
 
     def unknown(self) -> set[int]:
         """Partitions of whose states some are not known."""
@@ -123,9 +130,9 @@ class Interests:
         self._views.pop(partition, None)
 
     def told(self, partition: int) -> tuple[IntArray, FloatArray] | None:
-        """States of a partition that are read and whose values are known, and those; None where none is read."""
+        """States of a partition whose values are known, and these; None where there are none."""
         view = self._views.get(partition)
-        if view is None:
+        if view is None or not (view.known or view.older.size):
             return None
         places = slice(None) if view.known else view.older
         return view.states[places], view.values[places]

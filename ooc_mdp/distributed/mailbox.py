@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from ooc_mdp.distributed.messages import Status, Subscribe, Update
+from ooc_mdp.distributed.messages import Command, Status, Subscribe, Update
 
 __all__ = ["Mailbox", "Request"]
 
@@ -22,8 +22,8 @@ __all__ = ["Mailbox", "Request"]
 class Request:
     """A command of the coordinator, and the future that its answer goes to."""
 
-    def __init__(self, command: Any) -> None:
-        self.command = command
+    def __init__(self, command: Command) -> None:
+        self.number, self.command = command
         self.answer: Future[Any] = Future()
 
 

@@ -21,6 +21,7 @@ from ooc_mdp.solution import SolveStatistics
 
 __all__ = [
     "Assignment",
+    "Command",
     "End",
     "Go",
     "Halt",
@@ -108,6 +109,14 @@ class End:
     """It is over."""
 
 
+class Command(NamedTuple):
+    """What the coordinator tells a solver, as it crosses the network."""
+
+    number: int
+    """Rises from command to command; what is sent again has its number again."""
+    what: Assignment | Span | Go | Halt | Release | Report | End
+
+
 class Wanted(NamedTuple):
     """States of a partition whose values a solver reads."""
 
@@ -132,6 +141,8 @@ class Subscribe:
     """From a reader to the owner; answered by an `Update`."""
 
     sender: int
+    number: int
+    """Of the sender's messages: one that comes after a later one is old, and what it held has been sent again."""
     wanted: list[Wanted]
 
     @property
@@ -145,6 +156,8 @@ class Update:
     """From an owner to a reader."""
 
     sender: int
+    number: int
+    """Of the sender's messages: one that comes after a later one is old, and what it held has been sent again."""
     items: list[ValuesOf]
 
     @property

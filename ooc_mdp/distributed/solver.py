@@ -200,6 +200,10 @@ class _Solver:
         self._delivered: deque[tuple[_Peer, Subscribe | Update, bool]] = deque()
         """What became of messages, as the event loop tells."""
         self._sent = self._bytes = 0
+        self._newest: dict[int, int] = {}
+        """Number of the last message of each other solver."""
+        self._obeyed = 0
+        """Number of the last command."""
         self._idle = 0.0
         self._published = 0.0
         run.visited[:] = False
@@ -311,7 +315,8 @@ class _Solver:
         for message in self._mailbox.take():
             if isinstance(message, Request):
                 self._obey(message)
-            elif message.sender not in self._gone:
+            elif message.sender not in self._gone and message.number > self._newest.get(message.sender, 0):
+                self._newest[message.sender] = message.number
                 if isinstance(message, Update):
                     self._hear(message)
                 else:
@@ -320,6 +325,10 @@ class _Solver:
     def _obey(self, request: Request) -> None:
         command = request.command
         answer: object = None
+        if request.number <= self._obeyed:  # it comes late, or again
+            request.answer.set_result(None)
+            return
+        self._obeyed = request.number
         try:
             if isinstance(command, Assignment):
                 self._assign(command)
@@ -416,7 +425,7 @@ class _Solver:
         for p, awaited in self._joining.items():
             self._joining[p] = awaited - set(taken.tolist())
         asked = self._read_surroundings(taken, known=new.from_start)
-        elsewhere = np.flatnonzero(~mine & (before.owner != new.owner))
+        elsewhere = np.flatnonzero(~mine & ((before.owner != new.owner) | (before.generation != new.generation)))
         asked |= set(elsewhere.tolist()).intersection(self._interests)
         for q in asked:
             peer = self._peers.get(int(new.owner[q]))
@@ -541,9 +550,11 @@ class _Solver:
         for number, peer in self._peers.items():
             if peer.busy or now < peer.not_before:
                 continue
-            if peer.questions:
-                questions, peer.questions = peer.questions, {}
-                self._post(peer, Subscribe(self._me, self._interests.ask(questions)))
+            # Some have another owner since they were noted, who has been asked already.
+            questions = [q for q in peer.questions if self._assignment.owner[q] == number]
+            peer.questions = {}
+            if questions:
+                self._post(peer, Subscribe(self._me, self._sent + 1, self._interests.ask(questions)))
             elif peer.moved:
                 moved, peer.moved = peer.moved, set()
                 update = self._update(number, sorted(moved))
@@ -554,12 +565,13 @@ class _Solver:
         mine = self._mine()
         lists = [self._readers.of(p)[reader] for p in partitions if mine[p] and reader in self._readers.of(p)]
         if not lists:
-            return Update(self._me, [])
+            return Update(self._me, self._sent + 1, [])
         values = self._values.read(np.concatenate([wanted.states for wanted in lists]))
         ends = np.cumsum([wanted.states.size for wanted in lists])
         generation = self._assignment.generation
         return Update(
             self._me,
+            self._sent + 1,
             [
                 ValuesOf(wanted.partition, wanted.serial, int(generation[wanted.partition]), piece)
                 for wanted, piece in zip(lists, np.split(values, ends[:-1]), strict=True)

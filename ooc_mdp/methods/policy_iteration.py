@@ -178,7 +178,8 @@ class _PolicyIteration:
 
     def _bounds(self, found: Evaluation) -> FloatArray:
         heard = self._run.heard_rise
-        self._gaps.changed(np.where(self._kept, found.rise, heard if heard.size else 0.0))
+        # Of a partition that was another's when it was heard of, both: it may have come to have rows since.
+        self._gaps.changed(np.where(self._kept, found.rise, 0.0) + (heard if heard.size else 0.0))
         heard[:] = 0.0
         return self._gaps.measured(found)
 

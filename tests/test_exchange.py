@@ -1,0 +1,418 @@
+"""What solvers know of each other: views against a dictionary, mailboxes, and solves over a network that misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from small_mdps import Case, cases, distance, optimum, rows_of, stored
+
+from ooc_mdp.distributed import solver as solver_module
+from ooc_mdp.distributed.coordinator import Coordinator, Known, Member
+from ooc_mdp.distributed.exchange import Interests, Readers, split_halo
+from ooc_mdp.distributed.mailbox import Mailbox, Request
+from ooc_mdp.distributed.messages import Command, Go, Halt, Status, Subscribe, Update, ValuesOf, Wanted
+from ooc_mdp.distributed.placement import facts_of
+from ooc_mdp.distributed.solver import SolverOptions, solve_share
+from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.solution import Outcome
+
+STATES = 12
+"""Of the one partition that the machine below reads."""
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6),
+    chosen=st.sets(st.integers(0, 23)),
+)
+def test_a_halo_splits_into_its_states_by_partition(sizes, chosen):
+    ptr = np.concatenate([[0], np.cumsum(sizes)])
+    halo = np.array(sorted(s for s in chosen if s < ptr[-1]), np.int64)
+    found = split_halo(halo, ptr)
+    assert list(found) == sorted(found)
+    for p, states in found.items():
+        assert states.size
+        assert ((ptr[p] <= states) & (states < ptr[p + 1])).all()
+    assert [s for states in found.values() for s in states.tolist()] == halo.tolist()
+
+
+class ViewOfOnePartition(RuleBasedStateMachine):
+    """`Interests` beside a dictionary; the owner's messages come in any order, if at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interests = Interests()
+        self.vector = np.zeros(STATES)  # the solver's own values, which views are written to
+        self.truth = np.zeros(STATES)
+        self.generation = 0
+        self.read: set[int] = set()
+        self.known: dict[int, float] = {}
+        self.newest = -1
+        self.heard_generation = -1
+        self.serials: set[int] = set()
+        self.sent: list[ValuesOf] = []
+
+    @rule(states=st.sets(st.integers(0, STATES - 1), min_size=1), known=st.booleans())
+    def read_more(self, states, known):
+        pieces = [np.array(sorted(states), np.int64)] * 2
+        grown = self.interests.read({7: pieces}, lambda s: self.vector[s], known)
+        fresh = states - self.read
+        assert grown == ({7} if fresh else set())
+        if fresh:
+            # Values that are not known to be the owner's are known only once it has told the whole list.
+            if known and self.known.keys() == self.read:
+                self.known |= {s: float(self.vector[s]) for s in fresh}
+            self.read |= states
+            self.newest = -1  # an answer to an earlier list no longer counts
+
+    @precondition(lambda self: self.read)
+    @rule()
+    def ask(self):
+        (wanted,) = self.interests.ask([7])
+        assert wanted.partition == 7
+        assert set(wanted.states.tolist()) == self.read
+        assert wanted.serial not in self.serials
+        self.serials.add(wanted.serial)
+        self.newest = wanted.serial
+        self.sent.append(ValuesOf(7, wanted.serial, self.generation, self.truth[wanted.states]))
+
+    @rule(state=st.integers(0, STATES - 1), value=st.floats(-9, 9))
+    def the_owner_changes_a_value(self, state, value):
+        self.truth[state] = value
+
+    @precondition(lambda self: self.newest >= 0)
+    @rule()
+    def the_owner_tells(self):
+        states = np.array(sorted(self.read), np.int64)
+        self.sent.append(ValuesOf(7, self.newest, self.generation, self.truth[states]))
+
+    @rule()
+    def another_owns_it_now(self):
+        self.generation += 1
+
+    @rule()
+    def it_is_ours_for_a_while(self):
+        self.interests.drop(7)
+        self.read, self.known, self.newest, self.heard_generation = set(), {}, -1, -1
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def a_message_arrives(self, data):
+        item = data.draw(st.sampled_from(self.sent))
+        change = self.interests.hear(item)
+        counts = item.serial == self.newest and item.generation >= self.heard_generation
+        assert (change is not None) == counts
+        if change is None:
+            return
+        told = dict(zip(sorted(self.read), item.values.tolist(), strict=True))
+        rises = [told[s] - v for s, v in self.known.items()]
+        assert change.states.tolist() == sorted(self.read)
+        assert change.values.tolist() == list(told.values())
+        assert change.up == max([0.0, *rises])
+        assert change.down == max([0.0, *(-r for r in rises)])
+        moved = [told[s] for s, v in self.known.items() if told[s] != v]
+        assert change.highest == max(moved, default=-np.inf)
+        assert change.complete == (self.known.keys() != self.read)
+        self.known, self.heard_generation = told, item.generation
+        self.vector[change.states] = change.values
+
+    @invariant()
+    def what_is_known_is_what_bounds_were_taken_at(self):
+        told = self.interests.told(7)
+        assert (told is None) == (not self.known)
+        if told is not None:
+            assert dict(zip(told[0].tolist(), told[1].tolist(), strict=True)) == self.known
+        assert self.interests.unknown() == ({7} if self.known.keys() != self.read else set())
+        assert list(self.interests) == ([7] if self.read else [])
+
+
+TestViewOfOnePartition = ViewOfOnePartition.TestCase
+TestViewOfOnePartition.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+def test_readers_are_kept_by_partition_with_their_newest_list():
+    readers = Readers()
+    first, second = Wanted(3, 1, np.array([1, 2])), Wanted(3, 5, np.array([1, 2, 4]))
+    readers.add(0, first)
+    readers.add(1, first)
+    readers.add(0, second)
+    readers.add(0, Wanted(4, 6, np.array([9])))
+    assert readers.of(3) == {0: second, 1: first}
+    readers.forget_reader(0)
+    assert {p: list(who) for p, who in readers.items()} == {3: [1], 4: []}
+    readers.forget_partition(3)
+    assert readers.of(3) == {}
+
+
+# ---------------------------------------------------------------------------------------------------- mailboxes
+
+
+def a_message(number: int = 1) -> Update:
+    return Update(0, number, [])
+
+
+def test_a_mailbox_gives_what_came_in_order_and_counts_it():
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        messages = [a_message(), Request(Command(1, Go())), Subscribe(1, 2, [])]
+        for message in messages:
+            mailbox.put(message)
+        assert mailbox.look().activity == 3
+        assert mailbox.take() == messages
+        assert mailbox.take() == []
+
+    asyncio.run(check())
+
+
+def test_a_solver_is_passive_only_while_it_rests_with_nothing_under_way_and_nothing_unread():
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        mailbox.rest(lambda: False, 0.0)
+        assert not mailbox.look().passive
+        mailbox.put(a_message())
+        mailbox.rest(lambda: True, 10.0)  # returns at once
+        assert not mailbox.look().passive
+        mailbox.take()
+        mailbox.rest(lambda: True, 0.0)
+        before = mailbox.look()
+        assert before.passive
+        mailbox.publish(Status(dirty=3))
+        assert mailbox.look().passive
+        assert mailbox.look().dirty == 3
+        mailbox.put(a_message())
+        after = mailbox.look()
+        assert (after.passive, after.activity) == (False, before.activity + 1)
+        mailbox.publish(Status())
+        mailbox.take()
+        mailbox.publish(Status())
+        assert not mailbox.look().passive  # not before it has rested again
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("event", ["put", "wake", "expel"])
+def test_whatever_happens_wakes_a_resting_solver(event):
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        resting = threading.Thread(target=mailbox.rest, args=(lambda: True, 60.0))
+        resting.start()
+        while not mailbox.look().passive:
+            await asyncio.sleep(0.001)
+        {"put": lambda: mailbox.put(a_message()), "wake": mailbox.wake, "expel": mailbox.expel}[event]()
+        await asyncio.to_thread(resting.join, 30.0)
+        assert not resting.is_alive()
+
+    asyncio.run(check())
+
+
+def test_a_question_for_the_status_is_answered_when_it_changes_or_time_is_up():
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        now = await mailbox.changed(-1, 60.0)
+        assert now.version == 0
+        assert (await mailbox.changed(0, 0.01)).version == 0
+        asked = asyncio.ensure_future(mailbox.changed(0, 60.0))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(mailbox.publish, Status(outcome="precision"), True)
+        assert (await asyncio.wait_for(asked, 30.0)).outcome == "precision"
+
+    asyncio.run(check())
+
+
+# ---------------------------------------------------------------------------------------------------- bad networks
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How the network behaves, and what happens on it."""
+
+    seed: int
+    faults: float
+    """Share of messages with one."""
+    moves: bool = False
+    loses: bool = False
+    """Whether a solver is cut off in the middle, and goes on alone."""
+
+
+class Network:
+    """Solvers on threads, each with a mailbox; what goes between them may be lost, late, twice or out of order."""
+
+    def __init__(self, solvers: int, weather: Weather) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.mailboxes = [Mailbox(self.loop) for _ in range(solvers)]
+        self.weather = weather
+        self.random = random.Random(weather.seed)
+        self.lock = threading.Lock()
+        self.cut: int | None = None
+        self.ended: dict[int, str | BaseException] = {}
+
+    def fate(self, here: int | None, there: int) -> str:
+        if self.cut is not None and self.cut in (here, there):
+            return "lost"
+        with self.lock:
+            if self.random.random() >= self.weather.faults:
+                return "well"
+            return self.random.choice(["lost", "late", "answer lost", "slow"])
+
+    def soon(self, seconds: float, what: Callable[[], None]) -> None:
+        def plan() -> None:
+            self.loop.call_later(seconds, what)
+
+        self.loop.call_soon_threadsafe(plan)
+
+    def sender(self, number: int) -> solver_module.Send:
+        def send(address: str, message: Subscribe | Update, delivered: Callable[[bool], None]) -> None:
+            there = int(address)
+            copy = pickle.loads(pickle.dumps(message))
+            fate = self.fate(number, there)
+
+            def put() -> None:
+                self.mailboxes[there].put(copy)
+
+            def arrive() -> None:
+                put()
+                delivered(True)
+
+            if fate == "well":
+                self.soon(0.0, arrive)
+            elif fate == "slow":
+                self.soon(0.02, arrive)
+            else:
+                if fate == "answer lost":
+                    self.soon(0.0, put)
+                elif fate == "late":
+                    self.soon(0.03, put)  # the next attempt may come first
+                self.soon(0.001, lambda: delivered(False))
+
+        return send
+
+    def work(self, asked: SolverOptions) -> None:
+        k = asked.number
+        try:
+            self.ended[k] = solve_share(asked, self.mailboxes[k], self.sender(k))
+        except BaseException as error:  # the coordinator asks for it
+            self.ended[k] = error
+
+    # What the coordinator sees:
+
+    async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
+        mailbox, fate = self.mailboxes[number], self.fate(None, number)
+        if number in self.ended:
+            return "unknown"
+        if fate == "lost":
+            await asyncio.sleep(0.001)
+            raise OSError("lost")
+        if verb == "status":
+            return await mailbox.changed(*argument)
+        request = Request(argument)
+        if fate == "late":
+            self.soon(0.03, lambda: mailbox.put(Request(argument)))
+            raise OSError("late")
+        mailbox.put(request)
+        if fate == "answer lost":
+            raise OSError("answer lost")
+        return "taken" if verb == "post" else await asyncio.wrap_future(request.answer)
+
+    async def lost(self, number: int) -> bool:
+        return number == self.cut
+
+    def failure(self, number: int) -> BaseException | None:
+        found = self.ended.get(number)
+        return found if isinstance(found, BaseException) else None
+
+    async def dismiss(self, number: int) -> None:
+        await asyncio.sleep(0.05)  # it goes on meanwhile, and others may hear of it yet
+        self.mailboxes[number].expel()
+
+    def broken(self) -> str | None:
+        return None
+
+
+async def solve_on(store: Any, options: SolveOptions, solvers: int, weather: Weather) -> tuple[Outcome, Coordinator]:
+    """The coordinator after a solve on solvers that begin with partitions at random."""
+    network = Network(solvers, weather)
+    threads = [
+        threading.Thread(target=network.work, args=(SolverOptions(k, store, options, threads=1),), daemon=True)
+        for k in range(solvers)
+    ]
+    n, p = store.n_states, store.n_partitions
+    coordinator = Coordinator(
+        store,
+        options,
+        network,
+        {k: Member(str(k)) for k in range(solvers)},
+        np.array([network.random.randrange(solvers) for _ in range(p)]),
+        facts_of(store),
+        Known(np.zeros(n), np.full(n, -1, np.int32), np.zeros(p, np.bool_), np.zeros(p, np.bool_)),
+        from_start=True,
+        moves=weather.moves,
+    )
+    for thread in threads:
+        thread.start()
+    if weather.loses:
+        network.loop.call_later(network.random.uniform(0.0, 0.1), setattr, network, "cut", 0)
+    try:
+        outcome = await asyncio.wait_for(coordinator.lead(), 60.0)
+    finally:
+        for mailbox in network.mailboxes:
+            mailbox.expel()
+        for thread in threads:
+            await asyncio.to_thread(thread.join, 30.0)
+    return outcome, coordinator
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries and moves without long pauses."""
+    monkeypatch.setattr(solver_module, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("ooc_mdp.distributed.coordinator._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("ooc_mdp.distributed.coordinator._MOVE_SECONDS", 0.0)
+    monkeypatch.setattr("ooc_mdp.distributed.coordinator._LEAST_LEFT", 1)
+
+
+@pytest.mark.usefixtures("impatient")
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    case=cases(most_states=16),
+    weather=st.builds(
+        Weather, st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 0.5]), moves=st.booleans(), loses=st.booleans()
+    ),
+    method=st.sampled_from(["p-eva", "vi", "policy-iteration"]),
+    solvers=st.integers(2, 4),
+)
+def test_certificates_hold_whatever_becomes_of_messages(case: Case, weather: Weather, method: Any, solvers: int):
+    options = SolveOptions(0.9, method=method, cache=CacheSize(share=0.3), device="cpu")
+    with stored(case) as store:
+        outcome, coordinator = asyncio.run(solve_on(store, options, solvers, weather))
+        assert outcome in (Outcome.PROVED, Outcome.PRECISION)
+        sign = 1 if store.sense == "max" else -1
+        values = store.to_original(sign * coordinator.known.values)
+        if coordinator.known.bounds is None:
+            return
+        error = coordinator.bounds.error(coordinator.known.value_size)
+        assert max(map(abs, distance(values, optimum(rows_of(store), 0.9, store.sense)))) <= error
+
+
+def test_a_command_that_comes_late_or_again_is_not_obeyed(tmp_path):
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        requests = [Request(Command(2, Halt())), Request(Command(1, Go())), Request(Command(2, Go()))]
+        for request in requests:
+            mailbox.put(request)
+        solver = solver_module._Solver.__new__(solver_module._Solver)
+        solver._mailbox, solver._obeyed, solver._halted = mailbox, 0, False
+        solver._take_in()
+        assert solver._halted
+        assert all(request.answer.result(0) is None for request in requests)
+
+    asyncio.run(check())
