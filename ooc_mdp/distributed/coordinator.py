@@ -183,7 +183,7 @@ class Coordinator:
         self._copying_took = 0.0
         self._activity_copied = -1
         self._followers: list[asyncio.Future[None]] = []
-        self._over = False
+        self._going = self._over = False
         self._commands = 0
         self._dismissals: list[asyncio.Future[None]] = []
         self._arriving: dict[int, Member] = {}
@@ -228,6 +228,7 @@ class Coordinator:
             await self._look()
         await self._tell_span()
         await self._tell(Go())
+        self._going = True
 
     async def _look(self) -> None:
         """Wait a little for news, and do what is due."""
@@ -248,6 +249,8 @@ class Coordinator:
             self._watch(self.progress())
         if now - self._copied >= max(self._copy_interval, 20 * self._copying_took):
             await self._copy()
+        if not self._going:  # bounds of a checkpoint hold while nobody sweeps
+            return
         if now - self._welcomed >= _WELCOME_SECONDS:
             await self._welcome()
         if self._moves and now - self._moved >= _MOVE_SECONDS:
