@@ -28,6 +28,26 @@ CLAIMS: dict[str, dict[str, Any]] = {
         "seconds": {"VI": 90.0, "H1": 7.0},
         "words": "P-EVA-H1 13 times faster than VI; H2 slower than H1; for few states VI is fastest",
     },
+    "12.7": {
+        "source": "section 10.2.1 and the figure's caption",
+        "workers": 8,
+        "no_better_from": 30,
+        "spikes": [5, 6, 7],
+        "words": "few attractors are bad, more nearly always better, no difference from about 30 a processor on",
+    },
+    "12.8": {
+        "source": "sections 10.2.1 and 10.2.2, captions of 12.8 and 12.9",
+        "efficiency": {"SAP": [0.4, 0.45], "DAP": [0.4, 0.45]},
+        "superlinear": ["MCAR"],
+        "seconds": {"MCAR": {"states": 4_000_000, "best": 2.08, "P-EVA": 44.2}},
+        "words": "more processors always help; superlinear on MCAR, whose partitions are processed 9 times each",
+    },
+    "12.10": {
+        "source": "sections 10.2.1, captions of 12.10 and 12.11",
+        "efficiency": {"MCAR": [0.5, 0.5], "SAP": [0.6, 0.6], "DAP": [0.05, 0.05], "TAP": [0.05, 0.05]},
+        "seconds": {"DAP": {"states": 390_625, "best": 7.0}},
+        "words": "well on MCAR and SAP; on DAP and TAP never better than one processor",
+    },
     "12.12": {
         "source": "section 10.3.1",
         "share": 22,

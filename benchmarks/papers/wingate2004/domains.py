@@ -13,7 +13,7 @@ import ooc_mdp
 from ooc_mdp.partition import PartitionTable
 from ooc_mdp.table_source import Loader, TableSource
 
-__all__ = ["CAR", "DISCOUNT", "DOUBLE", "RESIDUAL", "SINGLE", "Case", "Domain", "InMemory"]
+__all__ = ["CAR", "DISCOUNT", "DOUBLE", "RESIDUAL", "SINGLE", "TRIPLE", "Case", "Domain", "InMemory"]
 
 DISCOUNT = 0.9
 RESIDUAL = 1e-4
@@ -34,6 +34,7 @@ class Domain:
 CAR = Domain("MCAR", "mountain-car", 2)
 SINGLE = Domain("SAP", "single-pendulum", 2, {"hold": 0.0})
 DOUBLE = Domain("DAP", "double-pendulum", 4, {"hold": 0.0})
+TRIPLE = Domain("TAP", "triple-pendulum", 6, {"hold": 0.0})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,12 @@ class Case:
 
     def in_memory(self) -> InMemory:
         """Compute the table."""
-        return InMemory(
-            ooc_mdp.open_problem(
-                self.domain.problem, self.parameters, blocks=[self.blocks] * self.domain.dimensions, device="cpu"
-            )
+        return InMemory(self.computed())
+
+    def computed(self) -> TableSource:
+        """The table, computed anew whenever it is read."""
+        return ooc_mdp.open_problem(
+            self.domain.problem, self.parameters, blocks=[self.blocks] * self.domain.dimensions, device="cpu"
         )
 
     def describe(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
     python run.py --figure 12.1 --output FILE.json       one figure (12.1 brings 12.2, 12.12 brings 12.15, ...)
     python run.py --toy                                  all of them at sizes of a few seconds
+    python run.py --figure 12.7 --thesis-sizes           12.7 to 12.11 as in their captions, on 8 to 16 cores
     python plots.py FILE.json ...                        the plots, from the figures' files
 
 Solves stop at the thesis's rule, discount 0.9 and a plain residual of 1e-4; each has a time limit.
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +24,16 @@ from claims import CLAIMS
 from domains import CAR, DOUBLE, SINGLE, Case, Domain
 from experiments import VARIANTS, cache_curves, compare_methods, finished, never_processed, solve, targets
 
-FIGURES = ("12.1", "12.3", "12.5", "12.12", "12.13", "12.14", "12.18", "12.20", "target")
-_SECOND = {"12.2": "12.1", "12.4": "12.3", "12.6": "12.5", "12.15": "12.12", "12.16": "12.13", "12.17": "12.14",
+FIGURES = ("12.1", "12.3", "12.5", "12.7", "12.8", "12.10", "12.12", "12.13", "12.14", "12.18", "12.20", "target")
+PARALLEL = ("12.7", "12.8", "12.10")
+_SECOND = {"12.2": "12.1", "12.4": "12.3", "12.6": "12.5", "12.9": "12.8", "12.11": "12.10",
+           "12.15": "12.12", "12.16": "12.13", "12.17": "12.14",
            "12.19": "12.18"}  # fmt: skip
 """Figures that show the same runs as another."""
 NOT_INCLUDED = (
     "computing the tables, and in figures 12.1 to 12.6 and 12.18 to 12.19 loading them: they lie in RAM beforehand",
     "compiling or loading the kernels",
-    "figures 12.7 to 12.11: the parallel algorithms",
+    "in figures 12.7 to 12.11 starting the workers",
     "the thesis's machine (a 2.8 GHz Pentium 4): its seconds are shown beside ours, ratios of seconds compared",
 )
 
@@ -41,6 +45,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--toy", action="store_true", help="small grids, to see that everything runs")
     parser.add_argument("--repeat", type=int, default=3, help="solves of each kind, where seconds or loads vary")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds a solve")
+    parser.add_argument(
+        "--thesis-sizes", action="store_true", help="12.7 to 12.11 as in their captions, instead of on two cores"
+    )
+    parser.add_argument(
+        "--budget", type=float, default=3600.0, help="12.7 to 12.11: seconds after which no further solve begins"
+    )
     measuring.add_common_options(parser)
     options = parser.parse_args(arguments)
     wanted = {_SECOND.get(name, name) for name in options.figure or FIGURES}
@@ -57,10 +67,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for variant in VARIANTS:
         solve(tiny, variant, options.time_limit)  # loads the kernels
     figures = {}
+    parallel = [name for name in options.figure if name in PARALLEL]
+    for name, found in measure_parallel(parallel, options) if parallel else ():
+        figures[name] = {"thesis": CLAIMS[name]} | found
+        show_parallel(name, figures[name])
     for name in options.figure:
-        figures[name] = {"thesis": CLAIMS.get(name)} | measure(name, options)
-        SHOW[name](name, figures[name])
+        if name not in PARALLEL:
+            figures[name] = {"thesis": CLAIMS.get(name)} | measure(name, options)
+            SHOW[name](name, figures[name])
     measuring.write_figures("wingate2004", options, {"figures": figures}, facts, NOT_INCLUDED)
+
+
+def measure_parallel(names: Sequence[str], options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Figures 12.7 to 12.11, whose tables are computed once for all of them."""
+    from parallel import P_EVA, PSVI, Tables, attractors, scaling, sizes
+
+    which = sizes("toy" if options.toy else "thesis" if options.thesis_sizes else "small")
+    with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
+        shared = Tables(Path(folder), options.budget), options.repeat, options.time_limit
+        for name in names:
+            if name == "12.7":
+                yield name, attractors(which, *shared)
+            elif name == "12.8":
+                yield name, scaling(which.p_eva, P_EVA, which, *shared)
+            else:
+                yield name, scaling(which.psvi, PSVI, which, *shared)
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -148,6 +179,32 @@ def show_curves(name: str, figure: dict[str, Any]) -> None:
         ]
         print(f"\nFigure {name}: {table['label']}, time unit {table['parameters']['time_unit']:g}, cache 22%")
         measuring.print_table(("accesses", "hit rate, %", "loads a partition"), rows)
+
+
+def show_parallel(name: str, figure: dict[str, Any]) -> None:
+    def of(solved: dict[str, Any], key: str, form: str) -> str:
+        value = solved.get(key)
+        return "" if value is None else format(value["median"] if isinstance(value, dict) else value, form)
+
+    rows = []
+    for table in figure["tables"]:
+        for s in table["solves"]:
+            label = f"{table['label']} {table['states']} in {table['partitions']}, {s['workers']}, {s['placement']}"
+            cells = [of(s, key, form) for key, _, form in _PARALLEL_COLUMNS]
+            rows.append((label, *(_cell(s, cell) for cell in cells)))
+    print(f"\nFigure {name}, on {figure['cores']} cores")
+    measuring.print_table(("states in partitions, workers", *(title for _, title, _ in _PARALLEL_COLUMNS)), rows)
+
+
+_PARALLEL_COLUMNS = (
+    ("seconds", "seconds", ".2f"),
+    ("efficiency", "efficiency", ".2f"),
+    ("backups_per_state", "backups a state", ".1f"),
+    ("work_efficiency", "work efficiency", ".2f"),
+    ("busy", "busy", ".2f"),
+    ("messages", "messages", ".0f"),
+    ("bytes_per_state", "bytes a state", ".1f"),
+)
 
 
 def show_never(name: str, figure: dict[str, Any]) -> None:
