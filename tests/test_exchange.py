@@ -142,6 +142,15 @@ TestViewOfOnePartition = ViewOfOnePartition.TestCase
 TestViewOfOnePartition.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
+def test_no_two_solvers_give_lists_the_same_serial():
+    serials = set()
+    for reader in (0, 1, 2):
+        interests = Interests(reader)
+        interests.read({q: [np.array([q])] for q in (4, 5)}, lambda s: np.zeros(s.size), False)
+        serials |= {wanted.serial for wanted in interests.ask([4, 5, 4])}
+    assert len(serials) == 9
+
+
 def test_readers_are_kept_by_partition_with_their_newest_list():
     readers = Readers()
     first, second = Wanted(3, 1, np.array([1, 2])), Wanted(3, 5, np.array([1, 2, 4]))

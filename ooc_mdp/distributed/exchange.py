@@ -59,12 +59,18 @@ class Change:
 
 
 class Interests:
-    """What a solver reads of others' partitions."""
+    """What a solver reads of others' partitions.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    reader : the solver's number.
+    """
+
+    def __init__(self, reader: int = 0) -> None:
         self._views: dict[int, _View] = {}
-        self._serial = 0
-        """Of the newest list; no two lists have the same, whatever partition they are of."""
+        self._serial = reader << 32
+        """Of the newest list; no two lists have the same, whatever partition they are of and whoever reads them: a
+        worker that has come back gets what was meant for the solver that it had before."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._views)

@@ -185,7 +185,7 @@ class _Solver:
         self._me = asked.number
         n = run.store.n_partitions
         self._assignment = Assignment(-1, np.full(n, -1, np.int32), np.full(n, -1, np.int32), {})
-        self._interests, self._readers = Interests(), Readers()
+        self._interests, self._readers = Interests(asked.number), Readers()
         self._peers: dict[int, _Peer] = {}
         self._joining: dict[int, set[int]] = {}
         """Partitions that are ours but not swept yet: whose values they await."""
