@@ -344,6 +344,41 @@ def test_wingate2004_draws_cache_curves_policy_and_the_thesis_beside_them(tmp_pa
     assert all(4 << 10 < file.stat().st_size < 100 << 10 for file in plots.iterdir())
 
 
+def test_wingate2004_counts_what_workers_tell_each_other_and_do_twice(tmp_path):
+    pytest.importorskip("distributed")
+    figures = wingate_figures(tmp_path, "12.7", "12.9", "12.11")
+    assert list(figures) == ["12.7", "12.8", "12.10"]
+    (scattered,) = figures["12.7"]["tables"]
+    placements = ["voronoi:1", "voronoi:4", "random", "blocks", "attractors:1", "attractors:4"]
+    assert [s["placement"] for s in scattered["solves"]] == placements
+    by = {s["placement"]: s for s in scattered["solves"]}
+    assert by["blocks"]["crossing"] < by["random"]["crossing"]
+    assert by["voronoi:1"]["heaviest_share"] > by["attractors:1"]["heaviest_share"], "chance gives one worker more"
+    for name, method in (("12.8", "Parallel-P-EVA"), ("12.10", "PSVI")):
+        (table,) = figures[name]["tables"]
+        assert table["method"] == method
+        alone, *together = table["solves"]
+        assert alone["messages"]["max"] == alone["bytes_per_state"]["max"] == alone["crossing"] == 0
+        assert alone["efficiency"] == alone["work_efficiency"] == alone["heaviest_share"] == 1
+        assert [(s["workers"], s["placement"]) for s in together] == [(2, "random"), (2, "blocks")]
+        for s in together:
+            assert s["outcome"] == "residual"
+            assert s["bytes_per_state"]["median"] > 8 * s["crossing"] > 0, (
+                "eight bytes for each value that another reads"
+            )
+            assert 0 < s["busy"]["median"] <= 1
+            backups = alone["backups_per_state"]["median"] / s["backups_per_state"]["median"]
+            assert s["work_efficiency"] == backups
+            assert s["efficiency"] == alone["seconds"]["median"] / s["seconds"]["median"] / 2
+
+    pytest.importorskip("matplotlib")
+    plots = tmp_path / "plots"
+    run_here("papers/wingate2004/plots.py", tmp_path / "figures.json", "--folder", plots)
+    drawn = {file.name: file.stat().st_size for file in plots.iterdir()}
+    assert set(drawn) == {f"figure-12.{number}.png" for number in (7, 8, 9, 10, 11)}
+    assert min(drawn.values()) > 4 << 10
+
+
 def test_large_control_generates_solves_and_verifies(tmp_path):
     arguments = ("--grid", "7,7,7,7", "--blocks", "2,2,2,2", "--cache", "25%", "--device", "cpu", "--sweeps", "4")
     figures = figures_of(

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import dask
 import measuring
 import numpy as np
 from distributed import Client, LocalCluster
@@ -91,7 +92,7 @@ class Tables:
     """
 
     def __init__(self, folder: Path, budget: float) -> None:
-        self._folder, self._end = folder, time.monotonic() + budget
+        self.folder, self._end = folder, time.monotonic() + budget
         self._made: dict[str, SharedTables] = {}
 
     @property
@@ -104,15 +105,16 @@ class Tables:
         key = f"{case.domain.problem}-{case.points}-{case.blocks}"
         if key not in self._made:
             began = time.monotonic()
-            self._made[key] = SharedTables(case.computed(), self._folder / key)
+            self._made[key] = SharedTables(case.computed(), self.folder / key)
             _tell(f"{key}: {case.states} states, computed in {time.monotonic() - began:.1f} s")
         return self._made[key]
 
 
 @contextmanager
-def _cluster(workers: int, processes: bool) -> Iterator[Client]:
+def _cluster(workers: int, processes: bool, folder: Path) -> Iterator[Client]:
     options: dict[str, Any] = {"dashboard_address": ":0", "memory_limit": None, "silence_logs": logging.ERROR}
     with (
+        dask.config.set({"temporary-directory": str(folder)}),
         LocalCluster(n_workers=workers, threads_per_worker=1, processes=processes, **options) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
@@ -175,10 +177,10 @@ def _warm_up(client: Client, tables: Tables, case: Case, method: str) -> None:
     _solve(client, tables.of(few), method, "random", _WARM_UP_SECONDS)
 
 
-def _floor(client: Client, tables: Tables) -> float:
+def _floor(client: Client, tables: Tables, repeat: int) -> float:
     """Seconds of a solve of next to nothing: what telling the workers takes."""
     tiny = tables.of(Case(CAR, 8, 2))
-    return min(_solve(client, tiny, P_EVA, "random", 60.0)["seconds"] for _ in range(3))
+    return min(_solve(client, tiny, P_EVA, "random", 60.0)["seconds"] for _ in range(repeat))
 
 
 def _cores() -> int:
@@ -191,8 +193,8 @@ def attractors(which: Sizes, tables: Tables, repeat: int, limit: float) -> dict[
     placements = [f"voronoi:{n}" for n in which.attractor_counts] + ["random", "blocks"]
     placements += [f"attractors:{n}" for n in balanced]
     found = []
-    with _cluster(which.attractor_workers, which.processes) as client:
-        floor = _floor(client, tables)
+    with _cluster(which.attractor_workers, which.processes, tables.folder) as client:
+        floor = _floor(client, tables, repeat)
         for case in which.attractors:
             if tables.late:
                 break
@@ -210,8 +212,8 @@ def scaling(
     found = [case.describe() | {"method": method, "solves": []} for case in cases]
     floors = {}
     for workers in which.workers:
-        with _cluster(workers, which.processes) as client:
-            floors[str(workers)] = _floor(client, tables)
+        with _cluster(workers, which.processes, tables.folder) as client:
+            floors[str(workers)] = _floor(client, tables, repeat)
             for case, told in zip(cases, found, strict=True):
                 for placement in ("random", "blocks") if workers > 1 else ("random",):
                     if tables.late:

@@ -1,7 +1,8 @@
 """Draw the figures of chapter 12 from what run.py wrote: `python plots.py FILE.json ... [--folder FOLDER]`.
 
-Each thesis figure becomes one PNG, a panel for each of its tables; what the thesis says in numbers is marked with a
-cross or a dashed line. Solves that did not finish are left out. Nothing is solved here.
+Each thesis figure becomes one PNG, or two of them that show the same runs (seconds and backups, say), with a panel for
+each table; what the thesis says in numbers is marked with a cross or a line. Solves that did not finish are left out.
+Nothing is solved here.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     for file in options.files:
         for name, figure in json.loads(file.read_text())["figures"].items():
-            if name in DRAW:
-                write(DRAW[name](figure), options.folder / f"figure-{name}.png")
-                print(f"figure-{name}.png")
+            for drawn, draw in DRAW.get(name, {}).items():
+                write(draw(figure), options.folder / f"figure-{drawn}.png")
+                print(f"figure-{drawn}.png")
 
 
 def write(drawn: Figure, file: Path) -> None:
@@ -166,16 +167,90 @@ def draw_policy(figure: dict[str, Any]) -> Figure:
     return drawn
 
 
-DRAW: dict[str, Callable[[dict[str, Any]], Figure]] = {
-    "12.1": draw_methods,
-    "12.3": draw_methods,
-    "12.5": draw_methods,
-    "12.12": draw_curves,
-    "12.13": draw_curves,
-    "12.14": draw_curves,
-    "12.18": draw_partitions,
-    "12.20": draw_policy,
+def draw_attractors(figure: dict[str, Any]) -> Figure:
+    """Seconds, backups and bytes against attractors a worker; random and blocks are lines across."""
+    drawn, row = panels(3, width=4.6)
+    for panel, (key, what) in zip(row, PARALLEL_COSTS, strict=True):
+        for i, table in enumerate(figure["tables"]):
+            for kind, mark in (("voronoi", "o-"), ("attractors", "^:")):
+                points = [
+                    (int(s["placement"].split(":")[1]), s[key]["median"])
+                    for s in table["solves"]
+                    if s["placement"].startswith(kind) and s["outcome"] == "residual"
+                ]
+                label = table["label"] if kind == "voronoi" else f"{table['label']}, balanced"
+                panel.plot(*zip(*points, strict=True) if points else ([], []), mark, color=f"C{i}", ms=4, label=label)
+            for kind, line in (("random", "--"), ("blocks", "-.")):
+                for s in table["solves"]:
+                    if s["placement"] == kind and s["outcome"] == "residual":
+                        panel.axhline(s[key]["median"], color=f"C{i}", linestyle=line, linewidth=0.7)
+        where = f"{figure['workers']} workers on {figure['cores']} cores"
+        name_axes(panel, where, "attractors a worker", what)
+    row[0].legend(fontsize=7, title="across: -- random, -. blocks", title_fontsize=7)
+    return drawn
+
+
+def draw_times(figure: dict[str, Any]) -> Figure:
+    """Seconds, backups and bytes against workers."""
+    drawn, row = panels(3, width=4.6)
+    for panel, (key, what) in zip(row, PARALLEL_COSTS, strict=True):
+        draw_workers(panel, figure, lambda s, key=key: s[key]["median"])
+        name_axes(panel, f"{figure['tables'][0]['method']}, {figure['cores']} cores", "workers", what)
+    row[0].legend(fontsize=7, title="dashed: blocks", title_fontsize=7)
+    return drawn
+
+
+def draw_efficiencies(figure: dict[str, Any]) -> Figure:
+    """Efficiencies in seconds and in work, and the share of time that workers are busy."""
+    drawn, row = panels(3, width=4.6)
+    shares: list[tuple[str, Callable[[dict[str, Any]], float]]] = [
+        ("efficiency, seconds", lambda s: s["efficiency"]),
+        ("work efficiency, backups", lambda s: s["work_efficiency"]),
+        ("share of time busy", lambda s: s["busy"]["median"]),
+    ]
+    for panel, (what, value) in zip(row, shares, strict=True):
+        draw_workers(panel, figure, value)
+        if what.startswith("efficiency"):
+            for i, table in enumerate(figure["tables"]):
+                for claim in figure["thesis"]["efficiency"].get(table["label"], [])[:1]:
+                    panel.axhline(claim, color=f"C{i}", linestyle=":", linewidth=0.9)
+        name_axes(panel, f"{figure['tables'][0]['method']}, {figure['cores']} cores", "workers", what)
+        panel.set_yscale("linear")
+        panel.set_ylim(0, None)
+    row[0].legend(fontsize=7, title="dashed: blocks; dotted: the thesis", title_fontsize=7)
+    return drawn
+
+
+def draw_workers(panel: Any, figure: dict[str, Any], value: Callable[[dict[str, Any]], float]) -> None:
+    """A line for each table, and a dashed one for blocks, which begins at the one worker that has all."""
+    for i, table in enumerate(figure["tables"]):
+        done = [s for s in table["solves"] if s["outcome"] == "residual"]
+        for placement, mark in (("random", "o-"), ("blocks", "s--")):
+            points = [(s["workers"], value(s)) for s in done if s["placement"] == placement or s["workers"] == 1]
+            points = [point for point in points if point[1] is not None]
+            label = table["label"] if placement == "random" else None
+            panel.plot(*zip(*points, strict=True) if points else ([], []), mark, color=f"C{i}", ms=4, label=label)
+
+
+PARALLEL_COSTS = (
+    ("seconds", "seconds"),
+    ("backups_per_state", "backups a state"),
+    ("bytes_per_state", "bytes a state between workers"),
+)
+DRAW: dict[str, dict[str, Callable[[dict[str, Any]], Figure]]] = {
+    "12.1": {"12.1": draw_methods},
+    "12.3": {"12.3": draw_methods},
+    "12.5": {"12.5": draw_methods},
+    "12.7": {"12.7": draw_attractors},
+    "12.8": {"12.8": draw_times, "12.9": draw_efficiencies},
+    "12.10": {"12.10": draw_times, "12.11": draw_efficiencies},
+    "12.12": {"12.12": draw_curves},
+    "12.13": {"12.13": draw_curves},
+    "12.14": {"12.14": draw_curves},
+    "12.18": {"12.18": draw_partitions},
+    "12.20": {"12.20": draw_policy},
 }
+"""What is drawn of each figure's runs."""
 
 if __name__ == "__main__":
     main()
