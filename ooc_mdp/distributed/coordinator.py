@@ -291,7 +291,7 @@ class Coordinator:
             return False
         now = await self._ask_all("status", (-1, 0.0))
         return now.keys() == before.keys() == set(self.alive()) and all(
-            s.passive and s.activity == before[k].activity for k, s in now.items()
+            isinstance(s, Status) and s.passive and s.activity == before[k].activity for k, s in now.items()
         )
 
     async def _reached(self) -> bool:
