@@ -22,6 +22,10 @@ __all__ = ["H1", "H2", "Joint", "Priority", "make_priority"]
 
 _ALONE = 0.01
 """Weight of a partition none of whose dependents is resident, against 1 for one with all of them."""
+_POWER_FEW, _POWER_MANY = 0.25, 0.5
+"""Of the residual, where partitions have few dependents and where they have many."""
+_MANY = 12.0
+"""Dependents of a partition on average: as many as make a coupling strong (`ooc_mdp.methods.plan`)."""
 
 
 class Priority(Protocol):
@@ -97,11 +101,14 @@ class H2:
 
 
 class Joint(H1):
-    """A large residual, in the company of those whom its change disturbs: sqrt(R[p]) (0.01 + share of p's dependents
-    that are resident).
+    """A large residual, in the company of those whom its change disturbs: R[p]**e (0.01 + share of p's dependents
+    that are resident), with e = 1/4.
 
     A visit to p disturbs its dependents; where these are resident, they answer, and p answers them, without a load.
-    The root makes the company of neighbours count for more than a residual twice as large.
+    The fourth root makes twice the company count for more than a residual ten times as large. A partition that is left
+    out for the smallness of its residual is read once its neighbours have gone, and where discounts are near 1 even a
+    small change then goes once more through all that depends on them. Where partitions have many dependents, most of
+    these are absent in any case, and e is 1/2 (``docs/scheduling.md`` has what both load).
 
     Parameters
     ----------
@@ -118,6 +125,7 @@ class Joint(H1):
         self._ptr = np.searchsorted(rows[others], np.arange(n + 1))
         self._read: IntArray = coupling.partitions[others]
         """The partitions that p reads: read[ptr[p]:ptr[p+1]]."""
+        self._power = _POWER_FEW if self._read.size < _MANY * n else _POWER_MANY
         self._share = 1.0 / np.maximum(np.bincount(self._read, minlength=n), 1)
         self._present = present
         self._counted = np.zeros(n, np.bool_)
@@ -131,7 +139,7 @@ class Joint(H1):
             now = self._present[q]
             self._resident[self._read[self._ptr[q] : self._ptr[q + 1]]] += 1.0 if now else -1.0
             self._counted[q] = now
-        return np.asarray(np.sqrt(residual) * (_ALONE + self._resident * self._share))
+        return np.asarray(residual**self._power * (_ALONE + self._resident * self._share))
 
 
 def make_priority(name: str, first_values: FloatArray, coupling: Coupling, present: npt.NDArray[np.bool_]) -> Priority:

@@ -74,6 +74,29 @@ def test_joint_prefers_a_partition_whose_dependents_are_resident() -> None:
     assert np.argmax(joint.rank(level)) == 3
 
 
+def test_joint_takes_a_partition_with_twice_the_company_before_one_with_ten_times_the_residual() -> None:
+    reads = {0: (0,), 1: (1,), 2: (0, 2), 3: (0, 1, 3), 4: (1, 4)}
+    rows, columns = np.array([(p, q) for p in sorted(reads) for q in reads[p]]).T
+    coupling = Coupling(np.searchsorted(rows, np.arange(6)), columns, np.ones(columns.size))
+    joint = Joint(coupling, np.array([False, False, True, True, False]))  # of 1's dependents, 3 and 4, one is there
+    level = np.array([1.0, 10.0, 0.0, 0.0, 0.0])
+    assert np.argmax(joint.rank(level)) == 0
+    level[1] = 100.0
+    assert np.argmax(joint.rank(level)) == 1
+
+
+def test_joint_takes_the_larger_of_two_residuals_where_partitions_have_many_dependents() -> None:
+    n = 14
+    everything = Coupling(np.arange(0, n * n + 1, n), np.tile(np.arange(n), n), np.ones(n * n))
+    present = np.arange(n) % 2 == 0
+    present[1] = True  # 0 has 7 of its 13 dependents, 3 has 8
+    level = np.zeros(n)
+    level[[0, 3]] = 2.0, 1.0
+    assert np.argmax(Joint(everything, present).rank(level)) == 0
+    rank = Joint(everything, present).rank(level)
+    np.testing.assert_allclose(rank[0] / rank[3], np.sqrt(2.0) * (0.01 + 7 / 13) / (0.01 + 8 / 13), rtol=1e-12)
+
+
 def test_joint_follows_residency_as_a_fresh_count_would() -> None:
     rng = np.random.default_rng(1)
     n = 12
@@ -88,7 +111,7 @@ def test_joint_follows_residency_as_a_fresh_count_would() -> None:
         level = rng.random(n)
         others = mass & ~np.eye(n, dtype=bool)
         share = (others & present[:, None]).sum(axis=0) / np.maximum(others.sum(axis=0), 1)
-        np.testing.assert_allclose(joint.rank(level), np.sqrt(level) * (0.01 + share), rtol=1e-12)
+        np.testing.assert_allclose(joint.rank(level), level**0.25 * (0.01 + share), rtol=1e-12)
 
 
 def test_there_are_three_priorities() -> None:
