@@ -20,6 +20,7 @@ from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitRep
 from ooc_mdp.kernels.device import Device
 from ooc_mdp.kernels.tile_layout import SlotLayout, Tiling
 from ooc_mdp.kernels.tiled import TiledBackend
+from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.methods.plan import contraction_of, model_of
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.store import Store
@@ -158,6 +159,14 @@ class Engine:
 
     def sweep(self, p: int, limits: SweepLimits) -> VisitReport:
         return self._account([p], [self.backend.visit(self.residents[p], limits)])[0]
+
+    def write(self, p: int, states: IntArray, values: FloatArray) -> None:
+        """Other values of states of a partition come from outside, who says by how much they rose and fell at most."""
+        change = values - self.backend.values()[states]
+        self.backend.write(states, values, p)
+        self.bounds.disturb(p, max(change.max(initial=0.0), 0.0), max(-change.min(initial=0.0), 0.0))
+        self.bounds.replaced(p, Measured(np.inf, np.inf, np.inf, np.inf))
+        self.size = max(self.size, float(np.abs(values).max(initial=0.0)))
 
     def measure(self, p: int, significant: float) -> tuple[Measured, float]:
         found = self.backend.measure(self.residents[p], significant)

@@ -358,7 +358,7 @@ class _Solver:
             change = self._interests.hear(item)
             if change is None:
                 continue
-            self._values.write(change.states, change.values, change.partition, max(change.up, change.down))
+            self._values.write(change.states, change.values, change.partition)
             if change.up > 0 or change.down > 0:
                 self._run.changed = self._run.told = True
                 self._run.heard_rise[change.partition] += change.up
@@ -482,9 +482,12 @@ class _Solver:
             told = self._interests.told(p)
             if told is not None:
                 values[told[0] - ptr[p]] = told[1]
-            self._values.write(states, values, p, np.inf)
-            self._values.write_policy(int(ptr[p]), adopted.policy[piece])
+            self._values.write(states, values, p)
             run.visited[p] = adopted.visited[i]
+            # Nobody has chosen actions where no solver has been yet, whatever a backend keeps in their place.
+            self._values.write_policy(
+                p, adopted.policy[piece] if run.visited[p] else np.full(states.size, -1, np.int32)
+            )
             run.smallest[p], run.largest[p] = values.min(), values.max()
             if adopted.bounds is not None and told is None:
                 self._restored[p] = adopted.bounds[:, i]

@@ -266,21 +266,19 @@ class ExchangesValues(Protocol):
     """A backend that can solve a part of the model, where others solve the rest and tell it of their values."""
 
     def read(self, states: IntArray) -> FloatArray:
-        """float64 [k]: the present values of k states; nothing may be under way."""
+        """float64 [k]: the present values of k states; nothing but loads may be under way."""
         ...
 
-    def write(self, states: IntArray, values: FloatArray, partition: int, change: float) -> None:
-        """Take other values of states of a partition; nothing may be under way.
+    def write(self, states: IntArray, values: FloatArray, partition: int) -> None:
+        """Take other values of states of a partition, which may be resident; nothing but loads may be under way.
 
-        Parameters
-        ----------
-        change : by at most how much they are others than before, as far as any sweep has read them; infinite where
-            that is not known.
+        What this does to the bounds of other partitions is the caller's to know, as after a visit; bounds that later
+        visits bring take it into account.
         """
         ...
 
-    def write_policy(self, first: int, policy: npt.NDArray[np.int32]) -> None:
-        """Take the policy of the states from `first` on."""
+    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
+        """Take the policy of all states of a partition, -1 for each where nobody has chosen actions yet."""
         ...
 
 

@@ -529,13 +529,15 @@ class CpuBackend:
         """A copy."""
         return self._values[states]
 
-    def write(self, states: IntArray, values: FloatArray, partition: int, change: float) -> None:
+    def write(self, states: IntArray, values: FloatArray, partition: int) -> None:
         """Sweeps read values anew each time: nothing else is to be told."""
         self._values[states] = values
 
-    def write_policy(self, first: int, policy: npt.NDArray[np.int32]) -> None:
+    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
         """Into the caller's array."""
-        self._policy[first : first + policy.size] = policy
+        ptr = self._model.partition_ptr
+        assert ptr is not None
+        self._policy[ptr[partition] : ptr[partition + 1]] = policy
 
     def values(self) -> FloatArray:
         """The caller's own array."""

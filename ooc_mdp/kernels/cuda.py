@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ooc_mdp.bounds import Measured
 from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
 from ooc_mdp.kernels.base import FinishedVisits, ModelConstants, Resident, SweepLimits, VisitReport
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.mdp import discounts as discounts_of
 from ooc_mdp.options import format_bytes
 from ooc_mdp.partition import PartitionTable
@@ -325,6 +325,24 @@ class CudaBackend:
         """One kernel over all values."""
         with self._device:
             self._values += by
+
+    def read(self, states: IntArray) -> FloatArray:
+        """A copy on the host."""
+        with self._device:
+            host: FloatArray = self._values[self._cupy.asarray(states)].get()
+        return host
+
+    def write(self, states: IntArray, values: FloatArray, partition: int) -> None:
+        """Visits gather values anew each time: nothing else is to be told."""
+        with self._device:
+            self._values[self._cupy.asarray(states)] = self._cupy.asarray(values)
+
+    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
+        """One copy to the device."""
+        ptr = self._model.partition_ptr
+        assert ptr is not None
+        with self._device:
+            self._policy[int(ptr[partition]) : int(ptr[partition + 1])] = self._cupy.asarray(policy)
 
     def values(self) -> FloatArray:
         """A copy on the host."""

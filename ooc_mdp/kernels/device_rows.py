@@ -44,7 +44,7 @@ from ooc_mdp.options import format_bytes
 
 __all__ = ["IMPROVE_KERNELS", "DeviceRows", "EvaluationOptions", "rows_source"]
 
-IMPROVE_KERNELS = ("improve_tiles", "forget_tiles")
+IMPROVE_KERNELS = ("improve_tiles",)
 """Of improve_tiles.cu, which is compiled with tiles.cu."""
 _FRESH, _KEPT = 1 << 31, 1 << 30
 """Marks on a number of a partition."""

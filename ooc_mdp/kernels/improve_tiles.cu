@@ -143,20 +143,3 @@ extern "C" __global__ void __launch_bounds__(THREADS) improve_tiles(const Engine
             for (int i = 0; i < 4; ++i) atomicMax(out + i, rank_of(m[i]));
     }
 }
-
-// Values have been changed by others than sweeps of tiles, who say by how much: nothing is known of the tiles of the
-// batch's partitions until they are visited, and their boundary values are known to the others as they are.
-extern "C" __global__ void forget_tiles(const Engine e) {
-    if (blockIdx.x >= e.control->set_size) return;
-    const Place& p = e.places[e.set[blockIdx.x]];
-    for (u32 tile = threadIdx.x; tile < p.tiles; tile += blockDim.x) {
-        e.again[p.tile + tile] = 1;
-        e.left[p.tile + tile] = __longlong_as_double(0x7ff0000000000000ll);
-    }
-    char* slot = e.heads[p.tile].slot;
-    const u32 count = *(const u32*)(slot + AT_BOUNDARY_COUNT);
-    const u32* boundary = (const u32*)(slot + AT_BOUNDARY);
-    if (count <= BOUNDARY_ROOM)
-        for (u32 i = threadIdx.x; i < count; i += blockDim.x)
-            ((double*)(slot + AT_PUBLISHED))[i] = e.values[p.first + boundary[i]];
-}

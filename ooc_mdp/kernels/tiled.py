@@ -33,13 +33,14 @@ from ooc_mdp.kernels.base import (
     VisitReport,
 )
 from ooc_mdp.kernels.cuda import unrank
+from ooc_mdp.kernels.cuda_driver import address_of
 from ooc_mdp.kernels.device import Device, Kernel
 from ooc_mdp.kernels.device_rows import IMPROVE_KERNELS, DeviceRows, rows_source
 from ooc_mdp.kernels.row_layout import kernel_defines
 from ooc_mdp.kernels.tile_batches import TileBatch
 from ooc_mdp.kernels.tile_layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
 from ooc_mdp.kernels.tile_loads import Frames, FrameSource, TileLoader
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.options import format_bytes
 from ooc_mdp.partition import Coupling, PartitionTable
 
@@ -63,6 +64,10 @@ _KERNELS = (
     "end_batch",
     "wake_tiles",
     "measure_tiles",
+    "forget_tiles",
+    "read_values",
+    "write_values",
+    "raise_moved",
     "lay_out",
     "lay_out_boundary",
     "keep_table",
@@ -246,7 +251,8 @@ class TiledBackend:
         places["extent"] = 1
         places["extent"][:, : extents.shape[1]] = extents
         self._places = places
-        self._evaluated = np.zeros(partitions, np.bool_)
+        self._changed = np.zeros(partitions, np.bool_)
+        """bool [P]; whether values have changed otherwise than by sweeps since tiles last proved something of them."""
         self._without_policy = np.ones(partitions, np.bool_)
         if policy is not None:
             self._without_policy[:] = np.maximum.reduceat(policy, ptr[:-1]) < 0
@@ -393,9 +399,10 @@ class TiledBackend:
         bytes_of = control.view(np.uint8)
         stream.upload(at["control"], bytes_of[:8])
         stream.upload(at["control"] + 16, bytes_of[16:32])
-        if self._evaluated[self._set[:count]].any():
-            self._row_kernel("forget_tiles")(stream, count, 256, (self._engine,))
-            self._evaluated[self._set[:count]] = False
+        for q in self._set[:count][self._changed[self._set[:count]]].tolist():
+            blocks = -(-int(self._tiling.per_partition[q]) // 256)
+            self._kernels["forget_tiles"](stream, blocks, 256, (self._engine, np.int32(q)))
+            self._changed[q] = False
         if wake:
             self._kernels["wake_tiles"](stream, count, 256, (self._engine,))
         if rounds not in self._graphs:
@@ -454,7 +461,7 @@ class TiledBackend:
         """All tiles of the partitions in one launch."""
         assert self._rows is not None  # the caller has opened them
         partitions, rows = np.array([r.index for r in residents]), self._rows
-        kernel, tiles = self._row_kernel("improve_tiles"), int(self._tiling.per_partition[partitions].max())
+        kernel, tiles = self._improve_kernel(), int(self._tiling.per_partition[partitions].max())
         blocks = min(partitions.size * tiles, kernel.blocks_at_once(self._threads, self._shared))
 
         def launch(marks: np.uint64, found: np.uint64) -> None:
@@ -470,15 +477,63 @@ class TiledBackend:
         """Without tiles; what they have proved of their values is forgotten when they are swept again."""
         assert self._rows is not None  # the caller has opened them
         found = self._rows.evaluate(self._stream, self._memory.at["values"], limit, most)
-        self._evaluated[:] = True  # a load under way may have seen values of halfway
+        self._changed[:] = True  # a load under way may have seen values of halfway
         return found
 
-    def _row_kernel(self, name: str) -> Kernel:
+    def _improve_kernel(self) -> Kernel:
+        (name,) = IMPROVE_KERNELS
         if name not in self._kernels:
             defines = self._layout.defines(self._model, self._tiling) | kernel_defines(self._model)
             source = self._source + rows_source("improve_tiles.cu")
             self._kernels |= self._device.compile(source, defines, IMPROVE_KERNELS)
         return self._kernels[name]
+
+    # --------------------------------------------------------------------------------- values of others' partitions
+
+    def read(self, states: IntArray) -> FloatArray:
+        """Gathered by one kernel for half a million states, which reads and writes page-locked memory of the host."""
+        found = np.empty(states.size)
+        numbers, values = self._pages()[0].view(np.int64), self._pages()[1].view(np.float64)
+        for start in range(0, states.size, numbers.size):
+            count = min(numbers.size, states.size - start)
+            numbers[:count] = states[start : start + count]
+            self._exchange("read_values", (), numbers[:count], values[:count])
+            found[start : start + count] = values[:count]
+        return found
+
+    def write(self, states: IntArray, values: FloatArray, partition: int) -> None:
+        """Scattered likewise; tiles that read them are told by how much they differ from those that were here.
+
+        What was proved of the partition's own tiles is forgotten before they are swept, should they be resident, or
+        on their way: a load may have seen some of the old values.
+        """
+        tiles = int(self._tiling.per_partition[partition])
+        self._stream.clear(self._memory.at["work"], 4 * tiles)
+        numbers, others = self._pages()[0].view(np.int64), self._pages()[1].view(np.float64)
+        place = np.int32(partition)
+        for start in range(0, states.size, numbers.size):
+            count = min(numbers.size, states.size - start)
+            numbers[:count] = states[start : start + count]
+            others[:count] = values[start : start + count]
+            self._exchange("write_values", (place,), numbers[:count], others[:count])
+        self._kernels["raise_moved"](self._stream, 1, 256, (self._engine, place))
+        self._changed[partition] = True
+
+    def _exchange(self, kernel: str, place: tuple[np.int32, ...], states: IntArray, values: FloatArray) -> None:
+        """Run a kernel over lists in page-locked memory, and wait for it."""
+        lists = np.uint64(address_of(states)), np.uint64(address_of(values)), np.uint32(states.size)
+        self._kernels[kernel](self._stream, -(-states.size // 256), 256, (self._engine, *place, *lists))
+        self._stream.wait()
+
+    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
+        """One copy, in the type that the device has."""
+        self._without_policy[partition] = policy.max() < 0
+        if self._rows is not None:
+            self._rows.stale[partition] = True
+        narrow = policy.astype(self._choice)
+        first = int(self._places["first"][partition])
+        self._stream.upload(self._memory.at["policy"] + first * narrow.itemsize, narrow)
+        self._stream.wait()
 
     # -------------------------------------------------------------------------------------------------- results
 
@@ -486,9 +541,7 @@ class TiledBackend:
         """A copy in host memory, through page-locked pieces that threads put in their places."""
         source, held = self._memory.at[name], self._choice if name == "policy" else np.dtype(np.float64)
         host = np.empty(self._memory.nbytes[name] // held.itemsize, dtype)
-        if not self._pieces:
-            self._pieces = [self._device.pinned(_PIECE) for _ in range(_PIECES)]
-        pieces = [piece.view(held) for piece in self._pieces]
+        pieces = [piece.view(held) for piece in self._pages()]
         size = pieces[0].size
 
         def put(start: int, piece: npt.NDArray[Any]) -> None:
@@ -505,6 +558,12 @@ class TiledBackend:
                 self._stream.wait()
                 waiting.append(pool.submit(put, start, piece))
         return host
+
+    def _pages(self) -> list[npt.NDArray[np.uint8]]:
+        """Page-locked pieces, made when they are first asked for."""
+        if not self._pieces:
+            self._pieces = [self._device.pinned(_PIECE) for _ in range(_PIECES)]
+        return self._pieces
 
     def values(self) -> FloatArray:
         """A copy on the host."""

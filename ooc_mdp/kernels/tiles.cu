@@ -18,7 +18,9 @@
 // `moved` is raised, and `moved` is read before values are, both past the first-level cache, so a tile that reads an
 // old value also has the old sum.
 // Tiles that read too many others to list them (inputs = EVERYTHING) take the sum over rounds of the largest change of
-// any tile in place of both.
+// any tile in place of both. Values that come from outside (`write_values`) change a tile as a visit does: between two
+// batches, by as much as they differ from those that were here, and `moved` is raised after them. Of a tile's own values
+// that were not its backups nothing is known: left = infinity until it is visited (`forget_tiles`).
 //
 // Iterations are in place: a thread may read a neighbour's value of this iteration or of the last. Both are covered by
 // the bound, and information travels faster than with two copies; runs need not repeat bit by bit.
@@ -114,7 +116,7 @@ struct Engine {
     double* values;
     CHOICE* policy;
     const u32* set;            // [set_size] partitions of the batch
-    u32* work;                 // [tiles of the batch] selected tiles
+    u32* work;                 // [tiles of the batch] selected tiles; see write_values
     double* report;            // [set_size, 10]
     u64* backups;              // [partitions]
     u64* measured;             // [5]
@@ -928,6 +930,63 @@ extern "C" __global__ void wake_tiles(const Engine e) {
     if (blockIdx.x >= e.control->set_size) return;
     const Place& p = e.places[e.set[blockIdx.x]];
     for (u32 tile = threadIdx.x; tile < p.tiles; tile += blockDim.x) e.again[p.tile + tile] = 1;
+}
+
+// Nothing is known of a partition's tiles any more: its values have changed otherwise than by visits. Its boundary values
+// are known to others as they are.
+extern "C" __global__ void forget_tiles(const Engine e, int q) {
+    const Place& p = e.places[q];
+    const u32 first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+    for (u32 tile = first; tile < p.tiles; tile += step) {
+        const u32 id = p.tile + tile;
+        e.again[id] = 1;
+        e.left[id] = __longlong_as_double(0x7ff0000000000000ll);
+        e.told[id] = e.moved[id];
+    }
+    char* slot = e.heads[p.tile].slot;
+    const u32 count = *(const u32*)(slot + AT_BOUNDARY_COUNT);
+    const u32* boundary = (const u32*)(slot + AT_BOUNDARY);
+    if (count <= BOUNDARY_ROOM)
+        for (u32 i = first; i < count; i += step) ((double*)(slot + AT_PUBLISHED))[i] = e.values[p.first + boundary[i]];
+}
+
+// ------------------------------------------------------------------------------------------ values from and to outside
+
+// Lists lie in the host's page-locked memory, and are read and written there: 16 bytes a state over the link, once.
+
+extern "C" __global__ void read_values(const Engine e, const i64* states, double* to, u32 count) {
+    const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) to[i] = e.values[states[i]];
+}
+
+// States of partition q take other values; work[tile of q], 0 before, becomes a bound of the largest change in the tile.
+extern "C" __global__ void write_values(const Engine e, int q, const i64* states, const double* values, u32 count) {
+    const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Place& p = e.places[q];
+    const i64 state = states[i];
+    const double now = values[i], change = fabs(now - e.values[state]);
+    if (change == 0.0) return;
+    e.values[state] = now;
+    u32 tile, lane;
+    tile_of(p, (u32)(state - p.first), tile, lane);
+    atomicMax(e.work + tile, above(change));
+}
+
+// After all values of q are written: its tiles have moved so far. One block.
+extern "C" __global__ void raise_moved(const Engine e, int q) {
+    const Place& p = e.places[q];
+    double largest[1] = {0.0};
+    for (u32 tile = threadIdx.x; tile < p.tiles; tile += blockDim.x) {
+        const u32 bound = e.work[tile];
+        if (!bound) continue;
+        const double change = number_of(bound) * ROUND_UP;
+        e.moved[p.tile + tile] = (e.moved[p.tile + tile] + change) * (1.0 + 4e-16);
+        largest[0] = fmax(largest[0], change);
+    }
+    block_max(largest);
+    Control& c = *e.control;
+    if (threadIdx.x == 0) c.everything = (c.everything + largest[0]) * (1.0 + 4e-16);
 }
 
 // Exact residuals of one partition at the present values, the largest over its states: measured [0] rise, [1] fall of
