@@ -411,3 +411,31 @@ def test_ways_to_evaluate_a_policy_reach_one_limit_from_the_same_values(tmp_path
         assert first["changed"] == case["states"]
         if case["problem"] == "random":
             assert first["evaluations"]["solver"]["backups"] < first["evaluations"]["sweeps"]["backups"]
+
+
+def test_scaling_compares_workers_with_one_and_with_none(tmp_path):
+    arguments = ("--device", "cpu", "--toy", "--cases", "single", "--placements", "blocks,random", "--workers", "1,2")
+    figures = figures_of("engine/scaling.py", tmp_path, *arguments)
+    solves = {(s["part"], s["workers"], s["placement"]): s for s in figures["solves"]}
+    assert list(solves) == [
+        ("plain", 0, None), ("strong", 1, None), ("strong", 2, "blocks"), ("strong", 2, "random"), ("weak", 2, "blocks")
+    ]  # fmt: skip
+    for (_, workers, _), solve in solves.items():
+        assert solve["outcome"] == "residual"
+        assert solve["agrees"]
+        assert len(solve["each_worker"]) == workers
+        assert (solve["messages"] > 0) == (workers > 1)
+    plain, one, blocks = list(solves.values())[:3]
+    ratio = figures["ratios"][0]
+    assert ratio["placement"] == "blocks"
+    assert ratio["speed_up_over_plain"] == plain["call_seconds"] / blocks["call_seconds"]
+    assert ratio["efficiency_over_one_worker"] == one["call_seconds"] / blocks["call_seconds"] / 2
+    assert figures["left_out"] == []
+    strong, weak = figures["stores"].values()
+    assert 1.8 < weak["states"] / strong["states"] < 2.2
+
+
+def test_scaling_names_what_it_has_no_time_for(tmp_path):
+    figures = figures_of("engine/scaling.py", tmp_path, "--device", "cpu", "--toy", "--cases", "car", "--within", "0")
+    assert figures["solves"] == []
+    assert figures["left_out"] == ["car, all of it: --within 0 s were over"]
