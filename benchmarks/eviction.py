@@ -24,7 +24,7 @@ import measuring
 from domains import InMemory
 
 import ooc_mdp
-from ooc_mdp.methods import solver
+from ooc_mdp.methods import start
 from ooc_mdp.methods.target import Target
 from ooc_mdp.priority import Priority
 
@@ -130,7 +130,7 @@ def bounds_first() -> Iterator[None]:
 
         return rank
 
-    with mock.patch.object(solver, "eviction_rank", ranked):
+    with mock.patch.object(start, "eviction_rank", ranked):
         yield
 
 
