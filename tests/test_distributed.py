@@ -1,0 +1,535 @@
+"""Solves on several workers: right whatever the method, placement and number, and whatever fails on the way.
+
+Most run on clusters of threads in this process, which start at once and let a test put faults between the workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import ooc, refused
+from distributed import Client, LocalCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_mdps import Case, cases, distance, make_store, optimum, rows_of, stored
+from store_models import random_model
+
+import ooc_mdp
+from ooc_mdp.distributed import cluster, coordinator, endpoint, solver
+from ooc_mdp.distributed import solve as solve_module
+from ooc_mdp.distributed.cluster import ClusterError
+from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.events import SolveProgress
+from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.reference import policy_iteration
+from ooc_mdp.solution import Outcome
+from ooc_mdp.store import Store
+
+CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "public"
+NAMES = sorted(p.name for p in CASES.glob("*") if (p / "case.json").exists()) if CASES.exists() else []
+METIS = "metis" if find_spec("pymetis") is not None else "attractors:2"
+METHODS: list[tuple[str, str | None]] = [
+    ("p-eva", "joint"),
+    ("p-eva", "h1"),
+    ("p-eva", "h2"),
+    ("vi", None),
+    ("policy-iteration", None),
+]
+PLACEMENTS = ["blocks", "random", "attractors", METIS, "dynamic", "dynamic:random"]
+KILLS = int(os.environ.get("OOC_MDP_KILLS", "4"))
+"""Runs with a worker killed: `OOC_MDP_KILLS=50 pytest tests/test_distributed.py -k killed` makes 50."""
+
+
+class Clusters:
+    """Clients of clusters of threads in this process, by their number of workers."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack, self._clients = stack, dict[int, Client]()
+
+    def __getitem__(self, workers: int) -> Client:
+        if workers not in self._clients:
+            cluster = self._stack.enter_context(
+                LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=False,
+                    dashboard_address=":0",
+                    memory_limit=None,
+                )
+            )
+            self._clients[workers] = self._stack.enter_context(Client(cluster, set_as_default=False))
+        return self._clients[workers]
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[Clusters]:
+    with ExitStack() as stack:
+        yield Clusters(stack)
+
+
+def solve(store: Store, discount: float, client: Client, **options: Any) -> ooc_mdp.Solution:
+    return ooc_mdp.solve(
+        store, discount, client=client, device="cpu", **{"cache": "60%", "time_limit": 60.0, **options}
+    )
+
+
+def check(store: Store, discount: float, solution: ooc_mdp.Solution, size: float = 1.0) -> None:
+    """The certified error holds against an independent solver; all was counted that was done."""
+    best = policy_iteration(rows_of(store), discount, store.sense).values
+    assert solution.outcome.proved
+    assert solution.error_bound <= solution.certificate.target
+    assert float(np.abs(solution.values - best).max()) <= solution.error_bound + 1e-11 * size
+    check_counts(store, solution)
+
+
+def check_counts(store: Store, solution: ooc_mdp.Solution) -> None:
+    s = solution.statistics
+    assert s.hits + s.misses == s.accesses
+    assert s.cache_peak_bytes <= s.cache_bytes
+    assert sum(w.loads for w in s.workers) == s.loads
+    assert sum(w.backups for w in s.workers) == s.backups
+    assert sum(w.bytes_read for w in s.workers) == s.bytes_read
+    assert sum(w.partitions for w in s.workers) == store.n_partitions
+    assert all(0.0 <= w.hit_rate <= 1.0 for w in s.workers)
+
+
+# ----------------------------------------------------------------------------------------------------- right answers
+
+
+@pytest.mark.skipif(not NAMES, reason="the shared cases are not here")
+@pytest.mark.parametrize("name", NAMES)
+def test_public_cases_on_1_2_and_4_workers_have_the_reference_values(
+    name: str, clusters: Clusters, tmp_path: Path
+) -> None:
+    """Methods and placements take turns over the cases; each result is written, and verified against the store."""
+    problems = json.loads((CASES / name / "case.json").read_text())["problems"]
+    n = np.load(CASES / name / "model.npz")["state_ptr"].size - 1
+    stores = {
+        sense: ooc_mdp.convert(
+            CASES / name / "model.npz", tmp_path / f"{sense}.store", sense=sense, partitions=min(n, 5), workers=1
+        )
+        for sense in {problem["objective"] for problem in problems}
+    }
+    turn = NAMES.index(name)
+    for problem, (i, workers) in itertools.product(problems, enumerate((1, 2, 4))):
+        store = stores[problem["objective"]]
+        expected = np.load(CASES / name / "reference.npz")["V_" + problem["key"]]
+        scale = max(1.0, float(np.abs(expected).max()))
+        method, priority = METHODS[(turn + 2 * i) % len(METHODS)]
+        output = tmp_path / f"{problem['key']}-{workers}"
+        solution = solve(
+            store,
+            problem["discount"],
+            clusters[workers],
+            method=method,
+            priority=priority,
+            placement=PLACEMENTS[(turn + i) % len(PLACEMENTS)],
+            epsilon=1e-6 * scale,
+            output=output,
+        )
+        assert solution.outcome.proved
+        assert solution.error_bound <= 1e-6 * scale
+        assert float(np.abs(solution.values - expected).max()) <= solution.error_bound
+        check_counts(store, solution)
+        assert ooc_mdp.verify(store, output).holds
+
+
+@pytest.fixture(scope="module")
+def ragged(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Ragged rows, durations, terminal states, initial values; minimised."""
+    model = random_model(11, 60, durations=True, initial_values=True)
+    return make_store(Case(model, "min", partitions=12), tmp_path_factory.mktemp("ragged") / "s")
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize(("method", "priority"), METHODS)
+def test_each_method_and_placement_proves_the_values_of_a_ragged_table(
+    method: str, priority: str | None, placement: str, ragged: Store, clusters: Clusters
+) -> None:
+    solution = solve(
+        ragged, 0.9, clusters[4], method=method, priority=priority, placement=placement, epsilon=1e-6, cache="30%"
+    )
+    check(ragged, 0.9, solution, size=100.0)
+    assert f"4 workers, {placement}" in solution.method
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_workers_without_a_partition_do_no_harm(partitions: int, clusters: Clusters, tmp_path: Path) -> None:
+    store = make_store(Case(random_model(2, 12), partitions=partitions), tmp_path / "s")
+    solution = solve(store, 0.9, clusters[4], epsilon=1e-8)
+    check(store, 0.9, solution, size=100.0)
+    assert sorted(w.partitions for w in solution.statistics.workers) == [0] * (4 - partitions) + [1] * partitions
+
+
+def test_a_plain_residual_is_proved_too(ragged: Store, clusters: Clusters) -> None:
+    solution = solve(ragged, 0.9, clusters[2], residual=1e-5)
+    best = policy_iteration(rows_of(ragged), 0.9, "min").values
+    assert solution.outcome is Outcome.RESIDUAL
+    assert solution.certificate.residual_bound <= 1e-5
+    assert float(np.abs(solution.values - best).max()) <= solution.error_bound
+
+
+@settings(max_examples=12)
+@given(
+    case=cases(most_states=10, shortest=0.3),
+    way=st.sampled_from(METHODS),
+    placement=st.sampled_from(["random", "dynamic", "blocks"]),
+    workers=st.sampled_from([2, 4]),
+)
+def test_the_certified_error_holds_against_exact_policy_iteration(
+    case: Case, way: tuple[str, str | None], placement: str, workers: int, clusters: Clusters
+) -> None:
+    with stored(case) as store:
+        best = optimum(rows_of(store), 0.9, case.sense)
+        scale = max(1.0, *(abs(float(v)) for v in best))
+        solution = solve(
+            store,
+            0.9,
+            clusters[workers],
+            method=way[0],
+            priority=way[1],
+            placement=placement,
+            epsilon=1e-7 * scale,
+            cache="100%",
+        )
+        assert solution.outcome.proved
+        assert max(abs(d) for d in distance(solution.values, best)) <= solution.error_bound
+
+
+# ---------------------------------------------------------------------------------------------------------- failures
+
+
+Deliver = Callable[[Any, str, str, Any], Awaitable[bool]]
+
+
+def faulty(deliver: Deliver, seed: int, late: list[asyncio.Task[bool]]) -> Deliver:
+    """Messages that are lost, late, told twice, without a receipt, or come once a newer one has come."""
+    rng = random.Random(seed)
+
+    async def delivered(worker: Any, run: str, address: str, message: Any) -> bool:
+        async def after(seconds: float) -> bool:
+            await asyncio.sleep(seconds)
+            return await deliver(worker, run, address, message)
+
+        fault = rng.random()
+        if fault < 0.1:
+            return False
+        if fault < 0.2:
+            return await after(rng.uniform(0, 0.05))
+        if fault < 0.3:
+            await deliver(worker, run, address, message)
+            return await deliver(worker, run, address, message)
+        if fault < 0.4:
+            await deliver(worker, run, address, message)
+            return False
+        if fault < 0.5:
+            late.append(asyncio.ensure_future(after(rng.uniform(0.2, 0.5))))
+            return False
+        return await deliver(worker, run, address, message)
+
+    return delivered
+
+
+@pytest.mark.parametrize(
+    ("method", "placement", "seed"),
+    [("p-eva", "random", 1), ("p-eva", "dynamic:random", 2), ("vi", "random", 3), ("policy-iteration", "dynamic", 4)],
+)
+def test_messages_that_are_lost_late_or_double_change_no_answer(
+    method: str,
+    placement: str,
+    seed: int,
+    ragged: Store,
+    clusters: Clusters,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late: list[asyncio.Task[bool]] = []
+    monkeypatch.setattr(endpoint, "_deliver", faulty(endpoint._deliver, seed, late))
+    monkeypatch.setattr(solver, "_RETRY_SECONDS", 0.02)
+    solution = solve(ragged, 0.9, clusters[4], method=method, placement=placement, epsilon=1e-6)
+    check(ragged, 0.9, solution, size=100.0)
+    assert late  # there were faults
+
+
+def test_a_worker_that_stands_still_holds_up_nobody_else(
+    ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = solver._Solver.exchange
+    standing, others = threading.Event(), dict[int, int]()
+    enough = threading.Event()
+
+    def slow(self: Any) -> None:
+        if standing.is_set() and self._me:
+            others[self._me] = others.get(self._me, 0) + 1
+            if len(others) == 3 and sum(others.values()) >= 30:
+                enough.set()
+        if self._me == 0 and not standing.is_set():
+            standing.set()
+            assert enough.wait(60)
+        exchange(self)
+
+    monkeypatch.setattr(solver._Solver, "exchange", slow)
+    check(ragged, 0.9, solve(ragged, 0.9, clusters[4], epsilon=1e-6, placement="random"), size=100.0)
+    assert enough.is_set()
+
+
+def test_a_damaged_store_is_the_same_error_as_on_one_machine_and_leaves_no_output(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    store = make_store(Case(random_model(5, 60), partitions=12), tmp_path / "s")
+    chunk = max(p for p in (tmp_path / "s" / "rewards").rglob("*") if p.is_file() and p.name != "zarr.json")
+    raw = bytearray(chunk.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    chunk.write_bytes(raw)
+    with pytest.raises(StoreError) as here:
+        ooc_mdp.solve(store, 0.9, device="cpu", cache="100%", output=tmp_path / "r")
+    with pytest.raises(StoreError, match=re.escape(str(here.value))):
+        solve(store, 0.9, clusters[4], output=tmp_path / "r")
+    assert [p.name for p in tmp_path.iterdir()] == ["s"]
+    check_healthy(clusters, tmp_path)
+
+
+def check_healthy(clusters: Clusters, tmp_path: Path) -> None:
+    """The same workers solve on after what went wrong before."""
+    store = make_store(Case(random_model(6, 20), partitions=4), tmp_path / "healthy")
+    check(store, 0.9, solve(store, 0.9, clusters[4], epsilon=1e-6), size=100.0)
+
+
+def test_workers_of_another_version_are_refused_before_anything_starts(
+    ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def older(packages: tuple[str, ...], dask_worker: Any = None) -> dict[str, Any]:
+        facts = endpoint.describe(packages, dask_worker)
+        if dask_worker is None:
+            facts["versions"]["numba"] = "0.1.2"
+        return facts
+
+    monkeypatch.setattr(cluster, "describe", older)
+    monkeypatch.setattr(solve_module, "DaskLink", None)
+    with pytest.raises(ClusterError, match=r"versions differ: inproc://.* has numba .*, here is 0\.1\.2.*and 1 more"):
+        solve(ragged, 0.9, clusters[4])
+
+
+def test_a_cluster_without_workers_is_refused(ragged: Store, clusters: Clusters) -> None:
+    with pytest.raises(ClusterError, match="no workers; start some"):
+        solve(ragged, 0.9, clusters[0])
+
+
+def test_an_asynchronous_client_is_refused(ragged: Store, clusters: Clusters) -> None:
+    async def ask() -> None:
+        async with Client(clusters[2].scheduler.address, asynchronous=True, set_as_default=False) as client:
+            with pytest.raises(OptionsError, match="not asynchronous"):
+                solve(ragged, 0.9, client)
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"placement": "nearby"}, 'placement "nearby"'),
+        ({"trace": "t.csv"}, "a trace is of one process"),
+        ({"workers": 2}, "one of them says where to solve"),
+        ({"exact_priorities": True}, "on one machine only"),
+        ({"patience": 0.0}, "patience"),
+    ],
+)
+def test_what_several_workers_cannot_do_is_refused(
+    options: dict[str, Any], said: str, ragged: Store, clusters: Clusters
+) -> None:
+    with pytest.raises(OptionsError, match=said):
+        solve(ragged, 0.9, clusters[2], **options)
+
+
+def test_undiscounted_totals_are_left_to_one_machine(ragged: Store, clusters: Clusters) -> None:
+    with pytest.raises(OptionsError, match="discount 1 is solved on one machine only"):
+        solve(ragged, 1.0, clusters[2])
+
+
+# ------------------------------------------------------------------------------------------------- limits, checkpoints
+
+
+@pytest.fixture(scope="module")
+def maze(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    path = tmp_path_factory.mktemp("maze") / "s"
+    return ooc_mdp.generate("GW-24x4", path, {"seed": 1}, partitions=16, workers=1)
+
+
+def interrupt_once_bounded(progress: SolveProgress) -> None:
+    """A signal to this process, once each partition has been read."""
+    if np.isfinite(progress.error_bound):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def stopped(maze: Store, clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """Folder with the checkpoint of a solve on 4 workers that a signal stopped, and the error that was proved then."""
+    place = tmp_path_factory.mktemp("stopped")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinator, "_REPORT_SECONDS", 0.0)
+        solution = solve(
+            maze,
+            0.999,
+            clusters[4],
+            epsilon=1e-9,
+            output=place / "r",
+            progress=interrupt_once_bounded,
+            placement="random",
+        )
+    assert solution.outcome is Outcome.INTERRUPTED
+    assert [p.name for p in place.iterdir()] == ["r.checkpoint"]
+    best = policy_iteration(rows_of(maze), 0.999, maze.sense).values
+    assert float(np.abs(solution.values - best).max()) <= solution.error_bound < np.inf
+    return place, solution.error_bound
+
+
+def copied(stopped: tuple[Path, float], tmp_path: Path) -> Path:
+    output = tmp_path / "r"
+    shutil.copy(stopped[0] / "r.checkpoint", checkpoint_path(output))
+    return output
+
+
+def test_a_checkpoint_of_several_workers_is_gone_on_from_without_reading_what_it_proves(
+    maze: Store, stopped: tuple[Path, float], clusters: Clusters, tmp_path: Path
+) -> None:
+    """On several workers, on as many as one, and on one machine; bounds were kept for all partitions."""
+    epsilon = 1.01 * stopped[1]
+    for client in (clusters[4], clusters[1], None):
+        (tmp_path / str(client and len(client.ncores()))).mkdir()
+        output = copied(stopped, tmp_path / str(client and len(client.ncores())))
+        options: dict[str, Any] = {"epsilon": epsilon, "output": output, "resume": True}
+        if client is None:
+            solution = ooc_mdp.solve(maze, 0.999, device="cpu", cache="60%", **options)
+        else:
+            solution = solve(maze, 0.999, client, **options)
+            assert solution.statistics.loads == 0
+        assert solution.outcome.proved
+        assert solution.error_bound <= epsilon
+        assert ooc_mdp.verify(maze, output).holds
+        assert not checkpoint_path(output).exists()
+
+
+def test_a_checkpoint_of_several_workers_is_gone_on_from_to_the_end(
+    maze: Store, stopped: tuple[Path, float], clusters: Clusters, tmp_path: Path
+) -> None:
+    output = copied(stopped, tmp_path)
+    solution = solve(maze, 0.999, clusters[2], epsilon=stopped[1] / 10, output=output, resume=True)
+    assert solution.error_bound <= stopped[1] / 10
+    assert ooc_mdp.verify(maze, output).holds
+    assert solution.statistics.seconds > 0
+
+
+def test_a_checkpoint_of_one_machine_is_gone_on_from_by_several_workers(
+    maze: Store, clusters: Clusters, tmp_path: Path
+) -> None:
+    output = tmp_path / "r"
+    first = ooc_mdp.solve(
+        maze, 0.999, device="cpu", cache="60%", epsilon=1e-9, output=output, time_limit=0.02, method="vi"
+    )
+    assert first.outcome is Outcome.TIME_LIMIT
+    assert checkpoint_path(output).exists()
+    epsilon = 1.01 * first.error_bound if np.isfinite(first.error_bound) else 1e-6
+    solution = solve(maze, 0.999, clusters[4], epsilon=epsilon, output=output, resume=True)
+    check(maze, 0.999, solution, size=100.0)
+    assert ooc_mdp.verify(maze, output).holds
+    if epsilon > first.error_bound:
+        assert solution.statistics.loads == 0
+
+
+def test_a_time_limit_ends_a_solve_with_a_checkpoint(maze: Store, clusters: Clusters, tmp_path: Path) -> None:
+    began = time.monotonic()
+    solution = solve(
+        maze, 0.9999, clusters[4], epsilon=1e-9, output=tmp_path / "r", time_limit=0.1, checkpoint_interval=0.05
+    )
+    assert solution.outcome is Outcome.TIME_LIMIT
+    assert time.monotonic() - began < 30
+    assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
+    best = policy_iteration(rows_of(maze), 0.9999, maze.sense).values
+    assert float(np.abs(solution.values - best).max()) <= solution.error_bound
+
+
+def test_a_target_below_the_rounding_is_refused_by_several_workers_too(maze: Store, clusters: Clusters) -> None:
+    solution = solve(maze, 0.9999, clusters[2], epsilon=1e-13)
+    assert solution.outcome is Outcome.PRECISION
+
+
+# --------------------------------------------------------------------------------------------- processes that are lost
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_solves_with_a_worker_killed_at_a_random_moment_end_right(maze: Store) -> None:
+    """Its nanny starts another in its place, which may take part again."""
+    epsilon = 1e-4
+    best = policy_iteration(rows_of(maze), 0.99, maze.sense).values
+    rng = random.Random(7)
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0", memory_limit=None) as processes,
+        Client(processes, set_as_default=False) as client,
+    ):
+        began = time.monotonic()
+        assert solve(maze, 0.99, client, epsilon=epsilon, placement="random").outcome.proved  # and compile
+        began = time.monotonic()
+        assert solve(maze, 0.99, client, epsilon=epsilon, placement="random").outcome.proved
+        seconds = time.monotonic() - began
+        lost = 0
+        for _ in range(KILLS):
+            client.wait_for_workers(3, timeout=60)
+            victim = rng.choice(sorted(client.run(os.getpid, on_error="ignore").values()))
+            timer = threading.Timer(rng.uniform(0, seconds), kill, (victim,))
+            timer.start()
+            solution = solve(
+                maze, 0.99, client, epsilon=epsilon, placement="random", checkpoint_interval=0.1, patience=30.0
+            )
+            timer.join()
+            assert solution.outcome.proved
+            assert float(np.abs(solution.values - best).max()) <= solution.error_bound <= epsilon
+            figures = solution.statistics.workers
+            assert sum(w.partitions for w in figures if not w.lost) == maze.n_partitions
+            lost += any(w.lost for w in figures)
+        assert lost  # otherwise no kill hit a solve
+
+
+# -------------------------------------------------------------------------------------------------------- command line
+
+
+@pytest.mark.slow
+def test_the_command_line_solves_on_workers_of_this_machine_and_says_what_each_did(maze: Store) -> None:
+    ran = ooc("solve", maze.path, "--discount", 0.9, "--workers", 2, "--device", "cpu", "--cache", "100%", "--json")
+    assert ran.status == 0, ran.err
+    figures = ran.figures["workers"]
+    assert [w["worker"] for w in figures] == [0, 1]
+    assert [w["partitions"] for w in figures] == [8, 8]
+    assert all(w["loads"] >= 8 and w["backups"] > 0 and w["messages"] > 0 and not w["lost"] for w in figures)
+
+
+def test_the_command_line_refuses_a_trace_of_several_workers(maze: Store, tmp_path: Path) -> None:
+    said = refused("solve", maze.path, "--discount", 0.9, "--workers", 2, "--trace", tmp_path / "t.csv")
+    assert "leave out --trace, or --workers and --scheduler" in said
+
+
+def test_a_scheduler_that_does_not_answer_is_named(maze: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 0.5)
+    said = refused("solve", maze.path, "--discount", 0.9, "--device", "cpu", "--scheduler", "tcp://127.0.0.1:1")
+    assert "no Dask scheduler answers at tcp://127.0.0.1:1" in said
+    assert "give --workers" in said
