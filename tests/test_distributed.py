@@ -455,12 +455,12 @@ def test_a_checkpoint_of_one_machine_is_gone_on_from_by_several_workers(
 def test_a_time_limit_ends_a_solve_with_a_checkpoint(maze: Store, clusters: Clusters, tmp_path: Path) -> None:
     began = time.monotonic()
     solution = solve(
-        maze, 0.9999, clusters[4], epsilon=1e-9, output=tmp_path / "r", time_limit=0.1, checkpoint_interval=0.05
+        maze, 0.999, clusters[4], epsilon=1e-9, output=tmp_path / "r", time_limit=0.05, checkpoint_interval=0.05
     )
     assert solution.outcome is Outcome.TIME_LIMIT
     assert time.monotonic() - began < 30
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
-    best = policy_iteration(rows_of(maze), 0.9999, maze.sense).values
+    best = policy_iteration(rows_of(maze), 0.999, maze.sense).values
     assert float(np.abs(solution.values - best).max()) <= solution.error_bound
 
 
