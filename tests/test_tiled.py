@@ -554,7 +554,7 @@ def test_a_solve_goes_on_from_a_checkpoint_of_either_backend(
     store, options = stores(name), {"discount": 0.8, "epsilon": 1e-3}
     ticks = iter([False, False, True])
     with monkeypatch.context() as patch:
-        patch.setattr(solver, "_signals", lambda: nullcontext(lambda: next(ticks, True)))
+        patch.setattr(solver, "signals", lambda: nullcontext(lambda: next(ticks, True)))
         if first_on == "cpu":
             begun = solver.solve(store, SolveOptions(device="cpu", **options, **method), output=tmp_path / "r")
         else:
@@ -583,7 +583,7 @@ def test_no_policy_is_made_up_for_what_no_run_has_visited(
     store, output = make_store(Case(model, partitions=2), tmp_path / "s"), tmp_path / "r"
     options: dict[str, Any] = {"discount": 0.8, "epsilon": 1e-6}
     with monkeypatch.context() as patch:
-        patch.setattr(solver, "_signals", lambda: nullcontext(lambda: True))
+        patch.setattr(solver, "signals", lambda: nullcontext(lambda: True))
         solve(store, emulated, slots=1, output=output, **options)
     exact = options | {"exact_priorities": True, "priority": "h1"}
     if later == "tiles":
