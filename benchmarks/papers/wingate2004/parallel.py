@@ -66,7 +66,7 @@ def sizes(which: str) -> Sizes:
     """ "toy", "small" for two cores, or "thesis": as the captions say, but for the DAP of 12.8 (6,250,000 there)."""
     if which == "toy":
         car = Case(CAR, 24, 4)
-        return Sizes((car,), 2, (1, 4), (car,), (Case(SINGLE, 16, 4),), (1, 2), processes=False)
+        return Sizes((car,), 2, (1, 4), (car,), (Case(CAR, 16, 4),), (1, 2), processes=False)
     if which == "small":
         flat, deep = (Case(CAR, 160, 16), Case(SINGLE, 160, 16)), Case(DOUBLE, 12, 4)
         slow = (Case(CAR, 100, 10), Case(SINGLE, 100, 10), Case(DOUBLE, 9, 3), Case(TRIPLE, 4, 2))
