@@ -21,7 +21,7 @@ from ooc_mdp.events import SolveWatcher
 from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.methods.conclude import conclude, method_name
-from ooc_mdp.methods.plan import strongly_coupled
+from ooc_mdp.methods.plan import reads_everywhere, strongly_coupled
 from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
 from ooc_mdp.methods.signals import signals
 from ooc_mdp.options import ClusterOptions, SolveOptions
@@ -99,6 +99,11 @@ def solve_distributed(
             earlier, resumed = statistics.seconds, True
             known = _known_from(arrays)
             note(f"going on from the checkpoint {where}, after {earlier:.1f} s of work")
+    if reads_everywhere(store):
+        note(
+            "partitions read most of the others: what one process does to such a table at once, several workers do "
+            "step by step, and slower; leave --workers and --scheduler out where one machine can hold it"
+        )
     hosts = make_ready(client)
     devices = Devices(options.device, hosts)
     prepare = _solvers(store, options, hosts, devices, asked)
@@ -156,7 +161,7 @@ def _way(store: TableSource, options: SolveOptions) -> Literal["p-eva", "vi", "p
     """The method, chosen where it is left open."""
     if options.way != "auto":
         return options.way
-    return "policy-iteration" if strongly_coupled(store) else "p-eva"
+    return "policy-iteration" if strongly_coupled(store) and not reads_everywhere(store) else "p-eva"
 
 
 def _first_values(store: TableSource) -> Known:
