@@ -70,7 +70,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--epsilon", type=float, default=1e-3, help="error to prove")
     parser.add_argument("--method", default="auto")
     parser.add_argument("--workers", default="1,2,4")
-    parser.add_argument("--placement", default="attractors")
+    parser.add_argument("--placement", default="blocks")
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--copies", type=float, default=2.0, help="seconds between copies of all values")
     parser.add_argument("--seed", type=int, default=1)

@@ -42,7 +42,7 @@ NO_KERNEL = (
 )
 """Why a solve on the CPU refuses any but the default."""
 
-DEFAULT_PLACEMENT = "attractors"
+DEFAULT_PLACEMENT = "blocks"
 DEFAULT_PATIENCE = 15.0
 """Seconds."""
 
