@@ -31,6 +31,7 @@ _MINOR = ("python", "numpy", "numba", "zarr", "numcodecs")
 _PACKAGES = (*_EXACT, *_MINOR[1:])
 _CONNECT_SECONDS = 30.0
 _PROBE_SECONDS = 3.0
+_ATTEMPTS = 5
 _END_SECONDS = 10.0
 """In which solvers end once they are told to."""
 
@@ -122,7 +123,14 @@ def make_ready(client: Client) -> list[Host]:
     if wrong:
         more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
         raise ClusterError(f"versions differ: {'; '.join(wrong[:3])}{more}; install the same on all machines")
-    client.register_plugin(SolverPlugin())
+    for attempts_left in range(_ATTEMPTS - 1, -1, -1):
+        try:
+            client.register_plugin(SolverPlugin())
+        except CommClosedError:  # a worker went away meanwhile
+            if not attempts_left:
+                raise
+        else:
+            break
     return hosts
 
 
