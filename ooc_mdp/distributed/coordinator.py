@@ -56,6 +56,8 @@ _COMMAND_SECONDS = 3600.0
 """In which a solver's thread should find the time to answer: it looks between two accesses."""
 _WELCOME_SECONDS = 2.0
 """Between two looks for workers that have come since."""
+_PROBE_SECONDS = 1.0
+"""To wait for an answer where there was none before: then the scheduler is asked again who has gone."""
 _AGAIN_SECONDS = 0.1
 """Before a command that did not arrive is sent again."""
 _LEAST_LEFT = 4
@@ -259,10 +261,14 @@ class Coordinator:
     async def _follow(self, number: int) -> None:
         """Keep a question for a solver's status open."""
         member = self.members[number]
+        well = True
         while member.alive and not self._over:
             status: Any = None
+            # A connection to a worker that has just gone is tried for long, before the scheduler knows of it.
+            timeout = self._patience if well else min(self._patience, _PROBE_SECONDS)
             with suppress(OSError, TimeoutError):
-                status = await self._link.ask(number, "status", (member.status.version, 1.0), self._patience)
+                status = await self._link.ask(number, "status", (member.status.version, float(well)), timeout)
+            well = isinstance(status, Status)
             self._wake.set()
             if isinstance(status, Status):
                 member.answered, member.status = time.monotonic(), status
