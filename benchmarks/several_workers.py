@@ -149,7 +149,7 @@ def solve(options: argparse.Namespace, store: TableSource, client: Client | None
 def kill_one(options: argparse.Namespace, store: TableSource, client: Client, one: Answer, run: int) -> dict[str, Any]:
     """A solve in which a worker is killed, at a moment between its beginning and its usual end."""
     rng = random.Random(options.seed * 1000 + run)
-    victim = rng.choice(sorted(client.run(os.getpid).values()))
+    victim = rng.choice(sorted(client.run(os.getpid, on_error="ignore").values()))
     moment = rng.uniform(0, 1.5 * one.seconds)
     alarm = threading.Timer(moment, os.kill, (victim, signal.SIGKILL))
     alarm.start()
