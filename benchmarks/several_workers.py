@@ -126,7 +126,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def cluster(workers: int) -> LocalCluster:
     """Processes of one thread each."""
-    return LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None, memory_limit=None)
+    return LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0", memory_limit=None)
 
 
 def solve(options: argparse.Namespace, store: TableSource, client: Client | None) -> Answer:

@@ -202,6 +202,19 @@ def test_load_costs_compares_reading_a_partition_with_computing_it(tmp_path):
         assert cost["table_bytes"] > cost["states"] / cost["partitions"]
 
 
+@pytest.mark.slow
+def test_several_workers_agree_with_one_process_though_one_of_them_is_killed(tmp_path):
+    arguments = ("--grid", "40,40", "--blocks", "6,6", "--workers", "2", "--kills", "1", "--copies", "0.1")
+    figures = figures_of("several_workers.py", tmp_path, *arguments, alone=True)
+    assert figures["agree"]
+    two = figures["workers"]["2"]
+    assert two["outcome"] == figures["one_process"]["outcome"] == "proved"
+    assert len(two["workers"]) == 2
+    assert all(worker["loads"] > 0 and worker["messages"] > 0 for worker in two["workers"])
+    (killed,) = figures["kills"]
+    assert killed["right"]
+
+
 def test_recompute_compares_a_store_with_the_problem_itself(tmp_path):
     arguments = ("--problem", "mountain-car:12,12:p-eva:1e-2", "--partitions", "9", "--repeat", "1", "--cache", "50%")
     (compared,) = figures_of("recompute.py", tmp_path, *arguments, alone=True)["problems"]
