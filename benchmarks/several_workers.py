@@ -104,13 +104,13 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {"one_process": one.figures(), "workers": {}, "kills": []}
     counts = [int(n) for n in options.workers.split(",")]
     for count in counts:
-        with cluster(count) as processes, Client(processes, set_as_default=False) as client:
+        with cluster(count, folder) as processes, Client(processes, set_as_default=False) as client:
             solve(options, store, client)
             answer = solve(options, store, client)
             tell(f"{count} workers", answer)
             figures["workers"][str(count)] = answer.figures() | {"agrees": answer.agrees(one)}
     while len(figures["kills"]) < options.kills:
-        with cluster(max(counts)) as processes, Client(processes, set_as_default=False) as client:
+        with cluster(max(counts), folder) as processes, Client(processes, set_as_default=False) as client:
             while len(figures["kills"]) < options.kills:
                 try:  # the one that was killed last is started anew, though not always
                     client.wait_for_workers(max(counts), timeout=_RESTART_SECONDS)
@@ -124,9 +124,11 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return figures | {"agree": all(w["agrees"] for w in figures["workers"].values())}
 
 
-def cluster(workers: int) -> LocalCluster:
-    """Processes of one thread each."""
-    return LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0", memory_limit=None)
+def cluster(workers: int, folder: Path) -> LocalCluster:
+    """Processes of one thread each; what Dask writes goes to the folder."""
+    return LocalCluster(
+        n_workers=workers, threads_per_worker=1, dashboard_address=":0", memory_limit=None, local_directory=str(folder)
+    )
 
 
 def solve(options: argparse.Namespace, store: TableSource, client: Client | None) -> Answer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -86,7 +87,10 @@ def local_cluster(workers: int, devices: int) -> Iterator[Client]:
             Cluster = LocalCluster
     else:
         Cluster = LocalCluster
-    with Cluster(**options) as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="ooc-mdp-workers-", ignore_cleanup_errors=True) as scratch,
+        Cluster(**options, local_directory=scratch) as cluster,
+    ):
         client = Client(cluster, set_as_default=False)
         try:
             yield client
