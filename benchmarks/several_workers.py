@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dask
 import measuring
 import numpy as np
 from distributed import Client, LocalCluster
@@ -126,9 +127,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def cluster(workers: int, folder: Path) -> LocalCluster:
     """Processes of one thread each; what Dask writes goes to the folder."""
-    return LocalCluster(
-        n_workers=workers, threads_per_worker=1, dashboard_address=":0", memory_limit=None, local_directory=str(folder)
-    )
+    dask.config.set({"temporary-directory": str(folder)})
+    return LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0", memory_limit=None)
 
 
 def solve(options: argparse.Namespace, store: TableSource, client: Client | None) -> Answer:

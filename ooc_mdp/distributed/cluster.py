@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import dask
 from distributed import Client, KilledWorker, LocalCluster, wait
 from distributed.comm.core import CommClosedError
 from distributed.protocol.serialize import to_serialize
@@ -89,7 +90,8 @@ def local_cluster(workers: int, devices: int) -> Iterator[Client]:
         Cluster = LocalCluster
     with (
         tempfile.TemporaryDirectory(prefix="ooc-mdp-workers-", ignore_cleanup_errors=True) as scratch,
-        Cluster(**options, local_directory=scratch) as cluster,
+        dask.config.set({"temporary-directory": scratch}),
+        Cluster(**options) as cluster,
     ):
         client = Client(cluster, set_as_default=False)
         try:
