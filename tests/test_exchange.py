@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,9 +24,10 @@ from ooc_mdp.distributed import solver as solver_module
 from ooc_mdp.distributed.coordinator import Coordinator, Known, Member
 from ooc_mdp.distributed.exchange import Interests, Readers, split_halo
 from ooc_mdp.distributed.mailbox import Mailbox, Request
-from ooc_mdp.distributed.messages import Assignment, Command, Go, Halt, Status, Subscribe, Update, ValuesOf, Wanted
+from ooc_mdp.distributed.messages import Assignment, Command, Go, Halt, Status, Subscribe, Update, Wanted
 from ooc_mdp.distributed.placement import facts_of
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
+from ooc_mdp.mdp import FloatArray
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solution import Outcome
 
@@ -48,6 +50,14 @@ def test_a_halo_splits_into_its_states_by_partition(sizes, chosen):
     assert [s for states in found.values() for s in states.tolist()] == halo.tolist()
 
 
+def an_update(of: dict[int, tuple[int, int, FloatArray]], sender: int = 0, number: int = 1) -> Update:
+    """Serial, generation and values of some partitions."""
+    serials, generations, values = zip(*of.values(), strict=True) if of else ((), (), ())
+    ptr = np.cumsum([0, *(v.size for v in values)])
+    told = [np.array(each, np.int64) for each in (list(of), serials, generations)]
+    return Update(sender, number, *told, ptr, np.concatenate([np.empty(0), *values]))
+
+
 class ViewOfOnePartition(RuleBasedStateMachine):
     """`Interests` beside a dictionary; the owner's messages come in any order, if at all."""
 
@@ -62,7 +72,7 @@ class ViewOfOnePartition(RuleBasedStateMachine):
         self.newest = -1
         self.heard_generation = -1
         self.serials: set[int] = set()
-        self.sent: list[ValuesOf] = []
+        self.sent: list[Update] = []
 
     @rule(states=st.sets(st.integers(0, STATES - 1), min_size=1), known=st.booleans())
     def read_more(self, states, known):
@@ -86,7 +96,7 @@ class ViewOfOnePartition(RuleBasedStateMachine):
         assert wanted.serial not in self.serials
         self.serials.add(wanted.serial)
         self.newest = wanted.serial
-        self.sent.append(ValuesOf(7, wanted.serial, self.generation, self.truth[wanted.states]))
+        self.sent.append(an_update({7: (wanted.serial, self.generation, self.truth[wanted.states])}))
 
     @rule(state=st.integers(0, STATES - 1), value=st.floats(-9, 9))
     def the_owner_changes_a_value(self, state, value):
@@ -96,7 +106,7 @@ class ViewOfOnePartition(RuleBasedStateMachine):
     @rule()
     def the_owner_tells(self):
         states = np.array(sorted(self.read), np.int64)
-        self.sent.append(ValuesOf(7, self.newest, self.generation, self.truth[states]))
+        self.sent.append(an_update({7: (self.newest, self.generation, self.truth[states])}))
 
     @rule()
     def another_owns_it_now(self):
@@ -110,13 +120,13 @@ class ViewOfOnePartition(RuleBasedStateMachine):
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
     def a_message_arrives(self, data):
-        item = data.draw(st.sampled_from(self.sent))
-        change = self.interests.hear(item)
-        counts = item.serial == self.newest and item.generation >= self.heard_generation
+        update = data.draw(st.sampled_from(self.sent))
+        change = self.interests.hear(update)
+        counts = update.serials[0] == self.newest and update.generations[0] >= self.heard_generation
         assert (change is not None) == counts
         if change is None:
             return
-        told = dict(zip(sorted(self.read), item.values.tolist(), strict=True))
+        told = dict(zip(sorted(self.read), update.values.tolist(), strict=True))
         rises = [told[s] - v for s, v in self.known.items()]
         assert change.states.tolist() == sorted(self.read)
         assert change.values.tolist() == list(told.values())
@@ -124,8 +134,8 @@ class ViewOfOnePartition(RuleBasedStateMachine):
         assert change.down == max([0.0, *(-r for r in rises)])
         moved = [told[s] for s, v in self.known.items() if told[s] != v]
         assert change.highest == max(moved, default=-np.inf)
-        assert change.complete == (self.known.keys() != self.read)
-        self.known, self.heard_generation = told, item.generation
+        assert change.complete == [7] * (self.known.keys() != self.read)
+        self.known, self.heard_generation = told, int(update.generations[0])
         self.vector[change.states] = change.values
 
     @invariant()
@@ -140,6 +150,30 @@ class ViewOfOnePartition(RuleBasedStateMachine):
 
 TestViewOfOnePartition = ViewOfOnePartition.TestCase
 TestViewOfOnePartition.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_of_a_message_that_has_some_old_lists_the_others_count():
+    interests = Interests()
+    interests.read({q: [np.arange(10 * q, 10 * q + q)] for q in (3, 4, 5)}, lambda s: np.zeros(s.size), True)
+    interests.read({6: [np.array([60, 61])]}, lambda s: np.full(s.size, 9.0), False)
+    serial = {wanted.partition: wanted.serial for wanted in interests.ask([3, 4, 5, 6])}
+    new = {3: [1.0, 0.0, -2.0], 4: [5.0] * 4, 5: [0.0] * 5, 6: [1.0, 2.0]}
+    old = interests.ask([4])[0].serial - 1
+    update = an_update({q: (serial[q] if q != 4 else old, 0, np.array(values)) for q, values in new.items()})
+    changes = interests.hear(update)
+    assert changes is not None
+    assert changes.partitions.tolist() == [3, 5, 6]
+    assert [changes.states[a:b].tolist() for a, b in pairwise(changes.ptr)] == [
+        [30, 31, 32],
+        [*range(50, 55)],
+        [60, 61],
+    ]
+    assert [changes.values[a:b].tolist() for a, b in pairwise(changes.ptr)] == [new[3], new[5], new[6]]
+    assert changes.up.tolist() == [1.0, 0.0, 0.0]
+    assert changes.down.tolist() == [2.0, 0.0, 0.0]
+    assert changes.highest.tolist() == [1.0, -np.inf, -np.inf]
+    assert changes.complete == [6]
+    assert interests.hear(an_update({4: (old, 0, np.zeros(4))})) is None
 
 
 def test_no_two_solvers_give_lists_the_same_serial():
@@ -169,7 +203,7 @@ def test_readers_are_kept_by_partition_with_their_newest_list():
 
 
 def a_message(number: int = 1) -> Update:
-    return Update(0, number, [])
+    return an_update({}, number=number)
 
 
 def test_a_mailbox_gives_what_came_in_order_and_counts_it():
@@ -467,8 +501,8 @@ def test_values_that_come_after_newer_ones_of_the_same_sender_are_not_taken():
         mailbox = Mailbox(asyncio.get_running_loop())
         heard = []
         solver = bare_solver(mailbox, _hear=heard.append, _note_reader=heard.append)
-        first, second, third = Update(1, 1, []), Update(1, 2, []), Subscribe(1, 3, [])
-        of_another, of_one_lost = Update(2, 1, []), Update(3, 9, [])
+        first, second, third = an_update({}, 1, 1), an_update({}, 1, 2), Subscribe(1, 3, [])
+        of_another, of_one_lost = an_update({}, 2, 1), an_update({}, 3, 9)
         solver._gone.add(3)
         for message in (second, first, second, of_another, third, of_one_lost):
             mailbox.put(message)

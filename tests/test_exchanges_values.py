@@ -80,16 +80,23 @@ def test_what_is_written_is_read_and_all_else_stays(
     expected, policy = rng.normal(size=store.n_states), rng.integers(0, 3, store.n_states).astype(np.int32)
     backend.start(model_of(store, SolveOptions(0.9)), expected.copy(), policy.copy())
     assert isinstance(backend, ExchangesValues)
-    for p in (4, 0, 4):
-        own = np.arange(store.partition_ptr[p], store.partition_ptr[p + 1])
-        states = rng.permutation(own)[: own.size // 2]
+    for partitions in ((4, 0), (1,), (4,)):
+        chosen = []
+        for p in partitions:
+            own = np.arange(store.partition_ptr[p], store.partition_ptr[p + 1])
+            chosen.append(rng.permutation(own)[: own.size // 2])
+            policy[own] = rng.integers(0, 3, own.size)
+            backend.write_policy(p, policy[own])
+        states = np.concatenate(chosen)
         expected[states] = rng.normal(size=states.size)
-        backend.write(states, expected[states], p)
-        policy[own] = rng.integers(0, 3, own.size)
-        backend.write_policy(p, policy[own])
-    backend.write(np.empty(0, np.int64), np.empty(0), 1)
+        backend.write(states, expected[states], np.array(partitions), np.cumsum([0, *(c.size for c in chosen)]))
+    backend.write(np.empty(0, np.int64), np.empty(0), np.array([1]), np.zeros(2, np.int64))
     np.testing.assert_array_equal(backend.values(), expected)
     np.testing.assert_array_equal(backend.policy(), policy)
+    values, chosen_actions = np.empty(90), np.empty(90, np.int32)
+    backend.copy(25, values, chosen_actions)
+    np.testing.assert_array_equal(values, expected[25:115])
+    np.testing.assert_array_equal(chosen_actions, policy[25:115])
     asked = rng.integers(0, store.n_states, 50)
     np.testing.assert_array_equal(backend.read(asked), expected[asked])
     assert backend.read(asked[:0]).size == 0
@@ -138,11 +145,13 @@ def wander(engine: Engine, data: st.DataObject, steps: int) -> None:
                 assert report.boundary_up >= change.max(initial=0.0)
                 assert report.boundary_down >= -change.min(initial=0.0)
         elif what == "write":
-            p = int(rng.choice(everyone))
-            own = np.arange(engine.own(p).start, engine.own(p).stop)
-            states = rng.choice(own, int(rng.integers(1, own.size + 1)), replace=False)
-            size = float(rng.choice([1e-12, 1e-3, 1.0, 1e6]))
-            engine.write(p, states, engine.backend.read(states) + size * rng.normal(size=states.size))
+            written = []
+            for p in rng.choice(everyone, int(rng.integers(1, len(everyone))), replace=False).tolist():
+                own = np.arange(engine.own(p).start, engine.own(p).stop)
+                states = rng.choice(own, int(rng.integers(1, own.size + 1)), replace=False)
+                size = float(rng.choice([1e-12, 1e-3, 1.0, 1e6]))
+                written.append((p, states, engine.backend.read(states) + size * rng.normal(size=states.size)))
+            engine.write(*written)
         else:
             continue
         engine.assert_that_the_bounds_are_true()
@@ -174,7 +183,7 @@ def test_tiles_that_read_too_many_others_to_list_them_see_every_write(device: Ma
             while sum(r.backups or 0 for r in engine.sweep_together([0, 1, 2], limits)):
                 pass
             before = engine.backend.values()
-            engine.write(3, np.array([last.start]), before[last.start : last.start + 1] + change)
+            engine.write((3, np.array([last.start]), before[last.start : last.start + 1] + change))
             engine.sweep_together([0, 1, 2], limits)
             engine.assert_that_the_bounds_are_true()
             assert (engine.backend.values()[: last.start] != before[: last.start]).all()
@@ -201,7 +210,7 @@ def test_tiles_that_read_nothing_of_what_was_written_are_left_alone(
     halos = np.concatenate([engine.tables[p].halo for p in ours])
     (read,) = np.nonzero(np.isin(np.arange(engine.own(0).stop), halos))
     for states, change in ((read, 0.0), (read[:1], 1.0), (read, 1e-3)):
-        engine.write(0, states, engine.backend.read(states) + change)
+        engine.write((0, states, engine.backend.read(states) + change))
         assert (settle() > 0) == (change > 0)
         assert engine.bounds.plain()[ours].max() <= 4e-9
     engine.assert_that_the_bounds_are_true()
@@ -217,7 +226,7 @@ def test_with_the_others_true_values_a_part_comes_to_its_own(
     for share in (0.5, 1.0):  # the others come to theirs by and by
         for p in others:
             own = engine.own(p)
-            engine.write(p, np.arange(own.start, own.stop), share * best[own])
+            engine.write((p, np.arange(own.start, own.stop), share * best[own]))
         while sum(r.backups or 0 for r in engine.sweep_together(ours, QUIET)):
             pass
     proved = engine.bounds.normalised()[ours].max()

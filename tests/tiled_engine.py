@@ -160,13 +160,17 @@ class Engine:
     def sweep(self, p: int, limits: SweepLimits) -> VisitReport:
         return self._account([p], [self.backend.visit(self.residents[p], limits)])[0]
 
-    def write(self, p: int, states: IntArray, values: FloatArray) -> None:
-        """Other values of states of a partition come from outside, who says by how much they rose and fell at most."""
-        change = values - self.backend.values()[states]
-        self.backend.write(states, values, p)
-        self.bounds.disturb(p, max(change.max(initial=0.0), 0.0), max(-change.min(initial=0.0), 0.0))
-        self.bounds.replaced(p, Measured(np.inf, np.inf, np.inf, np.inf))
-        self.size = max(self.size, float(np.abs(values).max(initial=0.0)))
+    def write(self, *written: tuple[int, IntArray, FloatArray]) -> None:
+        """Other values of states of partitions come from outside, who says how much they rose and fell at most."""
+        before = self.backend.values()
+        partitions, states, values = ([each[i] for each in written] for i in range(3))
+        ptr = np.cumsum([0, *(s.size for s in states)])
+        self.backend.write(np.concatenate(states), np.concatenate(values), np.array(partitions), ptr)
+        for p, own, new in written:
+            change = new - before[own]
+            self.bounds.disturb(p, max(change.max(initial=0.0), 0.0), max(-change.min(initial=0.0), 0.0))
+            self.bounds.replaced(p, Measured(np.inf, np.inf, np.inf, np.inf))
+            self.size = max(self.size, float(np.abs(new).max(initial=0.0)))
 
     def measure(self, p: int, significant: float) -> tuple[Measured, float]:
         found = self.backend.measure(self.residents[p], significant)

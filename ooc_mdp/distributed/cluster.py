@@ -20,6 +20,7 @@ from distributed.comm.core import CommClosedError
 from distributed.protocol.serialize import to_serialize
 
 from ooc_mdp.distributed.endpoint import OPERATION, SolverPlugin, describe, open_mailbox, run_solver, unwrapped
+from ooc_mdp.distributed.lending import Lent, here, take
 from ooc_mdp.distributed.solver import SolverOptions
 from ooc_mdp.errors import OocMdpError, OptionsError
 from ooc_mdp.memory_plan import MemoryPlan
@@ -226,6 +227,8 @@ class DaskLink:
         """Addresses of workers that came later and cannot take part."""
         self._tasks: dict[int, Any] = {}
         self._direct = True
+        self._borrows = True
+        """Whether answers of this machine's processes may be copied from their memory."""
 
     def start(self, hosts: list[Host]) -> None:
         """Start a solver on each worker."""
@@ -301,6 +304,21 @@ class DaskLink:
 
     async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
         """The solver's answer; OSError or TimeoutError where there is none."""
+        if verb != "command":
+            return await self._ask(number, verb, argument, timeout)
+        answer = await self._ask(number, verb, (argument, here() if self._borrows else None), timeout)
+        if not isinstance(answer, Lent):
+            return answer
+        try:
+            taken = await asyncio.to_thread(take, answer)
+        except OSError:  # it may not be read: it comes over the connection, as do all others from now on
+            self._borrows = False
+            return await self._ask(number, "give back", True, timeout)
+        with suppress(OSError, TimeoutError):
+            await self._ask(number, "give back", False, timeout)
+        return taken
+
+    async def _ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
         address = self.hosts[number].address
         message = {"run": self._run, "verb": verb, "argument": to_serialize(argument)}
         waiting = timeout + (argument[1] if verb == "status" else 0.0)

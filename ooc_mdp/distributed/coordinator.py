@@ -13,8 +13,10 @@ assignment of a new epoch gives its partitions to the others, at the values of t
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -33,6 +35,7 @@ from ooc_mdp.distributed.messages import (
     Span,
     Status,
     Values,
+    pieces_of,
 )
 from ooc_mdp.distributed.placement import PlacementFacts, take_over
 from ooc_mdp.errors import OocMdpError
@@ -60,6 +63,8 @@ _PROBE_SECONDS = 1.0
 """To wait for an answer where there was none before: then the scheduler is asked again who has gone."""
 _AGAIN_SECONDS = 0.1
 """Before a command that did not arrive is sent again."""
+_COPY_THREADS, _COPY_STATES = 8, 4 << 20
+"""That put values in their places, and how many states each does at a time."""
 _LEAST_LEFT = 4
 """Dirty partitions out of the cache that a solver must have before others take some."""
 
@@ -394,7 +399,7 @@ class Coordinator:
         partitions = partitions[known.copied[partitions]]
         if not begun or not partitions.size:
             return None
-        pieces = self._pieces(partitions)
+        pieces = [piece for piece, _ in pieces_of(partitions, self._store.partition_ptr)]
         first = self._epoch == 0 and known.bounds is not None
         return Values(
             partitions,
@@ -403,10 +408,6 @@ class Coordinator:
             known.visited[partitions],
             known.bounds[:, partitions] if first and known.bounds is not None else None,
         )
-
-    def _pieces(self, partitions: npt.NDArray[np.int64]) -> list[slice]:
-        ptr = self._store.partition_ptr
-        return [slice(int(ptr[p]), int(ptr[p + 1])) for p in partitions.tolist()]
 
     async def _move(self) -> None:
         """Let a solver that has nothing to do take dirty partitions of the one that has most."""
@@ -494,13 +495,17 @@ class Coordinator:
         self._copying_took = self._copied - began
 
     def _take(self, values: Values) -> None:
-        known, at = self.known, 0
+        known = self.known
         known.bounds = None  # they were of the values together
-        for piece in self._pieces(values.partitions):
-            size = piece.stop - piece.start
-            known.values[piece] = values.values[at : at + size]
-            known.policy[piece] = values.policy[at : at + size]
-            at += size
+        copies: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = []
+        for all_of, some in pieces_of(values.partitions, self._store.partition_ptr):
+            for start in range(0, all_of.stop - all_of.start, _COPY_STATES):
+                to = slice(all_of.start + start, min(all_of.start + start + _COPY_STATES, all_of.stop))
+                of = slice(some.start + start, min(some.start + start + _COPY_STATES, some.stop))
+                copies += [(known.values[to], values.values[of]), (known.policy[to], values.policy[of])]
+        with ThreadPoolExecutor(min(_COPY_THREADS, os.cpu_count() or 1)) as threads:
+            for _ in threads.map(lambda pair: np.copyto(*pair), copies):
+                pass
         known.visited[values.partitions] = values.visited
         known.copied[values.partitions] = True
 

@@ -19,6 +19,7 @@ from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol.serialize import Serialize, to_serialize
 
+from ooc_mdp.distributed.lending import Loan, here
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import Status, Subscribe, Update
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
@@ -49,6 +50,7 @@ class SolverPlugin(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Dask calls it on the worker."""
         self._mailboxes: dict[str, Mailbox] = {}
+        self._loans: dict[str, Loan] = {}
         worker.handlers[OPERATION] = self.handle
         for title, figure in _METRICS.items():
             worker.metrics[title] = partial(self._figure, figure)
@@ -72,9 +74,13 @@ class SolverPlugin(WorkerPlugin):
     def close(self, run: str) -> None:
         """The run's solver has ended."""
         self._mailboxes.pop(run, None)
+        self._loans.pop(run, None)
 
     async def handle(self, run: str, verb: str, argument: Any = None) -> Any:
-        """What other workers and the coordinator ask; they get the answer's serialised form."""
+        """What other workers and the coordinator ask; they get the answer's serialised form.
+
+        The answer to a command from another process of this machine is lent where it is large, until it is given back.
+        """
         mailbox = self._mailboxes.get(run)
         if mailbox is None:
             return "unknown"
@@ -89,9 +95,19 @@ class SolverPlugin(WorkerPlugin):
         if verb == "post":
             mailbox.put(Request(unwrapped(argument)))
             return "taken"
-        request = Request(unwrapped(argument))
+        if verb == "give back":
+            loan = self._loans.pop(run, None)
+            return to_serialize(loan.answer if unwrapped(argument) and loan is not None else None)
+        command, asker = unwrapped(argument)
+        request = Request(command)
         mailbox.put(request)
-        return to_serialize(await asyncio.wrap_future(request.answer))
+        answer = await asyncio.wrap_future(request.answer)
+        if asker is not None and (own := here()) is not None and asker != own and asker.machine == own.machine:
+            loan = Loan(answer)
+            if loan.large:
+                self._loans[run] = loan
+                return to_serialize(loan.lent())
+        return to_serialize(answer)
 
 
 def unwrapped(message: Any) -> Any:

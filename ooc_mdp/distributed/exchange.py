@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ooc_mdp.distributed.messages import ValuesOf, Wanted
+from ooc_mdp.distributed.messages import Update, Wanted
 from ooc_mdp.mdp import FloatArray, IntArray
 
-__all__ = ["Change", "Interests", "Readers", "split_halo"]
+__all__ = ["Changes", "Interests", "Readers", "split_halo"]
 
 
 def split_halo(halo: IntArray, partition_ptr: IntArray) -> dict[int, IntArray]:
@@ -43,19 +43,23 @@ class _View:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What a message changed of a view."""
+class Changes:
+    """What a message changed of the views of k partitions."""
 
-    partition: int
+    partitions: IntArray
+    """int64 [k]."""
+    ptr: IntArray
+    """int64 [k + 1]; where the states of each begin."""
     states: IntArray
     values: FloatArray
-    up: float
-    """Most that a known value rose, at least 0."""
-    down: float
-    highest: float
-    """Largest known value that changed, -inf if none did."""
-    complete: bool
-    """Whether something of the partition was not known before, and all is now."""
+    """Of the states, now."""
+    up: FloatArray
+    """float64 [k]; most that a known value rose, at least 0."""
+    down: FloatArray
+    highest: FloatArray
+    """float64 [k]; largest known value that changed, -inf if none did."""
+    complete: list[int]
+    """Partitions of which something was not known before, and all is now."""
 
 
 class Interests:
@@ -143,24 +147,43 @@ class Interests:
         places = slice(None) if view.known else view.older
         return view.states[places], view.values[places]
 
-    def hear(self, item: ValuesOf) -> Change | None:
-        """Take in values; None where they are of an earlier list or owner."""
-        view = self._views.get(item.partition)
-        if view is None or item.serial != view.serial or item.generation < view.generation:
+    def hear(self, update: Update) -> Changes | None:
+        """Take in values, apart from those of earlier lists or owners; None if there are no others."""
+        heard: list[tuple[_View, slice]] = []
+        facts = update.partitions, update.serials, update.generations, update.ptr[:-1], update.ptr[1:]
+        partitions = []
+        for q, serial, generation, start, stop in np.stack(facts, axis=1).tolist():
+            view = self._views.get(q)
+            if view is not None and serial == view.serial and generation >= view.generation:
+                view.generation = generation
+                partitions.append(q)
+                heard.append((view, slice(start, stop)))
+        if not heard:
             return None
-        view.generation = item.generation
-        new = item.values
-        up = down = 0.0
-        highest = -np.inf
-        places = slice(None) if view.known else view.older
-        rise = new[places] - view.values[places]
-        if rise.size:
-            up, down = max(float(rise.max()), 0.0), max(float(-rise.min()), 0.0)
-            if up > 0 or down > 0:
-                highest = float(new[places][rise != 0].max())
-        complete = not view.known
-        view.values, view.known = new, True
-        return Change(item.partition, view.states, new, up, down, highest, complete)
+        whole = len(heard) == update.partitions.size
+        values = update.values if whole else np.concatenate([update.values[piece] for _, piece in heard])
+        ptr = np.cumsum([0, *(view.states.size for view, _ in heard)])
+        rise = values - np.concatenate([view.values for view, _ in heard])
+        complete = []
+        for i, (view, _) in enumerate(heard):
+            own = slice(ptr[i], ptr[i + 1])
+            if not view.known:  # only what was known before can have risen
+                known = rise[own][view.older]
+                rise[own] = 0.0
+                rise[own][view.older] = known
+                complete.append(partitions[i])
+            view.values, view.known = values[own], True
+        starts = ptr[:-1]
+        return Changes(
+            np.array(partitions),
+            ptr,
+            np.concatenate([view.states for view, _ in heard]),
+            values,
+            np.maximum(np.maximum.reduceat(rise, starts), 0.0),
+            np.maximum(-np.minimum.reduceat(rise, starts), 0.0),
+            np.maximum.reduceat(np.where(rise != 0, values, -np.inf), starts),
+            complete,
+        )
 
 
 class Readers:

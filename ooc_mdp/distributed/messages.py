@@ -32,8 +32,8 @@ __all__ = [
     "Subscribe",
     "Update",
     "Values",
-    "ValuesOf",
     "Wanted",
+    "pieces_of",
 ]
 
 
@@ -52,6 +52,24 @@ class Values:
     bounds: FloatArray | None = None
     """float64 [4, k]: rows as `ResidualBounds.arrays` names them, at the values of all partitions of the model; None
     where nothing is known of them."""
+
+
+def pieces_of(partitions: IntArray, partition_ptr: IntArray) -> list[tuple[slice, slice]]:
+    """Where the states of partitions (int64 [k], ascending) lie among all, and where in `Values` of these.
+
+    One piece for each run of neighbours.
+    """
+    sizes = np.diff(partition_ptr)[partitions]
+    ends = np.cumsum(sizes)
+    first = np.flatnonzero(np.diff(partitions, prepend=-2) != 1)
+    last = np.append(first[1:], partitions.size) - 1 if first.size else first
+    return [
+        (
+            slice(int(partition_ptr[partitions[a]]), int(partition_ptr[partitions[b] + 1])),
+            slice(int(ends[a] - sizes[a]), int(ends[b])),
+        )
+        for a, b in zip(first.tolist(), last.tolist(), strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +145,6 @@ class Wanted(NamedTuple):
     """int64, ascending."""
 
 
-class ValuesOf(NamedTuple):
-    """Values of a list of `Wanted` states."""
-
-    partition: int
-    serial: int
-    generation: int
-    values: FloatArray
-
-
 @dataclass(frozen=True, slots=True)
 class Subscribe:
     """From a reader to the owner; answered by an `Update`."""
@@ -158,12 +167,20 @@ class Update:
     sender: int
     number: int
     """Of the sender's messages: one that comes after a later one is old, and what it held has been sent again."""
-    items: list[ValuesOf]
+    partitions: IntArray
+    """int64 [k]; each once."""
+    serials: IntArray
+    """int64 [k]; of the lists of `Wanted` states whose values these are."""
+    generations: IntArray
+    """int64 [k]."""
+    ptr: IntArray
+    """int64 [k + 1]; where the values of each begin."""
+    values: FloatArray
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return sum(item.values.nbytes for item in self.items)
+        return sum(a.nbytes for a in (self.partitions, self.serials, self.generations, self.ptr, self.values))
 
 
 @dataclass(slots=True)

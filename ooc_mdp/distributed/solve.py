@@ -139,14 +139,13 @@ def solve_distributed(
         except SolversLostError as error:
             note(str(error))
             outcome = Outcome.LOST
+    if coordinator.save is not None and not outcome.proved and known.copied.any():
+        coordinator.save(known)
     workers = _figures(coordinator, link)
     solution = _solution(store, options, coordinator, outcome, workers, link, asked)
-    if output is not None:
-        if outcome.proved:
-            write_result(output, store, solution, identity, replace=resume or overwrite)
-            checkpoint_path(output).unlink(missing_ok=True)
-        elif coordinator.save is not None and known.copied.any():
-            coordinator.save(known)
+    if output is not None and outcome.proved:
+        write_result(output, store, solution, identity, replace=resume or overwrite)
+        checkpoint_path(output).unlink(missing_ok=True)
     return solution
 
 
@@ -244,6 +243,7 @@ def _solution(
     link: DaskLink,
     asked: ClusterOptions,
 ) -> Solution:
+    """What the coordinator knows; its values are the solution's from now on."""
     known = coordinator.known
     if known.bounds is None:
         coordinator.bounds.unknown()
@@ -260,8 +260,8 @@ def _solution(
         bounds=coordinator.bounds,
         target=coordinator.target,
         value_size=known.value_size,
-        values=known.values.copy(),
-        policy=known.policy.copy(),
+        values=known.values,
+        policy=known.policy,
         visited=known.visited,
         statistics=statistics,
         plan=largest,

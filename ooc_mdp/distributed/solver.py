@@ -38,7 +38,7 @@ from ooc_mdp.distributed.messages import (
     Subscribe,
     Update,
     Values,
-    ValuesOf,
+    pieces_of,
 )
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.kernels.base import ExchangesValues, SlotsTooSmall
@@ -354,17 +354,15 @@ class _Solver:
 
     def _hear(self, update: Update) -> None:
         """Values of others' partitions; bounds and priorities of ours follow."""
-        for item in update.items:
-            change = self._interests.hear(item)
-            if change is None:
-                continue
-            self._values.write(change.states, change.values, change.partition)
-            if change.up > 0 or change.down > 0:
-                self._run.changed = self._run.told = True
-                self._run.heard_rise[change.partition] += change.up
-                self._run.heard(change.partition, change.up, change.down, change.highest)
-            if change.complete:
-                self._learnt(change.partition)
+        new = self._interests.hear(update)
+        if new is None:
+            return
+        self._values.write(new.states, new.values, new.partitions, new.ptr)
+        differs = (new.up > 0) | (new.down > 0)
+        if differs.any():
+            self._run.heard(new.partitions[differs], new.up[differs], new.down[differs], new.highest[differs])
+        for q in new.complete:
+            self._learnt(q)
 
     def _learnt(self, q: int) -> None:
         """All that is read of q is known: who has awaited nothing else can begin."""
@@ -482,7 +480,7 @@ class _Solver:
             told = self._interests.told(p)
             if told is not None:
                 values[told[0] - ptr[p]] = told[1]
-            self._values.write(states, values, p)
+            self._values.write(states, values, np.array([p]), np.array([0, states.size]))
             run.visited[p] = adopted.visited[i]
             # Nobody has chosen actions where no solver has been yet, whatever a backend keeps in their place.
             self._values.write_policy(
@@ -525,17 +523,13 @@ class _Solver:
     def _values_of(self, partitions: IntArray, bounds: bool) -> Values:
         run = self._run
         ptr = run.store.partition_ptr
-        values, policy = run.backend.values(), run.backend.policy()
-        pieces = [slice(ptr[p], ptr[p + 1]) for p in partitions.tolist()]
+        states = int(np.diff(ptr)[partitions].sum())
+        values, policy = np.empty(states), np.empty(states, np.int32)
+        for piece, here in pieces_of(partitions, ptr):
+            self._values.copy(piece.start, values[here], policy[here])
         known = np.stack(list(run.bounds.arrays().values()))[:, partitions]
         known[:, ~self._owned[partitions]] = np.inf  # they await values
-        return Values(
-            partitions,
-            np.concatenate([values[piece] for piece in pieces]) if pieces else np.empty(0),
-            np.concatenate([policy[piece] for piece in pieces]) if pieces else np.empty(0, np.int32),
-            run.visited[partitions],
-            known if bounds else None,
-        )
+        return Values(partitions, values, policy, run.visited[partitions], known if bounds else None)
 
     # ------------------------------------------------------------------------------------------------ passing on
 
@@ -561,24 +555,24 @@ class _Solver:
             elif peer.moved:
                 moved, peer.moved = peer.moved, set()
                 update = self._update(number, sorted(moved))
-                if update.items:
+                if update is not None:
                     self._post(peer, update)
 
-    def _update(self, reader: int, partitions: list[int]) -> Update:
+    def _update(self, reader: int, partitions: list[int]) -> Update | None:
+        """What the reader reads of these, as it is now; None where it reads nothing of them any more."""
         mine = self._mine()
         lists = [self._readers.of(p)[reader] for p in partitions if mine[p] and reader in self._readers.of(p)]
         if not lists:
-            return Update(self._me, self._sent + 1, [])
-        values = self._values.read(np.concatenate([wanted.states for wanted in lists]))
-        ends = np.cumsum([wanted.states.size for wanted in lists])
-        generation = self._assignment.generation
+            return None
+        told = np.array([wanted.partition for wanted in lists])
         return Update(
             self._me,
             self._sent + 1,
-            [
-                ValuesOf(wanted.partition, wanted.serial, int(generation[wanted.partition]), piece)
-                for wanted, piece in zip(lists, np.split(values, ends[:-1]), strict=True)
-            ],
+            told,
+            np.array([wanted.serial for wanted in lists]),
+            self._assignment.generation[told].astype(np.int64),
+            np.cumsum([0, *(wanted.states.size for wanted in lists)]),
+            self._values.read(np.concatenate([wanted.states for wanted in lists])),
         )
 
     def _post(self, peer: _Peer, message: Subscribe | Update) -> None:
@@ -602,4 +596,4 @@ class _Solver:
         if isinstance(message, Subscribe):
             peer.questions |= {wanted.partition: None for wanted in message.wanted}
         else:
-            peer.moved |= {item.partition for item in message.items}
+            peer.moved |= set(message.partitions.tolist())

@@ -269,9 +269,11 @@ class ExchangesValues(Protocol):
         """float64 [k]: the present values of k states; nothing but loads may be under way."""
         ...
 
-    def write(self, states: IntArray, values: FloatArray, partition: int) -> None:
-        """Take other values of states of a partition, which may be resident; nothing but loads may be under way.
+    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
+        """Take other values of states, one of each once; nothing but loads may be under way.
 
+        States ``states[ptr[i]:ptr[i+1]]`` are of partition ``partitions[i]`` (int64 [k] and [k + 1]; each once), which
+        may be resident.
         What this does to the bounds of other partitions is the caller's to know, as after a visit; bounds that later
         visits bring take it into account.
         """
@@ -279,6 +281,10 @@ class ExchangesValues(Protocol):
 
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
         """Take the policy of all states of a partition, -1 for each where nobody has chosen actions yet."""
+        ...
+
+    def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """Copy values and policy of the states from `start` on to arrays of the host, as many as these hold."""
         ...
 
 

@@ -529,7 +529,7 @@ class CpuBackend:
         """A copy."""
         return self._values[states]
 
-    def write(self, states: IntArray, values: FloatArray, partition: int) -> None:
+    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
         """Sweeps read values anew each time: nothing else is to be told."""
         self._values[states] = values
 
@@ -538,6 +538,11 @@ class CpuBackend:
         ptr = self._model.partition_ptr
         assert ptr is not None
         self._policy[ptr[partition] : ptr[partition + 1]] = policy
+
+    def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """From the caller's arrays."""
+        piece = slice(start, start + values.size)
+        values[:], policy[:] = self._values[piece], self._policy[piece]
 
     def values(self) -> FloatArray:
         """The caller's own array."""

@@ -332,7 +332,7 @@ class CudaBackend:
             host: FloatArray = self._values[self._cupy.asarray(states)].get()
         return host
 
-    def write(self, states: IntArray, values: FloatArray, partition: int) -> None:
+    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
         """Visits gather values anew each time: nothing else is to be told."""
         with self._device:
             self._values[self._cupy.asarray(states)] = self._cupy.asarray(values)
@@ -343,6 +343,12 @@ class CudaBackend:
         assert ptr is not None
         with self._device:
             self._policy[int(ptr[partition]) : int(ptr[partition + 1])] = self._cupy.asarray(policy)
+
+    def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """One copy from the device each."""
+        piece = slice(start, start + values.size)
+        with self._device:
+            values[:], policy[:] = self._values[piece].get(), self._policy[piece].get()
 
     def values(self) -> FloatArray:
         """A copy on the host."""

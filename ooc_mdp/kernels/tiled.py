@@ -501,28 +501,36 @@ class TiledBackend:
             found[start : start + count] = values[:count]
         return found
 
-    def write(self, states: IntArray, values: FloatArray, partition: int) -> None:
+    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
         """Scattered likewise; tiles that read them are told by how much they differ from those that were here.
 
-        What was proved of the partition's own tiles is forgotten before they are swept, should they be resident, or
+        What was proved of the partitions' own tiles is forgotten before they are swept, should they be resident, or
         on their way: a load may have seen some of the old values.
         """
-        tiles = int(self._tiling.per_partition[partition])
-        self._stream.clear(self._memory.at["work"], 4 * tiles)
-        numbers, others = self._pages()[0].view(np.int64), self._pages()[1].view(np.float64)
-        place = np.int32(partition)
+        self._stream.clear(self._memory.at["work"], 4 * self._tiling.total)
+        numbers, others, of, changed = (
+            page.view(t) for page, t in zip(self._pages(), ("i8", "f8", "u4", "u4"), strict=False)
+        )
+        owners = np.repeat(partitions.astype(np.uint32), np.diff(ptr))
         for start in range(0, states.size, numbers.size):
             count = min(numbers.size, states.size - start)
             numbers[:count] = states[start : start + count]
             others[:count] = values[start : start + count]
-            self._exchange("write_values", (place,), numbers[:count], others[:count])
-        self._kernels["raise_moved"](self._stream, 1, 256, (self._engine, place))
-        self._changed[partition] = True
+            of[:count] = owners[start : start + count]
+            self._exchange("write_values", (of,), numbers[:count], others[:count])
+        for start in range(0, partitions.size, changed.size):
+            count = min(changed.size, partitions.size - start)
+            changed[:count] = partitions[start : start + count]
+            self._kernels["raise_moved"](self._stream, count, 256, (self._engine, np.uint64(address_of(changed))))
+            self._kernels["end_batch"](self._stream, 1, 1, (self._engine, np.int32(1)))
+            self._stream.wait()
+        self._changed[partitions] = True
 
-    def _exchange(self, kernel: str, place: tuple[np.int32, ...], states: IntArray, values: FloatArray) -> None:
+    def _exchange(self, kernel: str, more: tuple[npt.NDArray[Any], ...], states: IntArray, values: FloatArray) -> None:
         """Run a kernel over lists in page-locked memory, and wait for it."""
-        lists = np.uint64(address_of(states)), np.uint64(address_of(values)), np.uint32(states.size)
-        self._kernels[kernel](self._stream, -(-states.size // 256), 256, (self._engine, *place, *lists))
+        lists = [np.uint64(address_of(each)) for each in (*more, states, values)]
+        arguments = (self._engine, *lists, np.uint32(states.size))
+        self._kernels[kernel](self._stream, -(-states.size // 256), 256, arguments)
         self._stream.wait()
 
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
@@ -537,10 +545,15 @@ class TiledBackend:
 
     # -------------------------------------------------------------------------------------------------- results
 
-    def _download(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """A copy in host memory, through page-locked pieces that threads put in their places."""
-        source, held = self._memory.at[name], self._choice if name == "policy" else np.dtype(np.float64)
-        host = np.empty(self._memory.nbytes[name] // held.itemsize, dtype)
+    def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """Copies of only these on their way."""
+        self._download("values", start, values)
+        self._download("policy", start, policy)
+
+    def _download(self, name: str, first: int, host: npt.NDArray[Any]) -> None:
+        """A copy of entries from the first on, through page-locked pieces that threads put in their places."""
+        held = self._choice if name == "policy" else np.dtype(np.float64)
+        source = self._memory.at[name] + first * held.itemsize
         pieces = [piece.view(held) for piece in self._pages()]
         size = pieces[0].size
 
@@ -557,7 +570,6 @@ class TiledBackend:
                 self._stream.download(piece[: min(size, host.size - start)], source + start * held.itemsize)
                 self._stream.wait()
                 waiting.append(pool.submit(put, start, piece))
-        return host
 
     def _pages(self) -> list[npt.NDArray[np.uint8]]:
         """Page-locked pieces, made when they are first asked for."""
@@ -567,11 +579,15 @@ class TiledBackend:
 
     def values(self) -> FloatArray:
         """A copy on the host."""
-        return self._download("values", np.float64)
+        host = np.empty(self._model.n_states)
+        self._download("values", 0, host)
+        return host
 
     def policy(self) -> npt.NDArray[np.int32]:
         """A copy on the host."""
-        return self._download("policy", np.int32)
+        host = np.empty(self._model.n_states, np.int32)
+        self._download("policy", 0, host)
+        return host
 
     def close(self) -> None:
         """Free everything on the device."""

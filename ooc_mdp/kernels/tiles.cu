@@ -959,34 +959,36 @@ extern "C" __global__ void read_values(const Engine e, const i64* states, double
     if (i < count) to[i] = e.values[states[i]];
 }
 
-// States of partition q take other values; work[tile of q], 0 before, becomes a bound of the largest change in the tile.
-extern "C" __global__ void write_values(const Engine e, int q, const i64* states, const double* values, u32 count) {
+// States of partitions, of[i] of each, take other values; work[tile], 0 before, becomes a bound of the largest change in
+// the tile.
+extern "C" __global__ void write_values(const Engine e, const u32* of, const i64* states, const double* values,
+                                        u32 count) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;
-    const Place& p = e.places[q];
+    const Place& p = e.places[of[i]];
     const i64 state = states[i];
     const double now = values[i], change = fabs(now - e.values[state]);
     if (change == 0.0) return;
     e.values[state] = now;
     u32 tile, lane;
     tile_of(p, (u32)(state - p.first), tile, lane);
-    atomicMax(e.work + tile, above(change));
+    atomicMax(e.work + p.tile + tile, above(change));
 }
 
-// After all values of q are written: its tiles have moved so far. One block.
-extern "C" __global__ void raise_moved(const Engine e, int q) {
-    const Place& p = e.places[q];
+// After all values are written: the tiles of these partitions, one a block, have moved so far. What that adds to
+// `everything` counts as that of a round, which `end_batch` takes in.
+extern "C" __global__ void raise_moved(const Engine e, const u32* partitions) {
+    const Place& p = e.places[partitions[blockIdx.x]];
     double largest[1] = {0.0};
     for (u32 tile = threadIdx.x; tile < p.tiles; tile += blockDim.x) {
-        const u32 bound = e.work[tile];
+        const u32 bound = e.work[p.tile + tile];
         if (!bound) continue;
         const double change = number_of(bound) * ROUND_UP;
         e.moved[p.tile + tile] = (e.moved[p.tile + tile] + change) * (1.0 + 4e-16);
         largest[0] = fmax(largest[0], change);
     }
     block_max(largest);
-    Control& c = *e.control;
-    if (threadIdx.x == 0) c.everything = (c.everything + largest[0]) * (1.0 + 4e-16);
+    if (threadIdx.x == 0) atomicMax(&e.control->largest[0], (u64)__double_as_longlong(largest[0]));
 }
 
 // Exact residuals of one partition at the present values, the largest over its states: measured [0] rise, [1] fall of

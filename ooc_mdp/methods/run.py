@@ -366,16 +366,25 @@ class Run:
     def _pass_on(self, partition: int, report: VisitReport) -> None:
         self.priority.visited(partition)
         self.moved[partition] |= report.boundary_up > 0 or report.boundary_down > 0
-        self.heard(partition, report.boundary_up, report.boundary_down, report.boundary_value)
+        self._disturb(partition, report.boundary_up, report.boundary_down, report.boundary_value)
 
-    def heard(self, partition: int, up: float, down: float, value: float) -> None:
-        """Boundary values of a partition changed, by a visit of ours or another run's, which only now tells us.
+    def heard(self, partitions: IntArray, up: FloatArray, down: FloatArray, value: FloatArray) -> None:
+        """Boundary values of partitions changed, by visits of other runs, which only now tell us.
 
         Parameters
         ----------
-        up, down : most that one rose and fell, at least 0.
-        value : largest value that changed.
+        up, down : most that one of each rose and fell, at least 0.
+        value : largest value of each that changed.
         """
+        self.changed = self.told = True
+        self.heard_rise[partitions] += up
+        if self.priority.name != "h2":
+            self.bounds.disturb_many(partitions, up, down)
+            return
+        for change in zip(partitions.tolist(), up.tolist(), down.tolist(), value.tolist(), strict=True):
+            self._disturb(*change)
+
+    def _disturb(self, partition: int, up: float, down: float, value: float) -> None:
         plain, normalised = self.bounds.disturb(partition, up, down)
         kicks = plain if self.target.plain else normalised
         matters = kicks > 1e-3 * self.target.wanted
