@@ -9,7 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +26,8 @@ from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import Assignment, Command, Go, Halt, Status, Subscribe, Update, Wanted
 from ooc_mdp.distributed.placement import facts_of
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.kernels.state_lists import ListsByCopies
+from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solution import Outcome
 
@@ -58,13 +58,27 @@ def an_update(of: dict[int, tuple[int, int, FloatArray]], sender: int = 0, numbe
     return Update(sender, number, *told, ptr, np.concatenate([np.empty(0), *values]))
 
 
+class HostVector(ListsByCopies):
+    """A value vector of 0."""
+
+    def __init__(self, states: int) -> None:
+        self.values = np.zeros(states)
+
+    def read(self, states: IntArray) -> FloatArray:
+        return self.values[states]
+
+    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
+        assert ptr[-1] == states.size
+        self.values[states] = values
+
+
 class ViewOfOnePartition(RuleBasedStateMachine):
     """`Interests` beside a dictionary; the owner's messages come in any order, if at all."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.interests = Interests()
-        self.vector = np.zeros(STATES)  # the solver's own values, which views are written to
+        self.vector = HostVector(STATES)
+        self.interests = Interests(self.vector)
         self.truth = np.zeros(STATES)
         self.generation = 0
         self.read: set[int] = set()
@@ -77,13 +91,13 @@ class ViewOfOnePartition(RuleBasedStateMachine):
     @rule(states=st.sets(st.integers(0, STATES - 1), min_size=1), known=st.booleans())
     def read_more(self, states, known):
         pieces = [np.array(sorted(states), np.int64)] * 2
-        grown = self.interests.read({7: pieces}, lambda s: self.vector[s], known)
+        grown = self.interests.read({7: pieces}, known)
         fresh = states - self.read
         assert grown == ({7} if fresh else set())
         if fresh:
             # Values that are not known to be the owner's are known only once it has told the whole list.
             if known and self.known.keys() == self.read:
-                self.known |= {s: float(self.vector[s]) for s in fresh}
+                self.known |= {s: float(self.vector.values[s]) for s in fresh}
             self.read |= states
             self.newest = -1  # an answer to an earlier list no longer counts
 
@@ -121,22 +135,20 @@ class ViewOfOnePartition(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_message_arrives(self, data):
         update = data.draw(st.sampled_from(self.sent))
-        change = self.interests.hear(update)
+        heard = self.interests.hear(update)
         counts = update.serials[0] == self.newest and update.generations[0] >= self.heard_generation
-        assert (change is not None) == counts
-        if change is None:
+        assert (heard is not None) == counts
+        if heard is None:
             return
         told = dict(zip(sorted(self.read), update.values.tolist(), strict=True))
         rises = [told[s] - v for s, v in self.known.items()]
-        assert change.states.tolist() == sorted(self.read)
-        assert change.values.tolist() == list(told.values())
-        assert change.up == max([0.0, *rises])
-        assert change.down == max([0.0, *(-r for r in rises)])
+        assert self.vector.values[sorted(self.read)].tolist() == list(told.values())
+        assert heard.changes.up == max([0.0, *rises])
+        assert heard.changes.down == max([0.0, *(-r for r in rises)])
         moved = [told[s] for s, v in self.known.items() if told[s] != v]
-        assert change.highest == max(moved, default=-np.inf)
-        assert change.complete == [7] * (self.known.keys() != self.read)
+        assert heard.changes.highest == max(moved, default=-np.inf)
+        assert heard.complete == [7] * (self.known.keys() != self.read)
         self.known, self.heard_generation = told, int(update.generations[0])
-        self.vector[change.states] = change.values
 
     @invariant()
     def what_is_known_is_what_bounds_were_taken_at(self):
@@ -153,34 +165,33 @@ TestViewOfOnePartition.settings = settings(max_examples=60, stateful_step_count=
 
 
 def test_of_a_message_that_has_some_old_lists_the_others_count():
-    interests = Interests()
-    interests.read({q: [np.arange(10 * q, 10 * q + q)] for q in (3, 4, 5)}, lambda s: np.zeros(s.size), True)
-    interests.read({6: [np.array([60, 61])]}, lambda s: np.full(s.size, 9.0), False)
+    vector = HostVector(70)
+    vector.values[60:] = 9.0
+    interests = Interests(vector)
+    interests.read({q: [np.arange(10 * q, 10 * q + q)] for q in (3, 4, 5)}, True)
+    interests.read({6: [np.array([60, 61])]}, False)
     serial = {wanted.partition: wanted.serial for wanted in interests.ask([3, 4, 5, 6])}
     new = {3: [1.0, 0.0, -2.0], 4: [5.0] * 4, 5: [0.0] * 5, 6: [1.0, 2.0]}
     old = interests.ask([4])[0].serial - 1
     update = an_update({q: (serial[q] if q != 4 else old, 0, np.array(values)) for q, values in new.items()})
-    changes = interests.hear(update)
-    assert changes is not None
-    assert changes.partitions.tolist() == [3, 5, 6]
-    assert [changes.states[a:b].tolist() for a, b in pairwise(changes.ptr)] == [
-        [30, 31, 32],
-        [*range(50, 55)],
-        [60, 61],
-    ]
-    assert [changes.values[a:b].tolist() for a, b in pairwise(changes.ptr)] == [new[3], new[5], new[6]]
-    assert changes.up.tolist() == [1.0, 0.0, 0.0]
-    assert changes.down.tolist() == [2.0, 0.0, 0.0]
-    assert changes.highest.tolist() == [1.0, -np.inf, -np.inf]
-    assert changes.complete == [6]
+    heard = interests.hear(update)
+    assert heard is not None
+    assert heard.partitions.tolist() == [3, 5, 6]
+    for q in (3, 5, 6):
+        assert vector.values[10 * q : 10 * q + len(new[q])].tolist() == new[q]
+    assert not vector.values[40:50].any()
+    assert heard.changes.up.tolist() == [1.0, 0.0, 0.0]
+    assert heard.changes.down.tolist() == [2.0, 0.0, 0.0]
+    assert heard.changes.highest.tolist() == [1.0, -np.inf, -np.inf]
+    assert heard.complete == [6]
     assert interests.hear(an_update({4: (old, 0, np.zeros(4))})) is None
 
 
 def test_no_two_solvers_give_lists_the_same_serial():
     serials = set()
     for reader in (0, 1, 2):
-        interests = Interests(reader)
-        interests.read({q: [np.array([q])] for q in (4, 5)}, lambda s: np.zeros(s.size), False)
+        interests = Interests(HostVector(6), reader)
+        interests.read({q: [np.array([q])] for q in (4, 5)}, False)
         serials |= {wanted.serial for wanted in interests.ask([4, 5, 4])}
     assert len(serials) == 9
 
@@ -193,6 +204,13 @@ def test_readers_are_kept_by_partition_with_their_newest_list():
     readers.add(0, second)
     readers.add(0, Wanted(4, 6, np.array([9])))
     assert readers.of(3) == {0: second, 1: first}
+    readers.add(0, Wanted(5, 7, np.array([20, 21])))
+    lists, which = readers.lists_of(0, [5, 3])
+    assert [lists.states[lists.ptr[i] : lists.ptr[i + 1]].tolist() for i in which] == [[20, 21], [1, 2, 4]]
+    readers.forget_partition(5)
+    readers.add(0, Wanted(3, 8, np.array([2])))
+    lists, which = readers.lists_of(0, [3])
+    assert [lists.states[lists.ptr[i] : lists.ptr[i + 1]].tolist() for i in which] == [[2]]
     readers.forget_reader(0)
     assert {p: list(who) for p, who in readers.items()} == {3: [1], 4: []}
     readers.forget_partition(3)
@@ -516,8 +534,8 @@ def test_only_the_present_owner_of_a_partition_is_asked_for_it():
     async def check() -> None:
         posted = []
         peers = {k: solver_module._Peer(str(k)) for k in (1, 2)}
-        interests = Interests()
-        interests.read({q: [np.array([q])] for q in (4, 5)}, lambda s: np.zeros(s.size), True)
+        interests = Interests(HostVector(6))
+        interests.read({q: [np.array([q])] for q in (4, 5)}, True)
         owner = np.array([0, 0, 0, 0, 2, 1, 0])
         solver = bare_solver(
             Mailbox(asyncio.get_running_loop()),

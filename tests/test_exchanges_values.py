@@ -23,6 +23,7 @@ from ooc_mdp.kernels.base import Backend, ExchangesValues, SweepLimits
 from ooc_mdp.kernels.cpu import CpuBackend
 from ooc_mdp.kernels.cuda import CudaBackend
 from ooc_mdp.kernels.device import CudaDevice, Device
+from ooc_mdp.kernels.state_lists import ListChanges, StateLists
 from ooc_mdp.kernels.tiled import TiledBackend
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.plan import model_of
@@ -74,7 +75,8 @@ def test_what_is_written_is_read_and_all_else_stays(
     name: str, stores: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lists are longer than a piece of page-locked memory, in any order, and empty."""
-    monkeypatch.setattr("ooc_mdp.kernels.tiled._PIECE", 8 * 7)
+    monkeypatch.setattr("ooc_mdp.kernels.tile_exchange._PIECE", 8 * 7)
+    monkeypatch.setattr("ooc_mdp.kernels.tile_exchange._STATES_A_BLOCK", 5)
     store, rng = stores("car"), np.random.default_rng(0)
     backend = BACKENDS[name]()
     expected, policy = rng.normal(size=store.n_states), rng.integers(0, 3, store.n_states).astype(np.int32)
@@ -93,6 +95,25 @@ def test_what_is_written_is_read_and_all_else_stays(
     backend.write(np.empty(0, np.int64), np.empty(0), np.array([1]), np.zeros(2, np.int64))
     np.testing.assert_array_equal(backend.values(), expected)
     np.testing.assert_array_equal(backend.policy(), policy)
+    of = {p: rng.permutation(np.arange(*store.partition_ptr[p : p + 2]))[: 9 + 3 * p] for p in (4, 0, 3, 1)}
+    lists = StateLists.of(of)
+    for which in (np.array([3, 0]), np.array([2]), np.arange(4), np.empty(0, np.int64)):
+        states, ptr = (
+            np.concatenate([np.empty(0, np.int64), *(list(of.values())[i] for i in which)]),
+            lists.places(which)[1],
+        )
+        before = backend.gather(lists, which)
+        np.testing.assert_array_equal(before, expected[states])
+        after = before + rng.choice([0.0, 1.0, -2.0], before.size)
+        if which.size == 1:
+            after = before
+        found = backend.take(lists, which, after)
+        expected[states] = after
+        if which.size:
+            known = ListChanges.between(before, after, ptr)
+            for name in ("up", "down", "highest"):
+                np.testing.assert_array_equal(getattr(found, name), getattr(known, name))
+    np.testing.assert_array_equal(backend.values(), expected)
     values, chosen_actions = np.empty(90), np.empty(90, np.int32)
     backend.copy(25, values, chosen_actions)
     np.testing.assert_array_equal(values, expected[25:115])

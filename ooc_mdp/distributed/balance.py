@@ -9,6 +9,8 @@ With squared distances as costs, `nearest` is a power diagram: cells stay convex
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ooc_mdp.mdp import FloatArray, IntArray
@@ -23,17 +25,24 @@ _FIRST_STEP = 0.1
 """Of a price, against the spread of costs."""
 
 
-def split(places: IntArray, weight: FloatArray, target: FloatArray) -> IntArray:
+def split(
+    places: IntArray,
+    weight: FloatArray,
+    target: FloatArray,
+    parted: Callable[[IntArray, IntArray], float] = lambda _, __: 0.0,
+) -> IntArray:
     """Owner of each item: boxes cut in two, again and again, until each belongs to one owner.
 
-    A cut goes across the side with the most items' places, where fewest neighbours are parted, and through the middle
-    of a layer where the weights ask for that. Each owner has an item where there are enough.
+    A cut goes across the side where it parts least, of these the one with the most places, and through the middle of a
+    layer where the weights ask for that. Each owner has an item where there are enough. (Recursive coordinate
+    bisection: Berger and Bokhari 1987.)
 
     Parameters
     ----------
     places : int64 [P, d]; where each item lies along each axis, in steps of one.
     weight : float64 [P], positive.
     target : float64 [W], positive, P >= W; relative weights.
+    parted : what a cut costs that leaves some items here and some there.
     """
     owner = np.empty(weight.size, np.int64)
     boxes = [(np.arange(weight.size), 0, target.size)]
@@ -42,17 +51,28 @@ def split(places: IntArray, weight: FloatArray, target: FloatArray) -> IntArray:
         if last - first == 1:
             owner[items] = first
             continue
-        side = int(np.argmax(np.ptp(places[items], axis=0)))
-        others = [a for a in range(places.shape[1]) if a != side]
-        items = items[np.lexsort([places[items, a] for a in [*reversed(others), side]])]
         middle = (first + last) // 2
-        held = np.cumsum(weight[items])
-        wanted = held[-1] * target[first:middle].sum() / target[first:last].sum()
-        # The item in which the share is reached goes to the side where more of it lies.
-        cut = int(np.searchsorted(held - weight[items] / 2, wanted))
-        cut = min(max(cut, middle - first), items.size - (last - middle))
-        boxes += [(items[:cut], first, middle), (items[cut:], middle, last)]
+        share = float(target[first:middle].sum() / target[first:last].sum())
+        extent = np.ptp(places[items], axis=0)
+        longest_first = np.argsort(-extent, kind="stable")
+        sides = [side for side in longest_first.tolist() if extent[side] > 0] or longest_first[:1].tolist()
+        cuts = [_cut(places, weight, items, side, share, (middle - first, last - middle)) for side in sides]
+        here, there = cuts[0] if len(cuts) == 1 else min(cuts, key=lambda cut: parted(*cut))
+        boxes += [(here, first, middle), (there, middle, last)]
     return owner
+
+
+def _cut(
+    places: IntArray, weight: FloatArray, items: IntArray, side: int, share: float, least: tuple[int, int]
+) -> tuple[IntArray, IntArray]:
+    """Items on both sides of a cut across a side that leaves a share of the weight, and `least` items, on each."""
+    others = [a for a in range(places.shape[1]) if a != side]
+    items = items[np.lexsort([places[items, a] for a in [*reversed(others), side]])]
+    held = np.cumsum(weight[items])
+    # The item in which the share is reached goes to the side where more of it lies.
+    cut = int(np.searchsorted(held - weight[items] / 2, held[-1] * share))
+    cut = min(max(cut, least[0]), items.size - least[1])
+    return items[:cut], items[cut:]
 
 
 def nearest(cost: FloatArray, weight: FloatArray, target: FloatArray) -> IntArray:

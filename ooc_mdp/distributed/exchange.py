@@ -1,22 +1,24 @@
 """Which states of others' partitions a solver reads, what it knows of them, and who reads its own.
 
 A solver reads the halos of its partitions: for each partition q of another, one list of states, the union over its own
-partitions. It keeps their values as it was last told (its *view* of q), so that a new message says by how much they
+partitions. Its value vector has them as it was last told (its *view* of q), so that a new message says by how much they
 rose and fell, which is what the bounds of its partitions take in. What was never told it is not known, and no
 partition of its own may be swept that reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from ooc_mdp.distributed.messages import Update, Wanted
+from ooc_mdp.kernels.state_lists import ListChanges, StateLists
 from ooc_mdp.mdp import FloatArray, IntArray
 
-__all__ = ["Changes", "Interests", "Readers", "split_halo"]
+__all__ = ["Heard", "Interests", "Readers", "Vector", "split_halo"]
 
 
 def split_halo(halo: IntArray, partition_ptr: IntArray) -> dict[int, IntArray]:
@@ -33,9 +35,8 @@ class _View:
     """A list of states of one partition, and what is known of their values."""
 
     states: IntArray
-    values: FloatArray
     known: bool
-    """Whether `values` are what bounds were taken at, all of them."""
+    """Whether the vector's values are what bounds were taken at, all of them."""
     older: IntArray
     """int64; places in the list that were known before the list was last extended (all, where `known`)."""
     serial: int
@@ -43,23 +44,27 @@ class _View:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class Heard:
     """What a message changed of the views of k partitions."""
 
     partitions: IntArray
     """int64 [k]."""
-    ptr: IntArray
-    """int64 [k + 1]; where the states of each begin."""
-    states: IntArray
-    values: FloatArray
-    """Of the states, now."""
-    up: FloatArray
-    """float64 [k]; most that a known value rose, at least 0."""
-    down: FloatArray
-    highest: FloatArray
-    """float64 [k]; largest known value that changed, -inf if none did."""
+    changes: ListChanges
+    """Of known values."""
     complete: list[int]
     """Partitions of which something was not known before, and all is now."""
+
+
+class Vector(Protocol):
+    """A solver's value vector."""
+
+    def read(self, states: IntArray) -> FloatArray:
+        """Values of states."""
+        ...
+
+    def take(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
+        """New values of some of the lists, and how they differ."""
+        ...
 
 
 class Interests:
@@ -67,11 +72,16 @@ class Interests:
 
     Parameters
     ----------
+    vector : has the values of views at any time: nobody else writes them.
     reader : the solver's number.
     """
 
-    def __init__(self, reader: int = 0) -> None:
+    def __init__(self, vector: Vector, reader: int = 0) -> None:
+        self._vector = vector
         self._views: dict[int, _View] = {}
+        self._lists: StateLists | None = None
+        self._index: dict[int, int] = {}
+        """Where each view is among the lists."""
         self._serial = reader << 32
         """Of the newest list; no two lists have the same, whatever partition they are of and whoever reads them: a
         worker that has come back gets what was meant for the solver that it had before."""
@@ -79,21 +89,13 @@ class Interests:
     def __iter__(self) -> Iterator[int]:
         return iter(self._views)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all lists and views."""
-        return sum(v.states.nbytes + v.values.nbytes for v in self._views.values())
-
-    def read(
-        self, wanted: dict[int, list[IntArray]], values: Callable[[IntArray], FloatArray], known: bool
-    ) -> set[int]:
+    def read(self, wanted: dict[int, list[IntArray]], known: bool) -> set[int]:
         """Read more states of some partitions.
 
         Parameters
         ----------
         wanted : lists of states by partition; may overlap each other and what is read already.
-        values : gives the present values of states, as the solver has them.
-        known : whether those are the owners' too.
+        known : whether the vector's values are the owners' too.
 
         Returns
         -------
@@ -108,14 +110,12 @@ class Interests:
             grown.add(q)
             if old is None:
                 older = np.arange(states.size) if known else np.empty(0, np.int64)
-                self._views[q] = _View(states, values(states), known, older, self._next_serial())
+                self._views[q] = _View(states, known, older, self._next_serial())
             else:
                 before = old.states if old.known else old.states[old.older]
                 keeps = np.arange(states.size) if old.known and known else np.searchsorted(states, before)
-                fresh = values(states)
-                fresh[np.searchsorted(states, old.states)] = old.values
-                serial = self._next_serial()
-                self._views[q] = _View(states, fresh, old.known and known, keeps, serial, old.generation)
+                self._views[q] = _View(states, old.known and known, keeps, self._next_serial(), old.generation)
+        self._lists = None
         return grown
 
     def ask(self, partitions: Iterable[int]) -> list[Wanted]:
@@ -137,78 +137,85 @@ class Interests:
 
     def drop(self, partition: int) -> None:
         """The partition is the solver's own now, or none of its partitions reads it."""
-        self._views.pop(partition, None)
+        if self._views.pop(partition, None) is not None:
+            self._lists = None
 
     def told(self, partition: int) -> tuple[IntArray, FloatArray] | None:
         """States of a partition whose values are known, and these; None where there are none."""
         view = self._views.get(partition)
         if view is None or not (view.known or view.older.size):
             return None
-        places = slice(None) if view.known else view.older
-        return view.states[places], view.values[places]
+        states = view.states if view.known else view.states[view.older]
+        return states, self._vector.read(states)
 
-    def hear(self, update: Update) -> Changes | None:
-        """Take in values, apart from those of earlier lists or owners; None if there are no others."""
-        heard: list[tuple[_View, slice]] = []
+    def hear(self, update: Update) -> Heard | None:
+        """Put values into the vector, apart from those of earlier lists or owners; None if there are no others."""
+        heard: dict[int, slice] = {}
         facts = update.partitions, update.serials, update.generations, update.ptr[:-1], update.ptr[1:]
-        partitions = []
         for q, serial, generation, start, stop in np.stack(facts, axis=1).tolist():
             view = self._views.get(q)
             if view is not None and serial == view.serial and generation >= view.generation:
                 view.generation = generation
-                partitions.append(q)
-                heard.append((view, slice(start, stop)))
+                heard[q] = slice(start, stop)
         if not heard:
             return None
-        whole = len(heard) == update.partitions.size
-        values = update.values if whole else np.concatenate([update.values[piece] for _, piece in heard])
-        ptr = np.cumsum([0, *(view.states.size for view, _ in heard)])
-        rise = values - np.concatenate([view.values for view, _ in heard])
-        complete = []
-        for i, (view, _) in enumerate(heard):
-            own = slice(ptr[i], ptr[i + 1])
-            if not view.known:  # only what was known before can have risen
-                known = rise[own][view.older]
-                rise[own] = 0.0
-                rise[own][view.older] = known
-                complete.append(partitions[i])
-            view.values, view.known = values[own], True
-        starts = ptr[:-1]
-        return Changes(
-            np.array(partitions),
-            ptr,
-            np.concatenate([view.states for view, _ in heard]),
-            values,
-            np.maximum(np.maximum.reduceat(rise, starts), 0.0),
-            np.maximum(-np.minimum.reduceat(rise, starts), 0.0),
-            np.maximum.reduceat(np.where(rise != 0, values, -np.inf), starts),
-            complete,
-        )
+        partitions = list(heard)
+        values = update.values
+        if len(heard) < update.partitions.size:
+            values = np.concatenate([values[piece] for piece in heard.values()])
+        fresh = {i: self._views[q] for i, q in enumerate(partitions) if not self._views[q].known}
+        before = {i: self._vector.read(view.states[view.older]) for i, view in fresh.items()}
+        lists = self._all_lists()
+        changes = self._vector.take(lists, np.array([self._index[q] for q in partitions]), values)
+        for i, view in fresh.items():  # what becomes of values that were not known means nothing
+            after = update.values[heard[partitions[i]]][view.older]
+            changes.replace(i, before[i], after)
+            view.known = True
+        return Heard(np.array(partitions), changes, [partitions[i] for i in fresh])
+
+    def _all_lists(self) -> StateLists:
+        if self._lists is None:
+            self._lists = StateLists.of({q: view.states for q, view in self._views.items()})
+            self._index = {q: i for i, q in enumerate(self._views)}
+        return self._lists
 
 
 class Readers:
     """Who reads which states of a solver's partitions."""
 
     def __init__(self) -> None:
-        self._lists: dict[int, dict[int, Wanted]] = {}
+        self._wanted: dict[int, dict[int, Wanted]] = {}
+        self._lists: dict[int, tuple[StateLists, dict[int, int]]] = {}
+        """Of each reader, all that it reads, and where each partition is in it."""
 
     def add(self, reader: int, wanted: Wanted) -> None:
         """A reader's newest list for a partition."""
-        self._lists.setdefault(wanted.partition, {})[reader] = wanted
+        self._wanted.setdefault(wanted.partition, {})[reader] = wanted
+        self._lists.pop(reader, None)
 
     def of(self, partition: int) -> dict[int, Wanted]:
         """Lists by reader."""
-        return self._lists.get(partition, {})
+        return self._wanted.get(partition, {})
 
     def items(self) -> Iterator[tuple[int, Iterable[int]]]:
         """Partitions with their readers."""
-        return ((p, lists.keys()) for p, lists in self._lists.items())
+        return ((p, lists.keys()) for p, lists in self._wanted.items())
+
+    def lists_of(self, reader: int, partitions: Iterable[int]) -> tuple[StateLists, IntArray]:
+        """All that a reader reads, and which of these lists are of the partitions, which it reads."""
+        if reader not in self._lists:
+            found = {p: lists[reader].states for p, lists in self._wanted.items() if reader in lists}
+            self._lists[reader] = StateLists.of(found), {p: i for i, p in enumerate(found)}
+        lists, index = self._lists[reader]
+        return lists, np.array([index[p] for p in partitions])
 
     def forget_partition(self, partition: int) -> None:
         """It is another's now."""
-        self._lists.pop(partition, None)
+        for reader in self._wanted.pop(partition, {}):
+            self._lists.pop(reader, None)
 
     def forget_reader(self, reader: int) -> None:
         """It takes part no longer."""
-        for lists in self._lists.values():
+        for lists in self._wanted.values():
             lists.pop(reader, None)
+        self._lists.pop(reader, None)

@@ -117,13 +117,20 @@ class Blocks:
     name: ClassVar[str] = "blocks"
 
     def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
-        """By recursive bisection."""
+        """By recursive bisection across the axis where least mass is parted."""
         workers, target = _targets(facts, shares)
         if facts.centre is None:
-            places = np.arange(facts.weight.size)[:, None]
-        else:
-            places = np.stack([np.unique(along, return_inverse=True)[1] for along in facts.centre.T], axis=1)
-        return workers[split(places, facts.weight, target)]
+            return workers[split(np.arange(facts.weight.size)[:, None], facts.weight, target)]
+        places = np.stack([np.unique(along, return_inverse=True)[1] for along in facts.centre.T], axis=1)
+        source, coupling = _rows_of(facts.coupling), facts.coupling
+        side = np.zeros(facts.weight.size, np.int8)
+
+        def parted(here: IntArray, there: IntArray) -> float:
+            side[:] = 0
+            side[here], side[there] = 1, -1
+            return float(coupling.mass[side[source] * side[coupling.partitions] < 0].sum())
+
+        return workers[split(places, facts.weight, target, parted)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class _Solver:
         self._me = asked.number
         n = run.store.n_partitions
         self._assignment = Assignment(-1, np.full(n, -1, np.int32), np.full(n, -1, np.int32), {})
-        self._interests, self._readers = Interests(asked.number), Readers()
+        self._interests, self._readers = Interests(backend, asked.number), Readers()
         self._peers: dict[int, _Peer] = {}
         self._joining: dict[int, set[int]] = {}
         """Partitions that are ours but not swept yet: whose values they await."""
@@ -354,14 +354,14 @@ class _Solver:
 
     def _hear(self, update: Update) -> None:
         """Values of others' partitions; bounds and priorities of ours follow."""
-        new = self._interests.hear(update)
-        if new is None:
+        heard = self._interests.hear(update)
+        if heard is None:
             return
-        self._values.write(new.states, new.values, new.partitions, new.ptr)
+        new = heard.changes
         differs = (new.up > 0) | (new.down > 0)
         if differs.any():
-            self._run.heard(new.partitions[differs], new.up[differs], new.down[differs], new.highest[differs])
-        for q in new.complete:
+            self._run.heard(heard.partitions[differs], new.up[differs], new.down[differs], new.highest[differs])
+        for q in heard.complete:
             self._learnt(q)
 
     def _learnt(self, q: int) -> None:
@@ -465,7 +465,7 @@ class _Solver:
                 for q, states in split_halo(halo, run.store.partition_ptr).items():
                     if not mine[q]:
                         wanted.setdefault(q, []).append(states)
-        return self._interests.read(wanted, self._values.read, known)
+        return self._interests.read(wanted, known)
 
     def _adopt(self, adopted: Values) -> None:
         """Take last known values of partitions; where an owner has told us newer ones, those stay."""
@@ -561,18 +561,18 @@ class _Solver:
     def _update(self, reader: int, partitions: list[int]) -> Update | None:
         """What the reader reads of these, as it is now; None where it reads nothing of them any more."""
         mine = self._mine()
-        lists = [self._readers.of(p)[reader] for p in partitions if mine[p] and reader in self._readers.of(p)]
-        if not lists:
+        told = np.array([p for p in partitions if mine[p] and reader in self._readers.of(p)], np.int64)
+        if not told.size:
             return None
-        told = np.array([wanted.partition for wanted in lists])
+        lists, which = self._readers.lists_of(reader, told.tolist())
         return Update(
             self._me,
             self._sent + 1,
             told,
-            np.array([wanted.serial for wanted in lists]),
+            np.array([self._readers.of(p)[reader].serial for p in told.tolist()]),
             self._assignment.generation[told].astype(np.int64),
-            np.cumsum([0, *(wanted.states.size for wanted in lists)]),
-            self._values.read(np.concatenate([wanted.states for wanted in lists])),
+            np.concatenate([[0], np.cumsum(np.diff(lists.ptr)[which])]),
+            self._values.gather(lists, which),
         )
 
     def _post(self, peer: _Peer, message: Subscribe | Update) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.bounds import Measured
+from ooc_mdp.kernels.state_lists import ListChanges, StateLists
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import Coupling, PartitionTable, StoredField
 
@@ -269,8 +270,16 @@ class ExchangesValues(Protocol):
         """float64 [k]: the present values of k states; nothing but loads may be under way."""
         ...
 
+    def gather(self, lists: StateLists, which: IntArray) -> FloatArray:
+        """float64: the present values of some of the lists (int64 [m]), one after the other."""
+        ...
+
+    def take(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
+        """:meth:`write` for some of the lists (int64 [m]), and by how much the values of each changed."""
+        ...
+
     def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
-        """Take other values of states, one of each once; nothing but loads may be under way.
+        """Take other values of states, each of them once; nothing but loads may be under way.
 
         States ``states[ptr[i]:ptr[i+1]]`` are of partition ``partitions[i]`` (int64 [k] and [k + 1]; each once), which
         may be resident.

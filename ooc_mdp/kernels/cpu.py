@@ -26,6 +26,7 @@ from ooc_mdp.kernels.cpu_flow_rounds import FlowRounds
 from ooc_mdp.kernels.cpu_policy import PolicyRows, improve_rows
 from ooc_mdp.kernels.cpu_sweeps import evaluate, measure, visit
 from ooc_mdp.kernels.cpu_tables import MOST_GATHERED, SweptTable, describe, swept_table
+from ooc_mdp.kernels.state_lists import ListsByCopies
 from ooc_mdp.kernels.sweep_order import SweepOrders, Walk, walk
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.mdp import discounts as discounts_of
@@ -103,7 +104,7 @@ def _stacked(walks: Sequence[Walk]) -> IntArray:
     return stacked
 
 
-class CpuBackend:
+class CpuBackend(ListsByCopies):
     """Sweeps on the host's cores; one caller at a time.
 
     Parameters

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ooc_mdp.bounds import Measured
 from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
 from ooc_mdp.kernels.base import FinishedVisits, ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.state_lists import ListsByCopies
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.mdp import discounts as discounts_of
 from ooc_mdp.options import format_bytes
@@ -144,7 +145,7 @@ class _Packed:
     """Fields that are on the device already, and their offsets."""
 
 
-class CudaBackend:
+class CudaBackend(ListsByCopies):
     """One CUDA device.
 
     Raises

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ooc_mdp.kernels.cuda import cupy_for
 from ooc_mdp.kernels.cuda_driver import Arguments, CudaDriver, address_of, cuda_library
 
-__all__ = ["CudaDevice", "Device", "Kernel", "Stream"]
+__all__ = ["Argument", "CudaDevice", "Device", "Kernel", "Stream"]
 
 Bytes = npt.NDArray[np.uint8]
 Argument = np.generic | npt.NDArray[Any]

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import math
 import queue
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
@@ -33,11 +31,12 @@ from ooc_mdp.kernels.base import (
     VisitReport,
 )
 from ooc_mdp.kernels.cuda import unrank
-from ooc_mdp.kernels.cuda_driver import address_of
 from ooc_mdp.kernels.device import Device, Kernel
 from ooc_mdp.kernels.device_rows import IMPROVE_KERNELS, DeviceRows, rows_source
 from ooc_mdp.kernels.row_layout import kernel_defines
+from ooc_mdp.kernels.state_lists import ListChanges, StateLists
 from ooc_mdp.kernels.tile_batches import TileBatch
+from ooc_mdp.kernels.tile_exchange import EXCHANGE_KERNELS, TileExchange
 from ooc_mdp.kernels.tile_layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
 from ooc_mdp.kernels.tile_loads import Frames, FrameSource, TileLoader
 from ooc_mdp.mdp import FloatArray, IntArray
@@ -52,9 +51,6 @@ _ITERATIONS = 32
 """Iterations of a tile's visit at most."""
 _ITERATIONS_ALONE = 8
 """The same where one partition is swept by itself, a given number of times."""
-_PIECE = 4 << 20
-_PIECES = 16
-"""Bytes of a piece of the values on its way to the host, and how many are on their way."""
 _ALIGNMENT = 256
 _MOST_HALO = 8192
 _KERNELS = (
@@ -65,9 +61,7 @@ _KERNELS = (
     "wake_tiles",
     "measure_tiles",
     "forget_tiles",
-    "read_values",
-    "write_values",
-    "raise_moved",
+    *EXCHANGE_KERNELS,
     "lay_out",
     "lay_out_boundary",
     "keep_table",
@@ -261,7 +255,9 @@ class TiledBackend:
         self._loader = TileLoader(self._device, model, self._tiling, self._layout, self._kernels, self._engine)
         self._free_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._graphs: dict[int, Callable[[], None]] = {}
-        self._pieces: list[npt.NDArray[np.uint8]] = []
+        self._outside = TileExchange(
+            self._device, self._stream, self._kernels, self._engine, self._memory.at, self._choice, tiles
+        )
 
     def _upload(self, name: str, data: npt.NDArray[Any] | None) -> None:
         if data is not None:
@@ -491,47 +487,26 @@ class TiledBackend:
     # --------------------------------------------------------------------------------- values of others' partitions
 
     def read(self, states: IntArray) -> FloatArray:
-        """Gathered by one kernel for half a million states, which reads and writes page-locked memory of the host."""
-        found = np.empty(states.size)
-        numbers, values = self._pages()[0].view(np.int64), self._pages()[1].view(np.float64)
-        for start in range(0, states.size, numbers.size):
-            count = min(numbers.size, states.size - start)
-            numbers[:count] = states[start : start + count]
-            self._exchange("read_values", (), numbers[:count], values[:count])
-            found[start : start + count] = values[:count]
-        return found
+        """Gathered by a kernel."""
+        return self._outside.read(states)
 
-    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
+    def gather(self, lists: StateLists, which: IntArray) -> FloatArray:
+        """Gathered by a kernel, from lists in the host's page-locked memory."""
+        return self._outside.gather(lists, which)
+
+    def take(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
         """Scattered likewise; tiles that read them are told by how much they differ from those that were here.
 
         What was proved of the partitions' own tiles is forgotten before they are swept, should they be resident, or
         on their way: a load may have seen some of the old values.
         """
-        self._stream.clear(self._memory.at["work"], 4 * self._tiling.total)
-        numbers, others, of, changed = (
-            page.view(t) for page, t in zip(self._pages(), ("i8", "f8", "u4", "u4"), strict=False)
-        )
-        owners = np.repeat(partitions.astype(np.uint32), np.diff(ptr))
-        for start in range(0, states.size, numbers.size):
-            count = min(numbers.size, states.size - start)
-            numbers[:count] = states[start : start + count]
-            others[:count] = values[start : start + count]
-            of[:count] = owners[start : start + count]
-            self._exchange("write_values", (of,), numbers[:count], others[:count])
-        for start in range(0, partitions.size, changed.size):
-            count = min(changed.size, partitions.size - start)
-            changed[:count] = partitions[start : start + count]
-            self._kernels["raise_moved"](self._stream, count, 256, (self._engine, np.uint64(address_of(changed))))
-            self._kernels["end_batch"](self._stream, 1, 1, (self._engine, np.int32(1)))
-            self._stream.wait()
-        self._changed[partitions] = True
+        changes = self._outside.take(lists, which, values)
+        self._changed[lists.partitions[which]] = True
+        return changes
 
-    def _exchange(self, kernel: str, more: tuple[npt.NDArray[Any], ...], states: IntArray, values: FloatArray) -> None:
-        """Run a kernel over lists in page-locked memory, and wait for it."""
-        lists = [np.uint64(address_of(each)) for each in (*more, states, values)]
-        arguments = (self._engine, *lists, np.uint32(states.size))
-        self._kernels[kernel](self._stream, -(-states.size // 256), 256, arguments)
-        self._stream.wait()
+    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
+        """As :meth:`take` does."""
+        self.take(StateLists(partitions, ptr, states), np.arange(partitions.size), values)
 
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
         """One copy, in the type that the device has."""
@@ -547,46 +522,19 @@ class TiledBackend:
 
     def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
         """Copies of only these on their way."""
-        self._download("values", start, values)
-        self._download("policy", start, policy)
-
-    def _download(self, name: str, first: int, host: npt.NDArray[Any]) -> None:
-        """A copy of entries from the first on, through page-locked pieces that threads put in their places."""
-        held = self._choice if name == "policy" else np.dtype(np.float64)
-        source = self._memory.at[name] + first * held.itemsize
-        pieces = [piece.view(held) for piece in self._pages()]
-        size = pieces[0].size
-
-        def put(start: int, piece: npt.NDArray[Any]) -> None:
-            part = host[start : start + size]
-            part[:] = piece[: part.size]
-
-        with ThreadPoolExecutor(_PIECES) as pool:
-            waiting: deque[Future[None]] = deque()
-            for number, start in enumerate(range(0, host.size, size)):
-                if len(waiting) == _PIECES:
-                    waiting.popleft().result()
-                piece = pieces[number % _PIECES]
-                self._stream.download(piece[: min(size, host.size - start)], source + start * held.itemsize)
-                self._stream.wait()
-                waiting.append(pool.submit(put, start, piece))
-
-    def _pages(self) -> list[npt.NDArray[np.uint8]]:
-        """Page-locked pieces, made when they are first asked for."""
-        if not self._pieces:
-            self._pieces = [self._device.pinned(_PIECE) for _ in range(_PIECES)]
-        return self._pieces
+        self._outside.copy("values", start, values)
+        self._outside.copy("policy", start, policy)
 
     def values(self) -> FloatArray:
         """A copy on the host."""
         host = np.empty(self._model.n_states)
-        self._download("values", 0, host)
+        self._outside.copy("values", 0, host)
         return host
 
     def policy(self) -> npt.NDArray[np.int32]:
         """A copy on the host."""
         host = np.empty(self._model.n_states, np.int32)
-        self._download("policy", 0, host)
+        self._outside.copy("policy", 0, host)
         return host
 
     def close(self) -> None:

@@ -243,6 +243,12 @@ __device__ __forceinline__ double number_of(u32 bound) {
     return __longlong_as_double((i64)((u64)(bound >> 31 ? bound & 0x7fffffffu : ~bound) << 32));
 }
 
+// A number's image in an order of unsigned numbers that is the numbers' own; above 0.
+__device__ __forceinline__ u64 image(double x) {
+    const u64 bits = (u64)__double_as_longlong(x);
+    return (bits >> 63) ? ~bits : (bits | 0x8000000000000000ull);
+}
+
 // Upper bounds of the largest of each of N values a thread, in the threads of warp `by`. Every thread of the block must
 // come here, and meet at another barrier before the next time.
 template <int N>
@@ -959,26 +965,48 @@ extern "C" __global__ void read_values(const Engine e, const i64* states, double
     if (i < count) to[i] = e.values[states[i]];
 }
 
-// States of partitions, of[i] of each, take other values; work[tile], 0 before, becomes a bound of the largest change in
-// the tile.
-extern "C" __global__ void write_values(const Engine e, const u32* of, const i64* states, const double* values,
-                                        u32 count) {
-    const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= count) return;
-    const Place& p = e.places[of[i]];
-    const i64 state = states[i];
-    const double now = values[i], change = fabs(now - e.values[state]);
-    if (change == 0.0) return;
-    e.values[state] = now;
-    u32 tile, lane;
-    tile_of(p, (u32)(state - p.first), tile, lane);
-    atomicMax(e.work + p.tile + tile, above(change));
+// Lists of states, one partition each: list l is states[ptr[l]] ... of partitions[l]. A kernel works on the lists which[m];
+// values[starts[m]] ... are theirs. Block b has list b / parts, and every parts-th 256 of it.
+extern "C" __global__ void gather_values(const Engine e, const u32* partitions, const i64* ptr, const i64* states,
+                                         const u32* which, const i64* starts, double* values, u32 parts) {
+    const u32 m = blockIdx.x / parts, list = which[m];
+    const i64 begin = ptr[list], count = ptr[list + 1] - begin;
+    double* to = values + starts[m];
+    for (i64 i = (i64)(blockIdx.x % parts) * blockDim.x + threadIdx.x; i < count; i += (i64)parts * blockDim.x)
+        to[i] = e.values[states[begin + i]];
+}
+
+// States take other values; work[tile], 0 before, becomes a bound of the largest change in the tile, and found [3 m],
+// 0 before, image of the largest rise, fall and changed value in list m.
+extern "C" __global__ void take_values(const Engine e, const u32* partitions, const i64* ptr, const i64* states,
+                                       const u32* which, const i64* starts, const double* values, u32 parts,
+                                       u64* found) {
+    const u32 m = blockIdx.x / parts, list = which[m];
+    const i64 begin = ptr[list], count = ptr[list + 1] - begin;
+    const Place& p = e.places[partitions[list]];
+    const double* from = values + starts[m];
+    double most[3] = {0.0, 0.0, minus_infinity()};
+    for (i64 i = (i64)(blockIdx.x % parts) * blockDim.x + threadIdx.x; i < count; i += (i64)parts * blockDim.x) {
+        const i64 state = states[begin + i];
+        const double now = from[i], change = now - e.values[state];
+        if (change == 0.0) continue;
+        e.values[state] = now;
+        u32 tile, lane;
+        tile_of(p, (u32)(state - p.first), tile, lane);
+        atomicMax(e.work + p.tile + tile, above(fabs(change)));
+        most[0] = fmax(most[0], change);
+        most[1] = fmax(most[1], -change);
+        most[2] = fmax(most[2], now);
+    }
+    block_max(most);
+    if (threadIdx.x == 0 && most[2] > minus_infinity())
+        for (int i = 0; i < 3; ++i) atomicMax(found + 3 * m + i, image(most[i]));
 }
 
 // After all values are written: the tiles of these partitions, one a block, have moved so far. What that adds to
 // `everything` counts as that of a round, which `end_batch` takes in.
-extern "C" __global__ void raise_moved(const Engine e, const u32* partitions) {
-    const Place& p = e.places[partitions[blockIdx.x]];
+extern "C" __global__ void raise_moved(const Engine e, const u32* partitions, const u32* which) {
+    const Place& p = e.places[partitions[which[blockIdx.x]]];
     double largest[1] = {0.0};
     for (u32 tile = threadIdx.x; tile < p.tiles; tile += blockDim.x) {
         const u32 bound = e.work[p.tile + tile];
@@ -1052,10 +1080,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) measure_tiles(const Engine
         }
         block_max(m);
         if (threadIdx.x == 0) {
-            for (int i = 0; i < 5; ++i) {
-                const u64 bits = (u64)__double_as_longlong(m[i]);
-                atomicMax(e.measured + i, (bits >> 63) ? ~bits : (bits | 0x8000000000000000ull));
-            }
+            for (int i = 0; i < 5; ++i) atomicMax(e.measured + i, image(m[i]));
         }
     }
 }
