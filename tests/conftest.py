@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# NumPy's products are small here, and tests run side by side: a product shared out over cores that others have takes
+# longer, and its threads wait by turning round. Set before NumPy is loaded; processes that tests start have it too.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")

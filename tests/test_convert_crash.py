@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from forked import conversion, killed_after, seconds_of
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store import open_store, validate_store
@@ -18,14 +17,13 @@ from ooc_mdp.store import open_store, validate_store
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 
-CONVERT = """
-import sys
-from store_models import ModelSource, random_model
-from ooc_mdp.conversion import ConvertOptions, convert
-path, seed, overwrite = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "overwrite"
-source = ModelSource(random_model(seed, 300), block=3)
-print("ready", flush=True)
-convert(source, path, ConvertOptions(partitions=20, workers=2, overwrite=overwrite))
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from forked import conversion
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+conversion(Path(sys.argv[1]), 1, False)
 """
 
 MEASURE = """
@@ -65,32 +63,19 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{TESTS}"}
 
 
-def run(path: Path, seed: int, mode: str, kill_after: float | None = None) -> int:
-    """Convert in a process; kill it so many seconds after it is ready; return its exit status."""
-    command = [sys.executable, "-c", CONVERT, str(path), str(seed), mode]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        if kill_after is not None:
-            time.sleep(kill_after)
-            process.send_signal(signal.SIGKILL)
-        return process.wait()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["new", "overwrite"])
 def test_a_killed_conversion_leaves_a_valid_store_or_none_and_can_be_run_again(tmp_path: Path, mode: str) -> None:
-    path = tmp_path / "s"
-    begun = time.monotonic()
-    assert run(path, 1, mode) == 0
-    whole = time.monotonic() - begun
+    path, overwrite = tmp_path / "s", mode == "overwrite"
+    seconds_of(conversion, tmp_path / "first", 1, False)  # compiles loops where nobody has yet
+    whole = seconds_of(conversion, path, 1, overwrite)
     old = open_store(path).fingerprint
     if mode == "new":
         path.rename(tmp_path / "reference")
     moments = random.Random(0)
     killed = 0
     for attempt in range(12):
-        killed += run(path, 2, mode, moments.uniform(0, 0.5 * whole)) == -signal.SIGKILL
+        killed += killed_after(moments.uniform(0, whole), conversion, path, 2, overwrite) is None
         if mode == "overwrite" or path.exists():
             store = open_store(path)
             assert validate_store(store).findings == ()
@@ -101,7 +86,7 @@ def test_a_killed_conversion_leaves_a_valid_store_or_none_and_can_be_run_again(t
         if mode == "new" and path.exists():
             path.rename(tmp_path / f"done{attempt}")
     assert killed > 0
-    assert run(path, 2, mode) == 0
+    seconds_of(conversion, path, 2, overwrite)
     store = open_store(path)
     assert validate_store(store).findings == ()
     assert store.fingerprint != old
@@ -110,10 +95,8 @@ def test_a_killed_conversion_leaves_a_valid_store_or_none_and_can_be_run_again(t
 
 def test_a_full_disk_leaves_no_store_and_a_plain_message(tmp_path: Path) -> None:
     """A limit on the size of files stands in for a full disk."""
-    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n{CONVERT}"
-    code = f"import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n{code}"
     result = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "s"), "1", "new"],
+        [sys.executable, "-c", FULL, str(tmp_path / "s")],
         env=environment(),
         capture_output=True,
         text=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forked import killed_after, seconds_of, slow_generation
 from store_models import ModelProblem, ModelSource, random_model
 
 from ooc_mdp.conversion import ConvertOptions, convert, generate
@@ -27,54 +29,26 @@ from ooc_mdp.store.layout import JOURNAL_FILE, chunk_path
 from ooc_mdp.store.partition_note import PartitionNote
 from ooc_mdp.store.zarr_metadata import remove_metadata
 
-TESTS = Path(__file__).parent
-ROOT = TESTS.parent
-
-GENERATE = """
-import sys, time
-from store_models import ModelProblem, random_model
-from ooc_mdp.conversion import ConvertOptions, generate
-
-class Slow(ModelProblem):
-    def rows(self, states):
-        time.sleep(0.01)
-        return super().rows(states)
-
-problem = Slow(random_model(3, 300, durations=True, labels=True))
-print("ready", flush=True)
-generate(problem, sys.argv[1], ConvertOptions(partitions=30, workers=2, resume=sys.argv[2] == "resume"))
-"""
-
-
-def run(path: Path, mode: str, kill_after: float | None = None) -> int:
-    command = [sys.executable, "-c", GENERATE, str(path), mode]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{TESTS}"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        if kill_after is not None:
-            time.sleep(kill_after)
-            process.send_signal(signal.SIGKILL)
-        return process.wait()
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.slow
 def test_a_generation_killed_at_any_moment_goes_on_and_ends_the_same(tmp_path: Path) -> None:
-    begun = time.monotonic()
-    assert run(tmp_path / "whole", "new") == 0
-    seconds = time.monotonic() - begun
+    seconds_of(slow_generation, tmp_path / "whole", False)  # compiles loops where nobody has yet
+    seconds = seconds_of(slow_generation, tmp_path / "again", False)
+    shutil.rmtree(tmp_path / "again")
     whole = open_store(tmp_path / "whole")
     moments = random.Random(1)
     noted: list[int] = []
     for attempt in range(6):
         path = tmp_path / f"s{attempt}"
-        kills = 0
-        while run(path, "resume", moments.uniform(0, 0.5 * seconds)) == -signal.SIGKILL and not path.exists():
-            kills += 1
+        for _ in range(3):
+            if killed_after(moments.uniform(0, seconds), slow_generation, path, True) is not None:
+                break
             if (journal := path.with_name(f"{path.name}.partial") / JOURNAL_FILE).exists():
                 noted.append(journal.read_bytes().count(b"\n") - 1)
         if not path.exists():
-            assert run(path, "resume") == 0
+            seconds_of(slow_generation, path, True)
         store = open_store(path)
         assert store.fingerprint == whole.fingerprint
         assert validate_store(store).findings == ()

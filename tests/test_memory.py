@@ -51,8 +51,8 @@ def test_the_plan_is_printed_and_adds_up(tmp_path):
 
 def test_undiscounted_totals_take_what_their_plan_says(tmp_path):
     """A walk that costs 1 a step; the loops are compiled by a first solve."""
-    walk = Model((*(State((Action(-1.0, {s + 1: 0.6, max(s - 1, 0): 0.4}),) * 3) for s in range(2999)), State(())))
-    store = make_store(Case(walk, "max", "float64", 30), tmp_path / "s")
+    walk = Model((*(State((Action(-1.0, {s + 1: 0.6, max(s - 1, 0): 0.4}),) * 3) for s in range(999)), State(())))
+    store = make_store(Case(walk, "max", "float64", 10), tmp_path / "s")
     options = ("--discount", 1, "--cache", "30%", "--output", tmp_path / "r", "--overwrite")
     peak_and_plan(tmp_path / "s", *options)
     peak, plan, said = peak_and_plan(tmp_path / "s", *options)
@@ -86,9 +86,9 @@ def test_the_peak_stays_within_a_fifth_of_the_plan_whatever_the_size_of_the_tabl
 @pytest.mark.slow
 def test_the_peak_of_policy_iteration_stays_within_a_fifth_of_the_plan(tmp_path):
     """Its rows are most of what it takes: the solver's vectors among them, near discount 1."""
-    made = ooc_mdp.generate("random", tmp_path / "s", {"states": 1_200_000, "actions": 2, "seed": 1}, partitions=64)
+    made = ooc_mdp.generate("random", tmp_path / "s", {"states": 800_000, "actions": 2, "seed": 1}, partitions=64)
     assert int(made.partition_bytes.sum()) > 2 * CACHE
-    near_1 = ("--method", "policy-iteration", "--cache", CACHE, "--discount", 0.99, "--residual", 1e-3)
+    near_1 = ("--method", "policy-iteration", "--cache", CACHE, "--discount", 0.99, "--residual", 1e-1)
     peak, plan, _ = peak_and_plan(tmp_path / "s", *near_1)
     assert plan["rows of the policy"] > sum(plan.values()) / 4
     assert 0.8 * sum(plan.values()) <= peak <= 1.2 * sum(plan.values())
