@@ -295,8 +295,8 @@ def test_notes_survive_json_bit_by_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_leaves_a_state_to_go_on_from(tmp_path: Path, word: signal.Signals) -> None:
-    command = [sys.executable, "-m", "ooc_mdp.cli", "generate", "random", "s", "-p", "states=200000", "--partitions"]
-    command += ["400", "--workers", "1"]
+    command = [sys.executable, "-m", "ooc_mdp.cli", "generate", "random", "s", "-p", "states=60000", "--partitions"]
+    command += ["200", "--workers", "1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
         journal = tmp_path / "s.partial" / JOURNAL_FILE
@@ -308,10 +308,10 @@ def test_a_signal_leaves_a_state_to_go_on_from(tmp_path: Path, word: signal.Sign
     assert process.returncode == 1
     assert "interrupted; what is done was kept: the same command with --resume goes on" in error
     noted = journal.read_bytes().count(b"\n") - 1
-    assert 3 <= noted < 400
+    assert 3 <= noted < 200
     done = subprocess.run([*command, "--resume"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert open_store(tmp_path / "s").n_partitions == 400
+    assert open_store(tmp_path / "s").n_partitions == 200
 
 
 def test_what_zarr_began_to_write_when_it_was_killed_is_removed(tmp_path: Path) -> None:
