@@ -1,14 +1,21 @@
-"""What every test file shares: the gpu mark, Hypothesis profiles, the collection of reference cases."""
+"""What test files share: the gpu mark, Hypothesis profiles, reference cases, stores and devices of the tiled engine."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tiled_engine import MakeDevice
+
+    from ooc_mdp.store import Store
 
 # NumPy's products are small here, and tests run side by side: a product shared out over cores that others have takes
 # longer, and its threads wait by turning round. Set before NumPy is loaded; processes that tests start have it too.
@@ -46,3 +53,28 @@ def shared_cases() -> Path:
     if not cases.is_dir():
         pytest.skip(f"the reference cases are not at {cases}")
     return cases
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Store]:
+    """Stores of `tiled_engine` by name, made when they are first asked for; no test changes one."""
+    from tiled_engine import make
+
+    made: dict[str, Store] = {}
+
+    def get(name: str) -> Store:
+        if name not in made:
+            made[name] = make(name, tmp_path_factory.mktemp("stores") / "s")
+        return made[name]
+
+    return get
+
+
+@pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> MakeDevice:
+    """Makes a device of the tiled engine: on the emulator of CUDA, and on a GPU where there is one."""
+    from tiled_engine import emulated
+
+    from ooc_mdp.kernels.device import CudaDevice
+
+    return emulated if request.param == "emulated" else lambda: CudaDevice(0)

@@ -8,17 +8,20 @@ differs from a device: speed, the last bits of exp, sin and the like, and that b
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import ctypes
 import ctypes.util
 import functools
+import hashlib
 import mmap
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -37,6 +40,9 @@ _OPTIONS = [
     "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-fno-stack-protector", "-w", "-fPIC",
     "-fsanitize=alignment,bounds,shift-exponent,integer-divide-by-zero,unreachable,return", "-fno-sanitize-recover=all",
 ]  # fmt: skip
+_KEPT = Path(__file__).parents[1] / ".pytest_cache" / "emulated-cuda"
+"""Libraries, for all processes of a run of the tests and for later runs: compiling takes longer than most launches."""
+_KEPT_SECONDS = 7 * 86_400
 _MOST_SHARED = 227 << 10
 _MOST_PARAMETERS = 64
 _TEXT = 2000
@@ -86,27 +92,47 @@ def compile_library(source: str, defines: tuple[tuple[str, str | int], ...] = ()
         pytest.skip("there is no C++ compiler")
     if sys.platform != "linux":
         pytest.skip("emulated CUDA needs the signals and timers of Linux")
-    folder = Path(tempfile.mkdtemp(dir=_folder()))
-    file, library = folder / "kernels.cpp", folder / "kernels.so"
     text = _INCLUDE.sub(_outside_namespace, rewritten(source))
     # In a namespace, so that a kernel may have the name of a function of the C library.
-    file.write_text(f'#include "{_HEADER}"\nnamespace {_NAMESPACE} {{\n#line 1 "kernels.cu"\n{text}\n}}\n')
+    text = f'#include "{_HEADER}"\nnamespace {_NAMESPACE} {{\n#line 1 "kernels.cu"\n{text}\n}}\n'
     unique = [] if "clang" in compiler else ["-fno-gnu-unique"]
     options = [*_OPTIONS, *unique, *(f"-D{name}={value}" for name, value in defines)]
-    # In two steps: the header has what the compiler's checks call, their library would be linked too.
-    unit = folder / "kernels.o"
-    for step in ([*options, "-c", "-o", str(unit), str(file)], ["-shared", "-o", str(library), str(unit)]):
-        done = subprocess.run([compiler, *step], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise KernelError(f"{compiler} cannot compile the kernels:\n{done.stderr[:8000]}")
+    library = _KEPT / f"{_hash(text, compiler, *options)}.so"
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(library)  # first, so that it is not taken for an old one meanwhile
+    if not library.exists():
+        _make(library, compiler, options, text)
     return ctypes.CDLL(str(library))
 
 
+def _make(library: Path, compiler: str, options: Sequence[str], text: str) -> None:
+    """Compile a library, which other processes see when it is whole."""
+    _KEPT.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=_KEPT) as folder:
+        file, unit, made = (Path(folder) / name for name in ("kernels.cpp", "kernels.o", "kernels.so"))
+        file.write_text(text)
+        # In two steps: the header has what the compiler's checks call, their library would be linked too.
+        for step in ([*options, "-c", "-o", str(unit), str(file)], ["-shared", "-o", str(made), str(unit)]):
+            done = subprocess.run([compiler, *step], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise KernelError(f"{compiler} cannot compile the kernels:\n{done.stderr[:8000]}")
+        made.replace(library)
+
+
 @functools.cache
-def _folder() -> str:
-    folder = tempfile.mkdtemp(prefix="emulated-cuda-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+def _headers_and_compiler(compiler: str) -> str:
+    """What a library depends on beside its source and options. Libraries that nobody has used for a week go."""
+    for old in _KEPT.glob("*.so"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - old.stat().st_mtime > _KEPT_SECONDS:
+                old.unlink()
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    return version + "".join(file.read_text() for file in sorted(_HEADER.parent.glob("emulated_*.hpp")))
+
+
+def _hash(text: str, compiler: str, *options: str) -> str:
+    parts = (_headers_and_compiler(compiler), compiler, text, *options)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def rewritten(source: str) -> str:

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from plain_rows import Plain
 from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
-from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, ShuffledDevice, emulated, make
+from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, MakeDevice, ShuffledDevice, emulated
 
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.kernels.base import Evaluation, Improvement, KeepsPolicyRows, ModelConstants, Resident, SweepLimits
-from ooc_mdp.kernels.device import CudaDevice, Device
+from ooc_mdp.kernels.device import Device
 from ooc_mdp.kernels.device_rows import DeviceRows, EvaluationOptions, _Convergence
 from ooc_mdp.kernels.row_layout import RowSizes, reward_dtype, varies
 from ooc_mdp.kernels.tiled import TiledBackend
@@ -34,29 +34,10 @@ from ooc_mdp.methods.plan import model_of
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.store import Store
 
-MakeDevice = Callable[[], Device]
 DISCOUNT = 0.95
 SWEEPING = EvaluationOptions(worth_solving=math.inf)
 SOLVING = EvaluationOptions(worth_solving=0)
 WAYS = pytest.mark.parametrize("options", [SWEEPING, SOLVING], ids=["sweeps", "solver"])
-
-
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Store]:
-    """Stores by name, made when they are first asked for."""
-    made: dict[str, Store] = {}
-
-    def get(name: str) -> Store:
-        if name not in made:
-            made[name] = make(name, tmp_path_factory.mktemp("stores") / "s")
-        return made[name]
-
-    return get
-
-
-@pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> MakeDevice:
-    return emulated if request.param == "emulated" else lambda: CudaDevice(0)
 
 
 class Kept:

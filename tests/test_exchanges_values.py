@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, rows_of, stored
 from store_models import Action, Model, State
-from tiled_engine import TILE_STATES, Engine, LittleRoom, emulated, make
+from tiled_engine import TILE_STATES, Engine, LittleRoom, MakeDevice, emulated
 
 from ooc_mdp.distributed import solver
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.kernels.base import Backend, ExchangesValues, SweepLimits
 from ooc_mdp.kernels.cpu import CpuBackend
 from ooc_mdp.kernels.cuda import CudaBackend
-from ooc_mdp.kernels.device import CudaDevice, Device
+from ooc_mdp.kernels.device import CudaDevice
 from ooc_mdp.kernels.state_lists import ListChanges, StateLists
 from ooc_mdp.kernels.tiled import TiledBackend
 from ooc_mdp.mdp import FloatArray
@@ -31,7 +31,6 @@ from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.store import Store
 
-MakeDevice = Callable[[], Device]
 QUIET = SweepLimits(0.0, 8, 1e-9, plain=True)
 BACKENDS: dict[str, Callable[[], Backend]] = {
     "cpu": lambda: CpuBackend(threads=1),
@@ -40,24 +39,6 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
     "plain": lambda: CudaBackend(0),
 }
 ON_DEVICE = {"tiles", "plain"}
-
-
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Store]:
-    """Stores by name, made when they are first asked for."""
-    made: dict[str, Store] = {}
-
-    def get(name: str) -> Store:
-        if name not in made:
-            made[name] = make(name, tmp_path_factory.mktemp("stores") / "s")
-        return made[name]
-
-    return get
-
-
-@pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> MakeDevice:
-    return emulated if request.param == "emulated" else lambda: CudaDevice(0)
 
 
 def optimum(store: Store, discount: float) -> FloatArray:

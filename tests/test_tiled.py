@@ -22,13 +22,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, actions, make_store, models, optimum, rows_of, stored
 from store_models import Action, Model, ModelSource, State, random_model
-from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, LittleRoom, ShuffledDevice, emulated, make
+from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, LittleRoom, MakeDevice, ShuffledDevice, emulated
 
 import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import SlotsTooSmall, SweepLimits
-from ooc_mdp.kernels.device import CudaDevice, Device
 from ooc_mdp.kernels.tile_layout import Tiling
 from ooc_mdp.kernels.tiled import TiledBackend
 from ooc_mdp.mdp import Rows
@@ -40,27 +39,6 @@ from ooc_mdp.reference import backup, policy_iteration
 from ooc_mdp.solution import Outcome, Solution
 from ooc_mdp.store import Store
 from ooc_mdp.table_source import TableSource
-
-MakeDevice = Callable[[], Device]
-
-
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Store]:
-    """Stores by name, made when they are first asked for."""
-    made: dict[str, Store] = {}
-
-    def get(name: str) -> Store:
-        if name not in made:
-            made[name] = make(name, tmp_path_factory.mktemp("stores") / "s")
-        return made[name]
-
-    return get
-
-
-@pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> MakeDevice:
-    return emulated if request.param == "emulated" else lambda: CudaDevice(0)
-
 
 # ----------------------------------------------------------------------------------------------- what it reports
 

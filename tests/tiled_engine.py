@@ -26,7 +26,20 @@ from ooc_mdp.options import SolveOptions
 from ooc_mdp.store import Store
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["LAYOUTS", "MODELS", "STORES", "TILE_STATES", "Engine", "LittleRoom", "ShuffledDevice", "emulated", "make"]
+__all__ = [
+    "LAYOUTS",
+    "MODELS",
+    "STORES",
+    "TILE_STATES",
+    "Engine",
+    "LittleRoom",
+    "MakeDevice",
+    "ShuffledDevice",
+    "emulated",
+    "make",
+]
+
+MakeDevice = Callable[[], Device]
 
 TILE_STATES = 16
 """Small, so that small stores have many tiles; the same everywhere, so that few kernels are compiled."""
