@@ -8,6 +8,7 @@
 
     speed-up = seconds of one / seconds of W,   efficiency = speed-up / W        (weak: the speed-up itself)
 
+in seconds of the whole call; `solve_speed_up` is of the solve without putting its result together
 against one worker, and against a solve in this process without any Dask. Stores are generated to a folder and read once
 before each solve, so that they come from the page cache. Every solve follows one of the same store on the same workers
 that has nothing to do, which loads kernels. Placements of partitions on workers are compared on the strong tables. What
@@ -282,6 +283,7 @@ class Scaling:
                     up = base["call_seconds"] / solve["call_seconds"]
                     ratio[f"speed_up_over_{over}"] = up
                     ratio[f"efficiency_over_{over}"] = up / workers if part == "strong" else up
+                    ratio[f"solve_speed_up_over_{over}"] = base["seconds"] / solve["seconds"]
                     ratio[f"backup_rate_over_{over}"] = solve["backups_per_second"] / base["backups_per_second"]
             found.append(ratio)
         return found

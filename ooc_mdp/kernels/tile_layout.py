@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +112,7 @@ class Tiling:
         extents = sizes[:, None]
         if model.block_shapes is not None and model.block_shapes.shape[1] <= _MOST_AXES:
             extents = model.block_shapes.astype(np.int64)
-        shape = _shape(extents.max(axis=0).tolist(), states)
+        shape = _shape(tuple(extents.max(axis=0).tolist()), states)
         per_partition = np.prod(-(-extents // np.array(shape)), axis=1, dtype=np.int64)
         return cls(shape, extents, per_partition)
 
@@ -145,7 +146,8 @@ _LEAST_GAIN = 1.1
 """By how much fewer threads another shape must do than powers of two, with which the engine was measured."""
 
 
-def _shape(extents: list[int], states: int) -> tuple[int, ...]:
+@cache
+def _shape(extents: tuple[int, ...], states: int) -> tuple[int, ...]:
     """Points along each axis of a tile of at most `states`: powers of two, or what leaves far fewer threads idle."""
     usual = _powers_of_two(extents, states)
     tight = _tight(extents, states)
@@ -157,7 +159,7 @@ def _threads(extents: Sequence[int], shape: Sequence[int]) -> int:
     return math.prod(-(-e // t) for e, t in zip(extents, shape, strict=True)) * -(-math.prod(shape) // _WARP) * _WARP
 
 
-def _powers_of_two(extents: list[int], states: int) -> tuple[int, ...]:
+def _powers_of_two(extents: Sequence[int], states: int) -> tuple[int, ...]:
     """Powers of two as equal as can be, the longest last, where memory is contiguous; then as the extents divide."""
     shape = [1] * len(extents)
     while math.prod(shape) * 2 <= states:
@@ -168,7 +170,7 @@ def _powers_of_two(extents: list[int], states: int) -> tuple[int, ...]:
     return tuple(-(-e // -(-e // t)) for e, t in zip(extents, shape, strict=True))
 
 
-def _tight(extents: list[int], states: int) -> tuple[int, ...]:
+def _tight(extents: Sequence[int], states: int) -> tuple[int, ...]:
     """The box with the fewest threads in all, a point of its halo counted as half a thread."""
     choices = [sorted({-(-e // -(-e // t)) for t in range(1, min(e, states) + 1)}) for e in extents]
     best, least = tuple(1 for _ in extents), math.inf
