@@ -76,8 +76,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def process(*arguments: object, limit: str | None = None, timeout: float = 120) -> Ran:
-    """Run a command in a process of its own, under a limit such as "-f 100" (of bash's ulimit: files of 100 KiB)."""
+def process(*arguments: object, limit: str | None = None, timeout: float = 600) -> Ran:
+    """Run a command in a process of its own, under a limit such as "-f 100" (of bash's ulimit: files of 100 KiB).
+
+    The timeout is for what hangs: on a busy machine, with loops to compile, minutes can pass.
+    """
     line = command(*arguments)
     if limit is not None:
         line = ["bash", "-c", f'ulimit {limit}; exec "$@"', "limited", *line]

@@ -380,7 +380,7 @@ def test_a_signal_ends_with_1_one_json_object_and_a_checkpoint(place, tmp_path, 
                 break
             time.sleep(0.05)
         running.send_signal(number)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=300)
     assert running.returncode == 1, err
     assert json.loads(out)["outcome"] == "interrupted"
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
@@ -398,7 +398,7 @@ def test_an_interrupted_conversion_ends_with_1_and_leaves_nothing(tmp_path_facto
                 break
             time.sleep(0.02)
         running.send_signal(number)
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=300)
     assert running.returncode == 1, err
     assert "interrupted" in err
     assert "Traceback" not in err

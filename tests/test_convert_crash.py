@@ -63,7 +63,6 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{TESTS}"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["new", "overwrite"])
 def test_a_killed_conversion_leaves_a_valid_store_or_none_and_can_be_run_again(tmp_path: Path, mode: str) -> None:
     path, overwrite = tmp_path / "s", mode == "overwrite"

@@ -101,7 +101,6 @@ def kill_and_resume(store: Path, folder: Path, whole: ooc_mdp.Solution, kills: i
     raise AssertionError(f"only {killed} of {kills} solves were still running when they were to be killed")
 
 
-@pytest.mark.slow
 def test_a_solve_killed_at_ten_moments_is_resumed_to_the_same_answer(store, whole, seconds, tmp_path):
     kill_and_resume(store, tmp_path, whole, kills=10, seconds=seconds, seed=2)
 
@@ -135,7 +134,6 @@ def chain(store: Path, output: Path, seed: int, links: int) -> list[int]:
     return done
 
 
-@pytest.mark.slow
 def test_resumes_that_are_killed_again_make_progress_and_end(store, whole, tmp_path):
     done = chain(store, tmp_path / "r", seed=4, links=200)
     assert done == sorted(set(done))
@@ -193,6 +191,5 @@ def check_store(store: Path) -> None:
             ooc_mdp.open_store(partial)
 
 
-@pytest.mark.slow
 def test_a_conversion_killed_at_ten_moments_can_be_run_again(tmp_path):
     convert_and_kill(tmp_path, kills=10, seed=6)

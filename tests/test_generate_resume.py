@@ -32,7 +32,6 @@ from ooc_mdp.store.zarr_metadata import remove_metadata
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.slow
 def test_a_generation_killed_at_any_moment_goes_on_and_ends_the_same(tmp_path: Path) -> None:
     seconds_of(slow_generation, tmp_path / "whole", False)  # compiles loops where nobody has yet
     seconds = seconds_of(slow_generation, tmp_path / "again", False)
@@ -300,11 +299,11 @@ def test_a_signal_leaves_a_state_to_go_on_from(tmp_path: Path, word: signal.Sign
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
         journal = tmp_path / "s.partial" / JOURNAL_FILE
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not (journal.exists() and journal.read_bytes().count(b"\n") > 3) and time.monotonic() < deadline:
             time.sleep(0.01)
         process.send_signal(word)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "interrupted; what is done was kept: the same command with --resume goes on" in error
     noted = journal.read_bytes().count(b"\n") - 1

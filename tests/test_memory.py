@@ -33,7 +33,7 @@ def peak_and_plan(store: Path, *options: object) -> tuple[int, dict[str, int], s
     """Peak bytes of a solve in a process of its own, what it planned, and what it said."""
     line = [sys.executable, "-c", CODE, "solve", store, "--discount", 0.9, "--device", "cpu", "--json", *options]
     done = subprocess.run(
-        [str(word) for word in line], env=environment(), capture_output=True, text=True, check=True, timeout=300
+        [str(word) for word in line], env=environment(), capture_output=True, text=True, check=True, timeout=600
     )
     return int(done.stderr.split()[-1]) * 1024, json.loads(done.stdout)["memory_plan"]["host"], done.stderr
 

@@ -232,7 +232,7 @@ def test_values_are_within_the_bound_of_the_optimum_whatever_the_order(
             sweep_order=order,
             cache=CacheSize(size=1 << 20),
             device="cpu",
-            time_limit=20.0,
+            time_limit=2.0,
         )
         solution = solve(store, options)
         exact = optimum(rows_of(store), discount, case.sense)
