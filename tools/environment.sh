@@ -63,7 +63,7 @@ make_environment() {
     else
         rm -f "$environment/installed"
         echo "installing ooc-mdp${extras:+[$extras]} into $environment"
-        "${pip[@]}" install --quiet --disable-pip-version-check --editable "$repository${extras:+[$extras]}"
+        "${pip[@]}" install --quiet --disable-pip-version-check --no-compile --editable "$repository${extras:+[$extras]}"
         printf '%s %s\n' "$checksum" "$extras" >"$environment/installed"
     fi
     drop_stale_kernels
