@@ -183,6 +183,24 @@ def test_workers_without_a_partition_do_no_harm(partitions: int, clusters: Clust
     assert sorted(w.partitions for w in solution.statistics.workers) == [0] * (4 - partitions) + [1] * partitions
 
 
+@pytest.mark.parametrize(
+    ("cache", "asked", "taken"),
+    [
+        ("49%", "auto", "policy-iteration"),
+        ("51%", "auto", "p-eva joint"),
+        ("49%", "p-eva", "p-eva joint"),
+        ("51%", "policy-iteration", "policy-iteration"),
+    ],
+)
+def test_loads_are_saved_by_policy_iteration_only_where_the_caches_of_all_workers_do_not_hold_the_table(
+    cache: str, asked: str, taken: str, coupled: Store, clusters: Clusters
+) -> None:
+    """A double pendulum, whose partitions read 14 others each; nothing is left to do at its first values."""
+    how = {"epsilon": 1e9, "cache": cache, "method": asked, "device": "cpu"}
+    solution = ooc_mdp.solve(coupled, 0.9, client=clusters[2], **how)
+    assert solution.method == f"{taken}, 2 workers, blocks"
+
+
 def test_a_plain_residual_is_proved_too(ragged: Store, clusters: Clusters) -> None:
     solution = solve(ragged, 0.9, clusters[2], residual=1e-5)
     best = policy_iteration(rows_of(ragged), 0.9, "min").values
@@ -368,6 +386,13 @@ def test_undiscounted_totals_are_left_to_one_machine(ragged: Store, clusters: Cl
 
 
 # ------------------------------------------------------------------------------------------------- limits, checkpoints
+
+
+@pytest.fixture(scope="module")
+def coupled(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """81 partitions of 16 states."""
+    path = tmp_path_factory.mktemp("coupled") / "s"
+    return ooc_mdp.generate("double-pendulum", path, {"grid": "6,6,6,6"}, blocks=[3] * 4)
 
 
 @pytest.fixture(scope="module")
