@@ -3,12 +3,15 @@
 H1 orders by the residual B; H2 by B + V where B > epsilon: what a state would be worth after its backup, so that
 large values settle before they spread. The solver knows B only as the bound R[p], and B + V as the value that
 flows in: the largest reward at the start, afterwards the largest discounted boundary value that changed.
-Joint looks at the cache too: what is read together converges together, and need not be read again.
+Joint looks at the cache too: what is read together converges together, and need not be read again; and at what was
+never read, which must be, however small its residual.
 This module ranks; it loads nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -18,12 +21,15 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import Coupling
 
-__all__ = ["H1", "H2", "Joint", "Priority", "make_priority"]
+__all__ = ["H1", "H2", "Joint", "Priority", "Standing", "make_priority"]
 
 _ALONE = 0.01
 """Weight of a partition none of whose dependents is resident, against 1 for one with all of them."""
-_POWER_FEW, _POWER_MANY = 0.25, 0.5
+_POWER_FEW, _POWER_MANY = 0.2, 0.5
 """Of the residual, where partitions have few dependents and where they have many."""
+_FAR = 10.0
+"""Times the target: a residual beyond which no partition that was never read is much more urgent than another."""
+_TINY = float(np.finfo(np.float64).tiny)
 _MANY = 12.0
 """Dependents of a partition on average: as many as make a coupling strong (`ooc_mdp.methods.plan`)."""
 
@@ -100,26 +106,43 @@ class H2:
         self.value[partition] = value
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a priority may know of the solve, besides bounds: arrays that are read whenever a rank is asked for."""
+
+    present: npt.NDArray[np.bool_]
+    """bool [P]; which partitions are resident."""
+    visited: npt.NDArray[np.bool_]
+    """bool [P]; which were swept at least once."""
+    wanted: Callable[[], float]
+    """What every residual must come down to, at present."""
+
+
 class Joint(H1):
-    """A large residual, in the company of those whom its change disturbs: R[p]**e (0.01 + share of p's dependents
-    that are resident), with e = 1/4.
+    """A large residual, in the company of those whom its change disturbs: urgency (0.01 + share of p's dependents that
+    are resident).
 
     A visit to p disturbs its dependents; where these are resident, they answer, and p answers them, without a load.
-    The fourth root makes twice the company count for more than a residual ten times as large. A partition that is left
-    out for the smallness of its residual is read once its neighbours have gone, and where discounts are near 1 even a
-    small change then goes once more through all that depends on them. Where partitions have many dependents, most of
-    these are absent in any case, and e is 1/2 (``docs/scheduling.md`` has what both load).
+
+        urgency of what was swept before     (R[p] / largest R)**e          e = 1/5
+        urgency of what never was            R[p] / (10 target + R[p])
+
+    The fifth root makes twice the company count for more than a residual thirty times as large. What was never swept
+    has to be read once in any case: what matters is when, and that is best in company. Left out for the smallness of
+    its residual, it is read once its neighbours have gone, and where discounts are near 1 even a small change then goes
+    once more through all that depends on them. Where partitions have many dependents, most of these are absent in any
+    case, and e is 1/2 (``docs/scheduling.md`` has what was tried, and what it loads).
 
     Parameters
     ----------
     coupling : which partitions read which.
-    present : bool [P]; which are resident, read whenever the rank is asked for.
+    standing : of the solve; read whenever the rank is asked for.
     """
 
     name = "joint"
 
-    def __init__(self, coupling: Coupling, present: npt.NDArray[np.bool_]) -> None:
-        n = present.size
+    def __init__(self, coupling: Coupling, standing: Standing) -> None:
+        n = standing.present.size
         rows = np.repeat(np.arange(n), np.diff(coupling.ptr))
         others = rows != coupling.partitions
         self._ptr = np.searchsorted(rows[others], np.arange(n + 1))
@@ -127,31 +150,40 @@ class Joint(H1):
         """The partitions that p reads: read[ptr[p]:ptr[p+1]]."""
         self._power = _POWER_FEW if self._read.size < _MANY * n else _POWER_MANY
         self._share = 1.0 / np.maximum(np.bincount(self._read, minlength=n), 1)
-        self._present = present
+        self._standing = standing
         self._counted = np.zeros(n, np.bool_)
         """Whose residency `_resident` holds."""
         self._resident = np.zeros(n)
         """Resident dependents of each partition."""
 
     def rank(self, residual: FloatArray) -> FloatArray:
-        """The residual's root, weighted."""
-        for q in np.flatnonzero(self._present != self._counted):
-            now = self._present[q]
+        """The urgency, weighted."""
+        present = self._standing.present
+        for q in np.flatnonzero(present != self._counted):
+            now = present[q]
             self._resident[self._read[self._ptr[q] : self._ptr[q + 1]]] += 1.0 if now else -1.0
             self._counted[q] = now
-        return np.asarray(residual**self._power * (_ALONE + self._resident * self._share))
+        return np.asarray(self._urgency(residual) * (_ALONE + self._resident * self._share))
+
+    def _urgency(self, residual: FloatArray) -> FloatArray:
+        """float64 [P], from 0 to 1; residuals may be infinite, where nothing is known of the first values."""
+        largest = max(float(residual.max(initial=0.0, where=np.isfinite(residual))), _TINY)
+        again = np.minimum(residual / largest, 1.0) ** self._power
+        far = max(_FAR * self._standing.wanted(), _TINY)
+        first = 1.0 - far / (far + residual)
+        return np.where(self._standing.visited, again, first)
 
 
-def make_priority(name: str, first_values: FloatArray, coupling: Coupling, present: npt.NDArray[np.bool_]) -> Priority:
+def make_priority(name: str, first_values: FloatArray, coupling: Coupling, standing: Standing) -> Priority:
     """The priority of that name over P partitions; raises OptionsError.
 
     Parameters
     ----------
     first_values : float64 [P]; see :class:`H2`.
-    coupling, present : see :class:`Joint`.
+    coupling, standing : see :class:`Joint`.
     """
     if name == "joint":
-        return Joint(coupling, present)
+        return Joint(coupling, standing)
     if name == "h1":
         return H1()
     if name == "h2":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.partition import Coupling
-from ooc_mdp.priority import H1, H2, Joint, make_priority
+from ooc_mdp.priority import H1, H2, Joint, Standing, make_priority
 
 ALL = np.array([True, True])
 
@@ -19,7 +20,12 @@ def _chain(n: int) -> Coupling:
     return Coupling(np.searchsorted(rows, np.arange(n + 1)), columns, np.ones(columns.size))
 
 
-_CHAIN = (_chain(3), np.zeros(3, np.bool_))
+def _standing(present: npt.NDArray[np.bool_], visited: npt.NDArray[np.bool_] | None = None) -> Standing:
+    """Everything was swept before if nothing else is said, and the target is 1e-3."""
+    return Standing(present, np.ones_like(present) if visited is None else visited, lambda: 1e-3)
+
+
+_CHAIN = (_chain(3), _standing(np.zeros(3, np.bool_)))
 
 
 def test_h1_ranks_by_the_residual_alone() -> None:
@@ -64,7 +70,7 @@ def test_h2_takes_an_exact_value_whether_it_is_more_or_less() -> None:
 
 def test_joint_prefers_a_partition_whose_dependents_are_resident() -> None:
     present = np.zeros(4, np.bool_)
-    joint = make_priority("joint", np.zeros(4), _chain(4), present)
+    joint = make_priority("joint", np.zeros(4), _chain(4), _standing(present))
     assert isinstance(joint, Joint)
     level = np.array([1.0, 1.0, 1.0, 4.0])
     assert np.argmax(joint.rank(level)) == 3  # nobody is resident: the residual decides
@@ -74,15 +80,53 @@ def test_joint_prefers_a_partition_whose_dependents_are_resident() -> None:
     assert np.argmax(joint.rank(level)) == 3
 
 
-def test_joint_takes_a_partition_with_twice_the_company_before_one_with_ten_times_the_residual() -> None:
+def _company() -> tuple[Coupling, npt.NDArray[np.bool_]]:
+    """Both dependents of partition 0 are resident, and one of the two of partition 1."""
     reads = {0: (0,), 1: (1,), 2: (0, 2), 3: (0, 1, 3), 4: (1, 4)}
     rows, columns = np.array([(p, q) for p in sorted(reads) for q in reads[p]]).T
     coupling = Coupling(np.searchsorted(rows, np.arange(6)), columns, np.ones(columns.size))
-    joint = Joint(coupling, np.array([False, False, True, True, False]))  # of 1's dependents, 3 and 4, one is there
-    level = np.array([1.0, 10.0, 0.0, 0.0, 0.0])
+    return coupling, np.array([False, False, True, True, False])
+
+
+def test_joint_takes_a_partition_with_twice_the_company_before_one_with_thirty_times_the_residual() -> None:
+    coupling, present = _company()
+    joint = Joint(coupling, _standing(present))
+    level = np.array([1.0, 29.0, 0.0, 0.0, 0.0])
     assert np.argmax(joint.rank(level)) == 0
     level[1] = 100.0
     assert np.argmax(joint.rank(level)) == 1
+
+
+def test_joint_has_hardly_an_eye_for_residuals_where_partitions_were_never_read() -> None:
+    coupling, present = _company()
+    visited = np.ones(5, np.bool_)
+    joint = Joint(coupling, _standing(present, visited))
+    level = np.array([0.1, 1e6, 0.0, 0.0, 0.0])
+    assert np.argmax(joint.rank(level)) == 1
+    visited[:2] = False  # a hundred times the target is as good as any more
+    assert np.argmax(joint.rank(level)) == 0
+    level[0] = 1.1e-3  # but what barely misses the target can wait
+    assert np.argmax(joint.rank(level)) == 1
+
+
+def test_joint_takes_what_was_never_read_before_what_is_left_of_a_partition_that_was() -> None:
+    coupling, present = _company()
+    visited = np.array([True, False, True, True, True])
+    level = np.array([0.1, 0.1, 0.0, 0.0, 1e3])
+    rank = Joint(coupling, _standing(present, visited)).rank(level)
+    assert np.argmax(rank) == 1
+    np.testing.assert_allclose(rank[[0, 1]], [1e-4**0.2 * 1.01, 0.1 / 0.11 * 0.51], rtol=1e-12)
+
+
+@pytest.mark.parametrize("wanted", [-1.0, 0.0, 1e-9, 1e300])
+def test_joint_ranks_whatever_the_bounds_and_the_target_are(wanted: float) -> None:
+    coupling, present = _company()
+    level = np.array([np.inf, 0.0, 5e-324, 1e300, 1.0])
+    for visited in (np.zeros(5, np.bool_), np.ones(5, np.bool_)):
+        rank = Joint(coupling, Standing(present, visited, lambda: wanted)).rank(level)
+        assert np.isfinite(rank).all()
+        assert np.argmax(rank) == 0, "nothing is known of it, and all its dependents are there"
+        assert (Joint(coupling, Standing(present, visited, lambda: wanted)).rank(np.zeros(5)) <= 1.01).all()
 
 
 def test_joint_takes_the_larger_of_two_residuals_where_partitions_have_many_dependents() -> None:
@@ -92,8 +136,8 @@ def test_joint_takes_the_larger_of_two_residuals_where_partitions_have_many_depe
     present[1] = True  # 0 has 7 of its 13 dependents, 3 has 8
     level = np.zeros(n)
     level[[0, 3]] = 2.0, 1.0
-    assert np.argmax(Joint(everything, present).rank(level)) == 0
-    rank = Joint(everything, present).rank(level)
+    assert np.argmax(Joint(everything, _standing(present)).rank(level)) == 0
+    rank = Joint(everything, _standing(present)).rank(level)
     np.testing.assert_allclose(rank[0] / rank[3], np.sqrt(2.0) * (0.01 + 7 / 13) / (0.01 + 8 / 13), rtol=1e-12)
 
 
@@ -105,13 +149,13 @@ def test_joint_follows_residency_as_a_fresh_count_would() -> None:
     rows, columns = np.nonzero(mass)
     coupling = Coupling(np.searchsorted(rows, np.arange(n + 1)), columns, np.ones(columns.size))
     present = np.zeros(n, np.bool_)
-    joint = Joint(coupling, present)
+    joint = Joint(coupling, _standing(present))
     for _ in range(50):
         present[rng.integers(n)] ^= True
         level = rng.random(n)
         others = mass & ~np.eye(n, dtype=bool)
         share = (others & present[:, None]).sum(axis=0) / np.maximum(others.sum(axis=0), 1)
-        np.testing.assert_allclose(joint.rank(level), level**0.25 * (0.01 + share), rtol=1e-12)
+        np.testing.assert_allclose(joint.rank(level), (level / level.max()) ** 0.2 * (0.01 + share), rtol=1e-12)
 
 
 def test_there_are_three_priorities() -> None:

@@ -18,7 +18,7 @@ from ooc_mdp.methods.plan import cache_budget, contraction_of, model_of, staging
 from ooc_mdp.methods.run import Run
 from ooc_mdp.methods.target import Target
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.priority import make_priority
+from ooc_mdp.priority import Standing, make_priority
 from ooc_mdp.solution import SolveStatistics
 from ooc_mdp.stager import Stager
 from ooc_mdp.table_source import TableSource
@@ -65,13 +65,16 @@ def start_run(
     stack.callback(cache.clear)
     stager = Stager(store, cache, backend, staging_depth(backend), read, entry)
     stack.enter_context(stager)
+    target = Target(options, bounds, float(reward_range.max() - reward_range.min()), owned)
+    visited = np.zeros(p, np.bool_)
+    standing = Standing(cache.present, visited, lambda: target.wanted)
     run = Run(
         store=store,
         options=options,
         backend=backend,
         bounds=bounds,
-        target=Target(options, bounds, float(reward_range.max() - reward_range.min()), owned),
-        priority=make_priority(options.metric, reward_range[:, 1], store.coupling, cache.present),
+        target=target,
+        priority=make_priority(options.metric, reward_range[:, 1], store.coupling, standing),
         cache=cache,
         stager=stager,
         statistics=SolveStatistics(
@@ -83,7 +86,7 @@ def start_run(
         ),
         largest=np.zeros(p),
         smallest=np.zeros(p),
-        visited=np.zeros(p, np.bool_),
+        visited=visited,
         moved=np.zeros(p, np.bool_),
         owned=owned,
         heard_rise=np.zeros(0 if owned is None else p),
