@@ -27,7 +27,7 @@ _ALONE = 0.01
 """Weight of a partition none of whose dependents is resident, against 1 for one with all of them."""
 _POWER_FEW, _POWER_MANY = 0.2, 0.5
 """Of the residual, where partitions have few dependents and where they have many."""
-_FAR = 10.0
+_FAR = 100.0
 """Times the target: a residual beyond which no partition that was never read is much more urgent than another."""
 _TINY = float(np.finfo(np.float64).tiny)
 _MANY = 12.0
@@ -125,7 +125,7 @@ class Joint(H1):
     A visit to p disturbs its dependents; where these are resident, they answer, and p answers them, without a load.
 
         urgency of what was swept before     (R[p] / largest R)**e          e = 1/5
-        urgency of what never was            R[p] / (10 target + R[p])
+        urgency of what never was            R[p] / (100 target + R[p])
 
     The fifth root makes twice the company count for more than a residual thirty times as large. What was never swept
     has to be read once in any case: what matters is when, and that is best in company. Left out for the smallness of

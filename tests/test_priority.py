@@ -101,9 +101,9 @@ def test_joint_has_hardly_an_eye_for_residuals_where_partitions_were_never_read(
     coupling, present = _company()
     visited = np.ones(5, np.bool_)
     joint = Joint(coupling, _standing(present, visited))
-    level = np.array([0.1, 1e6, 0.0, 0.0, 0.0])
+    level = np.array([1.0, 1e6, 0.0, 0.0, 0.0])
     assert np.argmax(joint.rank(level)) == 1
-    visited[:2] = False  # a hundred times the target is as good as any more
+    visited[:2] = False  # a thousand times the target is as good as any more
     assert np.argmax(joint.rank(level)) == 0
     level[0] = 1.1e-3  # but what barely misses the target can wait
     assert np.argmax(joint.rank(level)) == 1
@@ -115,7 +115,7 @@ def test_joint_takes_what_was_never_read_before_what_is_left_of_a_partition_that
     level = np.array([0.1, 0.1, 0.0, 0.0, 1e3])
     rank = Joint(coupling, _standing(present, visited)).rank(level)
     assert np.argmax(rank) == 1
-    np.testing.assert_allclose(rank[[0, 1]], [1e-4**0.2 * 1.01, 0.1 / 0.11 * 0.51], rtol=1e-12)
+    np.testing.assert_allclose(rank[[0, 1]], [1e-4**0.2 * 1.01, 0.1 / 0.2 * 0.51], rtol=1e-12)
 
 
 @pytest.mark.parametrize("wanted", [-1.0, 0.0, 1e-9, 1e300])
