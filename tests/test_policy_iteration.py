@@ -79,7 +79,9 @@ def test_values_are_within_the_certified_bound_of_exact_policy_iteration(
     assert found.holds
     assert found.policy_errors == 0
     wanted = Outcome.RESIDUAL if target == "residual" else Outcome.PROVED
-    lost_to_rounding = discount > 0.9 and share < 1e-5
+    # The default target is a share of the values' range, which may be nothing beside the rewards.
+    narrow = target is None and 1e-4 * float(max(best) - min(best)) < 1e-14 * scale_of(rows, best) / (1 - discount)
+    lost_to_rounding = (discount > 0.9 and share < 1e-5) or narrow
     assert solution.outcome is wanted or (lost_to_rounding and solution.outcome is Outcome.PRECISION)
 
 
