@@ -20,9 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from small_mdps import Case, cases, distance, optimum, rows_of, stored
 
 from ooc_mdp.distributed import solver as solver_module
-from ooc_mdp.distributed.coordinator import Coordinator, Known, Member
+from ooc_mdp.distributed.coordinator import Coordinator
 from ooc_mdp.distributed.exchange import Interests, Readers, split_halo
+from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.mailbox import Mailbox, Request
+from ooc_mdp.distributed.members import Member, Members
 from ooc_mdp.distributed.messages import Assignment, Command, Go, Halt, Status, Subscribe, Update, Wanted
 from ooc_mdp.distributed.placement import facts_of
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
@@ -433,8 +435,7 @@ async def solve_on(store: Any, options: SolveOptions, solvers: int, weather: Wea
     coordinator = Coordinator(
         store,
         options,
-        network,
-        {k: Member(str(k)) for k in range(solvers)},
+        Members(network, {k: Member(str(k)) for k in range(solvers)}, patience=15.0),
         np.array([network.random.randrange(solvers) for _ in range(p)]),
         facts_of(store),
         Known(np.zeros(n), np.full(n, -1, np.int32), np.zeros(p, np.bool_), np.zeros(p, np.bool_)),
@@ -457,7 +458,7 @@ async def solve_on(store: Any, options: SolveOptions, solvers: int, weather: Wea
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries and moves without long pauses."""
     monkeypatch.setattr(solver_module, "_RETRY_SECONDS", 0.01)
-    monkeypatch.setattr("ooc_mdp.distributed.coordinator._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("ooc_mdp.distributed.members._AGAIN_SECONDS", 0.01)
     monkeypatch.setattr("ooc_mdp.distributed.coordinator._MOVE_SECONDS", 0.0)
     monkeypatch.setattr("ooc_mdp.distributed.coordinator._LEAST_LEFT", 1)
     monkeypatch.setattr("ooc_mdp.distributed.coordinator._WELCOME_SECONDS", 0.02)

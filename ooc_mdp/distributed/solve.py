@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from distributed import Client
 
 from ooc_mdp.distributed.cluster import DaskLink, Devices, Host, connect, local_cluster, make_ready, use_devices
-from ooc_mdp.distributed.coordinator import Coordinator, Known, Member, SolversLostError
+from ooc_mdp.distributed.coordinator import Coordinator
+from ooc_mdp.distributed.known import Known
+from ooc_mdp.distributed.members import Member, Members, SolversLostError
 from ooc_mdp.distributed.placement import facts_of, parse_placement
 from ooc_mdp.distributed.solver import SolverOptions, StoreAt
 from ooc_mdp.errors import OptionsError
@@ -107,22 +110,20 @@ def solve_distributed(
     devices = Devices(options.device, hosts)
     prepare = _solvers(store, options, hosts, devices, asked)
     link = DaskLink(client, uuid.uuid4().hex[:12], prepare, devices.give_back)
-    members = {k: Member(host.address) for k, host in enumerate(hosts)}
+    solvers = Members(link, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.patience, note)
     facts = facts_of(store)
-    owner = parse_placement(asked.first_placement).place(facts, np.array([m.share for m in members.values()]))
+    owner = parse_placement(asked.first_placement).place(facts, np.array([m.share for m in solvers.of.values()]))
     with ExitStack() as stack:
         interrupted = stack.enter_context(signals())
         link.start(hosts)
         coordinator = Coordinator(
             store,
             options,
-            link,
-            members,
+            solvers,
             owner,
             facts,
             known,
             from_start=not resumed,
-            patience=asked.patience,
             copy_interval=options.checkpoint_interval,
             interrupted=interrupted,
             watch=watch,
@@ -142,8 +143,9 @@ def solve_distributed(
             outcome = Outcome.LOST
     if coordinator.save is not None and not outcome.proved and known.copied.any():
         coordinator.save(known)
-    workers = _figures(coordinator, link)
-    solution = _solution(store, options, coordinator, outcome, workers, link, asked)
+    workers = _figures(solvers, coordinator.owner, link)
+    plans = [] if outcome is Outcome.LOST else link.finish(solvers.alive())
+    solution = _solution(store, options, coordinator, outcome, workers, plans, asked)
     if output is not None and outcome.proved:
         write_result(output, store, solution, identity, replace=resume or overwrite)
         checkpoint_path(output).unlink(missing_ok=True)
@@ -221,10 +223,10 @@ def _solvers(
     return prepare
 
 
-def _figures(coordinator: Coordinator, link: DaskLink) -> list[WorkerStatistics]:
+def _figures(solvers: Members, owner: npt.NDArray[np.int32], link: DaskLink) -> list[WorkerStatistics]:
     """What each worker did."""
     figures = []
-    for k, member in coordinator.members.items():
+    for k, member in solvers.of.items():
         status = member.status
         figures.append(
             WorkerStatistics(
@@ -232,7 +234,7 @@ def _figures(coordinator: Coordinator, link: DaskLink) -> list[WorkerStatistics]
                 host=link.hosts[k].name,
                 device=link.devices[k],
                 lost=not member.alive,
-                partitions=int((coordinator.owner == k).sum()),
+                partitions=int((owner == k).sum()),
                 loads=status.statistics.loads,
                 bytes_read=status.statistics.bytes_read,
                 hit_rate=status.statistics.hit_rate,
@@ -251,7 +253,7 @@ def _solution(
     coordinator: Coordinator,
     outcome: Outcome,
     workers: list[WorkerStatistics],
-    link: DaskLink,
+    plans: list[MemoryPlan],
     asked: ClusterOptions,
 ) -> Solution:
     """What the coordinator knows; its values are the solution's from now on."""
@@ -260,7 +262,6 @@ def _solution(
         coordinator.bounds.unknown()
     statistics = coordinator.statistics()
     statistics.workers = workers
-    plans = [] if outcome is Outcome.LOST else link.finish(coordinator.alive())
     largest = max(plans, key=lambda plan: sum(plan.host.values()), default=MemoryPlan({}, {}))
     return conclude(
         store,

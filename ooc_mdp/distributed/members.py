@@ -1,0 +1,231 @@
+"""The solvers of one solve as their coordinator sees them: who takes part, what each said last, and how to ask.
+
+Each solver has one open question for its status at any time. Commands are numbered, and are sent again until they are
+in the solver's mailbox or it is lost: does not answer for `patience` seconds, or its worker is known to be gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ooc_mdp.distributed.messages import Command, End, Status
+from ooc_mdp.errors import OocMdpError
+
+__all__ = ["Link", "Member", "Members", "SolversLostError"]
+
+_COMMAND_SECONDS = 3600.0
+"""In which a solver's thread should find the time to answer: it looks between two accesses."""
+_PROBE_SECONDS = 1.0
+"""To wait for an answer where there was none before: then the scheduler is asked again who has gone."""
+_AGAIN_SECONDS = 0.1
+"""Before a command that did not arrive is sent again."""
+_END_SECONDS = 5.0
+
+
+class SolversLostError(OocMdpError):
+    """No solver, or no scheduler, is left."""
+
+
+class Link(Protocol):
+    """How the coordinator reaches solvers."""
+
+    async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
+        """The solver's answer; OSError or TimeoutError where there is none."""
+        ...
+
+    async def lost(self, number: int) -> bool:
+        """Whether it is known that the solver's worker is gone."""
+        ...
+
+    def failure(self, number: int) -> BaseException | None:
+        """What the solver's task raised, if it has ended so."""
+        ...
+
+    async def newcomers(self) -> list[int]:
+        """Start solvers on workers that have come since; their numbers."""
+        ...
+
+    def address(self, number: int) -> str:
+        """Of a solver's worker."""
+        ...
+
+    async def dismiss(self, number: int) -> None:
+        """Have nothing more to do with a solver."""
+        ...
+
+    def broken(self) -> str | None:
+        """Why no solver can be reached any more, if so."""
+        ...
+
+
+@dataclass(slots=True)
+class Member:
+    """One solver."""
+
+    address: str
+    share: float = 1.0
+    """Its part of the work, relative to the others'."""
+    status: Status = field(default_factory=Status)
+    alive: bool = True
+    answered: float = field(default_factory=time.monotonic)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once it is lost."""
+
+
+class Members:
+    """Of one solve.
+
+    Parameters
+    ----------
+    link : reaches them.
+    of : those that begin, by number.
+    patience : seconds without an answer after which a solver is lost.
+    """
+
+    def __init__(
+        self, link: Link, of: dict[int, Member], patience: float, note: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.link, self.of, self.patience, self._note = link, of, patience, note
+        self.lost: list[int] = []
+        """Solvers that were lost, in order."""
+        self.news = asyncio.Event()
+        """Set whenever one has said something, or is lost."""
+        self._followers: list[asyncio.Future[None]] = []
+        self._dismissals: list[asyncio.Future[None]] = []
+        self._commands = 0
+        self._over = False
+
+    def follow_all(self) -> None:
+        """Begin to ask for statuses."""
+        for number in self.of:
+            self._followers.append(asyncio.ensure_future(self._follow(number)))
+
+    def add(self, number: int, member: Member) -> None:
+        """Another takes part from now on."""
+        member.answered = time.monotonic()
+        self.of[number] = member
+        self._followers.append(asyncio.ensure_future(self._follow(number)))
+        self._note(f"worker {number} ({member.address}) takes part from now on")
+
+    async def close(self) -> None:
+        """Ask no more, and end those that are alive."""
+        self._over = True  # wait_for of Python 3.11 swallows a cancellation that comes together with the answer
+        for follower in self._followers:
+            follower.cancel()
+        await asyncio.gather(*self._followers, *self._dismissals, return_exceptions=True)
+        for number in self.alive():
+            with suppress(OSError, TimeoutError):
+                await self.link.ask(number, "post", self._numbered(End()), _END_SECONDS)
+
+    async def _follow(self, number: int) -> None:
+        """Keep a question for a solver's status open."""
+        member = self.of[number]
+        well = True
+        while member.alive and not self._over:
+            status: Any = None
+            # A connection to a worker that has just gone is tried for long, before the scheduler knows of it.
+            timeout = self.patience if well else min(self.patience, _PROBE_SECONDS)
+            with suppress(OSError, TimeoutError):
+                status = await self.link.ask(number, "status", (member.status.version, float(well)), timeout)
+            well = isinstance(status, Status)
+            self.news.set()
+            if isinstance(status, Status):
+                member.answered, member.status = time.monotonic(), status
+                await asyncio.sleep(0.005)
+                continue
+            # Silence, or the word that no solver is there: if it failed, its task says so.
+            silent = time.monotonic() - member.answered > self.patience
+            if silent or (status is None and await self.link.lost(number)):
+                self._lose(number)
+                return
+            await asyncio.sleep(0.1)
+
+    def raise_failures(self) -> None:
+        """What a solver's task raised; SolversLostError where nobody can be reached any more."""
+        broken = self.link.broken()
+        if broken is not None:
+            raise SolversLostError(broken)
+        for number in self.alive():
+            failure = self.link.failure(number)
+            if failure is not None:
+                raise failure
+
+    def _lose(self, number: int) -> None:
+        member = self.of[number]
+        if member.alive:
+            member.alive = False
+            member.gone.set()
+            self.lost.append(number)
+            self._note(f"worker {number} ({member.address}) is lost: the others go on with its partitions")
+            self.dismiss(number)
+        self.news.set()
+
+    def dismiss(self, number: int) -> None:
+        """Have nothing more to do with a solver; its end is waited for in `close`."""
+        self._dismissals.append(asyncio.ensure_future(self.link.dismiss(number)))
+
+    def alive(self) -> list[int]:
+        """Solvers that take part."""
+        return [k for k, m in self.of.items() if m.alive]
+
+    def living(self) -> list[Member]:
+        """The same, as they stand."""
+        return [m for m in self.of.values() if m.alive]
+
+    async def ask_all(self, verb: str, argument: Any) -> dict[int, Any]:
+        """Answers of those that answer."""
+        numbers = self.alive()
+        found = await asyncio.gather(*(self.ask(k, verb, argument) for k in numbers))
+        return {k: answer for k, answer in zip(numbers, found, strict=True) if answer is not None}
+
+    async def ask(self, number: int, verb: str, argument: Any, timeout: float | None = None) -> Any:
+        """The answer; None where there is none within `timeout` (`patience`), or the solver is lost meanwhile."""
+        member = self.of[number]
+        asked = asyncio.ensure_future(self.link.ask(number, verb, argument, timeout or self.patience))
+        gone = asyncio.ensure_future(member.gone.wait())
+        try:
+            await asyncio.wait({asked, gone}, return_when=asyncio.FIRST_COMPLETED)
+            return asked.result() if asked.done() else None
+        except (OSError, TimeoutError):
+            if await self.link.lost(number):
+                self._lose(number)
+            self.news.set()
+            return None
+        finally:
+            gone.cancel()
+            asked.cancel()
+
+    async def command(self, number: int, what: Any) -> Any:
+        """What the solver's thread answers once it has done it; None where the answer or the solver is lost."""
+        answer = await self.ask(number, "command", self._numbered(what), _COMMAND_SECONDS)
+        return None if isinstance(answer, str) else answer
+
+    async def command_all(self, command: Any) -> dict[int, Any] | None:
+        """Answers of everybody; None where one is missing."""
+        numbers = self.alive()
+        found = await asyncio.gather(*(self.command(k, command) for k in numbers))
+        answers = dict(zip(numbers, found, strict=True))
+        return None if any(answer is None for answer in answers.values()) else answers
+
+    async def tell(self, command: Any) -> None:
+        """The same command to everybody."""
+        await self.each(lambda _: command)
+
+    async def each(self, command: Callable[[int], Any]) -> None:
+        """Put a command into the mailbox of everybody who is not lost meanwhile; what it does is not waited for."""
+        await asyncio.gather(*(self.put(k, command(k)) for k in self.alive()))
+
+    async def put(self, number: int, what: Any) -> None:
+        """Put a command into the mailbox of one who is not lost meanwhile."""
+        command = self._numbered(what)
+        while self.of[number].alive and await self.ask(number, "post", command) is None:
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    def _numbered(self, what: Any) -> Command:
+        self._commands += 1
+        return Command(self._commands, what)
