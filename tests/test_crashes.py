@@ -134,6 +134,7 @@ def chain(store: Path, output: Path, seed: int, links: int) -> list[int]:
     return done
 
 
+@pytest.mark.slow
 def test_resumes_that_are_killed_again_make_progress_and_end(store, whole, tmp_path):
     done = chain(store, tmp_path / "r", seed=4, links=200)
     assert done == sorted(set(done))
