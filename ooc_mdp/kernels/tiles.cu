@@ -18,7 +18,7 @@
 // `moved` is raised, and `moved` is read before values are, both past the first-level cache, so a tile that reads an
 // old value also has the old sum.
 // Tiles that read too many others to list them (inputs = EVERYTHING) take the sum over rounds of the largest change of
-// any tile in place of both. Values that come from outside (`write_values`) change a tile as a visit does: between two
+// any tile in place of both. Values that come from outside (`take_values`) change a tile as a visit does: between two
 // batches, by as much as they differ from those that were here, and `moved` is raised after them. Of a tile's own values
 // that were not its backups nothing is known: left = infinity until it is visited (`forget_tiles`).
 //
@@ -116,7 +116,7 @@ struct Engine {
     double* values;
     CHOICE* policy;
     const u32* set;            // [set_size] partitions of the batch
-    u32* work;                 // [tiles of the batch] selected tiles; see write_values
+    u32* work;                 // [tiles of the batch] selected tiles; see take_values
     double* report;            // [set_size, 10]
     u64* backups;              // [partitions]
     u64* measured;             // [5]
