@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from ooc_mdp.distributed import lending
-from ooc_mdp.distributed.lending import Lent, Loan, here, take
+from ooc_mdp.distributed.lending import FarArray, Loan, Place, borrow, here, may_borrow, read
 from ooc_mdp.distributed.messages import Values
 
 needs_linux = pytest.mark.skipif(here() is None, reason="no process can read another's memory here")
@@ -20,7 +21,8 @@ ANSWERING = """
 import pickle, sys
 import numpy as np
 from ooc_mdp.distributed.lending import Loan, here
-answer = {"a": np.arange(500_000), "none": np.empty(0), "word": "x", "b": np.full((3, 2), 7.0)}
+from ooc_mdp.distributed.messages import Values
+answer = Values(np.arange(2), np.arange(500_000.0), np.arange(500_000, dtype=np.int32), np.ones(2, np.bool_))
 loan = Loan(answer)
 sys.stdout.buffer.write(pickle.dumps((here(), loan.lent())))
 sys.stdout.buffer.flush()
@@ -29,40 +31,49 @@ sys.stdin.read()
 
 
 @needs_linux
-def test_an_answer_of_another_process_is_copied_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In pieces that do not divide its arrays."""
-    import pickle
-
-    monkeypatch.setattr(lending, "_PIECE", 70_001)
+def test_arrays_of_another_process_are_read_where_they_are() -> None:
     command = [sys.executable, "-c", ANSWERING]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         there, lent = pickle.load(process.stdout)
-        own = here()
-        assert own is not None
-        assert there.machine == own.machine
-        assert there.process == process.pid != own.process
-        answer = take(lent)
+        assert may_borrow(there)
+        assert there.process == process.pid
+        answer = borrow(lent)
+        values, policy = np.empty(300_001), np.empty(2, np.int32)
+        read(answer.values, slice(199_999, 500_000), values)
+        read(answer.policy, slice(7, 9), policy)
+        with pytest.raises(ValueError, match="2 elements of float64 do not fit 2 of int32"):
+            read(answer.values, slice(0, 2), policy)
         process.stdin.close()
-    assert answer["a"].tolist() == list(range(500_000))
-    assert (answer["none"].size, answer["word"], answer["b"].tolist()) == (0, "x", [[7.0] * 2] * 3)
-    answer["a"][0] = 5  # it is a copy that may be changed
+    assert len(lent.pickled) < 2_000
+    assert answer.partitions.tolist() == [0, 1]
+    assert answer.visited.tolist() == [True, True]
+    assert values.tolist() == list(range(199_999, 500_000))
+    assert policy.tolist() == [7, 8]
     with pytest.raises(OSError, match="cannot be read"):
-        take(lent)  # the process is gone
+        read(answer.values, slice(0, 1), np.empty(1))  # the process is gone
 
 
 @needs_linux
 def test_memory_that_is_not_there_is_an_error_and_no_crash() -> None:
     with pytest.raises(OSError, match=f"memory of process {os.getpid()} cannot be read"):
-        take(Lent(os.getpid(), b"", [(8, 100)]))
+        read(FarArray(os.getpid(), 8, "<f8", 100), slice(0, 100), np.empty(100))
 
 
-def test_only_large_answers_are_lent() -> None:
+def test_only_large_arrays_are_lent() -> None:
     few = Values(np.arange(2), np.zeros(10), np.zeros(10, np.int32), np.ones(2, np.bool_))
-    many = Values(np.arange(2), np.zeros(200_000), np.zeros(200_000, np.int32), np.ones(2, np.bool_))
-    assert not Loan(few).large
-    assert Loan(many).large
+    some = Values(np.arange(2), np.zeros(200_000), np.zeros(200_000, np.int32), np.ones(2, np.bool_))
+    assert not Loan(few).worth_while
+    answer = borrow(Loan(some).lent())
+    assert isinstance(answer.values, FarArray)
+    assert isinstance(answer.policy, np.ndarray)
+
+
+def test_a_process_borrows_of_others_of_its_machine_only() -> None:
+    assert not may_borrow(None)
+    assert not may_borrow(here())
+    assert not may_borrow(Place("another", 1))
 
 
 def test_where_the_system_cannot_read_memory_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,21 +90,20 @@ def test_where_it_may_not_be_read_an_answer_comes_over_the_connection(
 ) -> None:
     """And lent answers make no difference to what a solve finds."""
     import ooc_mdp
-    from ooc_mdp.distributed import cluster
     from ooc_mdp.distributed.cluster import local_cluster
 
     store = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": "400,400"}, blocks=[4, 4])
     asked = {"discount": 0.5, "epsilon": 1e-3, "device": "cpu", "cache": "100%"}
     tried = []
 
-    def refused(lent: Lent) -> object:
-        tried.append(lent)
+    def refused(process: int, address: int, to: object) -> None:
+        tried.append(address)
         raise PermissionError("not here")
 
     with local_cluster(1, 0) as client:
         lent = ooc_mdp.solve(store, client=client, **asked)
-        monkeypatch.setattr(cluster, "take", refused)
+        monkeypatch.setattr(lending, "_read", refused)
         sent = ooc_mdp.solve(store, client=client, **asked)
-    assert len(tried) == (here() is not None)
+    assert bool(tried) == (here() is not None)
     assert np.abs(lent.values - sent.values).max() <= lent.error_bound + sent.error_bound
     assert (lent.policy >= -1).all()

@@ -14,6 +14,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from store_models import Action, Model, ModelSource, State, model_in, random_model
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 
 from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import StoreError
@@ -64,6 +65,38 @@ def test_small_arrays_are_what_zarr_reads(store: Store) -> None:
         held = getattr(owner, name.removeprefix("coupling_"))
         np.testing.assert_array_equal(group[name][...], held)
     assert dict(group.attrs) == store.attributes
+
+
+def test_metadata_are_byte_for_byte_what_zarr_writes(store: Store, tmp_path: Path) -> None:
+    for name, meta in store.fields.items():
+        codec = FIELDS[name].codec(meta.encoding)
+        blosc = BloscCodec(
+            typesize=meta.stored.itemsize, cname=codec.cname, clevel=codec.clevel, shuffle=codec.shuffle, blocksize=0
+        )
+        zarr.create_array(
+            tmp_path / "zarr" / name,
+            shape=(store.n_partitions, meta.max_len),
+            chunks=(1, meta.max_len),
+            dtype=meta.stored,
+            serializer=BytesCodec(),
+            compressors=(blosc, Crc32cCodec()),
+            filters=None,
+            fill_value=0,
+        )
+    for name, (dtype, *_) in SMALL_ARRAYS.items():
+        shape = zarr.open_array(store.path / name, mode="r").shape
+        zarr.create_array(
+            tmp_path / "zarr" / name,
+            shape=shape,
+            chunks=shape,
+            dtype=dtype,
+            serializer=BytesCodec(),
+            compressors=(Crc32cCodec(),),
+            filters=None,
+            fill_value=0,
+        )
+    for name in (*store.fields, *SMALL_ARRAYS):
+        assert (store.path / name / "zarr.json").read_bytes() == (tmp_path / "zarr" / name / "zarr.json").read_bytes()
 
 
 def test_every_chunk_has_its_file_even_where_it_is_all_padding(store: Store) -> None:

@@ -41,6 +41,23 @@ def test_the_store_appears_whole_and_alone(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "s") == ["inner"]
 
 
+def test_everything_is_on_disk_before_the_store_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, store = [], tmp_path / "s"
+
+    def sync(fd: int) -> None:
+        if not store.exists():
+            synced.append(os.fstat(fd).st_ino)
+
+    monkeypatch.setattr("ooc_mdp.store.transaction.os.fsync", sync)
+    with writing(store, False, anything) as partial:
+        (partial / "a" / "c").mkdir(parents=True)
+        (partial / "a" / "c" / "0").write_bytes(b"1")
+        (partial / "zarr.json").write_bytes(b"{}")
+    written = {path.stat().st_ino for path in (store, *store.rglob("*"))}
+    assert len(written) == 5
+    assert written <= set(synced)
+
+
 @pytest.mark.parametrize("can_exchange", [True, False])
 def test_replacing_leaves_only_the_new_store(
     tmp_path: Path, can_exchange: bool, monkeypatch: pytest.MonkeyPatch

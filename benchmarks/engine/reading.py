@@ -31,7 +31,7 @@ from numcodecs import blosc
 from reading_ways import WAYS, NotHere, Read, Setting, Way, keep_memory
 
 import ooc_mdp
-from ooc_mdp.memory_plan import give_memory_back
+from ooc_mdp.memory import give_memory_back
 from ooc_mdp.options import format_bytes
 from ooc_mdp.store import Store
 

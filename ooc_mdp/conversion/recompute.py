@@ -29,7 +29,7 @@ from ooc_mdp.errors import InputError
 from ooc_mdp.kernels.control_rows import DeviceProblem
 from ooc_mdp.kernels.grid_numbers import GridNumbers
 from ooc_mdp.mdp import FloatArray, IntArray, Rows
-from ooc_mdp.memory_plan import give_memory_back
+from ooc_mdp.memory import give_memory_back
 from ooc_mdp.partition import Coupling, PartitionTable
 from ooc_mdp.problems.base import Problem, provenance_of
 from ooc_mdp.store.census import Census

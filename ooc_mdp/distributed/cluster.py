@@ -20,7 +20,7 @@ from distributed.comm.core import CommClosedError
 from distributed.protocol.serialize import to_serialize
 
 from ooc_mdp.distributed.endpoint import OPERATION, SolverPlugin, describe, open_mailbox, run_solver, unwrapped
-from ooc_mdp.distributed.lending import Lent, here, take
+from ooc_mdp.distributed.lending import Borrowed, Lent, borrow, here
 from ooc_mdp.distributed.solver import SolverOptions
 from ooc_mdp.errors import OocMdpError, OptionsError
 from ooc_mdp.memory_plan import MemoryPlan
@@ -303,20 +303,18 @@ class DaskLink:
         return True
 
     async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
-        """The solver's answer; OSError or TimeoutError where there is none."""
+        """The solver's answer, perhaps `Borrowed`; OSError or TimeoutError where there is none."""
         if verb != "command":
             return await self._ask(number, verb, argument, timeout)
         answer = await self._ask(number, verb, (argument, here() if self._borrows else None), timeout)
         if not isinstance(answer, Lent):
             return answer
-        try:
-            taken = await asyncio.to_thread(take, answer)
-        except OSError:  # it may not be read: it comes over the connection, as do all others from now on
-            self._borrows = False
-            return await self._ask(number, "give back", True, timeout)
-        with suppress(OSError, TimeoutError):
-            await self._ask(number, "give back", False, timeout)
-        return taken
+
+        async def settle(copied: bool) -> Any:
+            self._borrows = self._borrows and copied  # others come over the connection at once
+            return await self._ask(number, "give back", not copied, timeout)
+
+        return Borrowed(borrow(answer), settle)
 
     async def _ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
         address = self.hosts[number].address

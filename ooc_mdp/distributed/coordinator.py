@@ -52,8 +52,6 @@ _MOVE_SECONDS = 0.05
 """Between two moves of partitions to idle solvers."""
 _WELCOME_SECONDS = 2.0
 """Between two looks for workers that have come since."""
-_COPY_THREADS, _COPY_STATES = 8, 4 << 20
-"""That put values in their places, and how many states each does at a time."""
 _LEAST_LEFT = 4
 """Dirty partitions out of the cache that a solver must have before others take some."""
 
@@ -195,12 +193,11 @@ class Coordinator:
 
     async def _collect(self) -> bool:
         """Take in values and bounds of all partitions; False where somebody was lost meanwhile."""
-        reports = await self._solvers.command_all(Report())
+        reports = await self._solvers.command_all(Report(), self._keep)
         if reports is None:
             return False
         bounds = np.full((4, self.owner.size), np.inf)
         for values in reports.values():
-            self.known.take(values, self._store.partition_ptr)
             assert values.bounds is not None  # asked for
             bounds[:, values.partitions] = values.bounds
         self.known.bounds = bounds
@@ -316,7 +313,7 @@ class Coordinator:
 
     async def _hand_over(self, giver: int, most: int, to: list[int]) -> None:
         """Have a solver give up dirty partitions for others."""
-        given = await self._solvers.command(giver, Release(most))
+        given = await self._solvers.command(giver, Release(most), self._keep)
         if given is None:
             # It may have given up some, and forgotten who reads them: it gets them back, and is asked for all anew.
             self._generation[self.owner == giver] = self._epoch + 1
@@ -324,7 +321,6 @@ class Coordinator:
             return
         if not given.partitions.size:
             return
-        self.known.take(given, self._store.partition_ptr)
         self.owner[given.partitions] = -1
         await self._give(given.partitions, [-1], to)
 
@@ -337,14 +333,15 @@ class Coordinator:
             self._copied = time.monotonic()
             return
         began = time.monotonic()
-        reports = await self._solvers.command_all(Report())
-        for values in (reports or {}).values():
-            self.known.take(values, self._store.partition_ptr)  # each of its own time
+        reports = await self._solvers.command_all(Report(), self._keep)  # each of its own time
         if self.save is not None and reports is not None:
             await asyncio.to_thread(self.save, self.known)
         self._activity_copied = activity
         self._copied = time.monotonic()
         self._copying_took = self._copied - began
+
+    def _keep(self, values: Values) -> None:
+        self.known.take(values, self._store.partition_ptr)
 
     async def _tell_span(self, growth: float = 0.0) -> None:
         """Tell everybody the range of all values, where it has grown by the share."""

@@ -19,9 +19,9 @@ from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol.serialize import Serialize, to_serialize
 
-from ooc_mdp.distributed.lending import Loan, here
+from ooc_mdp.distributed.lending import Loan, may_borrow
 from ooc_mdp.distributed.mailbox import Mailbox, Request
-from ooc_mdp.distributed.messages import Status, Subscribe, Update
+from ooc_mdp.distributed.messages import Status, Subscribe, Update, Values
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
 from ooc_mdp.memory_plan import MemoryPlan
 
@@ -102,9 +102,9 @@ class SolverPlugin(WorkerPlugin):
         request = Request(command)
         mailbox.put(request)
         answer = await asyncio.wrap_future(request.answer)
-        if asker is not None and (own := here()) is not None and asker != own and asker.machine == own.machine:
+        if isinstance(answer, Values) and may_borrow(asker):
             loan = Loan(answer)
-            if loan.large:
+            if loan.worth_while:
                 self._loans[run] = loan
                 return to_serialize(loan.lent())
         return to_serialize(answer)

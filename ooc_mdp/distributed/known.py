@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.distributed.lending import read
 from ooc_mdp.distributed.messages import Values, pieces_of
 from ooc_mdp.mdp import IntArray
+from ooc_mdp.threads import on_threads, slices
 
 __all__ = ["Known"]
 
-_COPY_THREADS, _COPY_STATES = 8, 4 << 20
-"""That put values in their places, and how many states each does at a time."""
+_COPY_THREADS = 8
+"""That put the values of one solver in their places."""
 
 
 @dataclass(slots=True)
@@ -33,21 +33,25 @@ class Known:
     value_size: float = 0.0
 
     def take(self, values: Values, partition_ptr: IntArray) -> None:
-        """Copies of some partitions; bounds of all values together are known no longer."""
+        """Copies of some partitions; bounds of all values together are known no longer.
+
+        Raises
+        ------
+        OSError : values are in another process's memory, and cannot be read; what there was of them may be gone.
+        """
         self.bounds = None
-        pieces: list[tuple[slice, slice]] = []
-        for ours, theirs in pieces_of(values.partitions, partition_ptr):
-            for start in range(0, ours.stop - ours.start, _COPY_STATES):
-                size = min(_COPY_STATES, ours.stop - ours.start - start)
-                pieces.append((_part(ours, start, size), _part(theirs, start, size)))
+        pieces = [
+            (_part(ours, part), _part(theirs, part))
+            for ours, theirs in pieces_of(values.partitions, partition_ptr)
+            for part in slices(ours.stop - ours.start)
+        ]
 
         def copy(piece: tuple[slice, slice]) -> None:
-            self.values[piece[0]] = values.values[piece[1]]
-            self.policy[piece[0]] = values.policy[piece[1]]
+            ours, theirs = piece
+            read(values.values, theirs, self.values[ours])
+            read(values.policy, theirs, self.policy[ours])
 
-        with ThreadPoolExecutor(min(_COPY_THREADS, os.cpu_count() or 1)) as threads:
-            for _ in threads.map(copy, pieces):
-                pass
+        on_threads(copy, pieces, _COPY_THREADS)
         self.visited[values.partitions] = values.visited
         self.copied[values.partitions] = True
 
@@ -66,5 +70,5 @@ class Known:
         )
 
 
-def _part(piece: slice, start: int, size: int) -> slice:
-    return slice(piece.start + start, piece.start + start + size)
+def _part(piece: slice, part: slice) -> slice:
+    return slice(piece.start + part.start, piece.start + part.stop)

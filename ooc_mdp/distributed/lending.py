@@ -8,24 +8,31 @@ Elsewhere, and where it may not, the answer travels over the connection.
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import pickle
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import cache
 from itertools import starmap
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Lent", "Loan", "Place", "here", "take"]
+__all__ = ["Borrowed", "FarArray", "Lendable", "Lent", "Loan", "Place", "borrow", "here", "may_borrow", "read"]
 
 _LEAST = 1 << 20
 """Bytes below which a connection is as quick."""
-_PIECE = 32 << 20
-_THREADS = 8
+
+
+class Lendable(Protocol):
+    """An answer with arrays that the asker may read where they are."""
+
+    @property
+    def lendable(self) -> tuple[npt.NDArray[Any], ...]:
+        """One-dimensional and contiguous."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,41 +44,105 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class FarArray:
+    """A one-dimensional array in the memory of another process."""
+
+    process: int
+    address: int
+    dtype: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lent:
     """Where an answer lies."""
 
     process: int
-    head: bytes
-    """The answer pickled without its arrays."""
-    arrays: list[tuple[int, int]]
-    """Addresses and bytes of these."""
+    pickled: bytes
+    """The answer without the arrays that are lent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """An answer whose arrays are far."""
+
+    answer: Any
+    """With `FarArray` for some of its arrays."""
+    settle: Callable[[bool], Coroutine[Any, Any, Any]]
+    """To be called once: with True when all has been read that is wanted, so that the answerer may forget it; with
+    False where it cannot be read, for an answer that holds all its arrays."""
 
 
 class Loan:
-    """Keeps an answer where it is until it has been copied.
+    """Keeps an answer where it is until it has been copied."""
 
-    Parameters
-    ----------
-    answer : anything that can be pickled.
-    """
-
-    def __init__(self, answer: Any) -> None:
+    def __init__(self, answer: Lendable) -> None:
         self.answer = answer
-        self._buffers: list[npt.NDArray[np.uint8]] = []
-        self._head = pickle.dumps(answer, protocol=5, buffer_callback=self._keep)
-
-    def _keep(self, buffer: pickle.PickleBuffer) -> None:
-        view = buffer.raw()
-        self._buffers.append(np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8))
+        self._arrays = [array for array in answer.lendable if array.nbytes >= _LEAST]
 
     @property
-    def large(self) -> bool:
-        """Whether lending is worth while."""
-        return sum(buffer.nbytes for buffer in self._buffers) >= _LEAST
+    def worth_while(self) -> bool:
+        """Whether anything is large enough."""
+        return bool(self._arrays)
 
     def lent(self) -> Lent:
         """What the asker is told."""
-        return Lent(os.getpid(), self._head, [(b.ctypes.data, b.nbytes) for b in self._buffers])
+        file = io.BytesIO()
+        _Lender(file, self._arrays).dump(self.answer)
+        return Lent(os.getpid(), file.getvalue())
+
+
+class _Lender(pickle.Pickler):
+    """Pickles with the places of some arrays instead of these."""
+
+    def __init__(self, file: io.BytesIO, arrays: list[npt.NDArray[Any]]) -> None:
+        super().__init__(file, protocol=5)
+        self._arrays = {id(array): array for array in arrays}
+
+    def persistent_id(self, obj: Any) -> tuple[int, str, int] | None:
+        array = self._arrays.get(id(obj))
+        return None if array is None else (array.ctypes.data, array.dtype.str, array.size)
+
+
+class _Borrower(pickle.Unpickler):
+    def __init__(self, lent: Lent) -> None:
+        super().__init__(io.BytesIO(lent.pickled))
+        self._process = lent.process
+
+    def persistent_load(self, pid: tuple[int, str, int]) -> FarArray:
+        return FarArray(self._process, *pid)
+
+
+def may_borrow(asker: Place | None) -> bool:
+    """Whether the asker can read this process's memory: another process of the same machine."""
+    own = here()
+    return asker is not None and own is not None and asker != own and asker.machine == own.machine
+
+
+def borrow(lent: Lent) -> Any:
+    """The answer, with `FarArray` for the arrays that are lent."""
+    return _Borrower(lent).load()
+
+
+def read(array: npt.NDArray[Any] | FarArray, part: slice, out: npt.NDArray[Any]) -> None:
+    """Copy part of an array, here or far.
+
+    Parameters
+    ----------
+    out : of the array's type and the part's size; contiguous.
+
+    Raises
+    ------
+    OSError : the memory may not be read, or is gone.
+    """
+    if not isinstance(array, FarArray):
+        out[:] = array[part]
+        return
+    start, stop, _ = part.indices(array.size)
+    held = np.dtype(array.dtype)
+    if out.dtype != held or out.size != stop - start:
+        raise ValueError(f"{stop - start} elements of {held} do not fit {out.size} of {out.dtype}")
+    _read(array.process, array.address + start * held.itemsize, out.view(np.uint8))
 
 
 @cache
@@ -83,27 +154,6 @@ def here() -> Place | None:
         return Place(f"{boot} {os.stat('/proc/self/ns/pid').st_ino}", os.getpid()) if _read_memory() else None
     except OSError:
         return None
-
-
-def take(lent: Lent) -> Any:
-    """A copy of the answer.
-
-    Raises
-    ------
-    OSError : its memory may not be read, or is gone.
-    """
-    buffers = [np.empty(size, np.uint8) for _, size in lent.arrays]
-    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
-        for _ in threads.map(lambda piece: _read(lent.process, *piece), _pieces(lent, buffers)):
-            pass
-    return pickle.loads(lent.head, buffers=buffers)
-
-
-def _pieces(lent: Lent, buffers: list[npt.NDArray[np.uint8]]) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
-    """Addresses there, and places here."""
-    for (address, size), buffer in zip(lent.arrays, buffers, strict=True):
-        for start in range(0, size, _PIECE):
-            yield address + start, buffer[start : start + _PIECE]
 
 
 class _Vector(ctypes.Structure):

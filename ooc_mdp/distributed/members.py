@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from ooc_mdp.distributed.messages import Command, End, Status
+from ooc_mdp.distributed.lending import Borrowed
+from ooc_mdp.distributed.messages import Command, End, Release, Report, Status, Values
 from ooc_mdp.errors import OocMdpError
 
 __all__ = ["Link", "Member", "Members", "SolversLostError"]
@@ -35,7 +36,7 @@ class Link(Protocol):
     """How the coordinator reaches solvers."""
 
     async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
-        """The solver's answer; OSError or TimeoutError where there is none."""
+        """The solver's answer, `Borrowed` if it is lent; OSError or TimeoutError where there is none."""
         ...
 
     async def lost(self, number: int) -> bool:
@@ -185,8 +186,12 @@ class Members:
 
     async def ask(self, number: int, verb: str, argument: Any, timeout: float | None = None) -> Any:
         """The answer; None where there is none within `timeout` (`patience`), or the solver is lost meanwhile."""
+        return await self._unless_lost(number, self.link.ask(number, verb, argument, timeout or self.patience))
+
+    async def _unless_lost(self, number: int, asking: Coroutine[Any, Any, Any]) -> Any:
+        """What comes of it; None where nothing does, or the solver is lost meanwhile."""
         member = self.of[number]
-        asked = asyncio.ensure_future(self.link.ask(number, verb, argument, timeout or self.patience))
+        asked = asyncio.ensure_future(asking)
         gone = asyncio.ensure_future(member.gone.wait())
         try:
             await asyncio.wait({asked, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -200,17 +205,43 @@ class Members:
             gone.cancel()
             asked.cancel()
 
-    async def command(self, number: int, what: Any) -> Any:
-        """What the solver's thread answers once it has done it; None where the answer or the solver is lost."""
-        answer = await self.ask(number, "command", self._numbered(what), _COMMAND_SECONDS)
-        return None if isinstance(answer, str) else answer
+    async def command(self, number: int, what: Report | Release, receive: Callable[[Values], None]) -> Values | None:
+        """What the solver's thread answers once it has done it; None where the answer or the solver is lost.
 
-    async def command_all(self, command: Any) -> dict[int, Any] | None:
+        Parameters
+        ----------
+        receive : takes in the answer, on a thread of its own: once this returns, `values` and `policy` may be gone. It
+            may be called again where it raised OSError.
+        """
+        answer = await self.ask(number, "command", self._numbered(what), _COMMAND_SECONDS)
+        if isinstance(answer, Borrowed):
+            return await self._copied(number, answer, receive)
+        if not isinstance(answer, Values):
+            return None
+        # Waited for whatever becomes of the solver: later answers must not be overwritten by this one.
+        await asyncio.to_thread(receive, answer)
+        return answer
+
+    async def _copied(self, number: int, borrowed: Borrowed, receive: Callable[[Values], None]) -> Values | None:
+        try:
+            await asyncio.to_thread(receive, borrowed.answer)
+            copied = True
+        except OSError:  # it comes over the connection
+            copied = False
+        whole = await self._unless_lost(number, borrowed.settle(copied))
+        if copied:
+            return cast(Values, borrowed.answer)
+        if not isinstance(whole, Values):
+            return None
+        await asyncio.to_thread(receive, whole)
+        return whole
+
+    async def command_all(self, command: Report, receive: Callable[[Values], None]) -> dict[int, Values] | None:
         """Answers of everybody; None where one is missing."""
         numbers = self.alive()
-        found = await asyncio.gather(*(self.command(k, command) for k in numbers))
-        answers = dict(zip(numbers, found, strict=True))
-        return None if any(answer is None for answer in answers.values()) else answers
+        found = await asyncio.gather(*(self.command(k, command, receive) for k in numbers))
+        answers = {k: answer for k, answer in zip(numbers, found, strict=True) if answer is not None}
+        return answers if len(answers) == len(numbers) else None
 
     async def tell(self, command: Any) -> None:
         """The same command to everybody."""

@@ -53,6 +53,11 @@ class Values:
     """float64 [4, k]: rows as `ResidualBounds.arrays` names them, at the values of all partitions of the model; None
     where nothing is known of them."""
 
+    @property
+    def lendable(self) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+        """Arrays that another process of the machine may read where they are."""
+        return self.values, self.policy
+
 
 def pieces_of(partitions: IntArray, partition_ptr: IntArray) -> list[tuple[slice, slice]]:
     """Where the states of partitions (int64 [k], ascending) lie among all, and where in `Values` of these.

@@ -44,7 +44,8 @@ from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.kernels.base import ExchangesValues, SlotsTooSmall
 from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.memory_plan import MemoryPlan, give_memory_back
+from ooc_mdp.memory import give_memory_back
+from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.p_eva import p_eva
 from ooc_mdp.methods.plan import model_of, plan_memory, warm_up
 from ooc_mdp.methods.policy_iteration import policy_iteration

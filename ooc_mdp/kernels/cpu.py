@@ -30,7 +30,7 @@ from ooc_mdp.kernels.state_lists import ListsByCopies
 from ooc_mdp.kernels.sweep_order import SweepOrders, Walk, walk
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.mdp import discounts as discounts_of
-from ooc_mdp.memory_plan import available_bytes
+from ooc_mdp.memory import available_bytes, zeros
 from ooc_mdp.options import SweepOrder
 from ooc_mdp.partition import Coupling, PartitionTable
 
@@ -143,7 +143,7 @@ class CpuBackend(ListsByCopies):
     def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Work in the caller's arrays."""
         self._model = model
-        self._values = np.zeros(model.n_states) if values is None else values
+        self._values = zeros(model.n_states, np.float64) if values is None else values
         self._policy = np.full(model.n_states, -1, np.int32) if policy is None else policy
         self._orders = SweepOrders(self._sweep_order, model.row_sums.size, model.block_shapes)
         self._moving = np.ones(model.row_sums.size, np.bool_)

@@ -12,6 +12,7 @@ from ooc_mdp.methods.target import Target
 from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.table_source import TableSource
+from ooc_mdp.threads import on_threads, slices
 
 __all__ = ["conclude", "method_name"]
 
@@ -42,7 +43,8 @@ def conclude(
     visited : bool [P]; partitions that were read at least once.
     """
     if store.sense == "min":
-        np.subtract(0.0, values, out=values)  # not -values: a value of 0 stays +0
+        # Not -values: a value of 0 stays +0.
+        on_threads(lambda part: np.subtract(0.0, values[part], out=values[part]), slices(values.size))
     for q in np.flatnonzero(~visited):
         # Bounded without ever being read: any action is as good as the bound says.
         own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])

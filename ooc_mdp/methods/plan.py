@@ -23,7 +23,8 @@ from ooc_mdp.kernels.base import (
     TableFacts,
 )
 from ooc_mdp.mdp import FloatArray, discounts
-from ooc_mdp.memory_plan import MemoryPlan, resident_bytes
+from ooc_mdp.memory import resident_bytes
+from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.device_budget import HasSlots, PlacesRows, ReportsFreeMemory, cache_left, refuse_what_is_not_free
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
 from ooc_mdp.partition import PartitionTable

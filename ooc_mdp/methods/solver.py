@@ -16,7 +16,8 @@ import numpy.typing as npt
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.kernels.base import Backend, SlotsTooSmall, SweepsAside
 from ooc_mdp.kernels.select import select_backend
-from ooc_mdp.memory_plan import MemoryPlan, give_memory_back
+from ooc_mdp.memory import give_memory_back
+from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.auto import auto
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.methods.conclude import conclude, method_name

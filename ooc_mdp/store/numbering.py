@@ -16,9 +16,7 @@ Three numberings, each O(1) or stated memory:
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,6 +25,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.threads import on_threads
 
 __all__ = ["ArrayNumbering", "GridNumbering", "Numbering", "RangeNumbering", "owner"]
 
@@ -145,12 +144,7 @@ class GridNumbering:
             own = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
             out[where] = own.reshape([part.stop - part.start for part in where])
 
-        if values.nbytes < _MANY_BYTES:
-            for p in range(self.partition_ptr.size - 1):
-                place(p)
-        else:
-            with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-                list(pool.map(place, range(self.partition_ptr.size - 1)))
+        on_threads(place, range(self.partition_ptr.size - 1), 16 if values.nbytes >= _MANY_BYTES else 1)
         return out.ravel()
 
     def block_shapes(self) -> npt.NDArray[np.int32]:
