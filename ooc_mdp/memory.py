@@ -4,35 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import math
-import mmap
 import os
-from contextlib import suppress
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-__all__ = ["available_bytes", "give_memory_back", "resident_bytes", "zeros"]
+__all__ = ["available_bytes", "give_memory_back", "resident_bytes"]
 
 _M_MMAP_THRESHOLD = -3
 _THRESHOLD = 128 << 10
-_LEAST_HUGE = 4 << 20
-
-
-def zeros(n: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Zeros [n] that take memory where they are first written: in huge pages, if the system has them.
-
-    NumPy asks for huge pages for arrays that it does not clear only. The first writes to 0.8 GB of `numpy.zeros` took
-    3.3 s of the system's time on a virtual machine, to these 0.1 s.
-    """
-    held = np.dtype(dtype)
-    size = n * held.itemsize
-    if size < _LEAST_HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.zeros(n, held)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # a system built without them
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(pages, held)
 
 
 def give_memory_back() -> None:

@@ -21,7 +21,6 @@ from ooc_mdp.distributed.placement import facts_of, parse_placement
 from ooc_mdp.distributed.solver import SolverOptions, StoreAt
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.memory import zeros
 from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.methods.conclude import conclude, method_name
@@ -176,7 +175,7 @@ def _way(store: TableSource, options: SolveOptions, workers: int) -> Literal["p-
 def _first_values(store: TableSource) -> Known:
     n, p = store.n_states, store.n_partitions
     # Nobody touches these pages before something is copied there; a policy that nobody has chosen is not looked at.
-    return Known(zeros(n, np.float64), zeros(n, np.int32), np.zeros(p, np.bool_), np.zeros(p, np.bool_))
+    return Known(np.zeros(n), np.zeros(n, np.int32), np.zeros(p, np.bool_), np.zeros(p, np.bool_))
 
 
 def _state(store: TableSource, known: Known) -> dict[str, np.ndarray[Any, Any]]:

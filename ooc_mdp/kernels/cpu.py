@@ -14,11 +14,12 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.arena import Arena, TableMemory
 from ooc_mdp.bounds import Measured
 from ooc_mdp.kernels.base import Evaluation, Improvement, ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.kernels.cpu_at_once import GreedyRows
@@ -30,7 +31,7 @@ from ooc_mdp.kernels.state_lists import ListsByCopies
 from ooc_mdp.kernels.sweep_order import SweepOrders, Walk, walk
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.mdp import discounts as discounts_of
-from ooc_mdp.memory import available_bytes, zeros
+from ooc_mdp.memory import available_bytes
 from ooc_mdp.options import SweepOrder
 from ooc_mdp.partition import Coupling, PartitionTable
 
@@ -104,6 +105,15 @@ def _stacked(walks: Sequence[Walk]) -> IntArray:
     return stacked
 
 
+@runtime_checkable
+class _ReadsIn(Protocol):
+    """A source that makes its tables where it is told."""
+
+    def read_in(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
+        """Partition p's table, in that memory, and the bytes read from disk for it; any thread."""
+        ...
+
+
 class CpuBackend(ListsByCopies):
     """Sweeps on the host's cores; one caller at a time.
 
@@ -143,7 +153,7 @@ class CpuBackend(ListsByCopies):
     def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Work in the caller's arrays."""
         self._model = model
-        self._values = zeros(model.n_states, np.float64) if values is None else values
+        self._values = np.zeros(model.n_states) if values is None else values
         self._policy = np.full(model.n_states, -1, np.int32) if policy is None else policy
         self._orders = SweepOrders(self._sweep_order, model.row_sums.size, model.block_shapes)
         self._moving = np.ones(model.row_sums.size, np.bool_)
@@ -166,10 +176,14 @@ class CpuBackend(ListsByCopies):
         self._starts = [np.empty(model.largest_partition, np.int64) for _ in range(self._threads)]
 
     def open_cache(self, budget: int) -> None:
-        """Partitions are allocated one by one."""
+        """Make the memory that tables are decoded into."""
+        assert self._model.table is not None
+        self._arena = Arena(min(budget, self._model.table.largest_bytes * self._model.row_sums.size))
 
-    def reader(self, source: Any) -> None:
-        """Tables are taken as the source gives them."""
+    def reader(self, source: Any) -> Callable[[int], tuple[PartitionTable, int]] | None:
+        """Reads a store's tables into the cache's memory; others are taken as the source gives them."""
+        arena = self._arena
+        return (lambda p: source.read_in(p, arena)) if isinstance(source, _ReadsIn) else None
 
     def enlarge(self) -> None:
         """There are no slots."""

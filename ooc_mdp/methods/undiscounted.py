@@ -27,7 +27,7 @@ from ooc_mdp.kernels.cpu_end_components import NO_CLASS, can_end, lift, spread_b
 from ooc_mdp.kernels.cpu_rows import TableRows, table_rows
 from ooc_mdp.kernels.cpu_total import check, greedy, reach_strict, relax, sweep
 from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.memory import give_memory_back, resident_bytes, zeros
+from ooc_mdp.memory import give_memory_back, resident_bytes
 from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.methods.end_components import ANALYSIS_BYTES, Labels, check_totals
@@ -511,7 +511,7 @@ def solve_total(
                 source=store.kind,
             ),
             sign=1.0 if store.sense == "max" else -1.0,
-            values=zeros(2 * store.n_states, np.float64).reshape(-1, 2),
+            values=np.zeros((store.n_states, 2)),
             classes=np.empty(0, np.uint32),
             members=np.empty(0, np.int64),
             node=np.empty(0, np.int64),

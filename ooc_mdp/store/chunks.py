@@ -72,6 +72,11 @@ class ChunkDamage(Exception):
     """A chunk's bytes are not what was written; the caller knows which chunk it is."""
 
 
+def own_bytes(size: int) -> Bytes:
+    """Memory that nobody else has."""
+    return np.empty(size, np.uint8)
+
+
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
     """The first 16 bytes of a blosc frame."""
@@ -141,10 +146,15 @@ def encode_chunk(
     return frame, google_crc32c.value(frame)
 
 
-def decode_chunk(chunk: Bytes, dtype: np.dtype[Any], count: int, max_len: int) -> npt.NDArray[Any]:
+def decode_chunk(
+    chunk: Bytes, dtype: np.dtype[Any], count: int, max_len: int, new: Callable[[int], Bytes] = own_bytes
+) -> npt.NDArray[Any]:
     """The first `count` of a chunk's max_len values, after checking its crc32c.
 
-    `chunk` is the whole file; its header is modified.
+    Parameters
+    ----------
+    chunk : the whole file; its header is modified.
+    new : gives memory of so many bytes for the values.
 
     Raises
     ------
@@ -156,11 +166,13 @@ def decode_chunk(chunk: Bytes, dtype: np.dtype[Any], count: int, max_len: int) -
     if wanted == 0:
         return np.empty(0, dtype)
     if header.as_is:
-        return frame[_HEADER : _HEADER + wanted].view(dtype).copy()
+        out = new(wanted)
+        out[:] = frame[_HEADER : _HEADER + wanted]
+        return out.view(dtype)
     nbytes, blocksize = header.n_bytes, header.block_bytes
     decoded = min(nbytes, -(-wanted // blocksize) * blocksize) if blocksize else nbytes
     frame[4:8].view("<u4")[0] = decoded
-    out = np.empty(decoded, np.uint8)
+    out = new(decoded)
     try:
         blosc.decompress(frame, out)
     except (RuntimeError, ValueError) as error:
@@ -180,10 +192,20 @@ def frame_header(frame: Bytes, n_bytes: int) -> FrameHeader:
     return header
 
 
-def read_chunk(path: Path | str, dtype: np.dtype[Any], count: int, max_len: int) -> tuple[npt.NDArray[Any], int]:
-    """The first `count` values of a chunk file and the bytes read. Raises ChunkDamage or OSError."""
-    chunk = chunk_file(path)
-    return decode_chunk(chunk, dtype, count, max_len), chunk.size
+def read_chunk(
+    path: Path | str,
+    dtype: np.dtype[Any],
+    count: int,
+    max_len: int,
+    frame: Callable[[int], Bytes] = own_bytes,
+    new: Callable[[int], Bytes] = own_bytes,
+) -> tuple[npt.NDArray[Any], int]:
+    """The first `count` values of a chunk file, in memory of `new`, and the bytes read, in that of `frame`.
+
+    Raises ChunkDamage or OSError.
+    """
+    chunk = chunk_file(path, frame)
+    return decode_chunk(chunk, dtype, count, max_len, new), chunk.size
 
 
 def is_intact(path: Path, n_bytes: int, crc: int) -> bool:
@@ -226,10 +248,10 @@ def checked(chunk: Bytes) -> Bytes:
     return body
 
 
-def chunk_file(path: Path | str) -> Bytes:
-    """A file's bytes, in an array of their own."""
+def chunk_file(path: Path | str, new: Callable[[int], Bytes] = own_bytes) -> Bytes:
+    """A file's bytes, in memory of `new`."""
     with _opened(path) as fd:
-        chunk = np.empty(os.fstat(fd).st_size, np.uint8)
+        chunk = new(os.fstat(fd).st_size)
         _fill(fd, chunk, path)
     return chunk
 

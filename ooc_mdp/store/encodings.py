@@ -13,6 +13,7 @@ neither files nor stores, and compiles nothing until it is used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy.typing as npt
 
 from ooc_mdp.store.layout import PartitionSizes
 
-__all__ = ["WITHOUT_LAST", "InexactWeights", "RowLayout", "decode", "encode", "stored_count"]
+__all__ = ["IN_PLACE", "WITHOUT_LAST", "InexactWeights", "RowLayout", "decode", "encode", "stored_count"]
 
 Array = npt.NDArray[Any]
 
@@ -102,8 +103,18 @@ def encode(encoding: str, values: Array, layout: RowLayout) -> Array:
             raise ValueError(encoding)
 
 
-def decode(encoding: str, stored: Array, dtype: np.dtype[Any], layout: RowLayout) -> Array:
-    """Values from what the chunk holds, in the type that the table has; may change `stored`.
+IN_PLACE = ("row-differences",)
+"""Encodings whose values take the place of what the chunk holds."""
+
+
+def decode(
+    encoding: str,
+    stored: Array,
+    dtype: np.dtype[Any],
+    layout: RowLayout,
+    new: Callable[[int, np.dtype[Any]], Array] = np.empty,
+) -> Array:
+    """Values from what the chunk holds, in the type that the table has, in memory of `new`; may change `stored`.
 
     The layout's pointers must be sound (see :meth:`RowLayout.fault`).
     """
@@ -116,17 +127,21 @@ def decode(encoding: str, stored: Array, dtype: np.dtype[Any], layout: RowLayout
             compiled.from_row_differences(stored, n, layout.actions, layout.width, *pointers)
             return stored
         case "weights":
-            out = np.empty(layout.sizes.transitions, dtype)
+            out = new(layout.sizes.transitions, dtype)
             compiled.weights_from_rows(stored, out, rows, layout.width, layout.successor_ptr)
             return out
         case "weight-planes":
-            out = np.empty(layout.sizes.transitions, dtype)
+            out = new(layout.sizes.transitions, dtype)
             compiled.weights_from_planes(stored, out, n, layout.actions, layout.width)
             return out
         case "bit-planes":
-            bits = np.empty(rows, np.uint32)
+            bits = new(rows, np.dtype(np.uint32))
             compiled.bits_from_planes(stored, bits, n, layout.actions)
-            return bits.view(np.float32).astype(dtype)
+            if dtype == np.float32:
+                return bits.view(np.float32)
+            out = new(rows, dtype)
+            out[:] = bits.view(np.float32)
+            return out
         case _:
             raise ValueError(encoding)
 

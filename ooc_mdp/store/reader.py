@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.arena import FRESH, TableMemory
 from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
 from ooc_mdp.store.chunks import ChunkDamage, read_chunk
-from ooc_mdp.store.encodings import WITHOUT_LAST, RowLayout, decode, stored_count
+from ooc_mdp.store.encodings import IN_PLACE, WITHOUT_LAST, RowLayout, decode, stored_count
 from ooc_mdp.store.frames import aligned, frame_room, prefetch_file, read_frame, stored_fields
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_path
 from ooc_mdp.store.metadata import ArrayMetadata, read_metadata, read_small_arrays
@@ -92,15 +93,15 @@ class Store:
 
     @property
     def scratch_bytes(self) -> int:
-        """Most bytes that a read holds beside the table: chunks as they are on disk, or encoded values."""
-        held = self.chunk_bytes.copy()
+        """Most bytes that a read holds beside the table: a chunk as it is on disk, and encoded values."""
+        held = np.zeros_like(self.chunk_bytes)
         for name, meta in self.fields.items():
             if meta.encoding is not None and name != "successors":  # which are decoded in place
                 values = self.partition_rows * 2  # two forms at once, the table's apart
                 if meta.field.length == "transitions":
                     values = self.partition_transitions - self.partition_rows
                 np.maximum(held, values * meta.stored.itemsize, out=held)
-        return int(held.max())
+        return int(self.chunk_bytes.max() + held.max())
 
     @cached_property
     def n_rows(self) -> int:
@@ -161,12 +162,16 @@ class Store:
         ------
         StoreError : a chunk is missing or damaged.
         """
+        return self.read_in(p, FRESH)
+
+    def read_in(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
+        """:meth:`read`, with arrays made in that memory."""
         arrays: dict[str, npt.NDArray[Any]] = {}
         total = 0
         for name in READ_FIELDS:  # pointers first: they say where rows lie
-            arrays[name], n_bytes = self._read(name, p, arrays)
+            arrays[name], n_bytes = self._read(name, p, arrays, memory)
             total += n_bytes
-        arrays["halo"] = arrays["halo"].astype(np.int64, copy=False)
+        arrays["halo"] = _of_type(arrays["halo"], np.dtype(np.int64), memory)
         table = PartitionTable(
             index=p,
             first_state=int(self.partition_ptr[p]),
@@ -179,9 +184,11 @@ class Store:
 
     def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
         """One field of partition p and the bytes read; an empty array and 0 if the store lacks the field."""
-        return self._read(name, p, {})
+        return self._read(name, p, {}, FRESH)
 
-    def _read(self, name: str, p: int, known: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], int]:
+    def _read(
+        self, name: str, p: int, known: Mapping[str, npt.NDArray[Any]], memory: TableMemory
+    ) -> tuple[npt.NDArray[Any], int]:
         """:meth:`read_field`, with the pointers of partition p where they have been read."""
         meta = self.fields.get(name)
         if meta is None:
@@ -189,15 +196,21 @@ class Store:
         path = chunk_path(self.path, name, p, 0)
         sizes = self.sizes(p)
         count = stored_count(sizes.of(meta.field.length), meta.encoding, sizes)
-        with _naming(name, p, path):
-            stored, n_bytes = read_chunk(path, meta.stored, count, meta.max_len)
-        if meta.encoding is None:
-            return stored.astype(meta.dtype, copy=False), n_bytes
-        layout = self._row_layout(p, known)
-        fault = layout.fault()
-        if fault is not None:
-            raise StoreError(f"field {name} of partition {p} cannot be decoded: {fault}; convert again")
-        return decode(meta.encoding, stored, meta.dtype, layout), n_bytes
+        with memory.scratch() as scratch:
+            # Values that are not decoded in place are needed until they are decoded only.
+            passing = meta.encoding is not None and meta.encoding not in IN_PLACE
+            new = partial(scratch.room, "values") if passing else partial(memory.empty, dtype=np.uint8)
+            with _naming(name, p, path):
+                stored, n_bytes = read_chunk(
+                    path, meta.stored, count, meta.max_len, partial(scratch.room, "chunk"), new
+                )
+            if meta.encoding is None:
+                return _of_type(stored, meta.dtype, memory), n_bytes
+            layout = self._row_layout(p, known)
+            fault = layout.fault()
+            if fault is not None:
+                raise StoreError(f"field {name} of partition {p} cannot be decoded: {fault}; convert again")
+            return decode(meta.encoding, stored, meta.dtype, layout, memory.empty), n_bytes
 
     @cached_property
     def stored_fields(self) -> tuple[StoredField, ...]:
@@ -269,7 +282,7 @@ class Store:
 
     def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
         pointers = {
-            name: known[name] if name in known else self._read(name, p, known)[0]
+            name: known[name] if name in known else self._read(name, p, known, FRESH)[0]
             for name in ("action_ptr", "successor_ptr")
         }
         actions, width = (int(self.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
@@ -353,3 +366,11 @@ def open_store(path: str | PathLike[str]) -> Store:
     small = read_small_arrays(root, attributes)
     coupling = Coupling(small.pop("coupling_ptr"), small.pop("coupling_partitions"), small.pop("coupling_mass"))
     return Store(path=root, attributes=attributes, fields=fields, coupling=coupling, **small)
+
+
+def _of_type(values: npt.NDArray[Any], dtype: np.dtype[Any], memory: TableMemory) -> npt.NDArray[Any]:
+    if values.dtype == dtype:
+        return values
+    out = memory.empty(values.size, dtype)
+    out[:] = values
+    return out
