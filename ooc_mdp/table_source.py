@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.arena import TableMemory
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import Coupling, PartitionTable
 
@@ -30,6 +31,8 @@ class Loader:
     """Most bytes that one read holds beside the table that it gives."""
     on_device: bool = False
     """Whether the table's large arrays, and the scratch, are in the device's memory already."""
+    read_in: Callable[[int, TableMemory], tuple[PartitionTable, int]] | None = None
+    """`read` into memory of the caller's, where the source can."""
 
 
 class TypedField(Protocol):

@@ -19,6 +19,7 @@ from small_mdps import Case, cases, distance, make_store, model_of_shape, optimu
 from store_models import Action, Model, State
 
 import ooc_mdp
+from ooc_mdp.arena import TableMemory
 from ooc_mdp.kernels import cpu, cpu_tables
 from ooc_mdp.kernels.base import Resident, SweepLimits
 from ooc_mdp.kernels.cpu import CpuBackend
@@ -88,13 +89,13 @@ def test_certificates_hold_for_loops_made_for_a_shape_and_for_global_successors(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, stored(case) as store:
         if successors == "global":
-            read = Store.read
+            read = Store.read_in
 
-            def wide(self: Store, p: int) -> tuple[PartitionTable, int]:
-                table, size = read(self, p)
+            def wide(self: Store, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
+                table, size = read(self, p, memory)
                 return replace(table, successors=table.successors.astype(np.uint32)), size
 
-            patch.setattr(Store, "read", wide)
+            patch.setattr(Store, "read_in", wide)
             patch.setattr(cpu_tables, "MOST_GATHERED", 0)
         options = SolveOptions(discount, epsilon=1e-3, method=method, cache=CacheSize(share=0.5), device="cpu")
         solution = solve(store, options)

@@ -17,6 +17,7 @@ from plain_rows import Plain
 from small_mdps import Case, cases, make_store, stored
 from store_models import Action, Model, State, random_model
 
+from ooc_mdp.arena import TableMemory
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels import cpu_policy, cpu_tables
 from ooc_mdp.kernels.base import Evaluation, Improvement, KeepsPolicyRows
@@ -162,13 +163,13 @@ def test_an_improvement_makes_the_policy_greedy_within_a_margin_and_keeps_its_ro
     """Ties, ragged rows, states without action, durations, minimisation, tables with global successors."""
     with pytest.MonkeyPatch.context() as patch, stored(case) as store:
         if successors == "global":
-            read = Store.read
+            read = Store.read_in
 
-            def wide(self: Store, p: int) -> tuple[PartitionTable, int]:
-                table, size = read(self, p)
+            def wide(self: Store, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
+                table, size = read(self, p, memory)
                 return replace(table, successors=table.successors.astype(np.uint32)), size
 
-            patch.setattr(Store, "read", wide)
+            patch.setattr(Store, "read_in", wide)
             patch.setattr(cpu_tables, "MOST_GATHERED", 0)
         counts = np.bincount(Plain.of(store, discount).state, minlength=store.n_states)
         some = np.random.default_rng(seed).integers(0, np.maximum(counts, 1))

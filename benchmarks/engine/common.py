@@ -30,6 +30,7 @@ import measuring
 from watching import say
 
 import ooc_mdp
+from ooc_mdp.arena import TableMemory
 from ooc_mdp.options import format_bytes
 from ooc_mdp.partition import PartitionTable, RawPartition
 from ooc_mdp.store import Store
@@ -151,9 +152,9 @@ class RecordingStore(Store):
 
     reads: Reads = field(default_factory=Reads, repr=False)
 
-    def read(self, p: int) -> tuple[PartitionTable, int]:
-        """As the store's own."""
-        return self._note("read and decode", p, lambda: super(RecordingStore, self).read(p))
+    def read_in(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
+        """Noted; `read` comes here, too."""
+        return self._note("read and decode", p, lambda: super(RecordingStore, self).read_in(p, memory))
 
     def read_frames(self, p: int, into: npt.NDArray[np.uint8] | memoryview) -> RawPartition:
         """As the store's own."""

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numcodecs import blosc
 
+from ooc_mdp.arena import Arena
 from ooc_mdp.store import Store
 from ooc_mdp.store.encodings import RowLayout, stored_count
 from ooc_mdp.store.layout import READ_FIELDS, chunk_path
@@ -30,6 +31,8 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _BLOCK = 4096
 """What O_DIRECT wants offsets, lengths and addresses to be multiples of."""
 _CRC = 4
+_TABLES_KEPT = 4
+"""Tables that an arena has room for: more than threads read at a time."""
 
 
 class NotHere(Exception):
@@ -340,6 +343,11 @@ def _store_read(s: Setting) -> Read:
     return s.store.read
 
 
+def _store_read_in(s: Setting) -> Read:
+    arena = Arena(_TABLES_KEPT * int(s.store.partition_bytes.max()))
+    return lambda p: s.store.read_in(p, arena)
+
+
 def keep_memory() -> None:
     """Have glibc keep freed arrays for the next ones, as it comes to by itself, and as `give_memory_back` prevents.
 
@@ -423,6 +431,7 @@ WAYS: tuple[Way, ...] = (
     Way("blosc into kept buffers", "values", _into_buffers(inverse=False)),
     Way("blosc and decoding into kept buffers", "table", _into_buffers(inverse=True)),
     Way("Store.read", "table", _store_read),
+    Way("Store.read_in an arena", "table", _store_read_in),
     Way("Store.read_frames, copied to the device", "bytes on the device", _frames_to_device),
     Way("Store.read_frames, decoded by the device", "table on the device", _decoded_by_device),
     Way("decoded by the CPU, copied to the device", "table on the device", _table_to_device),

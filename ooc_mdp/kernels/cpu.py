@@ -14,12 +14,11 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.arena import Arena, TableMemory
+from ooc_mdp.arena import Arena
 from ooc_mdp.bounds import Measured
 from ooc_mdp.kernels.base import Evaluation, Improvement, ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.kernels.cpu_at_once import GreedyRows
@@ -34,6 +33,7 @@ from ooc_mdp.mdp import discounts as discounts_of
 from ooc_mdp.memory import available_bytes
 from ooc_mdp.options import SweepOrder
 from ooc_mdp.partition import Coupling, PartitionTable
+from ooc_mdp.table_source import TableSource
 
 __all__ = ["CpuBackend"]
 
@@ -105,15 +105,6 @@ def _stacked(walks: Sequence[Walk]) -> IntArray:
     return stacked
 
 
-@runtime_checkable
-class _ReadsIn(Protocol):
-    """A source that makes its tables where it is told."""
-
-    def read_in(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
-        """Partition p's table, in that memory, and the bytes read from disk for it; any thread."""
-        ...
-
-
 class CpuBackend(ListsByCopies):
     """Sweeps on the host's cores; one caller at a time.
 
@@ -180,10 +171,10 @@ class CpuBackend(ListsByCopies):
         assert self._model.table is not None
         self._arena = Arena(min(budget, self._model.table.largest_bytes * self._model.row_sums.size))
 
-    def reader(self, source: Any) -> Callable[[int], tuple[PartitionTable, int]] | None:
+    def reader(self, source: TableSource) -> Callable[[int], tuple[PartitionTable, int]] | None:
         """Reads a store's tables into the cache's memory; others are taken as the source gives them."""
-        arena = self._arena
-        return (lambda p: source.read_in(p, arena)) if isinstance(source, _ReadsIn) else None
+        arena, read_in = self._arena, source.loader("cpu").read_in
+        return None if read_in is None else lambda p: read_in(p, arena)
 
     def enlarge(self) -> None:
         """There are no slots."""

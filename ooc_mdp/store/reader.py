@@ -89,7 +89,7 @@ class Store:
 
     def loader(self, device: str) -> Loader:
         """Tables are decoded in host memory, whatever the device."""
-        return Loader(self.read, self.scratch_bytes)
+        return Loader(self.read, self.scratch_bytes, read_in=self.read_in)
 
     @property
     def scratch_bytes(self) -> int:
