@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import ooc_mdp
 from ooc_mdp import arena as arena_module
 from ooc_mdp.arena import Arena
+from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.partition import PartitionTable
 
 
@@ -99,3 +100,15 @@ def test_a_table_in_an_arena_is_the_same(tmp_path: Path, problem: str, monkeypat
     assert memory.free_bytes < 1 << 20
     del table
     assert memory.free_bytes == 1 << 20
+
+
+def test_a_cache_that_the_system_does_not_give_is_refused_plainly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    store = ooc_mdp.generate("GW-8x4", tmp_path / "s", partitions=2)
+    monkeypatch.setattr(arena_module.mmap, "mmap", refuse)
+    with pytest.raises(MemoryBudgetError, match=r"does not give .* \(Cannot allocate memory\); lower --cache"):
+        ooc_mdp.solve(store, discount=0.9, device="cpu")

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ooc_mdp.arena import Arena
 from ooc_mdp.bounds import Measured
+from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import Evaluation, Improvement, ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.kernels.cpu_at_once import GreedyRows
 from ooc_mdp.kernels.cpu_flow_rounds import FlowRounds
@@ -31,7 +32,7 @@ from ooc_mdp.kernels.sweep_order import SweepOrders, Walk, walk
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.mdp import discounts as discounts_of
 from ooc_mdp.memory import available_bytes
-from ooc_mdp.options import SweepOrder
+from ooc_mdp.options import SweepOrder, format_bytes
 from ooc_mdp.partition import Coupling, PartitionTable
 from ooc_mdp.table_source import TableSource
 
@@ -169,7 +170,12 @@ class CpuBackend(ListsByCopies):
     def open_cache(self, budget: int) -> None:
         """Make the memory that tables are decoded into."""
         assert self._model.table is not None
-        self._arena = Arena(min(budget, self._model.table.largest_bytes * self._model.row_sums.size))
+        room = min(budget, self._model.table.largest_bytes * self._model.row_sums.size)
+        try:
+            self._arena = Arena(room)
+        except OSError as error:  # limits of the process, or a system that promises no more than it has
+            message = f"the system does not give {format_bytes(room)} for the cache ({error.strerror}); lower --cache"
+            raise MemoryBudgetError(message) from error
 
     def reader(self, source: TableSource) -> Callable[[int], tuple[PartitionTable, int]] | None:
         """Reads a store's tables into the cache's memory; others are taken as the source gives them."""
