@@ -65,6 +65,7 @@ class EmulatedDevice:
 
     name = "emulated:0"
     multiprocessors = 1
+    staging_shared = 228 << 10
 
     def __init__(self, memory: int = 1 << 30) -> None:
         self._size = memory

@@ -148,11 +148,13 @@ class Engine:
         (slot,) = self.residents[p].arrays
         first, count = int(tiling.per_partition[:p].sum()), int(tiling.per_partition[p])
         size = memory.nbytes["heads"] // tiling.total
-        heads, lists = np.empty((count, size // 4), np.uint32), np.empty((count, tiling.most_inputs), np.uint32)
+        heads, records = np.empty((count, size // 4), np.uint32), np.empty((count, layout.record_bytes), np.uint8)
         stream = self.backend._stream
         stream.download(heads, memory.at["heads"] + size * first)
-        stream.download(lists, slot + layout.offsets["inputs"])
+        stream.download(records, slot + layout.offsets["tiles"])
         stream.wait()
+        begin = layout.record["inputs"]
+        lists = records[:, begin : begin + 4 * tiling.most_inputs].copy().view(np.uint32)
         sizes = heads[:, 7].tolist()
         return [None if n == 0xFFFFFFFF else set(row[:n]) for n, row in zip(sizes, lists.tolist(), strict=True)]
 

@@ -69,6 +69,7 @@ class IdleDevice:
 
     name = "idle:0"
     multiprocessors = 132
+    staging_shared = 0
 
     def __init__(self, report: Callable[[npt.NDArray[np.float64]], None]) -> None:
         self._report = report

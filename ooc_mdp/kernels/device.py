@@ -20,6 +20,8 @@ __all__ = ["Argument", "CudaDevice", "Device", "Kernel", "Stream"]
 Bytes = npt.NDArray[np.uint8]
 Argument = np.generic | npt.NDArray[Any]
 """A NumPy scalar (an address is a uint64), or a structure: an array without axes."""
+_BULK_COPIES = 90
+"""Compute capability, ten times it, from which blocks have a bulk copy engine."""
 _URGENT = -5
 """Priority of an urgent stream, the highest that there is; the driver takes the nearest that a device has."""
 
@@ -77,6 +79,8 @@ class Device(Protocol):
 
     name: str
     multiprocessors: int
+    staging_shared: int
+    """Bytes of shared memory of a multiprocessor whose blocks can have them filled by bulk copies, or 0."""
 
     def allocate(self, nbytes: int) -> int:
         """Address of new memory; `free` and `free_all` free it. Raises MemoryError."""
@@ -196,7 +200,11 @@ class CudaDevice:
         self._cupy = cupy_for(number)
         self._number = number
         self.name = f"cuda:{number}"
-        self.multiprocessors = int(self._cupy.cuda.Device(number).attributes["MultiProcessorCount"])
+        device = self._cupy.cuda.Device(number)
+        facts = device.attributes
+        self.multiprocessors = int(facts["MultiProcessorCount"])
+        copies = int(device.compute_capability) >= _BULK_COPIES
+        self.staging_shared = int(facts["MaxSharedMemoryPerMultiprocessor"]) if copies else 0
         self._memory: dict[int, Any] = {}
         with self._cupy.cuda.Device(number):
             self._cupy.cuda.runtime.memGetInfo()  # the context is there from now on

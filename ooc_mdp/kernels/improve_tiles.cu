@@ -37,21 +37,20 @@ __device__ __forceinline__ void keep_row(const Engine& e, const Head& h, const R
         to.rewards[state] = e.sign * (double)t.rewards[j];
     }
 #else
-    const i64 from = (i64)h.tile * TILE + STATES * threadIdx.x + own;
-    const REAL* weights = (const REAL*)(h.slot + AT_WEIGHTS) + from;
-    const Successor* successors = (const Successor*)(h.slot + AT_SUCCESSORS) + from;
+    const u32 from = STATES * threadIdx.x + own;
+    const Record& record = record_of(h);
     REAL last = 1;
     for (; count < WIDTH; ++count) {
-        u32 x = successors[(a * WIDTH + count) * PITCH];
+        u32 x = record.successors[a * WIDTH + count][from];
 #if LOCAL
-        x = x < TILE ? (u32)h.first + state_of(h, x) : ((const u32*)(h.slot + AT_HALO) + (i64)h.tile * HALO)[x - TILE];
+        x = x < TILE ? (u32)h.first + state_of(h, x) : record.halo[x - TILE];
 #endif
-        const REAL p = count < WEIGHTS ? weights[(a * WEIGHTS + count) * PITCH] : last;
+        const REAL p = count < WEIGHTS ? record.weights_of()[(a * WEIGHTS + count) * TILE + from] : last;
         last -= p;
         to.successors[at + (i64)count * place.pitch] = x;
         to.probabilities[at + (i64)count * place.pitch] = p;
     }
-    to.rewards[state] = (REAL)e.sign * ((const REAL*)(h.slot + AT_REWARDS) + from)[a * PITCH];
+    to.rewards[state] = (REAL)e.sign * record.rewards[a][from];
 #endif
 #if VARIES
     to.discounts[state] = discount;

@@ -21,21 +21,12 @@ __all__ = ["MAX_ROUNDS", "SLOT_PARTS", "TILE_STATES", "SlotLayout", "SweepThread
 MAX_ROUNDS = 64
 """As in tiles.cu."""
 _ALIGNMENT = 256
+_LINE = 128
+"""Bytes of which a tile's record takes a multiple."""
 TILE_STATES = 512
 """States of a tile, about."""
 _WARP = 32
-SLOT_PARTS = (
-    "weights",
-    "successors",
-    "rewards",
-    "durations",
-    "halo",
-    "inputs",
-    "boundary_count",
-    "boundary",
-    "published",
-    "table",
-)
+SLOT_PARTS = ("boundary_count", "boundary", "published", "tiles", "table")
 """What a slot may hold."""
 _REGISTERS = 64 << 10
 """Of a multiprocessor."""
@@ -48,6 +39,10 @@ _MOST_AXES = 7
 _MOST_INPUTS = 96
 _SHARED = 96 << 10
 """Bytes of shared memory that a block takes at most."""
+_MOST_LISTED = 8
+"""States of a halo whose numbers a thread holds, as in tiles.cu."""
+_BLOCK_SHARED = 5 << 9
+"""Bytes of shared memory of a sweeping block beside all that: its variables, and what the system takes."""
 _C_TYPES = {
     "u1": "unsigned char",
     "u2": "unsigned short",
@@ -86,6 +81,20 @@ def is_ragged(model: ModelConstants) -> bool:
 def halo_dtype(model: ModelConstants) -> np.dtype[np.integer]:
     """Type of halo states on the device."""
     return np.dtype(np.uint32) if model.n_states < 1 << 32 else np.dtype(np.int64)
+
+
+def _record(model: ModelConstants, tiling: Tiling, local: bool) -> list[tuple[str, int]]:
+    """Parts of a tile's record and their bytes, as in tiles.cu; the halo, which comes last, without its states."""
+    table, n = _facts(model), tiling.threads
+    a, k, real = table.actions, table.width, table.real.itemsize
+    rows = [
+        ("weights", a * _weights(table) * n * real),
+        ("rewards", a * n * real),
+        ("durations", a * n * (0 if table.durations is None else table.durations.itemsize)),
+        ("successors", a * k * n * (2 if local else 4)),
+    ]
+    lists = [("inputs", 4 * tiling.most_inputs)]
+    return (([] if is_ragged(model) else rows) + lists) + ([("halo", 0)] if local else [])
 
 
 def _power_of_two(least: int) -> int:
@@ -148,10 +157,16 @@ _LEAST_GAIN = 1.1
 
 @cache
 def _shape(extents: tuple[int, ...], states: int) -> tuple[int, ...]:
-    """Points along each axis of a tile of at most `states`: powers of two, or what leaves far fewer threads idle."""
-    usual = _powers_of_two(extents, states)
-    tight = _tight(extents, states)
-    return tight if _threads(extents, usual) > _LEAST_GAIN * _threads(extents, tight) else usual
+    """Points along each axis of a tile of about `states`: powers of two, or what leaves far fewer threads idle.
+
+    At most `states`, a quarter more where that wastes much less of a grid.
+    """
+    shape = _powers_of_two(extents, states)
+    for most in (states, states + states // 4 if len(extents) > 1 else states):
+        tight = _tight(extents, most)
+        if _threads(extents, shape) > _LEAST_GAIN * _threads(extents, tight):
+            shape = tight
+    return shape
 
 
 def _threads(extents: Sequence[int], shape: Sequence[int]) -> int:
@@ -227,8 +242,9 @@ class SlotLayout:
     """Whether successors are numbers within the tile and its halo, iterated in shared memory."""
     halo: int
     """Room for the halo of a tile (states)."""
-    pitch: int
-    """Entries of a plane."""
+    record: Mapping[str, int]
+    """Where each part of a tile's record begins in it, by name."""
+    record_bytes: int
     boundary_room: int
     """Boundary states whose values are kept apart; where a partition has more, its tiles' changes stand for them."""
     table_room: int
@@ -242,41 +258,55 @@ class SlotLayout:
     def of(cls, model: ModelConstants, tiling: Tiling, local: bool, halo: int) -> SlotLayout:
         """Sized for the largest partition."""
         table = _facts(model)
-        tiles = int(tiling.per_partition.max())
-        pitch = tiles * tiling.threads
         boundary = min(model.largest_partition, 1024 + 2 * model.largest_halo)
-        inputs = tiling.most_inputs
+        record = _record(model, tiling, local)
+        fields = {name: sum(size for _, size in record[:i]) for i, (name, _) in enumerate(record)}
+        record_bytes = -(-(sum(size for _, size in record) + (4 * max(halo, 1) if local else 0)) // _LINE) * _LINE
+        room = table.largest_bytes + 12 * _ALIGNMENT if is_ragged(model) else 0
         sizes = {
             "boundary_count": 4,
-            "inputs": 4 * tiles * inputs,
             "boundary": 4 * boundary,
             "published": 8 * boundary,
+            "tiles": int(tiling.per_partition.max()) * record_bytes,
+            "table": room,
         }
-        room = table.largest_bytes + 12 * _ALIGNMENT if is_ragged(model) else 0
-        if room:
-            sizes["table"] = room
-        else:
-            a, k = table.actions, table.width
-            sizes |= {
-                "weights": a * _weights(table) * pitch * table.real.itemsize,
-                "successors": a * k * pitch * (2 if local else 4),
-                "rewards": a * pitch * table.real.itemsize,
-                "durations": a * pitch * (0 if table.durations is None else table.durations.itemsize),
-            }
-            if local:
-                sizes |= {"halo": 4 * tiles * halo}
         offsets = dict(zip(sizes, np.cumsum([0, *(_aligned(s) for s in sizes.values())]).tolist(), strict=False))
         nbytes = sum(_aligned(s) for s in sizes.values())
-        return cls(local, halo, pitch, boundary, room, SweepThread.of(table, local), offsets, nbytes)
+        return cls(local, halo, fields, record_bytes, boundary, room, SweepThread.of(table, local), offsets, nbytes)
 
     def sweep_threads(self, tiling: Tiling) -> int:
         """Threads of a block that sweeps a tile."""
         return -(-tiling.threads // self.thread.states // _WARP) * _WARP
 
-    def defines(self, model: ModelConstants, tiling: Tiling) -> dict[str, str | int]:
-        """What tiles.cu is compiled with."""
+    def blocks(self, tiling: Tiling) -> int:
+        """Blocks that a multiprocessor should hold."""
+        return max(1, _REGISTERS // (self.thread.registers * self.sweep_threads(tiling)))
+
+    def listed(self, tiling: Tiling) -> int:
+        """States of a halo whose numbers are staged."""
+        return min(max(self.halo, 1), _MOST_LISTED * self.sweep_threads(tiling))
+
+    def staged(self, model: ModelConstants, tiling: Tiling, room: int) -> int:
+        """Bytes of shared memory to which a block brings the rows of its next tile; 0 where they do not go there.
+
+        Parameters
+        ----------
+        room : bytes of shared memory of a multiprocessor whose blocks can have them filled beside them, or 0.
+        """
+        table = _facts(model)
+        if not self.local or not 0 < table.actions * table.width <= _HELD_ENTRIES:
+            return 0
+        record = -(-(self.record["halo"] + 4 * self.listed(tiling) + 12) // _LINE) * _LINE
+        staged = record + 16 * tiling.threads + _LINE
+        block = self.visit_shared(tiling) + staged + _BLOCK_SHARED
+        return staged if self.blocks(tiling) * block <= room else 0
+
+    def defines(self, model: ModelConstants, tiling: Tiling, staged: int = 0) -> dict[str, str | int]:
+        """What tiles.cu is compiled with, where blocks stage so many bytes."""
         table = _facts(model)
         return {
+            "STAGED": staged,
+            "LISTED": self.listed(tiling),
             "LOCAL": int(self.local),
             "RAGGED": int(is_ragged(model)),
             "ACTIONS": table.actions,
@@ -285,7 +315,7 @@ class SlotLayout:
             "TILE": tiling.threads,
             "STATES": self.thread.states,
             "THREADS": self.sweep_threads(tiling),
-            "BLOCKS": max(1, _REGISTERS // (self.thread.registers * self.sweep_threads(tiling))),
+            "BLOCKS": self.blocks(tiling),
             "AHEAD": int(self.thread.ahead),
             "BOX": tiling.box,
             "DIMS": len(tiling.shape),
@@ -300,7 +330,7 @@ class SlotLayout:
             "TAU": "double" if table.durations is None else _c_type(table.durations),
             "HALO_STATE": _c_type(halo_dtype(model)),
             "CHOICE": "unsigned char" if self.narrow_policy(model) else "int",
-            "PITCH": f"{self.pitch}ll",
+            "RECORD": self.record_bytes,
             "BOUNDARY_ROOM": self.boundary_room,
             **{f"AT_{part.upper()}": f"{self.offsets.get(part, 0)}ll" for part in SLOT_PARTS},
         }
@@ -320,14 +350,14 @@ class SlotLayout:
         """Entries of the table in which a tile's inputs are gathered."""
         return _power_of_two(2 * tiling.most_inputs)
 
-    def sweep_shared(self, tiling: Tiling) -> int:
-        """Bytes of shared memory of a sweeping block."""
-        return 8 * (tiling.threads + self.halo) if self.local else 0
+    def visit_shared(self, tiling: Tiling) -> int:
+        """Bytes of shared memory of a block for the values of a tile, without what it stages."""
+        return -(-8 * (tiling.threads + max(self.halo, 1)) // _LINE) * _LINE if self.local else 0
 
     def lay_out_shared(self, tiling: Tiling) -> int:
         """Bytes of shared memory of a block that lays a tile out."""
-        return 4 * self.inputs_hash(tiling) + (6 * self.halo_hash if self.local else 0)
+        return 4 * self.inputs_hash(tiling) + (4 * self.halo_hash if self.local else 0)
 
     def fits(self, tiling: Tiling) -> bool:
         """Whether a block's shared memory is large enough."""
-        return self.sweep_shared(tiling) <= _SHARED and self.lay_out_shared(tiling) <= _SHARED and self.halo < 1 << 15
+        return self.visit_shared(tiling) <= _SHARED and self.lay_out_shared(tiling) <= _SHARED and self.halo < 1 << 15

@@ -267,11 +267,13 @@ class TiledBackend:
 
     def _compile(self) -> None:
         self._source = resources.files("ooc_mdp.kernels").joinpath("tiles.cu").read_text()
-        defines = self._layout.defines(self._model, self._tiling)
+        self._staged = self._layout.staged(self._model, self._tiling, self._device.staging_shared)
+        defines = self._layout.defines(self._model, self._tiling, self._staged)
         self._kernels: dict[str, Kernel] = self._device.compile(self._source, defines, _KERNELS)
-        self._shared = self._layout.sweep_shared(self._tiling)
+        self._shared = self._layout.visit_shared(self._tiling)
         self._threads = self._layout.sweep_threads(self._tiling)
-        self._blocks = self._kernels["sweep_tiles"].blocks_at_once(self._threads, self._shared)
+        self._sweep_shared = self._shared + self._staged
+        self._blocks = self._kernels["sweep_tiles"].blocks_at_once(self._threads, self._sweep_shared)
         engine = np.zeros((), _ENGINE)
         for name in ("control", "places", "heads", *_TILE_FIELDS, "again", "values", "policy", "set", "work"):
             engine[name] = self._memory.at[name]
@@ -412,7 +414,7 @@ class TiledBackend:
         engine, kernels = self._engine, self._kernels
         for r in range(rounds):
             kernels["select_tiles"](self._stream, 4 * self._device.multiprocessors, 256, (engine, np.int32(r)))
-            kernels["sweep_tiles"](self._stream, self._blocks, self._threads, (engine, np.int32(r)), self._shared)
+            kernels["sweep_tiles"](self._stream, self._blocks, self._threads, (engine, np.int32(r)), self._sweep_shared)
         kernels["report_partitions"](self._stream, self.together, 256, (engine, np.int32(rounds)))
         kernels["end_batch"](self._stream, 1, 1, (engine, np.int32(rounds)))
 
@@ -479,7 +481,7 @@ class TiledBackend:
     def _improve_kernel(self) -> Kernel:
         (name,) = IMPROVE_KERNELS
         if name not in self._kernels:
-            defines = self._layout.defines(self._model, self._tiling) | kernel_defines(self._model)
+            defines = self._layout.defines(self._model, self._tiling, self._staged) | kernel_defines(self._model)
             source = self._source + rows_source("improve_tiles.cu")
             self._kernels |= self._device.compile(source, defines, IMPROVE_KERNELS)
         return self._kernels[name]

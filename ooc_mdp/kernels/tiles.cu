@@ -29,18 +29,19 @@
 // lanes apart, so that threads next to each other read values next to each other; two hide each other's latency, and
 // share what a visit costs a thread.
 //
-// Layout of a slot (LOCAL and DIRECT): planes of PITCH entries, TILE of them a tile, in the order of threads: entry
+// Layout of a slot (LOCAL and DIRECT): a record a tile (Record), of planes of TILE entries in the order of threads: entry
 // STATES * thread + i is lane thread + i * SPREAD, so that a thread's states come in one load, and neighbouring threads
 // read neighbouring bytes: weights [A * W], successors [A * K], rewards [A], durations [A]; W = K - 1 where the last
 // probability of a row is one minus the others (exactly: they are multiples of 2^-24). LOCAL successors are 16 bits:
-// lane of the tile, or TILE + place in the tile's halo. DIRECT ones are states (32 bits), read from the value vector.
+// lane of the tile, or TILE + place in the tile's halo, which is in ascending order. DIRECT ones are states (32 bits), read from the value vector.
 // RAGGED rows stay as PartitionTable has them.
 //
 // Compiled once a store with: LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (lanes), STATES and THREADS
 // (of a sweep), BLOCKS (of which a multiprocessor should hold so many), AHEAD (whether registers hold rows as doubles),
+// STAGED (bytes of shared memory to which the next tile's rows are brought, or 0) and LISTED (states of its halo there),
 // BOX (states of a full tile), DIMS, TILE_SHAPE, HALO and INPUTS (room for a tile's lists), HALO_HASH and INPUTS_HASH
-// (powers of two, larger), HAS_TAU, the types REAL, INDEX, TAU, HALO_STATE, CHOICE; PITCH, BOUNDARY_ROOM, and where
-// each part of a slot begins, AT_...: constants, which the instructions that load hold in themselves.
+// (powers of two, larger), HAS_TAU, the types REAL, INDEX, TAU, HALO_STATE, CHOICE; RECORD (bytes of a record), BOUNDARY_ROOM,
+// and where each part of a slot begins, AT_...: constants, which the instructions that load hold in themselves.
 
 typedef unsigned long long u64;
 typedef long long i64;
@@ -51,7 +52,6 @@ typedef unsigned short u16;
 #define NOWHERE 0xffffffffu
 #define MAX_ROUNDS 64
 #define ROUND_UP (1.0 + 1e-12)
-#define PLANES (ACTIONS * (WEIGHTS + 1 + WIDTH + (HAS_TAU ? 1 : 0)))
 #define SPREAD (TILE / STATES)
 #define IDLE_THREADS (THREADS > SPREAD)   // they have no states
 
@@ -140,6 +140,37 @@ struct Table {          // a PartitionTable on the device
     i64 n, halo_size;
 };
 
+// What a slot holds of a tile, in one piece, so that one copy can bring it: rows in planes, then the tiles that it reads,
+// then LIST of the states of its halo.
+template <u32 LIST> struct __align__(128) RecordOf {
+#if !RAGGED
+#if WEIGHTS
+    REAL weights[ACTIONS * WEIGHTS][TILE];
+#endif
+    REAL rewards[ACTIONS][TILE];
+#if HAS_TAU
+    TAU durations[ACTIONS][TILE];
+#endif
+    Successor successors[ACTIONS * WIDTH][TILE];
+#endif
+    u32 inputs[INPUTS];
+#if LOCAL
+    u32 halo[LIST];
+#endif
+
+#if !RAGGED
+    __device__ const REAL* weights_of() const {
+#if WEIGHTS
+        return weights[0];
+#else
+        return nullptr;
+#endif
+    }
+#endif
+};
+typedef RecordOf<HALO> Record;
+static_assert(sizeof(Record) == RECORD, "as the host reckons");
+
 // ---------------------------------------------------------------------------------------------- geometry of tiles
 
 __device__ constexpr int tile_shape[DIMS] = TILE_SHAPE;
@@ -160,6 +191,8 @@ __device__ __forceinline__ void tile_of(const Place& p, u32 local, u32& tile, u3
         lane = lane * tile_shape[d] + at[d] % tile_shape[d];
     }
 }
+
+__device__ __forceinline__ Record& record_of(const Head& h) { return ((Record*)(h.slot + AT_TILES))[h.tile]; }
 
 // Where the states of a tile lie.
 __device__ __forceinline__ void set_box(const Place& p, u32 tile, Head& h) {
@@ -284,6 +317,58 @@ __device__ __forceinline__ void wait_for_copies() {
 #endif
 }
 
+// What this thread has asked for so far is waited for apart from what it asks for next, by `wait_for_first_copies`.
+__device__ __forceinline__ void end_first_copies() {
+#ifndef EMULATED_CUDA
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void wait_for_first_copies() {
+#ifndef EMULATED_CUDA
+    asm volatile("cp.async.commit_group; cp.async.wait_group 1;" ::: "memory");
+#endif
+}
+
+#if STAGED
+// Copies by the bulk engine, and the barrier in shared memory that counts their bytes: a turn of it ends once all bytes
+// that were announced have come. Whoever has waited for the turn sees them.
+__device__ __forceinline__ void open_turns(u64* turns) {
+#ifndef EMULATED_CUDA
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((u32)__cvta_generic_to_shared(turns)) : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void announce(u64* turns, u32 bytes) {
+#ifndef EMULATED_CUDA
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 ::"r"((u32)__cvta_generic_to_shared(turns)), "r"(bytes) : "memory");
+#endif
+}
+
+// Multiples of 16, aligned.
+__device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes, u64* turns) {
+#ifdef EMULATED_CUDA
+    for (u32 i = 0; i < bytes; ++i) ((char*)to)[i] = ((const char*)from)[i];
+#else
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(bytes),
+                 "r"((u32)__cvta_generic_to_shared(turns)) : "memory");
+#endif
+}
+
+// Turns are told apart by whether their number is odd.
+__device__ __forceinline__ void wait_for_turn(u64* turns, u32 odd) {
+#ifndef EMULATED_CUDA
+    u32 over = 0;
+    while (!over)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(over) : "r"((u32)__cvta_generic_to_shared(turns)), "r"(odd) : "memory");
+#endif
+}
+#endif
+
 // Ask for bytes that will be read soon: into the second-level cache. A multiple of 16, aligned.
 __device__ __forceinline__ void ask_for(const void* at, u32 bytes) {
 #ifdef EMULATED_CUDA
@@ -303,6 +388,16 @@ __device__ __forceinline__ double load_acquire(const double* at) {
     double x;
     asm volatile("ld.acquire.gpu.global.f64 %0, [%1];" : "=d"(x) : "l"(at) : "memory");
     return x;
+#endif
+}
+
+// What this thread and others before a barrier wrote is seen by whoever has acquired this value.
+__device__ __forceinline__ void store_release(double* at, double x) {
+#ifdef EMULATED_CUDA
+    __threadfence();
+    *at = x;
+#else
+    asm volatile("st.release.gpu.global.f64 [%0], %1;" ::"l"(at), "d"(x) : "memory");
 #endif
 }
 
@@ -364,22 +459,27 @@ struct Rows {   // of a state
 // STATES neighbouring numbers of a plane.
 template <class T> struct Group { T at[STATES]; };
 
-template <class T> __device__ __forceinline__ Group<T> group_at(const T* at) {
+template <bool NEAR, class T> __device__ __forceinline__ T number_at(const T* at) {
+    if constexpr (NEAR) return *at;
+    else return __ldg(at);
+}
+
+template <bool NEAR, class T> __device__ __forceinline__ Group<T> group_at(const T* at) {
     Group<T> group;
     if constexpr (STATES == 1) {
-        group.at[0] = __ldg(at);
+        group.at[0] = number_at<NEAR>(at);
     } else {
         static_assert(sizeof(T) <= 8, "two come in one load");
         if constexpr (sizeof(T) == 2) {
-            const u32 both = __ldg((const u32*)at);
+            const u32 both = number_at<NEAR>((const u32*)at);
             group.at[0] = (T)both;
             group.at[STATES - 1] = (T)(both >> 16);
         } else if constexpr (sizeof(T) == 4) {
-            const float2 both = __ldg((const float2*)at);
+            const float2 both = number_at<NEAR>((const float2*)at);
             group.at[0] = both.x;
             group.at[STATES - 1] = both.y;
         } else {
-            const double2 both = __ldg((const double2*)at);
+            const double2 both = number_at<NEAR>((const double2*)at);
             group.at[0] = both.x;
             group.at[STATES - 1] = both.y;
         }
@@ -413,6 +513,61 @@ __device__ __forceinline__ double factor_of(const Engine& e, double duration) {
     return is_short(x) ? short_factor(x) : long_factor(e, duration);
 }
 
+#if !RAGGED
+// Rows of the thread's states, from a tile's record. NEAR: which is in shared memory.
+template <bool NEAR, u32 LIST> __device__ __forceinline__ void open_rows(const RecordOf<LIST>& record, Rows (&rows)[STATES]) {
+    const u32 thread = STATES * (IDLE_THREADS ? min(threadIdx.x, (u32)SPREAD - 1) : threadIdx.x);
+    const REAL* w = record.weights_of() + thread;
+    const Successor* x = record.successors[0] + thread;
+    const REAL* r = record.rewards[0] + thread;
+#if HAS_TAU
+    const TAU* tau = record.durations[0] + thread;
+#endif
+#if IN_REGISTERS
+#if HAS_TAU
+#pragma unroll
+    for (int a = 0; a < ACTIONS; ++a) {
+        const Group<TAU> group = group_at<NEAR>(tau + a * TILE);
+#pragma unroll
+        for (int s = 0; s < STATES; ++s) rows[s].duration[a] = group.at[s];
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < ACTIONS * WEIGHTS; ++i) {
+        const Group<REAL> group = group_at<NEAR>(w + i * TILE);
+#pragma unroll
+        for (int s = 0; s < STATES; ++s) rows[s].weight[i] = group.at[s];
+    }
+#pragma unroll
+    for (int i = 0; i < ACTIONS * WIDTH; ++i) {
+        const Group<Successor> group = group_at<NEAR>(x + i * TILE);
+#pragma unroll
+        for (int s = 0; s < STATES; ++s) {
+#if LOCAL
+            rows[s].successors[i / 2] = i % 2 ? rows[s].successors[i / 2] | (u32)group.at[s] << 16 : group.at[s];
+#else
+            rows[s].successors[i] = group.at[s];
+#endif
+        }
+    }
+#pragma unroll
+    for (int a = 0; a < ACTIONS; ++a) {
+        const Group<REAL> group = group_at<NEAR>(r + a * TILE);
+#pragma unroll
+        for (int s = 0; s < STATES; ++s) rows[s].reward[a] = group.at[s];
+    }
+#else
+    static_assert(!NEAR, "rows of which each is read where it is needed stay in their slot");
+    rows[0].w = w;
+    rows[0].x = x;
+    rows[0].r = r;
+#if HAS_TAU
+    rows[0].tau = tau;
+#endif
+#endif
+}
+#endif
+
 // Rows of the thread's states in a tile, of which `local` are the partition's numbers.
 __device__ __forceinline__ void open_rows(const Engine& e, const Head& h, const u32 (&local)[STATES],
                                           Rows (&rows)[STATES]) {
@@ -425,55 +580,7 @@ __device__ __forceinline__ void open_rows(const Engine& e, const Head& h, const 
     rows[0].end = ACTIONS ? rows[0].row + ACTIONS : (i64)rows[0].t->action_ptr[s + 1];
     if (local[0] == NOWHERE) rows[0].end = rows[0].row;
 #else
-    const u32 thread = IDLE_THREADS ? min(threadIdx.x, (u32)SPREAD - 1) : threadIdx.x;
-    const i64 at = (i64)h.tile * TILE + STATES * thread;
-    const REAL* w = (const REAL*)(h.slot + AT_WEIGHTS) + at;
-    const Successor* x = (const Successor*)(h.slot + AT_SUCCESSORS) + at;
-    const REAL* r = (const REAL*)(h.slot + AT_REWARDS) + at;
-#if HAS_TAU
-    const TAU* tau = (const TAU*)(h.slot + AT_DURATIONS) + at;
-#endif
-#if IN_REGISTERS
-#if HAS_TAU
-#pragma unroll
-    for (int a = 0; a < ACTIONS; ++a) {
-        const Group<TAU> group = group_at(tau + a * PITCH);
-#pragma unroll
-        for (int s = 0; s < STATES; ++s) rows[s].duration[a] = group.at[s];
-    }
-#endif
-#pragma unroll
-    for (int i = 0; i < ACTIONS * WEIGHTS; ++i) {
-        const Group<REAL> group = group_at(w + i * PITCH);
-#pragma unroll
-        for (int s = 0; s < STATES; ++s) rows[s].weight[i] = group.at[s];
-    }
-#pragma unroll
-    for (int i = 0; i < ACTIONS * WIDTH; ++i) {
-        const Group<Successor> group = group_at(x + i * PITCH);
-#pragma unroll
-        for (int s = 0; s < STATES; ++s) {
-#if LOCAL
-            rows[s].successors[i / 2] = i % 2 ? rows[s].successors[i / 2] | (u32)group.at[s] << 16 : group.at[s];
-#else
-            rows[s].successors[i] = group.at[s];
-#endif
-        }
-    }
-#pragma unroll
-    for (int a = 0; a < ACTIONS; ++a) {
-        const Group<REAL> group = group_at(r + a * PITCH);
-#pragma unroll
-        for (int s = 0; s < STATES; ++s) rows[s].reward[a] = group.at[s];
-    }
-#else
-    rows[0].w = w;
-    rows[0].x = x;
-    rows[0].r = r;
-#if HAS_TAU
-    rows[0].tau = tau;
-#endif
-#endif
+    open_rows<false>(record_of(h), rows);
 #endif
 }
 
@@ -523,14 +630,14 @@ __device__ __forceinline__ double expected(const Engine& e, const Rows& rows, co
         u32 x = rows.successors[i];
 #endif
 #else
-        Successor x = rows.x[(a * WIDTH + k) * PITCH];
+        Successor x = rows.x[(a * WIDTH + k) * TILE];
 #endif
         REAL p = last;
         if (k < WEIGHTS) {
 #if IN_REGISTERS
             p = rows.weight[a * WEIGHTS + (k < WEIGHTS ? k : 0)];
 #else
-            p = rows.w[(a * WEIGHTS + k) * PITCH];
+            p = rows.w[(a * WEIGHTS + k) * TILE];
 #endif
             last -= p;
         }
@@ -551,7 +658,7 @@ __device__ __forceinline__ double reward_of(const Rows& rows, int a, u32 shift) 
 #elif IN_REGISTERS
     return widened(rows.reward[a], shift);
 #else
-    return widened(rows.r[a * PITCH], shift);
+    return widened(rows.r[a * TILE], shift);
 #endif
 }
 
@@ -564,7 +671,7 @@ __device__ __forceinline__ double discount_of(const Engine& e, const Rows& rows,
 #elif IN_REGISTERS
     return rows.factor[a];
 #else
-    return UNITS * factor_of(e, (double)rows.tau[a * PITCH]);
+    return UNITS * factor_of(e, (double)rows.tau[a * TILE]);
 #endif
 }
 
@@ -603,23 +710,26 @@ __device__ __forceinline__ double everything(const Control& c, int rounds) {
 }
 
 // Sum of `moved` over a tile's inputs; `slack` bounds its rounding. `stride` threads share the work, from `begin`.
-__device__ __forceinline__ double moved_inputs(const Engine& e, const Head& h, int rounds, u32 begin, u32 stride,
-                                               double& slack) {
+__device__ __forceinline__ double moved_inputs(const Engine& e, const Head& h, const u32* inputs, int rounds, u32 begin,
+                                               u32 stride, double& slack) {
     double sum = 0.0;
     if (h.inputs == EVERYTHING) {
         if (begin == 0) sum = everything(*e.control, rounds);
         slack = (rounds + 2) * 2.3e-16;
     } else {
-        const u32* inputs = (const u32*)(h.slot + AT_INPUTS) + (i64)h.tile * INPUTS;
         for (u32 i = begin; i < h.inputs; i += stride) sum += load_acquire(e.moved + inputs[i]);
         slack = (h.inputs + 2) * 2.3e-16;
     }
     return sum;
 }
 
+__device__ __forceinline__ const u32* inputs_of(const Head& h) {
+    return record_of(h).inputs;
+}
+
 // How far the inputs may have moved since the tile's last visit; what rounding the two sums took away is put back.
 __device__ __forceinline__ double drift_of(const Engine& e, const Head& h, u32 id, int rounds) {
-    double slack, sum = moved_inputs(e, h, rounds, 0, 1, slack);
+    double slack, sum = moved_inputs(e, h, inputs_of(h), rounds, 0, 1, slack);
     return fmax(sum - e.seen[id], 0.0) + slack * sum;
 }
 
@@ -656,12 +766,40 @@ extern "C" __global__ void select_tiles(const Engine e, int round) {
     }
 }
 
-#define HALO_AHEAD ((HALO + THREADS - 1) / THREADS < 4 ? (HALO + THREADS - 1) / THREADS : 4)
+#if STAGED
+// What a visit needs of its tile, brought to shared memory during the visit before.
+struct Staged {
+    RecordOf<(LISTED + 3) / 4 * 4> record;   // with the first states of the halo
+    double own[2][TILE];                     // own values at the visit's begin, and those of the next
+    u64 turns;
+};
+static_assert(sizeof(Staged) <= STAGED, "as the host reckons");
+
+// Ask for the record of a tile, by one thread.
+__device__ __forceinline__ void stage_record(const Head& h, Staged& to) {
+    const u32 bytes = (char*)to.record.halo - (char*)&to.record + (4 * min(h.halo, (u32)LISTED) + 15) / 16 * 16;
+    announce(&to.turns, bytes);
+    copy_bulk(&to.record, &record_of(h), bytes, &to.turns);
+}
+
+// A tile's own values, asked for by all threads, each those of its states.
+__device__ __forceinline__ void stage_own(const Engine& e, const Head& h, double* own) {
+#pragma unroll
+    for (int s = 0; s < STATES; ++s) {
+        const u32 lane = lane_of(threadIdx.x, s), local = state_of(h, lane);
+        if (local != NOWHERE) copy_beside<8>(own + lane, e.values + h.first + local);
+        else if (lane < TILE) own[lane] = 0.0;
+    }
+}
+#endif
+
+#define MOST_AHEAD (STAGED ? 8 : 4)
+#define HALO_AHEAD ((HALO + THREADS - 1) / THREADS < MOST_AHEAD ? (HALO + THREADS - 1) / THREADS : MOST_AHEAD)
 
 // Numbers of the first states of a tile's halo that this thread brings.
 __device__ __forceinline__ void begin_halo(const Head& h, u32 (&states)[HALO_AHEAD]) {
 #if LOCAL
-    const u32* halo = (const u32*)(h.slot + AT_HALO) + (i64)h.tile * HALO;
+    const u32* halo = record_of(h).halo;
 #pragma unroll
     for (int j = 0; j < HALO_AHEAD; ++j) {
         const u32 i = threadIdx.x + j * THREADS;
@@ -671,56 +809,51 @@ __device__ __forceinline__ void begin_halo(const Head& h, u32 (&states)[HALO_AHE
 }
 
 // The tile's values into shared memory: its own, and its halo's. Discounts are found while these are on their way.
-__device__ __forceinline__ void fill(const Engine& e, const Head& h, const double (&own)[STATES],
-                                     const u32 (&states)[HALO_AHEAD], double* v, Rows (&rows)[STATES]) {
-#if !LOCAL
-    find_discounts(e, rows);
-#else
-    double far[HALO_AHEAD];
+// They come by way of the first-level cache, which `load_acquire` has emptied of what is older than `moved`.
+__device__ __forceinline__ void ask_for_halo(const Engine& e, const Head& h, const u32 (&states)[HALO_AHEAD], double* v) {
+#if LOCAL
 #pragma unroll
-    for (int j = 0; j < HALO_AHEAD; ++j) far[j] = states[j] != NOWHERE ? __ldcg(e.values + states[j]) : 0.0;
-    find_discounts(e, rows);
+    for (int j = 0; j < HALO_AHEAD; ++j)
+        if (states[j] != NOWHERE) copy_beside<8>(v + TILE + threadIdx.x + j * THREADS, e.values + states[j]);
+    const u32* halo = record_of(h).halo;
+    for (u32 i = threadIdx.x + HALO_AHEAD * THREADS; i < h.halo; i += THREADS)
+        copy_beside<8>(v + TILE + i, e.values + __ldg(halo + i));
+#endif
+}
+
+__device__ __forceinline__ void put_own(const double (&own)[STATES], double* v) {
+#if LOCAL
 #pragma unroll
     for (int s = 0; s < STATES; ++s)
         if (!IDLE_THREADS || threadIdx.x < SPREAD) v[lane_of(threadIdx.x, s)] = own[s];
-#pragma unroll
-    for (int j = 0; j < HALO_AHEAD; ++j)
-        if (states[j] != NOWHERE) v[TILE + threadIdx.x + j * THREADS] = far[j];
-    const u32* halo = (const u32*)(h.slot + AT_HALO) + (i64)h.tile * HALO;
-    for (u32 i = threadIdx.x + HALO_AHEAD * THREADS; i < h.halo; i += THREADS) v[TILE + i] = __ldcg(e.values + halo[i]);
 #endif
+}
+
+__device__ __forceinline__ void fill(const Engine& e, const Head& h, const double (&own)[STATES],
+                                     const u32 (&states)[HALO_AHEAD], double* v, Rows (&rows)[STATES]) {
+    ask_for_halo(e, h, states, v);
+    find_discounts(e, rows);
+    put_own(own, v);
+    wait_for_copies();
 }
 
 // The rows and lists that the visit of a tile will read, and its values: asked for by all threads of a block.
 __device__ __forceinline__ void ask_for_tile(const Engine& e, const Head& h) {
 #if !RAGGED
-    constexpr u32 lists = (PLANES + 2 + 31) / 32 * 32;   // warps that ask for rows do not ask for values
+    constexpr u32 piece = 2048, lists = 32;   // the warp that asks for the record does not ask for values
     constexpr u32 across = tile_shape[DIMS - 1], lines = (8 * across + 127) / 128 + (across > 1);
-    const i64 tile = (i64)h.tile * TILE;
-    for (u32 i = threadIdx.x; i < lists + BOX / across * lines; i += THREADS) {
-        const char* at = h.slot;
-        u32 bytes = 0;
-        if (i < ACTIONS * WEIGHTS) {
-            at += AT_WEIGHTS + (i * PITCH + tile) * (i64)sizeof(REAL);
-            bytes = TILE * sizeof(REAL);
-        } else if (i < ACTIONS * (WEIGHTS + 1)) {
-            at += AT_REWARDS + ((i - ACTIONS * WEIGHTS) * PITCH + tile) * (i64)sizeof(REAL);
-            bytes = TILE * sizeof(REAL);
-        } else if (i < ACTIONS * (WEIGHTS + 1 + WIDTH)) {
-            at += AT_SUCCESSORS + ((i - ACTIONS * (WEIGHTS + 1)) * PITCH + tile) * (i64)sizeof(Successor);
-            bytes = TILE * sizeof(Successor);
-        } else if (i < PLANES) {
-            at += AT_DURATIONS + ((i - ACTIONS * (WEIGHTS + 1 + WIDTH)) * PITCH + tile) * (i64)sizeof(TAU);
-            bytes = TILE * sizeof(TAU);
-        } else if (i == PLANES) {
-            at += AT_INPUTS + (i64)h.tile * (4 * INPUTS);
-            bytes = h.inputs == EVERYTHING ? 0 : (4 * h.inputs + 15) / 16 * 16;
-        } else if (i == PLANES + 1) {
 #if LOCAL
-            at += AT_HALO + (i64)h.tile * (4 * HALO);
-            bytes = (4 * h.halo + 15) / 16 * 16;
+    const u32 whole = (char*)record_of(h).halo - (char*)&record_of(h) + (4 * h.halo + 15) / 16 * 16;
+#else
+    constexpr u32 whole = sizeof(Record);
 #endif
-        } else if (i >= lists) {
+    for (u32 i = threadIdx.x; i < lists + BOX / across * lines; i += THREADS) {
+        const char* at = nullptr;
+        u32 bytes = 0;
+        if (i < lists) {
+            for (u32 from = i * piece; from < whole; from += lists * piece)
+                ask_for((const char*)&record_of(h) + from, min(piece, whole - from));
+        } else {
             const u32 local = state_of(h, (i - lists) / lines * across), from = (i - lists) % lines * 16;
             if (local != NOWHERE) {
                 at = (const char*)((u64)(e.values + h.first + local + min(from, h.room[DIMS - 1] - 1u)) & ~127ull);
@@ -732,16 +865,26 @@ __device__ __forceinline__ void ask_for_tile(const Engine& e, const Head& h) {
 #endif
 }
 
-// The visits of a round. What limits it is latency, so everything that a visit reads is asked for as early as possible:
-// a visit begins by asking for all that the next one reads, whose head has come during the visit before, and claims the
-// tile after that; and the last warp publishes what a visit changed while the others begin the next.
+#define SUMMING ((INPUTS + 31) / 32 < THREADS / 32 ? (INPUTS + 31) / 32 : THREADS / 32)   // warps
+
+// The visits of a round. What limits it is latency, and what the second-level cache can deliver, so everything that a
+// visit reads is asked for as early as possible, and once: during a visit rows, lists and own values of the next come to
+// shared memory (STAGED; else they are asked for into the second-level cache), whose head has come during the visit
+// before, and the tile after that is claimed; and the last warp publishes what a visit changed while the others begin
+// the next.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sweep_tiles(const Engine e, int round) {
-    extern __shared__ double v[];   // LOCAL: own values, then the halo's
+    extern __shared__ __align__(128) double v[];   // LOCAL: own values, then the halo's; STAGED: then what is staged
     __shared__ u32 items[3];
     __shared__ Head heads[3];
     __shared__ u32 three;           // 3
-    __shared__ double factors[3], sums[3], limit;
+    __shared__ double factors[3], moved[3], sums[3][SUMMING], limit;
+#if STAGED
+    Staged& near = *(Staged*)(v + (TILE + HALO + 15) / 16 * 16);
+    const u32 stager = THREADS > 32 ? 32 : 0;   // a thread of a warp that neither claims tiles nor publishes changes
+    u32 odd = 0;                             // whether the visit is the block's second, fourth ...
+#else
     __shared__ double before[STATES][THREADS];   // own values at the visit's begin
+#endif
     Control& c = *e.control;
     const u32 count = c.count[round];
     if (blockIdx.x >= count) return;
@@ -749,11 +892,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sweep_tiles(const 
     const bool first_warp = threadIdx.x < 32;
     const int last_warp = THREADS / 32 - 1;
 
-    // By the first warp: a tile's head and factor, which are there after wait_for_copies and a barrier.
+    // By the first warp: a tile's head, factor and `moved`, which are there after wait_for_copies and a barrier.
     auto bring = [&](int turn, u32 id) {
         if (id != NOWHERE) {
             const u32 piece = 16 * threadIdx.x;
             if (piece < sizeof(Head)) copy_beside<16>((char*)&heads[turn] + piece, (const char*)&e.heads[id] + piece);
+            if (threadIdx.x == 30) copy_beside<8>(&moved[turn], e.moved + id);   // no other block changes it
             if (threadIdx.x == 31) copy_beside<8>(&factors[turn], (c.plain ? e.gain : e.steep) + id);
         }
         if (threadIdx.x == 0) items[turn] = id;
@@ -769,12 +913,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sweep_tiles(const 
             coming = take(claim());
             limit = c.limit;
             three = 3;
+#if STAGED
+            open_turns(&near.turns);
+#endif
         }
         bring(0, __shfl_sync(0xffffffffu, now, 0));
         bring(1, __shfl_sync(0xffffffffu, coming, 0));
         wait_for_copies();
     }
     __syncthreads();
+#if STAGED
+    if (items[0] != NOWHERE) {
+        if (threadIdx.x == stager) stage_record(heads[0], near);
+        stage_own(e, heads[0], near.own[0]);
+        wait_for_copies();
+        __syncthreads();
+    }
+#endif
     for (int turn = 0;;) {
         const u32 id = items[turn];
         if (id == NOWHERE) break;
@@ -783,28 +938,57 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sweep_tiles(const 
         if (threadIdx.x == 0) coming = claim();
         const Head& h = heads[turn];
         u32 halo[HALO_AHEAD];
-        begin_halo(h, halo);
         u32 local[STATES];
-        double now[STATES];
+        double now[STATES];   // no other block changes them
+        Rows rows[STATES];
+#if STAGED
+        const u32* inputs = near.record.inputs;
+        wait_for_turn(&near.turns, odd);
+#pragma unroll
+        for (int j = 0; j < HALO_AHEAD; ++j) {
+            const u32 i = threadIdx.x + j * THREADS;
+            halo[j] = i < h.halo ? near.record.halo[i] : NOWHERE;
+        }
+#pragma unroll
+        for (int s = 0; s < STATES; ++s) {
+            const u32 lane = lane_of(threadIdx.x, s);
+            local[s] = state_of(h, lane);
+            now[s] = local[s] != NOWHERE ? near.own[odd][lane] : 0.0;
+        }
+        open_rows<true>(near.record, rows);
+#else
+        const u32* inputs = inputs_of(h);
+        begin_halo(h, halo);
 #pragma unroll
         for (int s = 0; s < STATES; ++s) {
             local[s] = state_of(h, lane_of(threadIdx.x, s));
-            // No other block changes it.
             now[s] = local[s] != NOWHERE ? __ldcg(e.values + (State)(h.first + local[s])) : 0.0;
         }
-        Rows rows[STATES];
         open_rows(e, h, local, rows);
         if (items[next] != NOWHERE) ask_for_tile(e, heads[next]);
-        if (first_warp) {
-            double slack, sum = moved_inputs(e, h, round, threadIdx.x, 32, slack);
+#endif
+        if (threadIdx.x < 32 * SUMMING) {
+            double slack, sum = moved_inputs(e, h, inputs, round, threadIdx.x, 32 * SUMMING, slack);
             for (int d = 16; d; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-            if (threadIdx.x == 0) sums[turn] = sum;
+            if (threadIdx.x % 32 == 0) sums[turn][threadIdx.x / 32] = sum;
         }
-        __syncthreads();   // sums of `moved` before values
+        __syncthreads();   // sums of `moved` before values; what is staged has been read
         if (threadIdx.x == 0) coming = take(coming);
+#if STAGED
+        ask_for_halo(e, h, halo, v);
+        end_first_copies();
+        if (items[next] != NOWHERE) {
+            if (threadIdx.x == stager) stage_record(heads[next], near);
+            stage_own(e, heads[next], near.own[odd ^ 1]);
+        }
+        find_discounts(e, rows);
+        put_own(now, v);
+        wait_for_first_copies();
+#else
         fill(e, h, now, halo, v, rows);
 #pragma unroll
         for (int s = 0; s < STATES; ++s) before[s][threadIdx.x] = now[s];
+#endif
         __syncthreads();
         if (first_warp) bring(next == 2 ? 0 : next + 1, __shfl_sync(0xffffffffu, coming, 0));
         double change;
@@ -839,27 +1023,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sweep_tiles(const 
             const State state = (State)(h.first + local[s]);
             __stcg(e.values + state, now[s]);
             e.policy[state] = (CHOICE)choice[s];
+#if STAGED
+            const double before = near.own[odd][lane_of(threadIdx.x, s)];
+            largest[0] = fmax(largest[0], fabs(now[s] - before));
+#else
             largest[0] = fmax(largest[0], fabs(now[s] - before[s][threadIdx.x]));
+#endif
             largest[2] = fmax(largest[2], now[s]);
             largest[3] = fmax(largest[3], -now[s]);
         }
-        if (first_warp) wait_for_copies();
+        if (STAGED || first_warp) wait_for_copies();
         block_bounds(largest, last_warp);
         if (threadIdx.x == 32 * last_warp) {
-            const double moved = largest[0] * ROUND_UP, moved_before = __ldcg(e.moved + id);
-            e.seen[id] = sums[turn];
+            // The block's values, which the barriers above have ordered before, then `moved`; it is waited for, so first.
+            const double change_of_tile = largest[0] * ROUND_UP;
+            store_release(e.moved + id, (moved[turn] + change_of_tile) * (1.0 + 4e-16));
+            double seen = 0.0;
+            for (int w = 0; w < SUMMING; ++w) seen += sums[turn][w];
+            e.seen[id] = seen;
             e.left[id] = largest[1];
             e.again[id] = more;
             e.top[id] = largest[2];
             e.bottom[id] = largest[3];
-            atomicMax(&c.largest[round], (u64)__double_as_longlong(moved));
+            atomicMax(&c.largest[round], (u64)__double_as_longlong(change_of_tile));
             u64 states = 1;
             for (int d = 0; d < DIMS; ++d) states *= h.room[d];
             atomicAdd(e.backups + h.partition, iterations * states);
-            __threadfence();   // the block's values, which the barriers above have ordered before, then `moved`
-            __stcg(e.moved + id, (moved_before + moved) * (1.0 + 4e-16));
         }
         turn = next;
+#if STAGED
+        odd ^= 1;
+#endif
     }
 }
 
@@ -1101,13 +1295,34 @@ __device__ __forceinline__ bool insert(u32* keys, u32 size, u32* used, u32 room,
     }
 }
 
-__device__ __forceinline__ u32 place_of(const u32* keys, const u16* numbers, u32 size, u32 key) {
-    u32 at = (key * 2654435761u) & (size - 1);
-    while (keys[at] != key) at = (at + 1) & (size - 1);
-    return numbers[at];
+// The table's keys in ascending order, by all threads of a block of TILE (bitonic): what is empty comes last.
+__device__ __forceinline__ void sort_keys(u32* keys, u32 size) {
+    for (u32 run = 2; run <= size; run *= 2)
+        for (u32 apart = run / 2; apart; apart /= 2) {
+            for (u32 i = threadIdx.x; i < size / 2; i += TILE) {
+                const u32 a = 2 * i - (i & (apart - 1)), b = a + apart, at_a = keys[a], at_b = keys[b];
+                if (at_a != at_b && (at_a > at_b) == !(a & run)) {
+                    keys[a] = at_b;
+                    keys[b] = at_a;
+                }
+            }
+            __syncthreads();
+        }
 }
 
-// Lay a decoded table out in its slot: a block a tile. Dynamic shared memory: keys of halo and inputs, and numbers.
+// The place of a key among the first `count`, in ascending order, of which it is one.
+__device__ __forceinline__ u32 place_of(const u32* keys, u32 count, u32 key) {
+    u32 at = 0;
+    while (count > 1) {
+        const u32 half = count / 2;
+        if (keys[at + half] <= key) at += half;
+        count -= half;
+    }
+    return at;
+}
+
+// Lay a decoded table out in its slot: a block a tile. Dynamic shared memory: keys of halo and inputs. A halo is in
+// ascending order, so that threads next to each other bring states next to each other.
 // faults[0]: largest halo of a tile, where it exceeds HALO.
 extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const Table* table, int q, char* slot,
                                                            u32* faults) {
@@ -1117,10 +1332,10 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
     __shared__ u32 halo_used, inputs_used, numbered, too_many, unlisted;
     u32* inputs = shared;                            // [INPUTS_HASH]
     u32* halo = shared + INPUTS_HASH;                // [HALO_HASH]
-    u16* numbers = (u16*)(halo + HALO_HASH);         // [HALO_HASH]
     __shared__ Head head;
     const u32 tile = blockIdx.x;
     const u32 id = p.tile + tile;
+    Record& record = ((Record*)(slot + AT_TILES))[tile];
     if (threadIdx.x == 0) set_box(p, tile, head);
     for (u32 i = threadIdx.x; i < INPUTS_HASH; i += TILE) inputs[i] = HASH_EMPTY;
 #if LOCAL
@@ -1173,17 +1388,12 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
         if (threadIdx.x == 0) atomicMax(faults, halo_used);
         return;
     }
-    u32* tile_halo = (u32*)(slot + AT_HALO) + (i64)tile * HALO;
-    for (u32 i = threadIdx.x; i < HALO_HASH; i += TILE)
-        if (halo[i] != HASH_EMPTY) {
-            u32 number = atomicAdd(&numbered, 1u);
-            numbers[i] = (u16)number;
-            tile_halo[number] = halo[i];
-        }
-    __syncthreads();
+    u32* tile_halo = record.halo;
+    sort_keys(halo, HALO_HASH);
+    for (u32 i = threadIdx.x; i < halo_used; i += TILE) tile_halo[i] = halo[i];
 #endif
     const bool all = unlisted;
-    u32* tile_inputs = (u32*)(slot + AT_INPUTS) + (i64)tile * INPUTS;
+    u32* tile_inputs = record.inputs;
     if (threadIdx.x == 0) {
         head.slot = slot;
         head.first = p.first;
@@ -1199,21 +1409,20 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
         for (u32 i = threadIdx.x; i < INPUTS_HASH; i += TILE)
             if (inputs[i] != HASH_EMPTY) tile_inputs[atomicAdd(&numbered, 1u)] = inputs[i];
 #if !RAGGED
-    const i64 at = (i64)tile * TILE + threadIdx.x;
-    REAL* weights = (REAL*)(slot + AT_WEIGHTS) + at;
-    Successor* successors = (Successor*)(slot + AT_SUCCESSORS) + at;
-    REAL* rewards = (REAL*)(slot + AT_REWARDS) + at;
+    const u32 at = threadIdx.x;
     for (int a = 0; a < ACTIONS; ++a) {
         const i64 j = row + a;
         const bool here = local != NOWHERE;
-        rewards[a * PITCH] = here ? t.rewards[j] : (REAL)0;
+        record.rewards[a][at] = here ? t.rewards[j] : (REAL)0;
 #if HAS_TAU
-        ((TAU*)(slot + AT_DURATIONS) + at)[a * PITCH] = here ? t.durations[j] : (TAU)1;
+        record.durations[a][at] = here ? t.durations[j] : (TAU)1;
 #endif
         for (int k = 0; k < WIDTH; ++k) {
             const i64 from = j * WIDTH + k;
             // No -0, whose sign a sweep would take for a weight.
-            if (k < WEIGHTS) weights[(a * WEIGHTS + k) * PITCH] = here ? fabs(t.probabilities[from]) : (REAL)0;
+#if WEIGHTS
+            if (k < WEIGHTS) record.weights[a * WEIGHTS + k][at] = here ? fabs(t.probabilities[from]) : (REAL)0;
+#endif
             u32 x = here ? (u32)t.successors[from] : 0;
             u32 value = own;
 #if LOCAL
@@ -1221,12 +1430,12 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
                 u32 other = NOWHERE, lane = 0;
                 if (x < t.n) tile_of(p, x, other, lane);
                 if (other == tile) value = lane;
-                else value = TILE + place_of(halo, numbers, HALO_HASH, x < t.n ? (u32)(p.first + x) : (u32)t.halo[x - t.n]);
+                else value = TILE + place_of(halo, halo_used, x < t.n ? (u32)(p.first + x) : (u32)t.halo[x - t.n]);
             }
 #else
             value = here ? (x < t.n ? (u32)(p.first + x) : (u32)t.halo[x - t.n]) : (u32)p.first;
 #endif
-            successors[(a * WIDTH + k) * PITCH] = (Successor)value;
+            record.successors[a * WIDTH + k][at] = (Successor)value;
         }
     }
 #endif
