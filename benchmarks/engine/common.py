@@ -15,9 +15,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from ooc_mdp.arena import TableMemory
 from ooc_mdp.options import format_bytes
 from ooc_mdp.partition import PartitionTable, RawPartition
 from ooc_mdp.store import Store
+from ooc_mdp.store.layout import FIELDS, Codec
 
 __all__ = [
     "Reads",
@@ -56,6 +57,7 @@ __all__ = [
     "solve_warm_up",
     "store_figures",
     "touch_memory",
+    "uncompressed",
     "whole_table",
 ]
 
@@ -74,6 +76,7 @@ def add_table_options(parser: argparse.ArgumentParser, problem: str, grid: str) 
     parser.add_argument("-p", "--parameter", action="append", metavar="NAME=VALUE", default=[])
     parser.add_argument("--block-shape", help="points of a partition along each axis; 1/256 of the table by default")
     parser.add_argument("--store", type=Path, help="keep the store here, and take it where it is; else temporary")
+    parser.add_argument("--uncompressed", action="store_true", help="store what is encoded as it is: the most to read")
 
 
 def parameters_of(options: argparse.Namespace) -> dict[str, str | int | float]:
@@ -91,17 +94,29 @@ def open_or_generate(options: argparse.Namespace, path: Path, device: str) -> tu
         return store, 0.0
     shape = [int(n) for n in options.block_shape.split(",")] if options.block_shape else None
     began = time.monotonic()
-    store = ooc_mdp.generate(
-        options.problem,
-        path,
-        parameters_of(options),
-        block_shape=shape,
-        device=device if device == "cpu" else "auto",
-        workers=options.workers,
-    )
+    with uncompressed() if options.uncompressed else contextlib.nullcontext():
+        store = ooc_mdp.generate(
+            options.problem,
+            path,
+            parameters_of(options),
+            block_shape=shape,
+            device=device if device == "cpu" else "auto",
+            workers=options.workers,
+        )
     seconds = time.monotonic() - began
     say(f"generated {store.n_states:,} states in {store.n_partitions} partitions in {seconds:.1f} s")
     return store, seconds
+
+
+@contextlib.contextmanager
+def uncompressed() -> Iterator[None]:
+    """Stores that are written meanwhile are as large as their numbers are where no codec finds anything in them."""
+    usual, codec = dict(FIELDS), Codec("lz4", 0, "noshuffle")
+    FIELDS.update({name: replace(field, plain=codec, encoded=codec) for name, field in usual.items()})
+    try:
+        yield
+    finally:
+        FIELDS.update(usual)
 
 
 def store_figures(store: Store, seconds: float) -> dict[str, Any]:
