@@ -404,6 +404,7 @@ class _Solver:
         """Take over what is ours from now on, and ask its surroundings of whoever owns them."""
         run, before = self._run, self._assignment
         self._assignment = new
+        run.sharers = max(np.unique(new.owner[new.owner >= 0]).size, 1)
         mine = new.owner == self._me
         taken = np.flatnonzero(mine & (before.owner != self._me))
         lost = np.flatnonzero(~mine & (before.owner == self._me))

@@ -33,7 +33,7 @@ __all__ = ["p_eva"]
 _MOST_SWEEPS = 5
 """Sweeps of one access; more of them work on values that neighbours are about to change."""
 _STATES_TOGETHER = 32_000_000
-"""States of a batch on a device, about: enough to keep it busy, and no more, since what is swept while its neighbours
+"""States of a batch on a device, about, or of those of all devices that share a model: enough to keep it busy, and no more, since what is swept while its neighbours
 still change is swept again. On 400 million states, everything in memory and a proved error, 3.6 s with this and 5.0 s
 with all dirty partitions; 3.8 s with half of it, 5.5 s with twice of it (chosen by priority, before bounds chose)."""
 _DIRTY_SHARE = 0.5
@@ -138,11 +138,12 @@ def _sweep_and_load(run: Run, give_up: Callable[[], bool]) -> None:
 def _most_promising(run: Run, here: IntArray) -> IntArray:
     """The dirty residents with the largest bounds, as many as a batch should have; all, if the last changed nothing."""
     sizes = np.diff(run.store.partition_ptr)[here]
-    if not run.changed or sizes.sum() <= _STATES_TOGETHER:
+    most = _STATES_TOGETHER // run.sharers
+    if not run.changed or sizes.sum() <= most:
         return here
     best = np.argsort(-run.target.levels()[here], kind="stable")
     before = np.cumsum(sizes[best]) - sizes[best]
-    return here[best[before < _STATES_TOGETHER]]
+    return here[best[before < most]]
 
 
 def _finish(run: Run, begun: BegunVisits, dirty: npt.NDArray[np.bool_]) -> None:

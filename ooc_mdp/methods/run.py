@@ -97,6 +97,8 @@ class Run:
     """Whether values of others' partitions have changed since then."""
     exchange: Callable[[], None] = lambda: None
     """Takes in the values of others' partitions, and passes on those of ours; asked between accesses."""
+    sharers: int = 1
+    """Solvers that sweep a share of the partitions each, this one among them."""
     rest: Callable[[], bool] = lambda: True
     """The target is reached: whether that is the end; where others may disturb it yet, asked until it is."""
     save: Callable[[], None] | None = None
