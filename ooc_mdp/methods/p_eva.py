@@ -34,8 +34,9 @@ _MOST_SWEEPS = 5
 """Sweeps of one access; more of them work on values that neighbours are about to change."""
 _STATES_TOGETHER = 32_000_000
 """States of a batch on a device, about, or of those of all devices that share a model: enough to keep it busy, and no
-more, since what is swept while its neighbours still change is swept again. On 400 million states, everything in memory and a proved error, 3.6 s with this and 5.0 s
-with all dirty partitions; 3.8 s with half of it, 5.5 s with twice of it (chosen by priority, before bounds chose)."""
+more, since what is swept while its neighbours still change is swept again. On 400 million states, everything in memory
+and a proved error, 3.6 s with this and 5.0 s with all dirty partitions; 3.8 s with half of it, 5.5 s with twice of it
+(chosen by priority, before bounds chose)."""
 _DIRTY_SHARE = 0.5
 """Share of a device's cache that may be dirty while what is clean gives way."""
 _POLL_SECONDS = 1e-4
