@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import json
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
@@ -255,6 +256,25 @@ def test_a_store_that_notes_its_reads_reads_the_same(car):
         ("read and decode", 3), ("read", 5), ("read and decode", 3)
     ]  # fmt: skip
     assert watched.reads.spans[0][5] == store.chunk_bytes[3] == n_plain
+
+
+def test_an_uncompressed_store_is_larger_and_holds_the_same_tables(car, tmp_path):
+    common = benchmark("common")
+    store, _ = car
+    with common.uncompressed():
+        how = {"block_shape": [5, 5], "device": "cpu"}
+        large = ooc_mdp.generate("mountain-car", tmp_path / "large", {"grid": GRID}, **how)
+    again = ooc_mdp.generate("mountain-car", tmp_path / "again", {"grid": GRID}, **how)
+    assert large.chunk_bytes.sum() > 1.2 * store.chunk_bytes.sum()
+    np.testing.assert_array_equal(again.chunk_bytes, store.chunk_bytes)
+    for p in range(store.n_partitions):
+        for name, array in vars_of(store.read(p)[0]).items():
+            np.testing.assert_array_equal(array, vars_of(large.read(p)[0])[name], name)
+
+
+def vars_of(table):
+    """The arrays of a table, by name."""
+    return {f.name: getattr(table, f.name) for f in fields(table) if f.name not in ("index", "first_state")}
 
 
 def test_probes_read_every_byte_of_a_folder(tmp_path):

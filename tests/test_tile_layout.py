@@ -188,6 +188,33 @@ def test_tables_of_keys_are_powers_of_two_with_room_to_spare(halo: int, states: 
         assert tiling.threads + halo < 1 << 16, "successors of a tile are 16-bit numbers"
 
 
+@given(
+    actions=st.integers(1, 12),
+    width=st.integers(1, 9),
+    halo=st.integers(0, 5000),
+    states=st.sampled_from([32, 256, 512]),
+    room=st.sampled_from([0, 100 << 10, 228 << 10]),
+)
+def test_tiles_are_staged_where_as_many_blocks_have_room_as_their_registers_allow(
+    actions: int, width: int, halo: int, states: int, room: int
+) -> None:
+    model = model_with([5000], None, facts(actions, width))
+    tiling = Tiling.of(model, states)
+    layout = SlotLayout.of(model, tiling, True, halo)
+    staged = layout.staged(model, tiling, room)
+    defines = layout.defines(model, tiling, staged)
+    assert (defines["STAGED"], defines["LISTED"]) == (staged, layout.listed(tiling))
+    listed = min(max(halo, 1), 8 * layout.sweep_threads(tiling))
+    assert layout.listed(tiling) == listed
+    least = layout.record["halo"] + 4 * listed + 2 * 8 * tiling.threads + 8
+    blocks = int(defines["BLOCKS"])
+    if staged:
+        assert staged >= least
+        assert blocks * (layout.visit_shared(tiling) + staged) <= room
+    elif actions * width <= 24:
+        assert blocks * (layout.visit_shared(tiling) + least + (3 << 10)) > room - blocks * 512
+
+
 @pytest.mark.parametrize(
     ("actions", "width", "states", "ragged"),
     [(3, 4, 100, False), (0, 4, 100, True), (3, 0, 100, True), (3, 4, 1 << 33, True)],

@@ -100,6 +100,18 @@ def test_without_room_for_boundary_values_their_changes_are_bounded_by_their_til
     wander(Engine(stores(name), 0.9, device(), slots=4, backend=LittleRoom), seed=1, steps=40)
 
 
+@pytest.mark.parametrize(("name", "states"), [("car", TILE_STATES), ("double pendulum", 128)])
+def test_bounds_hold_where_blocks_cannot_stage_their_next_tile(
+    name: str, states: int, stores: Callable[[str], Store], device: MakeDevice
+) -> None:
+    plain = device()
+    plain.staging_shared = 0
+    engine = Engine(stores(name), 0.9, plain, slots=4, tile_states=states)
+    usual = Engine(stores(name), 0.9, emulated(), slots=4, tile_states=states)
+    assert engine.backend._staged == 0 < usual.backend._staged
+    wander(engine, seed=3, steps=25)
+
+
 @pytest.mark.parametrize("name", ["car", "random"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_bounds_hold_in_whatever_order_blocks_and_threads_run(
@@ -148,6 +160,24 @@ def test_a_tile_lists_every_tile_that_it_reads_or_stands_for_all(tmp_path: Path,
             outside = set(reads.tolist()) - {table.first_state + s}
             assert listed == outside if len(outside) < room else listed in (None, outside)
             assert listed is None or len(listed) <= room
+
+
+@pytest.mark.parametrize("name", ["car", "double pendulum"])
+def test_halos_are_the_outside_states_that_tiles_read_in_ascending_order(
+    name: str, stores: Callable[[str], Store], device: MakeDevice
+) -> None:
+    engine = Engine(stores(name), 0.9, device())
+    partitions = range(engine.store.n_partitions)
+    engine.load(*partitions)
+    for p in partitions:
+        own, read = engine.own(p), set[int]()
+        halos = engine.halos(p)
+        for halo in halos:
+            assert halo == sorted(set(halo))
+            read |= set(halo)
+        # Beyond the partition, tiles list together what the partition reads.
+        assert {s for s in read if not own.start <= s < own.stop} == set(engine.tables[p].halo.tolist())
+        assert max(map(len, halos)) > 0
 
 
 def promising(engine: Engine, p: int, significant: float) -> float:

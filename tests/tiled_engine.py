@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from claims import residuals
 from emulated_cuda import Module, compile_kernels
 from emulated_device import EmulatedDevice
@@ -144,19 +145,31 @@ class Engine:
 
     def inputs(self, p: int) -> list[set[int] | None]:
         """Numbers of the tiles that each tile of a resident partition lists as those it reads; None for every tile."""
-        tiling, layout, memory = self.backend._tiling, self.backend._layout, self.backend._memory
-        (slot,) = self.residents[p].arrays
-        first, count = int(tiling.per_partition[:p].sum()), int(tiling.per_partition[p])
-        size = memory.nbytes["heads"] // tiling.total
-        heads, records = np.empty((count, size // 4), np.uint32), np.empty((count, layout.record_bytes), np.uint8)
-        stream = self.backend._stream
-        stream.download(heads, memory.at["heads"] + size * first)
-        stream.download(records, slot + layout.offsets["tiles"])
-        stream.wait()
-        begin = layout.record["inputs"]
-        lists = records[:, begin : begin + 4 * tiling.most_inputs].copy().view(np.uint32)
-        sizes = heads[:, 7].tolist()
+        lists, sizes = self._lists(p, "inputs", self.backend._tiling.most_inputs), self._heads(p)[:, 7].tolist()
         return [None if n == 0xFFFFFFFF else set(row[:n]) for n, row in zip(sizes, lists.tolist(), strict=True)]
+
+    def halos(self, p: int) -> list[list[int]]:
+        """The halo of each tile of a resident partition, as it lists it."""
+        lists, sizes = self._lists(p, "halo", self.backend._layout.halo), self._heads(p)[:, 6].tolist()
+        return [row[:n] for n, row in zip(sizes, lists.tolist(), strict=True)]
+
+    def _heads(self, p: int) -> npt.NDArray[np.uint32]:
+        tiling, memory = self.backend._tiling, self.backend._memory
+        size = memory.nbytes["heads"] // tiling.total
+        heads = np.empty((int(tiling.per_partition[p]), size // 4), np.uint32)
+        self.backend._stream.download(heads, memory.at["heads"] + size * int(tiling.per_partition[:p].sum()))
+        self.backend._stream.wait()
+        return heads
+
+    def _lists(self, p: int, part: str, room: int) -> npt.NDArray[np.uint32]:
+        """A list of each tile's record."""
+        layout = self.backend._layout
+        (slot,) = self.residents[p].arrays
+        records = np.empty((int(self.backend._tiling.per_partition[p]), layout.record_bytes), np.uint8)
+        self.backend._stream.download(records, slot + layout.offsets["tiles"])
+        self.backend._stream.wait()
+        begin = layout.record[part]
+        return records[:, begin : begin + 4 * room].copy().view(np.uint32)
 
     def own(self, p: int) -> slice:
         return slice(int(self.store.partition_ptr[p]), int(self.store.partition_ptr[p + 1]))
