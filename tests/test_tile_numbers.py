@@ -1,11 +1,10 @@
-"""Numbers in the rows of ``tiles.cu``: doubles made of float32 by a shift, discounts by a short series."""
+"""Numbers in the rows of ``tile_rows.cuh``: doubles made of float32 by a shift, discounts by a short series."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 from fractions import Fraction
-from importlib import resources
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ooc_mdp.kernels.base import ModelConstants, TableFacts
+from ooc_mdp.kernels.sources import TILES, read_sources
 from ooc_mdp.kernels.tile_layout import SlotLayout, Tiling
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -27,7 +27,7 @@ def numbers() -> ctypes.CDLL:
     model = ModelConstants(900, 900, 10, 0.9, 1.0, np.ones(1), block_shapes=shapes, partition_ptr=ptr, table=table)
     tiling = Tiling.of(model, 64)
     source = (
-        resources.files("ooc_mdp.kernels").joinpath("tiles.cu").read_text()
+        read_sources(*TILES)
         + f"""
 {EXPORT} double signed_number(float x) {{ return widened(x, 3) * UNITS; }}
 {EXPORT} double weight(float x) {{ return widened_weight(x, 3) * UNITS; }}

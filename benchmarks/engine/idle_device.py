@@ -14,7 +14,7 @@ import numpy.typing as npt
 __all__ = ["IdleDevice"]
 
 _REPORT = 10
-"""Numbers that a device reports of a partition (struct of tiles.cu)."""
+"""Numbers that a device reports of a partition (struct of tiles.cuh)."""
 
 Bytes = npt.NDArray[np.uint8]
 

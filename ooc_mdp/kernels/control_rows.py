@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from functools import cache, lru_cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.kernels.cuda import cupy_for
+from ooc_mdp.kernels.sources import read_sources
 from ooc_mdp.mdp import IntArray, Rows
 from ooc_mdp.options import format_bytes
 from ooc_mdp.problems.configuration import asked_states
@@ -35,7 +35,7 @@ _PLACE = "\n@problem@\n"
 
 def kernel_source(discretised: Discretised) -> str:
     """``control_rows.cu`` with the problem in it; raises OptionsError where a function cannot be translated."""
-    template = resources.files("ooc_mdp.kernels").joinpath("control_rows.cu").read_text()
+    template = read_sources("control_rows.cu")
     return template.replace(_PLACE, f"\n{_source(discretised.problem)}\n")
 
 

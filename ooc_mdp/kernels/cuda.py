@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from ooc_mdp.bounds import Measured
 from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
 from ooc_mdp.kernels.base import FinishedVisits, ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.kernels.sources import read_sources
 from ooc_mdp.kernels.state_lists import ListsByCopies
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.mdp import discounts as discounts_of
@@ -90,7 +90,7 @@ def _module(device: int, index: str, real: str) -> Any:
     """The compiled kernels for one pair of types, cached per device."""
     import cupy
 
-    source = resources.files("ooc_mdp.kernels").joinpath("sweep.cu").read_text()
+    source = read_sources("sweep.cu")
     names = [f"{kernel}<{_C_TYPES[index]}, {_C_TYPES[real]}>" for kernel in ("sweep", "measure")]
     options = ("--std=c++17", "--fmad=false")
     with cupy.cuda.Device(device):
@@ -107,7 +107,7 @@ def _module(device: int, index: str, real: str) -> Any:
 def _plain_module(device: int) -> Any:
     import cupy
 
-    source = resources.files("ooc_mdp.kernels").joinpath("sweep.cu").read_text()
+    source = read_sources("sweep.cu")
     with cupy.cuda.Device(device):
         return cupy.RawModule(code=source, options=("--std=c++17", "--fmad=false"))
 

@@ -15,7 +15,6 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import resources
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.kernels.cuda import cupy_for
+from ooc_mdp.kernels.sources import read_sources
 from ooc_mdp.partition import PartitionTable, RawField, RawPartition, StoredField
 
 __all__ = [
@@ -95,7 +95,7 @@ class Launcher(Protocol):
 
 def kernel_source() -> str:
     """The text of ``device_decode.cu``."""
-    return resources.files("ooc_mdp.kernels").joinpath("device_decode.cu").read_text()
+    return read_sources("device_decode.cu")
 
 
 @cache

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -39,13 +38,14 @@ from ooc_mdp.kernels.row_layout import (
     places_of,
     total_of,
 )
+from ooc_mdp.kernels.sources import read_sources
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.options import format_bytes
 
-__all__ = ["IMPROVE_KERNELS", "DeviceRows", "EvaluationOptions", "rows_source"]
+__all__ = ["IMPROVE_KERNELS", "DeviceRows", "EvaluationOptions"]
 
 IMPROVE_KERNELS = ("improve_tiles",)
-"""Of improve_tiles.cu, which is compiled with tiles.cu."""
+"""Of improve_tiles.cu, which is compiled with the kernels of tiles."""
 _FRESH, _KEPT = 1 << 31, 1 << 30
 """Marks on a number of a partition."""
 _RUNNING, _LOST = 0, 3
@@ -68,12 +68,6 @@ class EvaluationOptions:
     """Looks without a smaller residual after which the solver is given up."""
     aim: float = 0.5
     """Share of the limit at which the solver stops: its own idea of the residual drifts away from the true one."""
-
-
-def rows_source(file: str) -> str:
-    """Source of kernels that know a policy's rows."""
-    folder = resources.files("ooc_mdp.kernels")
-    return "\n".join(folder.joinpath(name).read_text() for name in ("policy_rows.cuh", file))
 
 
 def _unranked(ranks: npt.NDArray[np.uint64]) -> FloatArray:
@@ -106,7 +100,9 @@ class DeviceRows:
             )
         self._device, self._model, self._places = device, model, places
         self.options = EvaluationOptions()
-        kernels = device.compile(rows_source("device_rows.cu"), kernel_defines(model), (*_KERNELS, *_ITERATION))
+        kernels = device.compile(
+            read_sources("policy_rows.cuh", "device_rows.cu"), kernel_defines(model), (*_KERNELS, *_ITERATION)
+        )
         self._kernels: dict[str, Kernel] = kernels
         self._blocks = {name: kernel.blocks_at_once(BLOCK, 0) for name, kernel in kernels.items()}
         sizes = RowSizes.of(model, max(self._blocks.values()))

@@ -1,4 +1,4 @@
-// Makes the policy of resident partitions greedy, and keeps its rows: appended to tiles.cu and policy_rows.cuh.
+// Makes the policy of resident partitions greedy, and keeps its rows: after those of tiles, and policy_rows.cuh.
 //
 // A block takes tiles as `measure_tiles` does: rows in registers, values in shared memory, a state or two a thread. The
 // chosen action's row is read from the slot once more, where it has just been, since registers have no index. Written
@@ -9,12 +9,6 @@
 #define FRESH 0x80000000u          // in a number of a partition: its states have no actions yet
 #define KEPT 0x40000000u           // its rows are there
 #define IMPROVED 5                 // numbers a partition
-
-// The image of a number, in the order of unsigned numbers.
-__device__ __forceinline__ u64 rank_of(double x) {
-    const u64 bits = (u64)__double_as_longlong(x);
-    return (bits >> 63) ? ~bits : (bits | 0x8000000000000000ull);
-}
 
 // Write the row of action a of a state, `local` in its partition, which state `own` of the thread holds.
 __device__ __forceinline__ void keep_row(const Engine& e, const Head& h, const Rows& rows, int own, u32 local, int a,
@@ -139,6 +133,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) improve_tiles(const Engine
         if ((threadIdx.x & 31) == 0 && changed) atomicAdd(out + 4, (u64)changed);
         block_max(m);
         if (threadIdx.x == 0)
-            for (int i = 0; i < 4; ++i) atomicMax(out + i, rank_of(m[i]));
+            for (int i = 0; i < 4; ++i) atomicMax(out + i, image(m[i]));
     }
 }

@@ -1,4 +1,4 @@
-"""Where tiles and slots lie: arithmetic only, for the kernels of ``tiles.cu``.
+"""Where tiles and slots lie: arithmetic only, for the kernels of ``tiles.cuh``.
 
 A slot has room for the largest partition of a store; a partition takes one slot, whatever its size, so that nothing
 is allocated or moved while a solve runs.
@@ -19,7 +19,7 @@ from ooc_mdp.kernels.base import ModelConstants, TableFacts
 __all__ = ["MAX_ROUNDS", "SLOT_PARTS", "TILE_STATES", "SlotLayout", "SweepThread", "Tiling", "halo_dtype", "is_ragged"]
 
 MAX_ROUNDS = 64
-"""As in tiles.cu."""
+"""As in tiles.cuh."""
 _ALIGNMENT = 256
 _LINE = 128
 """Bytes of which a tile's record takes a multiple."""
@@ -31,16 +31,16 @@ SLOT_PARTS = ("boundary_count", "boundary", "published", "tiles", "table")
 _REGISTERS = 64 << 10
 """Of a multiprocessor."""
 _HELD_ENTRIES = 24
-"""Transitions of a state whose row a thread keeps in registers, as in tiles.cu."""
+"""Transitions of a state whose row a thread keeps in registers, as in tiles.cuh."""
 _WORKING_REGISTERS = 40
 """Registers of a thread beside the rows that it keeps."""
 _MOST_AXES = 7
-"""As in tiles.cu; boxes of more are taken as runs of states."""
+"""As in tiles.cuh; boxes of more are taken as runs of states."""
 _MOST_INPUTS = 96
 _SHARED = 96 << 10
 """Bytes of shared memory that a block takes at most."""
 _MOST_LISTED = 8
-"""States of a halo whose numbers a thread holds, as in tiles.cu."""
+"""States of a halo whose numbers a thread holds, as in tiles.cuh."""
 _BLOCK_SHARED = 5 << 9
 """Bytes of shared memory of a sweeping block beside all that: its variables, and what the system takes."""
 _C_TYPES = {
@@ -84,7 +84,7 @@ def halo_dtype(model: ModelConstants) -> np.dtype[np.integer]:
 
 
 def _record(model: ModelConstants, tiling: Tiling, local: bool) -> list[tuple[str, int]]:
-    """Parts of a tile's record and their bytes, as in tiles.cu; the halo, which comes last, without its states."""
+    """Parts of a tile's record and their bytes, as in tiles.cuh; the halo, which comes last, without its states."""
     table, n = _facts(model), tiling.threads
     a, k, real = table.actions, table.width, table.real.itemsize
     rows = [
@@ -302,7 +302,7 @@ class SlotLayout:
         return staged if self.blocks(tiling) * block <= room else 0
 
     def defines(self, model: ModelConstants, tiling: Tiling, staged: int = 0) -> dict[str, str | int]:
-        """What tiles.cu is compiled with, where blocks stage so many bytes."""
+        """What the kernels are compiled with, where blocks stage so many bytes."""
         table = _facts(model)
         return {
             "STAGED": staged,

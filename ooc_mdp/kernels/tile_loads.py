@@ -43,7 +43,7 @@ TABLE_FIELDS = (
     "boundary",
 )
 _TABLE = struct.Struct(f"<{len(TABLE_FIELDS)}Q2q")
-"""struct Table of tiles.cu: addresses of its arrays, states and halo states."""
+"""struct Table of tiles.cuh: addresses of its arrays, states and halo states."""
 _FAULTS = 3
 """Words in which a lane's kernels say what went wrong: that of lay_out, then the decoder's."""
 
@@ -133,7 +133,7 @@ class TileLoader:
 
     Parameters
     ----------
-    device, kernels : where, and the kernels of ``tiles.cu``.
+    device, kernels : where, and the kernels of tiles.
     engine : struct Engine, without axes.
     """
 

@@ -5,7 +5,7 @@
 
 Loads run on streams of their own beside the sweeps; a partition takes part in sweeps once its load is done. Nothing is
 allocated while a solve runs, apart from the day when a tile turns out to read more states than its slot has room for
-(`SlotsTooSmall`). ``tiles.cu`` says what the kernels do and what their bounds rest on.
+(`SlotsTooSmall`). ``tiles.cuh`` says what the kernels do and what their bounds rest on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import math
 import queue
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -32,8 +31,9 @@ from ooc_mdp.kernels.base import (
 )
 from ooc_mdp.kernels.cuda import unrank
 from ooc_mdp.kernels.device import Device, Kernel
-from ooc_mdp.kernels.device_rows import IMPROVE_KERNELS, DeviceRows, rows_source
+from ooc_mdp.kernels.device_rows import IMPROVE_KERNELS, DeviceRows
 from ooc_mdp.kernels.row_layout import kernel_defines
+from ooc_mdp.kernels.sources import TILES, read_sources
 from ooc_mdp.kernels.state_lists import ListChanges, StateLists
 from ooc_mdp.kernels.tile_batches import TileBatch
 from ooc_mdp.kernels.tile_exchange import EXCHANGE_KERNELS, TileExchange
@@ -113,7 +113,7 @@ _ENGINE = np.dtype(
         ("sign", "f8"),
     ]
 )
-"""Structures of tiles.cu."""
+"""Structures of tiles.cuh."""
 
 
 def _head_bytes(dims: int) -> int:
@@ -266,10 +266,9 @@ class TiledBackend:
             self._stream.wait()
 
     def _compile(self) -> None:
-        self._source = resources.files("ooc_mdp.kernels").joinpath("tiles.cu").read_text()
         self._staged = self._layout.staged(self._model, self._tiling, self._device.staging_shared)
         defines = self._layout.defines(self._model, self._tiling, self._staged)
-        self._kernels: dict[str, Kernel] = self._device.compile(self._source, defines, _KERNELS)
+        self._kernels: dict[str, Kernel] = self._device.compile(read_sources(*TILES), defines, _KERNELS)
         self._shared = self._layout.visit_shared(self._tiling)
         self._threads = self._layout.sweep_threads(self._tiling)
         self._sweep_shared = self._shared + self._staged
@@ -482,8 +481,8 @@ class TiledBackend:
         (name,) = IMPROVE_KERNELS
         if name not in self._kernels:
             defines = self._layout.defines(self._model, self._tiling, self._staged) | kernel_defines(self._model)
-            source = self._source + rows_source("improve_tiles.cu")
-            self._kernels |= self._device.compile(source, defines, IMPROVE_KERNELS)
+            files = (*TILES, "policy_rows.cuh", "improve_tiles.cu")
+            self._kernels |= self._device.compile(read_sources(*files), defines, IMPROVE_KERNELS)
         return self._kernels[name]
 
     # --------------------------------------------------------------------------------- values of others' partitions
