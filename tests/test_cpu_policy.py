@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels import cpu_policy, cpu_tables
 from ooc_mdp.kernels.base import Evaluation, Improvement, KeepsPolicyRows
 from ooc_mdp.kernels.cpu import CpuBackend
+from ooc_mdp.kernels.cpu_flow_solver import STATE_BYTES, FlowSolver
 from ooc_mdp.kernels.cpu_policy import PolicyRows
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.plan import model_of
@@ -138,6 +140,22 @@ def slow_walk(n: int = 400) -> Model:
         return State((Action(float(i % 7), ways), Action(float(i % 7) - 3.0, ways)))
 
     return Model(tuple(state(i) for i in range(n)))
+
+
+def long_way(n: int = 300) -> Model:
+    """A long way to state 0, in small steps and with slips; numbers of states say nothing of where they lie on it."""
+    at = np.concatenate([[0], 1 + np.random.default_rng(0).permutation(n - 1)])
+    place = np.argsort(at)
+
+    def state(s: int) -> State:
+        i = int(place[s])
+        if i == 0:
+            return State((), 5.0)
+        ways = {int(at[i - 1]): 0.02, s: 0.975, int(at[min(i + 1, n - 1)]): 0.005}
+        ways = ways if len(ways) == 3 else {int(at[i - 1]): 0.02, s: 0.98}
+        return State((Action(float(i % 5), ways), Action(float(i % 5) - 9.0, {s: 1.0})))
+
+    return Model(tuple(state(s) for s in range(n)))
 
 
 # --------------------------------------------------------------------------------------------------- improvements
@@ -302,6 +320,46 @@ def test_where_sweeps_are_slow_a_krylov_solver_goes_on(
     assert backups["either"] < backups["sweeps"] / 5
 
 
+@pytest.mark.parametrize("partitions", [1, 5])
+@pytest.mark.parametrize("shape", [{}, {"durations": True, "terminal": 0.2}, {"uniform": True}])
+def test_a_solve_along_the_flow_leaves_nothing_of_what_comes_before(
+    tmp_path: Path, partitions: int, shape: dict[str, Any]
+) -> None:
+    store = make_store(Case(random_model(3, 60, **shape), partitions=partitions), tmp_path / "s")
+    with Kept(store, 0.95) as kept:
+        kept.improve(range(partitions))
+        rows = kept.rows
+        arrays = rows.successors, rows.probabilities, rows.discounts
+        if partitions > 1:
+            rows.kept[1] = False
+        solver = FlowSolver(rows._first, rows._ptr, rows._widths, rows.kept, *arrays, kept.model.discount)
+        n, zero = store.n_states, kept.backup(np.zeros(store.n_states))
+        matrix = np.stack([kept.backup(unit) - zero for unit in np.eye(n)], axis=1)
+        place = np.argsort(solver._order)
+        matrix[place[:, None] < place[None, :]] = 0.0
+        if partitions > 1:
+            matrix[kept.states(1)] = 0.0
+        right = np.random.default_rng(1).normal(size=n)
+        assert solver.solve(right) == pytest.approx(np.linalg.solve(np.eye(n) - matrix, right), rel=1e-9, abs=1e-9)
+
+
+def test_along_a_long_way_solves_along_the_flow_replace_most_of_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(Case(long_way(), partitions=6), tmp_path / "s")
+    left = {}
+    for way, most in (("without", 0), ("with", 1 << 31)):
+        monkeypatch.setattr(cpu_policy, "MOST_STATES", most)
+        with Kept(store, 0.9999) as kept:
+            everything = list(range(store.n_partitions))
+            kept.improve(everything)
+            found = kept.backend.evaluate(1e-7, 1500)
+            assert_that_an_evaluation_is_true(kept, found, kept.before, everything)
+            left[way] = np.maximum(found.measured[2], found.measured[3]).max()
+    assert left["with"] <= 1e-7
+    assert left["without"] > 1e-3
+
+
 @pytest.mark.parametrize(
     "found",
     [
@@ -358,7 +416,7 @@ def test_bytes_are_those_of_the_arrays(tmp_path: Path) -> None:
         with Kept(store, 0.9) as kept:
             rows = kept.rows
             arrays = (rows.successors, rows.probabilities, rows.rewards, rows.discounts, rows.others)
-            working = 8 * store.n_states * (1 + cpu_policy._KRYLOV_VECTORS)
+            working = (8 * (1 + cpu_policy._KRYLOV_VECTORS) + STATE_BYTES) * store.n_states
             assert PolicyRows.nbytes(kept.model) == sum(a.nbytes for a in arrays) + working
             assert PolicyRows.nbytes(kept.model, mapped=True) == working
             assert rows.probabilities.dtype == np.float32

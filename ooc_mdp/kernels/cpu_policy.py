@@ -4,8 +4,9 @@
 
 Partitions whose inputs have not changed are left out of a round, as the coupling matrix tells. Where sweeps shrink the
 residuals slowly (a discount near 1, a chain that mixes slowly), the rest of the way is a Krylov solver's: BiCGSTAB (van
-der Vorst 1992) on (1 - g P) d = r + g P V - V, by SciPy, with the products of this module. No bound rests on how values
-came about: residuals are measured at the values that result, over all rows.
+der Vorst 1992) on (1 - g P) d = r + g P V - V, by SciPy, with the products of this module, and where that takes long,
+with solves along the flow of the policy (`ooc_mdp.kernels.cpu_flow_solver`). No bound rests on how values came about:
+residuals are measured at the values that result, over all rows.
 
 A state's row of K successors lies at ptr[p] + i K of the flat arrays, p its partition, i its place in it, K the
 partition's longest row; shorter rows are filled up with probability 0. Beside a row lie its signed reward, its discount
@@ -28,6 +29,7 @@ from numba import carray, njit  # type: ignore[attr-defined]
 
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import Evaluation, ModelConstants
+from ooc_mdp.kernels.cpu_flow_solver import MOST_STATES, STATE_BYTES, FlowSolver
 from ooc_mdp.kernels.cpu_sweeps import pointer, row_arrays
 from ooc_mdp.kernels.cpu_tables import MOST_UNROLLED
 from ooc_mdp.mdp import FloatArray, IntArray
@@ -43,7 +45,10 @@ _SLOW = 0.2
 """Share of the residual that such sweeps may leave, above which a Krylov solver goes on."""
 _ITERATIONS = 200
 """Most iterations of a Krylov solver, two products each, between two measurements."""
-_KRYLOV_VECTORS = 9
+_PLAIN_ITERATIONS = 30
+"""Those after which it goes on along the flow of the policy, each of whose solves takes one core as long as three
+products take two."""
+_KRYLOV_VECTORS = 11
 """That SciPy's solver holds, right side and solution among them."""
 _GAIN = 0.001
 """A Krylov solver's aim, as a share of the residual that it is given, where the limit is further away."""
@@ -98,6 +103,8 @@ class PolicyRows:
         self._pending = np.zeros(partitions)
         """float64 [P]; bound on what a sweep would change, as far as it is known."""
         self._dependents = _dependents(coupling)
+        self._stiff = False
+        """Whether a Krylov solver has once not got there without solves along the flow."""
         self._uniform = int(self._widths.max(initial=0)) if np.ptp(self._widths) == 0 else 0
         bounds = np.searchsorted(self._ptr, self._ptr[-1] * np.arange(threads + 1) // threads)
         bounds[-1] = partitions
@@ -107,7 +114,7 @@ class PolicyRows:
     def nbytes(model: ModelConstants, mapped: bool = False) -> int:
         """Bytes of RAM that rows, Q2 and an evaluation take."""
         rows = sum(dtype.itemsize * count for dtype, count in _types(model).values())
-        return (0 if mapped else rows) + 8 * model.n_states * (1 + _KRYLOV_VECTORS)
+        return (0 if mapped else rows) + (8 * (1 + _KRYLOV_VECTORS) + STATE_BYTES) * model.n_states
 
     def places(self, partitions: IntArray) -> IntArray:
         """int64 [G, 2]: where partitions' rows begin, and their lengths."""
@@ -187,13 +194,36 @@ class PolicyRows:
             return self._product(x, np.empty(n), False)
 
         right = self._product(values, np.empty(n), True)
+
+        def along_flow(x: FloatArray) -> FloatArray:
+            nonlocal products
+            products += 1
+            return solver.solve(x)
+
+        def use(found: FloatArray) -> None:
+            left = right - self._product(found, np.empty(n), False)
+            if np.isfinite(found).all() and np.abs(left).max() < np.abs(right).max():
+                np.add(values, found, out=values)
+                right[:] = left
+
         operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
         most_iterations = max(1, min(_ITERATIONS, most // 2))
-        with np.errstate(all="ignore"):  # a breakdown is found out below
-            found, _ = bicgstab(operator, right, rtol=max(aim / 2, _GAIN), maxiter=most_iterations)
-            left = right - self._product(found, np.empty(n), False)
-        if np.isfinite(found).all() and np.abs(left).max() < np.abs(right).max():
-            values += found
+        share = max(aim / 2, _GAIN)
+        goal = share * float(np.linalg.norm(right))
+        with np.errstate(all="ignore"):  # a breakdown is found out by what is left
+            if not self._stiff:
+                first = min(most_iterations, _PLAIN_ITERATIONS)
+                found, missed = bicgstab(operator, right, rtol=share, maxiter=first)
+                use(found)
+                most_iterations -= first
+                self._stiff = bool(missed) and n < MOST_STATES
+            if self._stiff and most_iterations > 0:
+                solver = FlowSolver(
+                    self._first, self._ptr, self._widths, self.kept, self.successors, self.probabilities,
+                    self.discounts, self._model.discount,
+                )  # fmt: skip
+                inverse = LinearOperator((n, n), matvec=along_flow, dtype=np.float64)
+                use(bicgstab(operator, right, rtol=0.0, atol=goal, maxiter=most_iterations, M=inverse)[0])
         return products
 
     def _product(self, x: FloatArray, out: FloatArray, residual: bool) -> FloatArray:
