@@ -21,8 +21,8 @@ __all__ = ["MOST_STATES", "STATE_BYTES", "FlowSolver"]
 
 MOST_STATES = 1 << 31
 """Models of as many states have no such order: its numbers have 32 bits."""
-STATE_BYTES = 24
-"""Of RAM a state, at most."""
+STATE_BYTES = 12
+"""Of RAM a state, for the order; twice as many while it is made, when a Krylov solver's vectors are not there yet."""
 
 
 class FlowSolver:
