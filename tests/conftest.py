@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 # longer, and its threads wait by turning round. Set before NumPy is loaded; processes that tests start have it too.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Dask's profiler of workers, which are threads of this process in most tests, has crashed Python 3.11.7 once, as it
+# walked the frames of threads that were at work. Set before Dask is loaded; processes that tests start have it too.
+os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
+
 # A killed process loses nothing that it has written, and a test's files need not outlive the machine: waiting for the
 # disk was a quarter of the time. Processes that tests start do sync.
 os.fsync = lambda fd: None

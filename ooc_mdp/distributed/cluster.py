@@ -89,9 +89,11 @@ def local_cluster(workers: int, devices: int) -> Iterator[Client]:
             Cluster = LocalCluster
     else:
         Cluster = LocalCluster
+    # Dask's profiler walks the frames of working threads every 10 ms, while they work on; that may end a worker.
+    no_profiles = {"distributed.worker.profile.enabled": False}
     with (
         tempfile.TemporaryDirectory(prefix="ooc-mdp-workers-", ignore_cleanup_errors=True) as scratch,
-        dask.config.set({"temporary-directory": scratch}),
+        dask.config.set({"temporary-directory": scratch} | no_profiles),
         Cluster(**options) as cluster,
     ):
         client = Client(cluster, set_as_default=False)
