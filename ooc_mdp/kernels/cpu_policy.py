@@ -216,7 +216,7 @@ class PolicyRows:
                 found, missed = bicgstab(operator, right, rtol=share, maxiter=first)
                 use(found)
                 most_iterations -= first
-                self._stiff = bool(missed) and n < MOST_STATES
+                self._stiff = bool(missed) and first == _PLAIN_ITERATIONS and n < MOST_STATES
             if self._stiff and most_iterations > 0:
                 solver = FlowSolver(
                     self._first, self._ptr, self._widths, self.kept, self.successors, self.probabilities,

@@ -40,7 +40,7 @@ _MOST_INPUTS = 96
 _SHARED = 96 << 10
 """Bytes of shared memory that a block takes at most."""
 _MOST_LISTED = 8
-"""States of a halo whose numbers a thread holds, as in tiles.cuh."""
+"""States of a halo whose numbers a thread holds, as in tile_sweeps.cu."""
 _BLOCK_SHARED = 5 << 9
 """Bytes of shared memory of a sweeping block beside all that: its variables, and what the system takes."""
 _C_TYPES = {
