@@ -66,19 +66,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) improve_tiles(const Engine
         const Place& p = e.places[member & ~(FRESH | KEPT)];
         if (tile >= p.tiles) continue;
         const Head& h = e.heads[p.tile + tile];
-        u32 numbers[STATES], halo[HALO_AHEAD];
+        u32 numbers[STATES];
         double own[STATES];
-#pragma unroll
-        for (int i = 0; i < STATES; ++i) {
-            numbers[i] = state_of(h, lane_of(threadIdx.x, i));
-            own[i] = numbers[i] == NOWHERE ? 0.0 : e.values[h.first + numbers[i]];
-        }
         Rows states[STATES];
-        open_rows(e, h, numbers, states);
-        begin_halo(h, halo);
-        __syncthreads();
-        fill(e, h, own, halo, v, states);
-        __syncthreads();
+        bring_tile(e, h, v, numbers, own, states);
         double m[4] = {minus_infinity(), minus_infinity(), minus_infinity(), minus_infinity()};
         u32 changed = 0;
 #pragma unroll

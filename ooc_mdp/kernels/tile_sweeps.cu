@@ -452,6 +452,23 @@ extern "C" __global__ void forget_tiles(const Engine e, int q) {
 
 // ---------------------------------------------------------------------------------------------- exact residuals
 
+// A tile brought in by all threads of a block, to be looked at and not changed: the states of each thread, their values
+// and rows; and all values that the tile reads, in `v`.
+__device__ __forceinline__ void bring_tile(const Engine& e, const Head& h, double* v, u32 (&local)[STATES],
+                                           double (&own)[STATES], Rows (&rows)[STATES]) {
+    u32 halo[HALO_AHEAD];
+#pragma unroll
+    for (int i = 0; i < STATES; ++i) {
+        local[i] = state_of(h, lane_of(threadIdx.x, i));
+        own[i] = local[i] == NOWHERE ? 0.0 : e.values[h.first + local[i]];
+    }
+    open_rows(e, h, local, rows);
+    begin_halo(h, halo);
+    __syncthreads();   // nobody reads the values of the tile before
+    fill(e, h, own, halo, v, rows);
+    __syncthreads();
+}
+
 // Exact residuals of one partition at the present values, the largest over its states: measured [0] rise, [1] fall of
 // the normalised residual, [2] rise, [3] fall of the plain one (signed; falls are those of the policy's action), [4] B + V
 // where |B| > significant; all as images in the order of unsigned numbers. A state without policy gets its greedy action.
@@ -461,19 +478,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) measure_tiles(const Engine
     const Place& p = e.places[q];
     for (u32 tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         const Head& h = e.heads[p.tile + tile];
-        u32 numbers[STATES], halo[HALO_AHEAD];
+        u32 numbers[STATES];
         double own[STATES];
-#pragma unroll
-        for (int i = 0; i < STATES; ++i) {
-            numbers[i] = state_of(h, lane_of(threadIdx.x, i));
-            own[i] = numbers[i] == NOWHERE ? 0.0 : e.values[h.first + numbers[i]];
-        }
         Rows states[STATES];
-        open_rows(e, h, numbers, states);
-        begin_halo(h, halo);
-        __syncthreads();
-        fill(e, h, own, halo, v, states);
-        __syncthreads();
+        bring_tile(e, h, v, numbers, own, states);
         double m[5] = {minus_infinity(), minus_infinity(), minus_infinity(), minus_infinity(), minus_infinity()};
 #pragma unroll
         for (int i = 0; i < STATES; ++i) {
