@@ -64,14 +64,15 @@ class Answer:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problem", default="mountain-car")
-    parser.add_argument("--grid", default="1000,1000")
-    parser.add_argument("--blocks", default="32,32", help="partitions along each axis")
+    parser.add_argument("--grid", default="1000,1000", help="empty for a problem without one")
+    parser.add_argument("-p", "--parameter", action="append", metavar="NAME=VALUE", default=[])
+    parser.add_argument("--blocks", default="32,32", help="partitions along each axis, or how many without a grid")
     parser.add_argument("--cache", default="25%", help="of each worker")
     parser.add_argument("--discount", type=float, default=0.9)
     parser.add_argument("--epsilon", type=float, default=1e-3, help="error to prove")
     parser.add_argument("--method", default="auto")
     parser.add_argument("--workers", default="1,2,4")
-    parser.add_argument("--placement", default="blocks")
+    parser.add_argument("--placement", default="auto")
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--copies", type=float, default=2.0, help="seconds between copies of all values")
     parser.add_argument("--seed", type=int, default=1)
@@ -95,9 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Generate, solve on one process and on workers, kill."""
     blocks = [int(n) for n in options.blocks.split(",")]
-    store = ooc_mdp.generate(
-        options.problem, folder / "store", {"grid": options.grid}, blocks=blocks, dtype="float32", device="cpu"
-    )
+    cut: dict[str, Any] = {"blocks": blocks} if options.grid else {"partitions": blocks[0]}
+    parameters = {"grid": options.grid} if options.grid else {}
+    parameters |= dict(said.split("=", 1) for said in options.parameter)
+    store = ooc_mdp.generate(options.problem, folder / "store", parameters, **cut, dtype="float32", device="cpu")
     say(f"{store.n_states:,} states in {store.n_partitions} partitions")
     solve(options, store, None)  # loads kernels
     one = solve(options, store, None)

@@ -42,7 +42,7 @@ NO_KERNEL = (
 )
 """Why a solve on the CPU refuses any but the default."""
 
-DEFAULT_PLACEMENT = "blocks"
+DEFAULT_PLACEMENT = "auto"
 DEFAULT_PATIENCE = 15.0
 """Seconds."""
 
@@ -239,6 +239,7 @@ class ClusterOptions:
     """Address of a Dask scheduler, such as "tcp://host:8786", whose workers solve."""
     placement: str = DEFAULT_PLACEMENT
     """Who begins with which partitions: "blocks", "random", "attractors", "attractors:N", "voronoi:N", "metis";
+    "alone", one worker with all of them; "auto", alone where partitions read most of the others, else blocks;
     "dynamic", or "dynamic:" and one of those, where idle workers take dirty partitions from busy ones later on."""
     patience: float = DEFAULT_PATIENCE
     """Seconds without an answer after which a worker is lost and the others go on with its partitions."""
@@ -248,7 +249,7 @@ class ClusterOptions:
     @property
     def first_placement(self) -> str:
         """Who begins with what."""
-        return self.placement.removeprefix("dynamic").removeprefix(":") or DEFAULT_PLACEMENT
+        return self.placement.removeprefix("dynamic").removeprefix(":") or "blocks"
 
     @property
     def moves(self) -> bool:

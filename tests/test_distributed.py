@@ -88,7 +88,11 @@ def clusters() -> Iterator[Clusters]:
 
 def solve(store: Store, discount: float, client: Client, **options: Any) -> ooc_mdp.Solution:
     return ooc_mdp.solve(
-        store, discount, client=client, device="cpu", **{"cache": "60%", "time_limit": 60.0, **options}
+        store,
+        discount,
+        client=client,
+        device="cpu",
+        **{"cache": "60%", "time_limit": 60.0, "placement": "blocks", **options},
     )
 
 
@@ -199,6 +203,36 @@ def test_loads_are_saved_by_policy_iteration_only_where_the_caches_of_all_worker
     how = {"epsilon": 1e9, "cache": cache, "method": asked, "device": "cpu"}
     solution = ooc_mdp.solve(coupled, 0.9, client=clusters[2], **how)
     assert solution.method == f"{taken}, 2 workers, blocks"
+
+
+@pytest.fixture(scope="module")
+def everywhere(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A random MDP, whose partitions read all others and mostly these."""
+    path = tmp_path_factory.mktemp("everywhere") / "s"
+    return ooc_mdp.generate("random", path, {"states": 600, "actions": 3, "successors": 5, "seed": 1}, partitions=8)
+
+
+@pytest.mark.parametrize(("cache", "sweeps"), [("100%", 200), ("30%", 60)])
+def test_where_partitions_read_all_others_one_worker_does_what_one_process_does(
+    cache: str, sweeps: int, everywhere: Store, clusters: Clusters
+) -> None:
+    """All values are shifted together: at discount 0.9999 sweeps alone would take more than 100,000."""
+    how = {"epsilon": 1e-6, "cache": cache, "placement": "auto", "method": "p-eva"}
+    solution = solve(everywhere, 0.9999, clusters[4], **how)
+    check(everywhere, 0.9999, solution, size=1e4)
+    assert solution.method == "p-eva joint, 4 workers, alone"
+    workers = solution.statistics.workers
+    assert sorted(w.partitions for w in workers) == [0, 0, 0, 8]
+    assert [w.backups > 0 for w in workers] == [w.partitions > 0 for w in workers]
+    assert sum(w.messages for w in workers) == 0
+    assert solution.statistics.backups <= sweeps * everywhere.n_states
+
+
+def test_several_workers_share_what_reads_everywhere_if_asked(everywhere: Store, clusters: Clusters) -> None:
+    solution = solve(everywhere, 0.9, clusters[2], epsilon=1e-3)
+    check(everywhere, 0.9, solution)
+    assert solution.method == "p-eva joint, 2 workers, blocks"
+    assert sorted(w.partitions for w in solution.statistics.workers) == [4, 4]
 
 
 def test_a_plain_residual_is_proved_too(ragged: Store, clusters: Clusters) -> None:

@@ -309,6 +309,8 @@ class Weather:
     """Whether a solver is cut off in the middle, and goes on alone."""
     gains: bool = False
     """Whether another comes later."""
+    alone: bool = False
+    """Whether one solver begins with everything, and stays so unless partitions move."""
 
 
 class Network:
@@ -425,7 +427,7 @@ class Network:
 
 
 async def solve_on(store: Any, options: SolveOptions, solvers: int, weather: Weather) -> tuple[Outcome, Coordinator]:
-    """The coordinator after a solve on solvers that begin with partitions at random."""
+    """The coordinator after a solve on solvers that begin with partitions at random, or on one that has all."""
 
     def work(network: Network, k: int) -> None:
         solve_share(SolverOptions(k, store, options, threads=1), network.mailboxes[k], network.sender(k))
@@ -436,11 +438,12 @@ async def solve_on(store: Any, options: SolveOptions, solvers: int, weather: Wea
         store,
         options,
         Members(network, {k: Member(str(k)) for k in range(solvers)}, patience=15.0),
-        np.array([network.random.randrange(solvers) for _ in range(p)]),
+        np.array([0 if weather.alone else network.random.randrange(solvers) for _ in range(p)]),
         facts_of(store),
         Known(np.zeros(n), np.full(n, -1, np.int32), np.zeros(p, np.bool_), np.zeros(p, np.bool_)),
         from_start=True,
         moves=weather.moves,
+        spreads=weather.moves or not weather.alone,
     )
     if weather.loses:
         network.loop.call_later(network.random.uniform(0.0, 0.1), setattr, network, "cut", 0)
@@ -475,12 +478,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         moves=st.booleans(),
         loses=st.booleans(),
         gains=st.booleans(),
+        alone=st.booleans(),
     ),
+    share=st.sampled_from([0.3, 1.0]),
     method=st.sampled_from(["p-eva", "vi", "policy-iteration"]),
     solvers=st.integers(2, 4),
 )
-def test_certificates_hold_whatever_becomes_of_messages(case: Case, weather: Weather, method: Any, solvers: int):
-    options = SolveOptions(0.9, method=method, cache=CacheSize(share=0.3), device="cpu")
+def test_certificates_hold_whatever_becomes_of_messages(
+    case: Case, weather: Weather, share: float, method: Any, solvers: int
+):
+    options = SolveOptions(0.9, method=method, cache=CacheSize(share=share), device="cpu")
     with stored(case) as store:
         outcome, coordinator = asyncio.run(solve_on(store, options, solvers, weather))
         assert outcome in (Outcome.PROVED, Outcome.PRECISION)

@@ -16,6 +16,7 @@ from store_models import ModelProblem, random_model
 
 from ooc_mdp.conversion import ConvertOptions, generate
 from ooc_mdp.distributed.placement import (
+    Alone,
     Attractors,
     Blocks,
     Metis,
@@ -236,9 +237,18 @@ def test_metis_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPat
         Metis().place(path(4), np.ones(2))
 
 
-@pytest.mark.parametrize("text", ["blocks", "random", "attractors:1", "attractors:30", "voronoi:3", "metis"])
+@pytest.mark.parametrize("text", ["blocks", "random", "attractors:1", "attractors:30", "voronoi:3", "metis", "alone"])
 def test_a_placement_is_named_as_it_is_parsed(text: str) -> None:
     assert parse_placement(text).name == text
+
+
+def test_one_worker_has_everything_where_the_placement_says_so_or_partitions_read_most_of_the_others() -> None:
+    owner = Alone().place(path(7), np.array([1.0, 3.0, 3.0, 2.0]))
+    assert owner.tolist() == [1] * 7
+    assert Alone().place(path(1), np.array([1.0, 2.0])).tolist() == [1]
+    assert parse_placement("auto") == Blocks()
+    assert parse_placement("auto", everywhere=True) == Alone()
+    assert parse_placement("blocks", everywhere=True) == Blocks()
 
 
 def test_attractors_are_thirty_a_worker_where_nothing_is_said() -> None:
@@ -247,7 +257,7 @@ def test_attractors_are_thirty_a_worker_where_nothing_is_said() -> None:
 
 @pytest.mark.parametrize("text", ["", "voronoi", "Metis", "attractors:", "attractors:-1", "attractors:x", "blocks "])
 def test_another_name_is_refused_with_the_choices(text: str) -> None:
-    with pytest.raises(OptionsError, match="blocks, random, attractors, attractors:N, voronoi:N and metis"):
+    with pytest.raises(OptionsError, match="blocks, random, attractors, attractors:N, voronoi:N, metis and alone"):
         parse_placement(text)
 
 

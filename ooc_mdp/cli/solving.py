@@ -105,7 +105,8 @@ def solve(
     placement: Annotated[
         str,
         typer.Option(
-            help="Which worker begins with which partitions: blocks, random, attractors[:N], voronoi:N, metis; "
+            help="Which worker begins with which partitions: blocks, random, attractors[:N], voronoi:N, metis; alone: "
+            "one has all; auto: alone where partitions read most of the others, else blocks; "
             "dynamic[:ONE OF THOSE]: idle workers take dirty partitions later on."
         ),
     ] = DEFAULT_PLACEMENT,

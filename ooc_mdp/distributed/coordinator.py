@@ -74,6 +74,7 @@ class Coordinator:
     save : given `known` after each copy.
     interrupted : whether a signal says to stop.
     moves : whether idle solvers take dirty partitions from busy ones.
+    spreads : whether partitions are divided among all solvers; else one has all of them, and another if it is lost.
     """
 
     def __init__(
@@ -92,11 +93,13 @@ class Coordinator:
         watch: SolveWatcher | None = None,
         note: Callable[[str], None] = lambda _: None,
         moves: bool = False,
+        spreads: bool = True,
     ) -> None:
         self._store, self._options, self._solvers = store, options, solvers
         self._facts, self.known, self._from_start = facts, known, from_start
         self._copy_interval, self.save = copy_interval, save
-        self._interrupted, self._watch, self._note, self._moves = interrupted, watch, note, moves
+        self._interrupted, self._watch, self._note = interrupted, watch, note
+        self._moves, self._spreads = moves, spreads
         self.bounds = bounds_of(store, options)
         ranges = self.bounds.reward_range
         self.target = Target(options, self.bounds, float(ranges.max() - ranges.min()))
@@ -257,6 +260,8 @@ class Coordinator:
 
     async def _give(self, partitions: npt.NDArray[np.int64], lost: list[int], to: list[int]) -> None:
         """Divide partitions, all those of the lost, among others."""
+        if not self._spreads:
+            to = [max(to, key=lambda k: self._solvers.of[k].share)]
         shares = np.array([self._solvers.of[k].share for k in to])
         owner = take_over(self._facts, self.owner.astype(np.int64), np.array(lost), np.array(to), shares)
         self.owner[partitions] = owner[partitions]
@@ -299,12 +304,14 @@ class Coordinator:
                 await self._admit(number, member)
 
     async def _admit(self, number: int, member: Member) -> None:
-        """A solver takes part from now on; the others give it some of what they have not in their caches."""
+        """A solver takes part from now on; the others give it some of what they have not in their caches, if at all."""
         before = self._solvers.alive()
         self._solvers.add(number, member)
         await self._assign({})
         await self._solvers.put(number, self._span())
         await self._solvers.put(number, Go())
+        if not self._spreads:
+            return
         due = self.owner.size // (len(before) + 1)
         for k in before:
             spare = int((self.owner == k).sum()) - due

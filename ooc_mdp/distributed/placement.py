@@ -5,9 +5,10 @@ random        all workers have part in the wave, and nearly all that partitions 
 attractors:n  between the two: n random points a worker; a partition goes to the owner of the nearest
 voronoi:n     the same, and nothing else: workers get as much as chance gives them
 metis         a cut of the coupling graph with little mass across
+alone         one worker has all partitions, the others stand by for its loss
 
-Wingate (2004, section 6.2) has all but METIS; unlike there, weights are kept in proportion to the workers' shares,
-but for voronoi, which is there to compare with it.
+Wingate (2004, section 6.2) has all but the last two; unlike there, weights are kept in proportion to the workers'
+shares, but for voronoi, which is there to compare with it.
 Placements decide only: they read no table and speak to no worker.
 """
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 __all__ = [
+    "Alone",
     "Attractors",
     "Blocks",
     "Metis",
@@ -134,6 +136,22 @@ class Blocks:
 
 
 @dataclass(frozen=True, slots=True)
+class Alone:
+    """Everything to the worker with the largest share.
+
+    Where every partition reads most of the others, what is done to all values at once (sweeps of the whole model,
+    shifts of all values) is worth more than more workers are.
+    """
+
+    name: ClassVar[str] = "alone"
+
+    def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
+        """The first of those with the largest share."""
+        workers, _ = _targets(facts, shares)
+        return np.full(facts.weight.size, workers[np.argmax(shares[workers])], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
 class Random:
     """Any partition to any worker: a random order, cut in pieces."""
 
@@ -230,20 +248,26 @@ class Metis:
         return workers[fill_empty(part, facts.weight, target)]
 
 
-def parse_placement(text: str) -> Placement:
-    """The placement that an option names: blocks, random, attractors, attractors:N, voronoi:N or metis.
+def parse_placement(text: str, everywhere: bool = False) -> Placement:
+    """The placement that an option names: auto, blocks, random, attractors, attractors:N, voronoi:N, metis or alone.
+
+    Parameters
+    ----------
+    everywhere : whether partitions read most of the others: auto is alone there, and blocks elsewhere.
 
     Raises
     ------
     OptionsError : it names none.
     """
-    plain: dict[str, Placement] = {p.name: p for p in (Blocks(), Random(), Metis())} | {"attractors": Attractors()}
+    plain: dict[str, Placement] = {p.name: p for p in (Blocks(), Random(), Metis(), Alone())}
+    plain |= {"attractors": Attractors(), "auto": plain["alone" if everywhere else "blocks"]}
     if text in plain:
         return plain[text]
     counted = re.fullmatch(r"(attractors|voronoi):(\d{1,9})", text, re.ASCII)
     if counted is None:
         raise OptionsError(
-            f'placement "{text}": give one of blocks, random, attractors, attractors:N, voronoi:N and metis'
+            f'placement "{text}": give one of auto, blocks, random, attractors, attractors:N, voronoi:N, metis '
+            f"and alone"
         )
     return Attractors(int(counted[2]), balanced=counted[1] == "attractors")
 

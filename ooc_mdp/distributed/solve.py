@@ -17,7 +17,7 @@ from ooc_mdp.distributed.cluster import DaskLink, Devices, Host, connect, local_
 from ooc_mdp.distributed.coordinator import Coordinator
 from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.members import Member, Members, SolversLostError
-from ooc_mdp.distributed.placement import facts_of, parse_placement
+from ooc_mdp.distributed.placement import Alone, facts_of, parse_placement
 from ooc_mdp.distributed.solver import SolverOptions, StoreAt
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
@@ -27,7 +27,7 @@ from ooc_mdp.methods.conclude import conclude, method_name
 from ooc_mdp.methods.plan import reads_everywhere, strongly_coupled
 from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
 from ooc_mdp.methods.signals import signals
-from ooc_mdp.options import ClusterOptions, SolveOptions
+from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, SolveOptions
 from ooc_mdp.solution import Outcome, Solution, WorkerStatistics
 from ooc_mdp.store import Store
 from ooc_mdp.table_source import TableSource
@@ -100,19 +100,23 @@ def solve_distributed(
             earlier, resumed = statistics.seconds, True
             known = _known_from(arrays)
             note(f"going on from the checkpoint {where}, after {earlier:.1f} s of work")
-    if reads_everywhere(store):
+    everywhere = reads_everywhere(store)
+    placement = parse_placement(asked.first_placement, everywhere)
+    alone = isinstance(placement, Alone) and not asked.moves
+    if everywhere:
         note(
-            "partitions read most of the others: what one process does to such a table at once, several workers do "
-            "step by step, and slower; leave --workers and --scheduler out where one machine can hold it"
+            "partitions read most of the others: one worker does to such a table at once what several do step by step, "
+            + ("so it has all partitions, and the others stand by" if alone else "and slower; --placement alone does")
         )
     hosts = make_ready(client)
-    options = replace(options, method=_way(store, options, len(hosts)))
     devices = Devices(options.device, hosts)
-    prepare = _solvers(store, options, hosts, devices, asked)
+    on_cpu = all(devices.of(host) == "cpu" for host in hosts)
+    options = replace(options, method=_way(store, options, 1 if alone else len(hosts), on_cpu))
+    prepare = _solvers(store, options, hosts, devices, asked, alone)
     link = DaskLink(client, uuid.uuid4().hex[:12], prepare, devices.give_back)
     solvers = Members(link, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.patience, note)
     facts = facts_of(store)
-    owner = parse_placement(asked.first_placement).place(facts, np.array([m.share for m in solvers.of.values()]))
+    owner = placement.place(facts, np.array([m.share for m in solvers.of.values()]))
     with ExitStack() as stack:
         interrupted = stack.enter_context(signals())
         link.start(hosts)
@@ -129,6 +133,7 @@ def solve_distributed(
             watch=watch,
             note=note,
             moves=asked.moves,
+            spreads=not alone,
         )
         coordinator.earlier_seconds = earlier
         if output is not None:
@@ -145,7 +150,8 @@ def solve_distributed(
         coordinator.save(known)
     workers = _figures(solvers, coordinator.owner, link)
     plans = [] if outcome is Outcome.LOST else link.finish(solvers.alive())
-    solution = _solution(store, options, coordinator, outcome, workers, plans, asked)
+    placed = placement.name if asked.placement == DEFAULT_PLACEMENT else asked.placement
+    solution = _solution(store, options, coordinator, outcome, workers, plans, placed)
     if output is not None and outcome.proved:
         write_result(output, store, solution, identity, replace=resume or overwrite)
         checkpoint_path(output).unlink(missing_ok=True)
@@ -159,17 +165,23 @@ def _check(options: SolveOptions) -> None:
         raise OptionsError("exact priorities recompute those of all dependents, on one machine only")
 
 
-def _way(store: TableSource, options: SolveOptions, workers: int) -> Literal["p-eva", "vi", "policy-iteration"]:
-    """The method, chosen where it is left open.
+def _way(
+    store: TableSource, options: SolveOptions, workers: int, on_cpu: bool
+) -> Literal["p-eva", "vi", "policy-iteration"]:
+    """The method, chosen where it is left open, for so many workers that share the partitions.
 
     Policy iteration saves loads; where the caches of all workers hold the table, it only evaluates anew with each
-    message (a double pendulum of 64^4 states on four GPUs: p-eva 1.7 s, policy iteration not done in 15 s).
+    message (a double pendulum of 64^4 states on four GPUs: p-eva 1.7 s, policy iteration not done in 15 s). Where
+    partitions read most of the others, one worker does as one process would.
     """
     if options.way != "auto":
         return options.way
+    if reads_everywhere(store):
+        rows = workers == 1 and not on_cpu and options.device_memory is None
+        return "policy-iteration" if rows else "p-eva"
     whole, largest = int(store.partition_bytes.sum()), int(store.partition_bytes.max())
     fits = options.device_memory is None and workers * options.cache_size.resolve(whole, largest) >= whole
-    return "policy-iteration" if strongly_coupled(store) and not (reads_everywhere(store) or fits) else "p-eva"
+    return "policy-iteration" if strongly_coupled(store) and not fits else "p-eva"
 
 
 def _first_values(store: TableSource) -> Known:
@@ -209,14 +221,20 @@ def _known_from(arrays: dict[str, np.ndarray[Any, Any]]) -> Known:
 
 
 def _solvers(
-    store: TableSource, options: SolveOptions, hosts: list[Host], devices: Devices, asked: ClusterOptions
+    store: TableSource,
+    options: SolveOptions,
+    hosts: list[Host],
+    devices: Devices,
+    asked: ClusterOptions,
+    alone: bool,
 ) -> Callable[[int, Host], SolverOptions]:
     """What the solver of a number is asked, on a worker."""
     source = StoreAt(str(store.path.resolve()), store.fingerprint) if isinstance(store, Store) else store
     machines = [host.name for host in hosts]
 
     def prepare(number: int, host: Host) -> SolverOptions:
-        threads = asked.threads or max(1, host.cores // max(1, machines.count(host.name)))
+        sharing = 1 if alone else max(1, machines.count(host.name))
+        threads = asked.threads or max(1, host.cores // sharing)
         own = replace(options, device=devices.of(host), time_limit=None)
         return SolverOptions(number, source, own, threads, lease=4 * asked.patience)
 
@@ -254,7 +272,7 @@ def _solution(
     outcome: Outcome,
     workers: list[WorkerStatistics],
     plans: list[MemoryPlan],
-    asked: ClusterOptions,
+    placed: str,
 ) -> Solution:
     """What the coordinator knows; its values are the solution's from now on."""
     known = coordinator.known
@@ -267,7 +285,7 @@ def _solution(
         store,
         options,
         outcome,
-        method=f"{method_name(options)}, {len(workers)} workers, {asked.placement}",
+        method=f"{method_name(options)}, {len(workers)} workers, {placed}",
         device=" + ".join(sorted({w.device for w in workers})),
         bounds=coordinator.bounds,
         target=coordinator.target,

@@ -493,7 +493,11 @@ class _Solver:
                 self._restored[p] = adopted.bounds[:, i]
 
     def _give_up(self, partitions: IntArray) -> None:
-        """Partitions are others' now; what ours read of them is asked of their next owner."""
+        """Partitions are others' now; what ours read of them is asked of their next owner.
+
+        A method that works on everything together, or on rows that are no longer ours to evaluate, begins anew.
+        """
+        self._leave |= self._run.alone or self._run.options.way == "policy-iteration"
         self._owned[partitions] = False
         for p in partitions.tolist():
             self._joining.pop(p, None)
@@ -519,7 +523,6 @@ class _Solver:
             a = self._assignment
             self._assignment = Assignment(a.epoch, owner, a.generation, a.addresses)
             self._give_up(chosen)
-            self._leave = run.options.way == "policy-iteration"  # its rows are no longer ours to evaluate
         return given
 
     def _values_of(self, partitions: IntArray, bounds: bool) -> Values:

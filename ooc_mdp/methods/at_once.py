@@ -39,9 +39,7 @@ class AtOnce:
         store = run.store
         self._run = run
         model = model_of(store, run.options)
-        self._possible = (
-            run.owned is None and at_once_bytes(store, run.options, run.backend, model, run.cache.budget) > 0
-        )
+        self._possible = at_once_bytes(store, run.options, run.backend, model, run.cache.budget) > 0
         # Partitions that read more from outside than from themselves are no better than any other sets of states.
         anywhere = reads_everywhere(store)
         self._slow, early = (_SLOW_ANYWHERE, _EARLY_ROUNDS) if anywhere else (_SLOW_AT_HOME, 1)
@@ -54,7 +52,7 @@ class AtOnce:
     def due(self) -> bool:
         """Whether the next visit should be :meth:`round`."""
         run = self._run
-        if not self._possible or not run.cache.present.all():
+        if not (self._possible and run.alone and run.cache.present.all()):
             return False
         if not self._trying and run.statistics.backups >= self._next:
             self._trying, self._early = True, 1

@@ -160,6 +160,11 @@ class Run:
         self._account([partition], [hit], [report])
         return report
 
+    @property
+    def alone(self) -> bool:
+        """Whether no other run has partitions, so that all values may be changed together."""
+        return self.owned is None or bool(self.owned.all())
+
     def begin(self, partitions: Sequence[int], most: int) -> BegunVisits:
         """Access resident partitions and begin to sweep them at the same time; `finish` must follow.
 

@@ -40,7 +40,7 @@ _MOST_SLOW = 4
 def sweeps_aside(run: Run) -> bool:
     """Whether passes may leave values as they are until they are done; not where others change some meanwhile."""
     return (
-        run.owned is None
+        run.alone
         and aside_bytes(run.store, run.options, run.backend, model_of(run.store, run.options), run.cache.budget) > 0
     )
 
