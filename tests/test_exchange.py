@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from small_mdps import Case, cases, distance, optimum, rows_of, stored
 
+import ooc_mdp
 from ooc_mdp.distributed import solver as solver_module
 from ooc_mdp.distributed.coordinator import Coordinator
 from ooc_mdp.distributed.exchange import Interests, Readers, split_halo
@@ -497,6 +499,19 @@ def test_certificates_hold_whatever_becomes_of_messages(
             return
         error = coordinator.bounds.error(coordinator.known.value_size)
         assert max(map(abs, distance(values, optimum(rows_of(store), 0.9, store.sense)))) <= error
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("share", "sweeps"), [(1.0, 400), (0.3, 150)])
+@pytest.mark.parametrize("seed", range(3))
+def test_who_takes_over_everything_works_on_it_together(tmp_path: Path, share: float, sweeps: int, seed: int):
+    """At discount 0.9999 partitions by themselves would take more than 100,000 sweeps."""
+    parameters = {"states": 600, "actions": 3, "successors": 5, "seed": 1}
+    store = ooc_mdp.generate("random", tmp_path / "s", parameters, partitions=8)
+    options = SolveOptions(0.9999, method="p-eva", cache=CacheSize(share=share), device="cpu", epsilon=1e-6)
+    outcome, coordinator = asyncio.run(solve_on(store, options, 3, Weather(seed, 0.0, loses=True, alone=True)))
+    assert outcome is Outcome.PROVED
+    assert coordinator.statistics().backups <= sweeps * store.n_states
 
 
 def bare_solver(mailbox: Mailbox, **facts: Any) -> Any:

@@ -45,7 +45,7 @@ NOT_INCLUDED = (
     "stand beside the seconds",
     "the network of several hosts: all workers are processes of one machine",
 )
-PLACEMENTS = "blocks,attractors:5,attractors:30,metis,random"
+PLACEMENTS = "auto,attractors:5,attractors:30,metis,random"
 _NOTHING_TO_DO = 1e30
 """An error that the first values prove."""
 

@@ -195,7 +195,7 @@ class _Solver:
         self._halted = True
         self._outcome: str | None = None
         self._leave = False
-        """The method must begin anew: a partition is no longer ours."""
+        """The method must begin anew: a partition is no longer ours, or all are."""
         self._gone: set[int] = set()
         """Solvers that took part once."""
         self._delivered: deque[tuple[_Peer, Subscribe | Update, bool]] = deque()
@@ -402,7 +402,7 @@ class _Solver:
 
     def _assign(self, new: Assignment) -> None:
         """Take over what is ours from now on, and ask its surroundings of whoever owns them."""
-        run, before = self._run, self._assignment
+        run, before, was_alone = self._run, self._assignment, self._run.alone
         self._assignment = new
         run.sharers = max(np.unique(new.owner[new.owner >= 0]).size, 1)
         mine = new.owner == self._me
@@ -450,6 +450,7 @@ class _Solver:
             for reader in readers:
                 if mine[p] and reader in self._peers and (reader in fresh or p in taken):
                     self._peers[reader].moved.add(p)
+        self._leave |= run.alone and not was_alone  # now everything can be worked on together
         self._outcome = None
         run.refresh_target()
 
