@@ -215,6 +215,14 @@ def test_several_workers_agree_with_one_process_though_one_of_them_is_killed(tmp
     assert killed["right"]
 
 
+@pytest.mark.slow
+def test_several_workers_leave_a_problem_without_a_grid_to_one_of_them(tmp_path):
+    random = ("--problem", "random", "--grid", "", "--blocks", "4", "-p", "states=400", "-p", "actions=3")
+    figures = figures_of("several_workers.py", tmp_path, *random, "-p", "successors=4", "--workers", "2", alone=True)
+    assert figures["agree"]
+    assert sorted(worker["loads"] > 0 for worker in figures["workers"]["2"]["workers"]) == [False, True]
+
+
 def test_recompute_compares_a_store_with_the_problem_itself(tmp_path):
     arguments = ("--problem", "mountain-car:12,12:p-eva:1e-2", "--partitions", "9", "--repeat", "1", "--cache", "50%")
     (compared,) = figures_of("recompute.py", tmp_path, *arguments, alone=True)["problems"]

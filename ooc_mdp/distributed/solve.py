@@ -105,8 +105,9 @@ def solve_distributed(
     alone = isinstance(placement, Alone) and not asked.moves
     if everywhere:
         note(
-            "partitions read most of the others: one worker does to such a table at once what several do step by step, "
-            + ("so it has all partitions, and the others stand by" if alone else "and slower; --placement alone does")
+            "partitions read most of the others: what one worker does to such a table at once, several do step by step, "
+            "and slower; "
+            + ("one has all partitions, the others stand by" if alone else "--placement alone leaves it to one of them")
         )
     hosts = make_ready(client)
     devices = Devices(options.device, hosts)
