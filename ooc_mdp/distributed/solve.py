@@ -105,8 +105,8 @@ def solve_distributed(
     alone = isinstance(placement, Alone) and not asked.moves
     if everywhere:
         note(
-            "partitions read most of the others: what one worker does to such a table at once, several do step by step, "
-            "and slower; "
+            "partitions read most of the others: what one worker does to such a table at once, several do step by "
+            "step, and slower; "
             + ("one has all partitions, the others stand by" if alone else "--placement alone leaves it to one of them")
         )
     hosts = make_ready(client)
