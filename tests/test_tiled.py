@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, actions, make_store, models, optimum, rows_of, stored
 from store_models import Action, Model, ModelSource, State, random_model
-from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, LittleRoom, MakeDevice, ShuffledDevice, emulated
+from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, LittleRoom, MakeDevice, ShuffledDevice, emulated, wander
 
 import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, convert
@@ -41,47 +41,6 @@ from ooc_mdp.store import Store
 from ooc_mdp.table_source import TableSource
 
 # ----------------------------------------------------------------------------------------------- what it reports
-
-
-def wander(engine: Engine, seed: int, steps: int) -> None:
-    """Loads, evictions, batches of some residents, visits and measurements in any order; bounds hold after each."""
-    rng = np.random.default_rng(seed)
-    for _ in range(steps):
-        here = list(engine.residents)
-        absent = [p for p in range(engine.store.n_partitions) if p not in engine.residents]
-        what = rng.choice(["load", "load", "evict", "together", "together", "together", "alone", "measure"])
-        limits = SweepLimits(0.0, int(rng.integers(1, 6)), float(rng.choice([0.0, 1e-3, 0.1])), bool(rng.integers(2)))
-        if what == "load" and absent and len(here) < engine.slots:
-            engine.load(int(rng.choice(absent)))
-        elif what == "evict" and here:
-            engine.evict(int(rng.choice(here)))
-        elif what == "together" and here:
-            some = rng.choice(here, int(rng.integers(1, len(here) + 1)), replace=False)
-            before = engine.backend.values()
-            reports = engine.sweep_together(some.tolist(), limits)
-            after = engine.backend.values()
-            for p, report in zip(some.tolist(), reports, strict=True):
-                own = after[engine.own(p)]
-                wider = 2.0**-19 * np.abs(own).max()
-                assert own.max() <= report.largest_value <= own.max() + wider
-                assert own.min() - wider <= report.smallest_value <= own.min()
-                boundary = engine.tables[p].boundary
-                change = (own - before[engine.own(p)])[boundary]
-                if isinstance(engine.backend, LittleRoom):
-                    assert report.boundary_up >= change.max(initial=0.0)
-                    assert report.boundary_down >= -change.min(initial=0.0)
-                    assert not change.any() or report.boundary_value >= own[boundary][change != 0].max()
-                else:
-                    assert report.boundary_up == change.max(initial=0.0)
-                    assert report.boundary_down == -change.min(initial=0.0)
-                    assert report.boundary_value == own[boundary][change != 0].max(initial=-np.inf)
-        elif what == "alone" and here:
-            engine.sweep(int(rng.choice(here)), limits)
-        elif what == "measure" and here:
-            engine.measure(int(rng.choice(here)), 0.0)
-        else:
-            continue
-        engine.assert_that_the_bounds_are_true()
 
 
 @pytest.mark.parametrize("name", STORES)

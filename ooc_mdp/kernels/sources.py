@@ -6,7 +6,15 @@ from importlib import resources
 
 __all__ = ["TILES", "read_sources"]
 
-TILES = ("tiles.cuh", "tile_memory.cuh", "tile_rows.cuh", "tile_sweeps.cu", "tile_exchange.cu", "tile_slots.cu")
+TILES = (
+    "tiles.cuh",
+    "tile_memory.cuh",
+    "tile_rows.cuh",
+    "tile_sweeps.cu",
+    "tile_settling.cu",
+    "tile_exchange.cu",
+    "tile_slots.cu",
+)
 """Kernels of the tiled engine, each file after those that it needs."""
 
 

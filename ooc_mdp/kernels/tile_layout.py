@@ -39,6 +39,8 @@ _MOST_AXES = 7
 _MOST_INPUTS = 96
 _SHARED = 96 << 10
 """Bytes of shared memory that a block takes at most."""
+_WINDOW_VECTORS = 11
+"""Of a window that is settled, as in tile_settling.cu."""
 _MOST_LISTED = 8
 """States of a halo whose numbers a thread holds, as in tile_sweeps.cu."""
 _BLOCK_SHARED = 5 << 9
@@ -353,6 +355,12 @@ class SlotLayout:
     def visit_shared(self, tiling: Tiling) -> int:
         """Bytes of shared memory of a block for the values of a tile, without what it stages."""
         return -(-8 * (tiling.threads + max(self.halo, 1)) // _LINE) * _LINE if self.local else 0
+
+    def window_shared(self, model: ModelConstants, tiling: Tiling) -> int:
+        """Bytes of shared memory of a block that settles a window; 0 where rows are not such that it can."""
+        table = _facts(model)
+        held = self.local and 0 < table.actions * table.width <= _HELD_ENTRIES
+        return 8 * tiling.threads * _WINDOW_VECTORS if held else 0
 
     def lay_out_shared(self, tiling: Tiling) -> int:
         """Bytes of shared memory of a block that lays a tile out."""

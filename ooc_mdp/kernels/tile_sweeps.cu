@@ -39,31 +39,42 @@ __device__ __forceinline__ double weight_of(const Engine& e, u32 id) {
 
 // --------------------------------------------------------------------------------------------------- the round
 
-// Work list of a round: tiles that must be visited, or whose residual the inputs may have raised above the limit.
-extern "C" __global__ void select_tiles(const Engine e, int round) {
-    Control& c = *e.control;
-    i64 total = (i64)c.set_size * c.set_tiles;
-    i64 step = (i64)gridDim.x * blockDim.x;
-    i64 padded = (total + 31) / 32 * 32;   // whole warps go round, for the ballot
+// Calls act(id, due) for each tile of the batch, by whole warps, whose other threads have the id NOWHERE: whether the tile
+// must be visited, or the inputs may have raised its residual above the limit.
+template <class Act> __device__ __forceinline__ void for_tiles(const Engine& e, int round, Act&& act) {
+    const Control& c = *e.control;
+    const i64 total = (i64)c.set_size * c.set_tiles, step = (i64)gridDim.x * blockDim.x;
+    const i64 padded = (total + 31) / 32 * 32;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < padded; i += step) {
         bool due = false;
-        u32 id = 0;
+        u32 id = NOWHERE;
         if (i < total) {
             const Place& p = e.places[e.set[i / c.set_tiles]];
-            u32 tile = (u32)(i % c.set_tiles);
+            const u32 tile = (u32)(i % c.set_tiles);
             if (tile < p.tiles) {
                 id = p.tile + tile;
                 due = e.again[id];
                 if (!due) due = drift_of(e, e.heads[id], id, round) * weight_of(e, id) > c.limit;
             }
         }
-        u32 chosen = __ballot_sync(0xffffffffu, due);
-        int lane = threadIdx.x & 31;
-        u32 base = 0;
-        if (lane == 0 && chosen) base = atomicAdd(&c.count[round], (u32)__popc(chosen));
-        base = __shfl_sync(0xffffffffu, base, 0);
-        if (due) e.work[base + __popc(chosen & ((1u << lane) - 1))] = id;
+        act(id, due);
     }
+}
+
+// A place in a list for each thread of a warp that has one to add.
+__device__ __forceinline__ u32 place_in(u32* count, bool one) {
+    const u32 chosen = __ballot_sync(0xffffffffu, one), lane = threadIdx.x & 31;
+    u32 base = 0;
+    if (lane == 0 && chosen) base = atomicAdd(count, (u32)__popc(chosen));
+    return __shfl_sync(0xffffffffu, base, 0) + __popc(chosen & ((1u << lane) - 1));
+}
+
+// Work list of a round.
+extern "C" __global__ void select_tiles(const Engine e, int round) {
+    for_tiles(e, round, [&](u32 id, bool due) {
+        const u32 at = place_in(&e.control->count[round], due);
+        if (due) e.work[at] = id;
+    });
 }
 
 #if STAGED
@@ -423,6 +434,7 @@ extern "C" __global__ void end_batch(const Engine e, int rounds) {
     Control& c = *e.control;
     c.everything = everything(c, rounds) * (1.0 + 4e-16);
     for (int r = 0; r < MAX_ROUNDS; ++r) { c.count[r] = 0; c.next[r] = 0; c.largest[r] = 0; }
+    ++c.batches;
 }
 
 // Every tile of the batch's partitions must be visited in the round that follows.

@@ -47,6 +47,10 @@ __all__ = ["TiledBackend"]
 
 _ROUNDS = 60
 """Rounds of a batch, between two looks of the host: on 400 million states 60 took three quarters of the time of 16."""
+_SETTLING_ROUNDS = (9, 19, 29, 39, 49)
+"""Rounds of a batch in which windows are settled in place of visits; after the last of them tiles are visited again."""
+_WINDOWS = 2
+"""That a block may look at in such a round, of each list."""
 _ITERATIONS = 32
 """Iterations of a tile's visit at most."""
 _ITERATIONS_ALONE = 8
@@ -66,6 +70,8 @@ _KERNELS = (
     "lay_out_boundary",
     "keep_table",
 )
+
+_SETTLE_KERNELS = ("select_windows", "settle_windows")
 
 _PLACE = np.dtype(
     [
@@ -89,6 +95,7 @@ _CONTROL = np.dtype(
         ("count", "u4", MAX_ROUNDS),
         ("next", "u4", MAX_ROUNDS),
         ("largest", "u8", MAX_ROUNDS),
+        ("batches", "u4"),
     ],
     align=True,
 )
@@ -98,9 +105,11 @@ _ENGINE = np.dtype(
         ("control", "u8"),
         ("places", "u8"),
         ("partitions", "i8"),
+        ("tiles", "i8"),
         ("heads", "u8"),
         *((name, "u8") for name in _TILE_FIELDS),
         ("again", "u8"),
+        ("stays", "u8"),
         ("values", "u8"),
         ("policy", "u8"),
         ("set", "u8"),
@@ -168,7 +177,7 @@ class TiledBackend:
     def plan(self, model: ModelConstants) -> dict[str, int]:
         """What is allocated beside values, policy and slots."""
         tiling, layout = self._layout_of(model)
-        tiles = (8 * len(_TILE_FIELDS) + 8 + _head_bytes(len(tiling.shape))) * tiling.total
+        tiles = (8 * len(_TILE_FIELDS) + 12 + _head_bytes(len(tiling.shape))) * tiling.total
         partitions = (_PLACE.itemsize + 4 + 80 + 8) * tiling.per_partition.size
         policy = model.n_states * (1 if layout.narrow_policy(model) else 4)
         return {"policy": policy, "tiles": tiles + partitions + (64 << 10), "staging": TileLoader.device_bytes(model)}
@@ -210,6 +219,7 @@ class TiledBackend:
             "heads": _head_bytes(len(self._tiling.shape)) * tiles,
             **dict.fromkeys(_TILE_FIELDS, 8 * tiles),
             "again": 4 * tiles,
+            "stays": 4 * tiles,
             "set": 4 * partitions,
             "work": 4 * tiles,
             "report": 80 * partitions,
@@ -268,17 +278,19 @@ class TiledBackend:
     def _compile(self) -> None:
         self._staged = self._layout.staged(self._model, self._tiling, self._device.staging_shared)
         defines = self._layout.defines(self._model, self._tiling, self._staged)
-        self._kernels: dict[str, Kernel] = self._device.compile(read_sources(*TILES), defines, _KERNELS)
+        settles = self._layout.window_shared(self._model, self._tiling) > 0
+        names = (*_KERNELS, *_SETTLE_KERNELS) if settles else _KERNELS
+        self._kernels: dict[str, Kernel] = self._device.compile(read_sources(*TILES), defines, names)
         self._shared = self._layout.visit_shared(self._tiling)
         self._threads = self._layout.sweep_threads(self._tiling)
         self._sweep_shared = self._shared + self._staged
         self._blocks = self._kernels["sweep_tiles"].blocks_at_once(self._threads, self._sweep_shared)
         engine = np.zeros((), _ENGINE)
-        for name in ("control", "places", "heads", *_TILE_FIELDS, "again", "values", "policy", "set", "work"):
+        for name in ("control", "places", "heads", *_TILE_FIELDS, "again", "stays", "values", "policy", "set", "work"):
             engine[name] = self._memory.at[name]
         for name in ("report", "backups", "measured"):
             engine[name] = self._memory.at[name]
-        engine["partitions"] = self._tiling.per_partition.size
+        engine["partitions"], engine["tiles"] = self._tiling.per_partition.size, self._tiling.total
         discount = self._model.discount
         engine["discount"], engine["sign"] = discount, self._model.sign
         engine["log_discount"] = math.log(discount) if discount > 0 else -math.inf
@@ -412,10 +424,22 @@ class TiledBackend:
     def _launch_rounds(self, rounds: int) -> None:
         engine, kernels = self._engine, self._kernels
         for r in range(rounds):
+            if rounds == _ROUNDS and r in _SETTLING_ROUNDS and "settle_windows" in kernels:
+                self._launch_settling(r)
+                continue
             kernels["select_tiles"](self._stream, 4 * self._device.multiprocessors, 256, (engine, np.int32(r)))
             kernels["sweep_tiles"](self._stream, self._blocks, self._threads, (engine, np.int32(r)), self._sweep_shared)
         kernels["report_partitions"](self._stream, self.together, 256, (engine, np.int32(rounds)))
         kernels["end_batch"](self._stream, 1, 1, (engine, np.int32(rounds)))
+
+    def _launch_settling(self, r: int) -> None:
+        """A round that looks for windows in which a process stays, and solves them."""
+        select, kernel = (self._kernels[name] for name in _SETTLE_KERNELS)
+        threads, shared = self._tiling.threads, self._layout.window_shared(self._model, self._tiling)
+        blocks = kernel.blocks_at_once(threads, shared)
+        arguments = self._engine, np.int32(r), np.int32(_SETTLING_ROUNDS.index(r)), np.int32(len(_SETTLING_ROUNDS))
+        select(self._stream, 4 * self._device.multiprocessors, 256, arguments)
+        kernel(self._stream, blocks, threads, (*arguments, np.uint32(_WINDOWS * blocks)), shared)
 
     def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
         """One pass that changes no value."""

@@ -104,15 +104,18 @@ struct Control {
     u32 count[MAX_ROUNDS];
     u32 next[MAX_ROUNDS];
     u64 largest[MAX_ROUNDS];  // bits of the largest change in each round
+    u32 batches;              // that have ended
 };
 
 struct Engine {
     Control* control;
     const Place* places;
     i64 partitions;
+    i64 tiles;
     Head* heads;               // [tiles]
     double *moved, *seen, *left, *gain, *steep, *top, *bottom, *told;   // [tiles]
     u32* again;                // [tiles] whether the tile must be visited whatever its inputs
+    u32* stays;                // [tiles] 0, or 1 + the halves of the window there in which a process was found to stay
     double* values;
     CHOICE* policy;
     const u32* set;            // [set_size] partitions of the batch
