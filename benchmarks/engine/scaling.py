@@ -11,8 +11,8 @@
 in seconds of the whole call (`solve_speed_up`: of the solve, without putting its result in the problem's order),
 against one worker, and against a solve in this process without any Dask. Stores are generated to a folder and read once
 before each solve, so that they come from the page cache. Every solve follows one of the same store on the same workers
-that is ended after two seconds, which compiles and loads kernels. Placements of partitions on workers are compared on the strong tables. What
-`--within` leaves no time for is named in the figures.
+that is ended after two seconds, which compiles and loads kernels. Placements of partitions on workers are compared on
+the strong tables. What `--within` leaves no time for is named in the figures.
 """
 
 from __future__ import annotations
