@@ -64,7 +64,7 @@ _RANDOM = {"states": 500_000, "actions": 8, "successors": 5, "seed": 1}
 _TOY_RANDOM, _SMALL_RANDOM = {"states": 400}, {"states": 70_000}
 _TOY_GRID, _TOY_ROAD = {"grid": "6"}, {"grid": "30,30"}
 _PIECES = {"partitions": 64}
-_CAR, _BALANCE = {"blocks": [30, 30]}, {"blocks": [16, 16]}
+_CAR, _CUT_BALANCE, _BALANCE = {"blocks": [30, 30]}, {"blocks": [16, 16]}, {"blocks": [17, 17]}
 CASES = {
     "pendulum-16": Case("double-pendulum", {"grid": "16"}, _TOY_GRID, _TOY_GRID, {"blocks": [4, 4, 4, 4]}, 0.9),
     "pendulum-30": Case("double-pendulum", {"grid": "30"}, _TOY_GRID, _TOY_GRID, {"blocks": [5, 5, 5, 5]}, 0.9),
@@ -72,8 +72,10 @@ CASES = {
     "random-0.999": Case("random", _RANDOM, _TOY_RANDOM, _SMALL_RANDOM, _PIECES, 0.999),
     "car": Case("mountain-car", {"grid": "300", "time_unit": 0.05}, _TOY_ROAD, _TOY_ROAD, _CAR, 0.9),
     "car-1": Case("mountain-car", {"grid": "300", "time_unit": 1}, _TOY_ROAD, _TOY_ROAD, _CAR, 0.9),
-    "balance-500": Case("single-pendulum", {"grid": "500"}, _TOY_ROAD, _TOY_ROAD, _BALANCE, 0.9),
-    "balance-1000": Case("single-pendulum", {"grid": "1000"}, _TOY_ROAD, _TOY_ROAD, _BALANCE, 0.9),
+    "balance-500": Case("single-pendulum", {"grid": "500"}, _TOY_ROAD, _TOY_ROAD, _CUT_BALANCE, 0.9),
+    "balance-500-17": Case("single-pendulum", {"grid": "500"}, _TOY_ROAD, _TOY_ROAD, _BALANCE, 0.9),
+    "balance-1000": Case("single-pendulum", {"grid": "1000"}, _TOY_ROAD, _TOY_ROAD, _CUT_BALANCE, 0.9),
+    "balance-1000-17": Case("single-pendulum", {"grid": "1000"}, _TOY_ROAD, _TOY_ROAD, _BALANCE, 0.9),
 }
 _FEW_BLOCKS, _FEW_PIECES = 2, {"partitions": 8}
 

@@ -130,6 +130,25 @@ def test_blocks_stay_within_the_target_and_near_to_cubes(shape: tuple[int, ...],
 
 
 @pytest.mark.parametrize(
+    ("shape", "states", "blocks"),
+    [
+        ((1600, 1600), 10_000, (17, 17)),
+        ((1500, 1500), 10_000, (15, 15)),
+        ((400, 400), 10_000, (4, 4)),
+        ((8, 8), 1, (8, 8)),
+        ((2400, 100), 10_000, (25, 1)),
+    ],
+)
+def test_no_border_of_many_blocks_is_in_the_middle_of_an_axis(
+    shape: tuple[int, ...], states: int, blocks: tuple[int, ...]
+) -> None:
+    edges = grid_numbering(shape, None, None, states).state_order()["edges"]
+    assert tuple(len(e) - 1 for e in edges) == blocks
+    for n, e in zip(shape, edges, strict=True):
+        assert n // 2 not in e or len(e) - 1 in (4, 8)
+
+
+@pytest.mark.parametrize(
     ("shape", "states", "block"),
     [
         ((100, 100), 900, (30, 30)),

@@ -36,6 +36,8 @@ __all__ = [
 _LARGEST_DEFAULT = 64 << 20
 _SMALLEST_DEFAULT = 64 << 10
 _DEFAULT_SHARE = 256
+_FEW_BLOCKS = 5
+"""Along an axis: one more would make partitions much smaller."""
 
 
 def default_partition_bytes(table_bytes: int) -> int:
@@ -141,8 +143,18 @@ def grid_numbering(
         check_count(partitions, math.prod(shape))
         counts = blocks_for(tuple(shape), partitions)
     else:
-        counts = tuple(-(-n // b) for n, b in zip(shape, block_shape_for(tuple(shape), block_states), strict=True))
+        largest = block_shape_for(tuple(shape), block_states)
+        counts = tuple(_beside_the_middle(-(-n // b), n) for n, b in zip(shape, largest, strict=True))
     return CompiledGridNumbering(shape, [equal_edges(n, b) for n, b in zip(shape, counts, strict=True)])
+
+
+def _beside_the_middle(blocks: int, points: int) -> int:
+    """So many blocks along an axis, or one more where they are even in number, and many.
+
+    Symmetrical problems have their equilibrium in the middle of the grid, a pendulum its balance. Where the policy keeps
+    a process there, partitions that meet in the midst of it converge together, and slowly (docs/scheduling.md).
+    """
+    return blocks + 1 if _FEW_BLOCKS < blocks < points and blocks % 2 == 0 else blocks
 
 
 def equal_edges(n: int, blocks: int) -> list[int]:
