@@ -427,7 +427,7 @@ PEERS = {"quantecon", "storm", "mdpsolver", "petsc", "pymdptoolbox", "mdpax", "s
 def test_cpu_peers_reach_the_same_measured_error_as_a_solve_from_disk(tmp_path, case):
     """Peers that are not installed are listed as missing; for the others the car's discounts are folded into one."""
     figures = figures_of(
-        "engine/cpu_peers.py", tmp_path, "--toy", "--cases", case, "--tries", "2", "--repeat", "1", alone=True
+        "engine/cpu_peers.py", tmp_path, "--toy", "--cases", case, "--tries", "4", "--repeat", "1", alone=True
     )
     there = {solver["solver"] for compared in figures["cases"] for solver in compared["solvers"]} - {"ooc-mdp"}
     assert there | set(figures["missing_peers"]) == PEERS

@@ -288,7 +288,8 @@ extern "C" __global__ void select_windows(const Engine e, int round, int launch,
     });
 }
 
-// Look at the window of a tile, and solve it if a process stays there. By all threads of a block.
+// Look at the window of a tile, and solve it if a process stays there. By all threads of a block. Backups are counted of
+// windows that are solved; looking takes some 500 windows a round, less than a hundredth of what visits do.
 __device__ __forceinline__ void settle(const Engine& e, u32 id, u32 halves, int round, double* v) {
     const Head& head = e.heads[id];
     const Place& p = e.places[head.partition];
