@@ -39,8 +39,8 @@ _MOST_AXES = 7
 _MOST_INPUTS = 96
 _SHARED = 96 << 10
 """Bytes of shared memory that a block takes at most."""
-_WINDOW_VECTORS = 11
-"""Of a window that is settled, as in tile_settling.cu."""
+_DIMENSIONS = 8
+"""Of the Krylov space in which a window is settled."""
 _MOST_LISTED = 8
 """States of a halo whose numbers a thread holds, as in tile_sweeps.cu."""
 _BLOCK_SHARED = 5 << 9
@@ -323,6 +323,7 @@ class SlotLayout:
             "DIMS": len(tiling.shape),
             "TILE_SHAPE": "{" + ", ".join(map(str, tiling.shape)) + "}",
             "HALO": max(self.halo, 1),
+            "DIMENSIONS": _DIMENSIONS,
             "HALO_HASH": self.halo_hash,
             "INPUTS": tiling.most_inputs,
             "INPUTS_HASH": self.inputs_hash(tiling),
@@ -360,7 +361,7 @@ class SlotLayout:
         """Bytes of shared memory of a block that settles a window; 0 where rows are not such that it can."""
         table = _facts(model)
         held = self.local and 0 < table.actions * table.width <= _HELD_ENTRIES
-        return 8 * tiling.threads * _WINDOW_VECTORS if held else 0
+        return 8 * tiling.threads * (2 + _DIMENSIONS + 1) if held else 0
 
     def lay_out_shared(self, tiling: Tiling) -> int:
         """Bytes of shared memory of a block that lays a tile out."""

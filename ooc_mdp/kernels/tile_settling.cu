@@ -17,7 +17,6 @@
 
 #if LOCAL && IN_REGISTERS
 #define STEPS 32          // backups between two looks at their changes, and in a power of G
-#define DIMENSIONS 8      // of the Krylov space
 #define POLICIES 8        // that are evaluated at most
 
 // The largest number of a block, or the sum, in all of its threads.

@@ -33,15 +33,16 @@
 // STATES * thread + i is lane thread + i * SPREAD, so that a thread's states come in one load, and neighbouring threads
 // read neighbouring bytes: weights [A * W], successors [A * K], rewards [A], durations [A]; W = K - 1 where the last
 // probability of a row is one minus the others (exactly: they are multiples of 2^-24). LOCAL successors are 16 bits:
-// lane of the tile, or TILE + place in the tile's halo, which is in ascending order. DIRECT ones are states (32 bits), read from the value vector.
-// RAGGED rows stay as PartitionTable has them.
+// lane of the tile, or TILE + place in the tile's halo, which is in ascending order. DIRECT ones are states (32
+// bits), read from the value vector. RAGGED rows stay as PartitionTable has them.
 //
 // Compiled once a store with: LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (lanes), STATES and THREADS
 // (of a sweep), BLOCKS (of which a multiprocessor should hold so many), AHEAD (whether registers hold rows as doubles),
 // STAGED (bytes of shared memory to which the next tile's rows are brought, or 0) and LISTED (states of its halo there),
 // BOX (states of a full tile), DIMS, TILE_SHAPE, HALO and INPUTS (room for a tile's lists), HALO_HASH and INPUTS_HASH
-// (powers of two, larger), HAS_TAU, the types REAL, INDEX, TAU, HALO_STATE, CHOICE; RECORD (bytes of a record), BOUNDARY_ROOM,
-// and where each part of a slot begins, AT_...: constants, which the instructions that load hold in themselves.
+// (powers of two, larger), DIMENSIONS (of the space in which a window is settled), HAS_TAU, the types REAL, INDEX, TAU,
+// HALO_STATE, CHOICE; RECORD (bytes of a record), BOUNDARY_ROOM, and where each part of a slot begins, AT_...: constants,
+// which the instructions that load hold in themselves.
 
 typedef unsigned long long u64;
 typedef long long i64;
