@@ -20,10 +20,11 @@ from store_models import Action, Model, State
 
 import ooc_mdp
 from ooc_mdp.arena import TableMemory
-from ooc_mdp.kernels import cpu, cpu_tables
+from ooc_mdp.kernels import cpu_tables
 from ooc_mdp.kernels.base import Resident, SweepLimits
 from ooc_mdp.kernels.cpu import CpuBackend
 from ooc_mdp.kernels.cpu_tables import swept_table
+from ooc_mdp.kernels.cpu_together import RoundsInOrder
 from ooc_mdp.methods.plan import model_of
 from ooc_mdp.methods.solver import solve
 from ooc_mdp.options import CacheSize, SolveOptions
@@ -188,14 +189,14 @@ def test_a_fault_in_one_thread_ends_the_visit_and_is_told(monkeypatch: pytest.Mo
     with TemporaryDirectory() as folder:
         store = make_store(Case(Model(states), partitions=4), Path(folder) / "s")
         backend, residents = started(store, 0.5)
-        evaluate = cpu.CpuBackend._evaluate
+        sweep = RoundsInOrder.sweep
 
-        def faulty(self: CpuBackend, thread: int, *rest: Any) -> Any:
+        def faulty(self: RoundsInOrder, thread: int) -> None:
             if thread == 1:
                 raise MemoryError("no room for thread 1")
-            return evaluate(self, thread, *rest)
+            sweep(self, thread)
 
-        monkeypatch.setattr(cpu.CpuBackend, "_evaluate", faulty)
+        monkeypatch.setattr(RoundsInOrder, "sweep", faulty)
         with pytest.raises(MemoryError, match="no room for thread 1"):
             backend.visit_together(residents, [LIMITS] * 4).reports()
         backend.close()
@@ -205,7 +206,7 @@ def test_the_plan_names_what_sweeps_allocate(tmp_path: Path) -> None:
     states = tuple(State((Action(1.0, {(i + 1) % 30: 1.0}),)) for i in range(30))
     store = make_store(Case(Model(states), partitions=5), tmp_path / "s")
     backend, _ = started(store, 0.5, threads=2)
-    held = [*backend._workspaces, *backend._starts, backend._moving, backend._doubts, backend._resting]
+    held = [backend._workspace, *backend._starts, backend._moving, backend._doubts, backend._resting]
     assert sum(a.nbytes for a in held) == backend.plan(backend._model)["sweep values"]
     assert backend.together == 5
     assert math.ceil(backend.together / 2) * (3 * 6 + 1) == backend._workspaces[0].size

@@ -17,7 +17,7 @@ from ooc_mdp.kernels import cpu_flow_rounds, cpu_tables
 from ooc_mdp.kernels.base import Resident, SweepLimits
 from ooc_mdp.kernels.cpu import CpuBackend
 from ooc_mdp.kernels.cpu_flow import flow_order, gather, lay_slab, mend_slab, sweep_slab, without_lookahead
-from ooc_mdp.kernels.cpu_flow_rounds import FlowRounds
+from ooc_mdp.kernels.cpu_flow_rounds import Slabs
 from ooc_mdp.methods.plan import model_of
 from ooc_mdp.methods.solver import solve
 from ooc_mdp.options import CacheSize, SolveOptions
@@ -184,7 +184,7 @@ def test_certificates_hold_for_steps_with_loops_made_for_a_shape(
     with_steps(monkeypatch, lookahead)
     backend, residents = started(store, 0.9)
     assert {r.arrays[0].kind for r in residents} == {shape}
-    assert all(backend._flow.suits(r) for r in residents)
+    assert all(backend._slabs.suits(r) for r in residents)
     backend.close()
     exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.9).values
     for share in (0.5, 1.0):
@@ -210,7 +210,7 @@ def test_a_gridworld_is_swept_along_its_flow_and_proved_in_fewer_backups(
     for suits in (True, False):
         with monkeypatch.context() as patch:
             if not suits:
-                patch.setattr(FlowRounds, "suits", lambda self, resident: False)
+                patch.setattr(Slabs, "suits", lambda self, resident: False)
             asked = SolveOptions(0.95, epsilon=1e-6, method="p-eva", cache=CacheSize(share=1.0), device="cpu")
             solutions = [solve(store, asked) for _ in range(6)]  # what is swept first depends on what arrives first
         assert all(np.abs(s.values - exact).max() <= s.error_bound <= 1e-6 for s in solutions)
@@ -221,19 +221,19 @@ def test_a_gridworld_is_swept_along_its_flow_and_proved_in_fewer_backups(
 def test_a_partition_that_steps_serve_badly_is_left_to_the_other_rounds(tmp_path: Path) -> None:
     store = ooc_mdp.generate("GW-64x4", tmp_path / "s", partitions=4)
     backend, residents = started(store, 0.95)
-    assert all(backend._flow.suits(r) for r in residents)
+    assert all(backend._slabs.suits(r) for r in residents)
     backend.visit_together(residents, [SweepLimits(1e-9, 5)] * 4).reports()
-    assert all(backend._flow.suits(r) for r in residents)
+    assert all(backend._slabs.suits(r) for r in residents)
     backend._doubts[1] = cpu_flow_rounds._MOST_DOUBTS + 1
     backend.visit_together(residents, [SweepLimits(1e-9, 5)] * 4).reports()
-    assert [backend._flow.suits(r) for r in residents] == [True, False, True, True]
+    assert [backend._slabs.suits(r) for r in residents] == [True, False, True, True]
     backend.close()
 
 
 def test_models_with_durations_are_not_swept_along_the_flow(tmp_path: Path) -> None:
     states = tuple(State((Action(1.0, {(i + 1) % 300: 1.0}, 0.5),)) for i in range(300))
     backend, (resident,) = started(make_store(Case(Model(states, durations=True)), tmp_path / "s"), 0.9)
-    assert not backend._flow.suits(resident)
+    assert not backend._slabs.suits(resident)
     assert "policy rows" not in backend.plan(backend._model)
     backend.close()
 
@@ -242,17 +242,17 @@ def test_slabs_take_no_more_than_the_plan_says_and_the_least_recently_visited_gi
     store = ooc_mdp.generate("GW-64x4", tmp_path / "s", partitions=4)
     backend, residents = started(store, 0.95)
     planned = backend.plan(backend._model)["policy rows"]
-    rounds = FlowRounds(backend._model, 2, 2, True)
+    slabs = Slabs(backend._model, 2, 2, True)
     for chosen in ([0, 1], [1, 2], [3]):
-        rounds.take([residents[p] for p in chosen])
-    assert list(rounds._slabs) == [2, 3]
-    rounds.take([residents[p] for p in (0, 3, 1)])  # three at once, with room for two
-    assert [rounds.ready(residents[p]) for p in (0, 3, 1)] == [True, True, False]
-    assert rounds.suits(residents[1])
+        slabs.take([residents[p] for p in chosen])
+    assert list(slabs.slabs) == [2, 3]
+    slabs.take([residents[p] for p in (0, 3, 1)])  # three at once, with room for two
+    assert [slabs.ready(residents[p]) for p in (0, 3, 1)] == [True, True, False]
+    assert slabs.suits(residents[1])
     backend.visit_together(residents, [SweepLimits(1e-9, 5)] * 4).reports()
-    flow = backend._flow
-    held = [*flow._slabs.values(), *flow._scratch, *flow._gathered, *flow._gathered_rows]
-    held += [flow._suits, flow._laid, flow._changed, flow._lookahead]
-    assert len(flow._slabs) == 4
+    slabs = backend._slabs
+    held = [*slabs.slabs.values(), *slabs.scratch, *slabs.gathered, *slabs.gathered_rows]
+    held += [slabs.suited, slabs.laid, slabs.changed, slabs.lookahead]
+    assert len(slabs.slabs) == 4
     assert sum(a.nbytes for a in held) <= planned
     backend.close()

@@ -115,9 +115,11 @@ def policy(backend: CpuBackend, resident: Resident) -> None:
         arrays.row[None],
         walk,
         False,
-        np.full(1, -1.0),
         np.zeros(1, np.bool_),
         backend._workspaces[0],
+        np.zeros(1, np.int64),
+        np.zeros((2, 1), np.int64),
+        np.array([[0.0], [-1.0], [0.0]]),
         backend._starts[0],
         arrays.table.successors[:0],
         arrays.table.probabilities[:0],
@@ -129,7 +131,7 @@ def policy(backend: CpuBackend, resident: Resident) -> None:
         np.zeros(1),
         -1.0,
         0.0,
-        np.empty((1, 7)),
+        np.zeros((1, 7)),
     )
 
 

@@ -1,8 +1,8 @@
 """The CPU backend: partitions swept on all cores, over local copies of own and halo values, in Numba.
 
 One partition alone (`visit`) gets Gauss-Seidel sweeps, in the order that `ooc_mdp.kernels.sweep_order` gives.
-Several at the same time (`visit_together`) are divided among the threads: each makes rounds of policy sweeps over its
-share, all wait for each other, and each measures the residuals of its share at the values of all of them. The loops
+Several at the same time (`visit_together`) are shared by the threads (`ooc_mdp.kernels.cpu_together`): they make
+rounds of policy sweeps over them, wait for each other, and measure their residuals at the values of all of them. Loops
 are in `ooc_mdp.kernels.cpu_sweeps`; they release the interpreter lock, so partitions are decoded meanwhile.
 ``docs/cpu-engine.md`` has the figures and what did not help.
 """
@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,20 @@ from ooc_mdp.bounds import Measured
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import Evaluation, Improvement, ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.kernels.cpu_at_once import GreedyRows
-from ooc_mdp.kernels.cpu_flow_rounds import FlowRounds
+from ooc_mdp.kernels.cpu_flow_rounds import RoundsAlongFlow, Slabs
 from ooc_mdp.kernels.cpu_policy import PolicyRows, improve_rows
-from ooc_mdp.kernels.cpu_sweeps import evaluate, measure, visit
+from ooc_mdp.kernels.cpu_sweeps import boundaries, measure, visit
 from ooc_mdp.kernels.cpu_tables import MOST_GATHERED, SweptTable, describe, swept_table
+from ooc_mdp.kernels.cpu_together import (
+    MOST_DIFFERING,
+    Members,
+    Rounds,
+    RoundsInOrder,
+    Together,
+    by_kind,
+    members_of,
+    tables_of,
+)
 from ooc_mdp.kernels.state_lists import ListsByCopies
 from ooc_mdp.kernels.sweep_order import SweepOrders, Walk, walk
 from ooc_mdp.mdp import FloatArray, IntArray
@@ -38,16 +48,6 @@ from ooc_mdp.table_source import TableSource
 
 __all__ = ["CpuBackend"]
 
-_ROUNDS = 4
-"""Rounds over the partitions of a visit before their residuals are measured and their policies improved."""
-_SWEEPS = 4
-"""Policy sweeps of a partition in a round: they find its rows in the processor's cache."""
-_MOST_DIFFERING = 0.05
-"""Share of a partition's states whose action may change in a full sweep before policy sweeps follow."""
-_DROP = 0.1
-"""A visit leaves a partition once its changes have fallen to this share: its neighbours' changes come first."""
-_STRAY_SHARE = 0.5
-"""Most of the present change that extrapolation may leave, in the Euclidean norm."""
 _MOST_TOGETHER = 64
 """Partitions in a visit, where they read few outside states; others go on together, as many as there is room for."""
 _MOST_DOUBTS = 16
@@ -61,30 +61,6 @@ _WORKSPACE_OF_ALL = 64 << 20
 _NOWHERE = np.empty(0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Together:
-    """Partitions that are being swept by several threads."""
-
-    shares: list[list[int]]
-    """Which of the residents each thread has."""
-    futures: list[Future[list[VisitReport]]]
-
-    def done(self) -> bool:
-        """Whether all threads are."""
-        return all(f.done() for f in self.futures)
-
-    def reports(self) -> list[VisitReport]:
-        """In the order of the residents."""
-        wait(self.futures)
-        failed = [error for error in (f.exception() for f in self.futures) if error is not None]
-        if failed:
-            raise next((e for e in failed if not isinstance(e, threading.BrokenBarrierError)), failed[0])
-        found: dict[int, VisitReport] = {}
-        for share, future in zip(self.shares, self.futures, strict=True):
-            found.update(zip(share, future.result(), strict=True))
-        return [found[i] for i in range(len(found))]
-
-
 def _gathers(model: ModelConstants) -> bool:
     """Whether partitions are swept over own and halo values, all of them as far as one can tell beforehand."""
     wide = model.table is not None and model.table.successor == np.uint32
@@ -95,15 +71,6 @@ def _values_of_one(model: ModelConstants) -> int:
     """Float64 numbers that the sweeps of a partition need beside the table."""
     halo = model.largest_halo if _gathers(model) else MOST_GATHERED * model.largest_partition
     return 3 * model.largest_partition + halo
-
-
-def _stacked(walks: Sequence[Walk]) -> IntArray:
-    """int64 [G, 2, d]; extents and strides, with axes of one point put before those that are missing."""
-    axes = max(extents.size for extents, _ in walks)
-    stacked = np.ones((len(walks), 2, axes), np.int64)
-    for rows, (extents, strides) in zip(stacked, walks, strict=True):
-        rows[0, axes - extents.size :], rows[1, axes - extents.size :] = extents, strides
-    return stacked
 
 
 class CpuBackend(ListsByCopies):
@@ -132,7 +99,7 @@ class CpuBackend(ListsByCopies):
         members = -(-self._members(model) // self._threads)
         numbers = self._threads * (members * _values_of_one(model) + model.largest_partition)
         planned = {"sweep values": 8 * numbers + 6 * model.row_sums.size}
-        slabs = FlowRounds.nbytes(model, self._threads, self._members(model)) if _gathers(model) else 0
+        slabs = Slabs.nbytes(model, self._threads, self._members(model)) if _gathers(model) else 0
         return planned | {k: v for k, v in (("sweep orders", votes), ("policy rows", slabs)) if v}
 
     def _members(self, model: ModelConstants) -> int:
@@ -163,8 +130,10 @@ class CpuBackend(ListsByCopies):
         self.together = self._members(model)
         members = -(-self.together // self._threads)
         flows = self.together if _gathers(model) else 0
-        self._flow = FlowRounds(model, self._threads, flows, self._sweep_order != "forward")
-        self._workspaces = [np.empty(members * _values_of_one(model)) for _ in range(self._threads)]
+        self._slabs = Slabs(model, self._threads, flows, self._sweep_order != "forward")
+        self._workspace = np.empty(self._threads * members * _values_of_one(model))
+        """What threads share in a visit of several partitions; otherwise each has a part of it."""
+        self._workspaces = np.split(self._workspace, self._threads)
         self._starts = [np.empty(model.largest_partition, np.int64) for _ in range(self._threads)]
 
     def open_cache(self, budget: int) -> None:
@@ -222,89 +191,125 @@ class CpuBackend(ListsByCopies):
         )
         return VisitReport(int(sweeps), *(float(x) for x in changes))
 
-    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> _Together:
+    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> Together:
         """Rounds of sweeps over all of them on all threads, then a measurement at the values that result."""
         threads = min(self._threads, len(residents))
-        self._flow.take(residents)
+        self._slabs.take(residents)
+        groups = members_of(residents, limits, lambda r: self._slabs.ready(r) and not self._resting[r.index])
+        rounds = [self._rounds(members, along) for members, along in groups]
         barrier = threading.Barrier(threads)
-        shares = [list(range(t, len(residents), threads)) for t in range(threads)]
-        futures = [
-            self._pool.submit(self._sweep_share, t, [residents[i] for i in share], [limits[i] for i in share], barrier)
-            for t, share in enumerate(shares)
-        ]
-        return _Together(shares, futures)
+        futures = [self._pool.submit(self._sweep_together, t, rounds, barrier) for t in range(threads)]
+        return Together(futures, lambda: self._conclude(rounds))
+
+    def _rounds(self, members: Members, along_flow: bool) -> Rounds:
+        """How the members are swept."""
+        shared = self._values, self._policy, self._workspace
+        if along_flow:
+            return RoundsAlongFlow(
+                self._slabs, members, self._moving, self._doubts[members.index], *shared, self._model
+            )
+        resting = self._resting[members.index] > 0
+        alternate = self._orders.alternate
+        return RoundsInOrder(members, self._walk, alternate, self._moving, resting, *shared, self._starts, self._model)
+
+    def _sweep_together(self, thread: int, rounds: Sequence[Rounds], barrier: threading.Barrier) -> None:
+        """One thread's part of a visit; all wait for each other between its steps."""
+        try:
+            for r in rounds:
+                r.prepare()
+            barrier.wait()
+            for r in rounds:
+                r.sweep(thread)
+            barrier.wait()
+        except BaseException:
+            barrier.abort()
+            raise
+        for r in rounds:
+            m = r.members
+            copies = m.places + 2 * m.table[:, 1]
+            self._measure_some(
+                m.kind, m.index, m.types, m.table, self._workspace, copies, m.turn, True, 0.0, _NOWHERE, m.measured
+            )
+
+    def _conclude(self, rounds: Sequence[Rounds]) -> list[VisitReport]:
+        """What came of a visit."""
+        reports: dict[int, VisitReport] = {}
+        for r in rounds:
+            m = r.members
+            boundaries(self._values, m.table, self._workspace, m.places, m.swept)
+            r.conclude()
+            for place, resident, swept, measured in zip(m.order, m.residents, m.swept, m.measured, strict=True):
+                self._note(resident, swept, measured)
+                reports[place] = _report(int(swept[0] + swept[1]), swept[2:5], measured)
+        return [reports[i] for i in range(len(reports))]
 
     def at_once_bytes(self, model: ModelConstants) -> int:
         """The policy's rows, and a second value vector."""
         return GreedyRows.nbytes(model.n_states, model.longest_row)
 
-    def visit_all(self, residents: Sequence[Resident], most: int, drop: float) -> _Together:
+    def visit_all(self, residents: Sequence[Resident], most: int, drop: float) -> Together:
         """Sweeps on all threads, each of which waits for the others after every sweep."""
         if self._greedy is None:
             self._greedy = GreedyRows(self._model.n_states, self._model.longest_row)
         threads = min(self._threads, len(residents))
         barrier = threading.Barrier(threads)
-        shares = [list(range(t, len(residents), threads)) for t in range(threads)]
         ranges = np.empty((2, threads, 2))
+        sweeps, measured = np.zeros(len(residents), np.int64), np.empty((len(residents), 8))
         futures = [
             self._pool.submit(
-                self._sweep_share_at_once, t, [residents[i] for i in share], most, drop, barrier, ranges, self._greedy
+                self._sweep_share_at_once,
+                t,
+                threads,
+                residents,
+                most,
+                drop,
+                barrier,
+                ranges,
+                self._greedy,
+                sweeps,
+                measured,
             )
-            for t, share in enumerate(shares)
+            for t in range(threads)
         ]
-        return _Together(shares, futures)
+        unswept = 0.0, 0.0, -np.inf
+        return Together(futures, lambda: [_report(int(s), unswept, m) for s, m in zip(sweeps, measured, strict=True)])
 
     def _sweep_share_at_once(
         self,
         thread: int,
-        residents: list[Resident],
+        threads: int,
+        residents: Sequence[Resident],
         most: int,
         drop: float,
         barrier: threading.Barrier,
         ranges: FloatArray,
         greedy: GreedyRows,
-    ) -> list[VisitReport]:
-        """One thread's partitions; `ranges` (float64 [2, threads, 2]) has every thread's least and largest change."""
-        members = _by_kind(residents)
+        sweeps: IntArray,
+        measured: FloatArray,
+    ) -> None:
+        """One thread's partitions.
+
+        Parameters
+        ----------
+        ranges : float64 [2, threads, 2]; every thread's least and largest change.
+        sweeps, measured : int64 [G], float64 [G, 8]; results.
+        """
+        share = range(thread, len(residents), threads)
+        groups = by_kind([residents[i] for i in share])
         model = self._model
-        sweeps = 0
         try:
             if most > 0:
-                for m in members.values():
-                    tables = [r.arrays[0] for r in m.values()]
-                    rows = np.stack([t.row for t in tables])
-                    greedy.update(rows, tables[0].types, self._policy, model.discount, model.sign)
+                for m in groups.values():
+                    found = list(m.values())
+                    greedy.update(tables_of(found), found[0].arrays[0].types, self._policy, model.discount, model.sign)
                 barrier.wait()
-                sweeps = greedy.sweep_share(thread, self._values, most, drop, barrier, ranges)
+                sweeps[share] = greedy.sweep_share(thread, self._values, most, drop, barrier, ranges)
         except BaseException:
             barrier.abort()
             raise
         barrier.wait()
-        measured = np.empty((len(residents), 8))
-        for kind, m in members.items():
-            measured[list(m)] = self._measure(thread, kind, list(m.values()), True, 0.0)
-        return [_report(sweeps, (0.0, 0.0, -np.inf), m) for m in measured]
-
-    def _sweep_share(
-        self, thread: int, residents: list[Resident], limits: list[SweepLimits], barrier: threading.Barrier
-    ) -> list[VisitReport]:
-        """One thread's partitions: rounds over them, then, after those of all threads, their residuals."""
-        kinds = _by_kind(residents)
-        swept, measured = np.empty((len(residents), 7)), np.empty((len(residents), 8))
-        try:
-            for kind, members in kinds.items():
-                swept[list(members)] = self._evaluate(
-                    thread, kind, list(members.values()), [limits[i] for i in members]
-                )
-        except BaseException:
-            barrier.abort()
-            raise
-        barrier.wait()
-        for kind, members in kinds.items():
-            measured[list(members)] = self._measure(thread, kind, list(members.values()), True, 0.0)
-        for resident, s, m in zip(residents, swept, measured, strict=True):
-            self._note(resident, s, m)
-        return [_report(int(s[0] + s[1]), s[2:5], m) for s, m in zip(swept, measured, strict=True)]
+        for kind, m in groups.items():
+            measured[[share[i] for i in m]] = self._measure(thread, kind, list(m.values()), True, 0.0)
 
     def _note(self, resident: Resident, swept: FloatArray, measured: FloatArray) -> None:
         """Decide how the partition is swept next.
@@ -314,7 +319,7 @@ class CpuBackend(ListsByCopies):
         residuals than it found is followed by visits of full sweeps, twice as many each time, until others succeed.
         """
         p = resident.index
-        most = self._flow.most_differing if self._flow.suits(resident) else _MOST_DIFFERING
+        most = self._slabs.most_differing if self._slabs.suits(resident) else MOST_DIFFERING
         self._moving[p] |= measured[7] > most * resident.n_states
         if self._resting[p] > 0:
             self._resting[p] -= 1
@@ -325,73 +330,6 @@ class CpuBackend(ListsByCopies):
                 self._moving[p] = True
             else:
                 self._doubts[p] = max(int(self._doubts[p]) - 1, 0)
-
-    def _evaluate(
-        self, thread: int, kind: tuple[int, int], residents: list[Resident], limits: list[SweepLimits]
-    ) -> FloatArray:
-        """float64 [G, 7]: what rounds over partitions of one kind did; see `ooc_mdp.kernels.cpu_sweeps.evaluate`."""
-        out = np.empty((len(residents), 7))
-        flows = np.array([self._flow.ready(r) and not self._resting[r.index] for r in residents])
-        for along, sweep in ((True, self._evaluate_along_flow), (False, self._evaluate_in_order)):
-            members = np.flatnonzero(flows == along)
-            if members.size:
-                out[members] = sweep(
-                    thread, kind, [residents[i] for i in members], np.array([limits[i].change for i in members])
-                )
-        return out
-
-    def _evaluate_along_flow(
-        self, thread: int, kind: tuple[int, int], residents: list[Resident], limits: FloatArray
-    ) -> FloatArray:
-        """:meth:`_evaluate` of those that `ooc_mdp.kernels.cpu_flow_rounds` is for."""
-        index = [r.index for r in residents]
-        moving = self._moving[index]
-        out = self._flow.evaluate(
-            thread,
-            kind,
-            residents,
-            limits,
-            moving,
-            self._doubts[index],
-            self._values,
-            self._policy,
-            self._workspaces[thread],
-            self._model,
-        )
-        self._moving[index] = moving
-        return out
-
-    def _evaluate_in_order(
-        self, thread: int, kind: tuple[int, int], residents: list[Resident], limits: FloatArray
-    ) -> FloatArray:
-        """:meth:`_evaluate` of all others."""
-        out = np.empty((len(residents), 7))
-        index = [r.index for r in residents]
-        moving = self._moving[index]
-        evaluate(
-            (0,) * kind[0],
-            (0,) * kind[1],
-            self._values,
-            self._policy,
-            np.stack([r.arrays[0].row for r in residents]),
-            _stacked([self._walk(r) for r in residents]),
-            self._orders.alternate,
-            limits,
-            moving,
-            self._workspaces[thread],
-            self._starts[thread],
-            *residents[0].arrays[0].types,
-            self._model.discount,
-            self._model.sign,
-            _ROUNDS,
-            _SWEEPS,
-            np.where(self._resting[index] > 0, -1.0, _MOST_DIFFERING),
-            _DROP,
-            _STRAY_SHARE,
-            out,
-        )
-        self._moving[index] = moving
-        return out
 
     def _measure(
         self,
@@ -404,23 +342,44 @@ class CpuBackend(ListsByCopies):
     ) -> FloatArray:
         """float64 [G, 8]; see `ooc_mdp.kernels.cpu_sweeps.measure`."""
         out = np.empty((len(residents), 8))
+        index, copies = np.array([r.index for r in residents]), np.zeros(len(residents), np.int64)
+        shared = residents[0].arrays[0].types, tables_of(residents), self._workspaces[thread], copies
+        self._measure_some(kind, index, *shared, np.zeros(1, np.int64), improve, significant, aside, out)
+        return out
+
+    def _measure_some(
+        self,
+        kind: tuple[int, int],
+        index: IntArray,
+        types: Any,
+        table: IntArray,
+        workspace: FloatArray,
+        copies: IntArray,
+        turn: IntArray,
+        improve: bool,
+        significant: float,
+        aside: FloatArray,
+        out: FloatArray,
+    ) -> None:
+        """Measure partitions (int64 [G]) of one kind that no other thread has measured; others as for `measure`."""
         measure(
             (0,) * kind[0],
             (0,) * kind[1],
             self._values,
             self._policy,
-            np.stack([r.arrays[0].row for r in residents]),
-            self._workspaces[thread],
-            *residents[0].arrays[0].types,
+            table,
+            workspace,
+            copies,
+            turn,
+            *types,
             self._model.discount,
             self._model.sign,
-            self._model.row_sums[[r.index for r in residents]],
+            self._model.row_sums[index],
             improve,
             significant,
             aside,
             out,
         )
-        return out
 
     def _walk(self, resident: Resident) -> Walk:
         """The order of the next visit's sweeps; what reads most of the model has none that matters."""
@@ -501,7 +460,7 @@ class CpuBackend(ListsByCopies):
     ) -> None:
         rows = self._rows
         assert rows is not None  # the caller has opened them
-        for kind, members in _by_kind([residents[i] for i in share]).items():
+        for kind, members in by_kind([residents[i] for i in share]).items():
             index = np.array([r.index for r in members.values()])
             tables = [r.arrays[0] for r in members.values()]
             found = np.empty((len(tables), 5))
@@ -567,14 +526,6 @@ class CpuBackend(ListsByCopies):
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
-
-
-def _by_kind(residents: Sequence[Resident]) -> dict[tuple[int, int], dict[int, Resident]]:
-    """Residents of each kind, by their place among all."""
-    kinds: dict[tuple[int, int], dict[int, Resident]] = {}
-    for i, resident in enumerate(residents):
-        kinds.setdefault(resident.arrays[0].kind, {})[i] = resident
-    return kinds
 
 
 def _report(sweeps: int, boundary: Sequence[float] | FloatArray, measured: FloatArray) -> VisitReport:

@@ -15,7 +15,6 @@ disturbed each other without end).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +30,12 @@ from ooc_mdp.kernels.cpu_flow import (
     sweep_slab,
     without_lookahead,
 )
-from ooc_mdp.kernels.cpu_sweeps import boundary_changes, full_sweep, pointer, row_arrays
+from ooc_mdp.kernels.cpu_sweeps import full_sweep, next_at_work, pointer, row_arrays
+from ooc_mdp.kernels.cpu_together import Members
+from ooc_mdp.kernels.cpu_turns import give_back
 from ooc_mdp.mdp import FloatArray
 
-__all__ = ["FlowRounds"]
+__all__ = ["RoundsAlongFlow", "Slabs"]
 
 _ROUNDS = 16
 """Rounds over the partitions of a visit."""
@@ -64,157 +65,132 @@ _SLABS_BYTES = 16 << 20
 
 @njit(nogil=True, cache=True)
 def _rounds(
-    actions, width, values, policy, table, alternate, limits, moving, workspace, successor_type, probability_type,
-    reward_type, discount, sign, lookahead, slabs, laid_before, changed, scratch, gathered, gathered_rows_at, out,
+    actions, width, values, policy, table, alternate, limits, moving, workspace, places, turns, progress, marks,
+    successor_type, probability_type, reward_type, discount, sign, lookahead, slabs, laid_before, changed, scratch,
+    gathered, gathered_rows_at, out,
 ):  # fmt: skip
-    """Rounds of sweeps over the members; values and policy are updated.
+    """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated.
 
     Parameters
     ----------
+    limits : float64 [G]; a member is quiet once a full sweep changes no value by more than this.
+    progress : float64 [4, G]; as for `evaluate`, then the change at which a member's policy is improved; 0 at first.
+    marks : int64 [3, G]; whether the policy's sweeps have settled, their number since the last full one, and whether
+        the slab holds the present policy; 0 at first.
     lookahead : float64 [G]; c of `ooc_mdp.kernels.cpu_flow`.
     slabs : int64 [G]; their addresses.
     laid_before : bool [G]; whether the slab holds the rows of an earlier policy; updated.
     changed : int64 [G]; states that have moved to another action since its order was found; updated.
-    scratch : int32 [4, n].
-    gathered, gathered_rows_at : float64 [(K + 1) n], and the address of [n, K] successors; scratch.
-    out : float64 [G, 9]; as for `evaluate`, then the mean of g p_later (-1: not looked at), and whether steps had to
-        be made plain.
+    scratch : int32 [4, n]; the thread's own, as the next two are.
+    gathered, gathered_rows_at : float64 [(K + 1) n], and the address of [n, K] successors.
+    out : float64 [G, 9]; as for `evaluate`, then the mean of g p_later (-1: not looked at; so at first), and whether
+        steps had to be made plain.
     Others as for `evaluate`; successors are local.
     """
-    members = table.shape[0]
-    places = np.zeros(members + 1, np.int64)
-    squares = np.zeros(members)
-    goals = limits.copy()
-    wanted = np.zeros(members)
-    """Change at which a member's policy is improved."""
-    settled = np.zeros(members, np.bool_)
-    passes = np.zeros(members, np.int64)
-    quiet = np.zeros(members, np.bool_)
-    laid = np.zeros(members, np.bool_)
-    out[:] = 0.0
-    out[:, 7] = -1.0
-    for m in range(members):
-        first, n, place = table[m, 0], table[m, 1], places[m]
-        workspace[place : place + n] = values[first : first + n]
-        workspace[place + 2 * n : place + 3 * n] = values[first : first + n]
-        places[m + 1] = place + 3 * n + table[m, 2]
-    for around in range(_ROUNDS):
-        at_work = False
-        for m in range(members):
-            first, n, h, place = table[m, 0], table[m, 1], table[m, 2], places[m]
-            changes = workspace[place + n : place + 2 * n]
-            local = workspace[place + 2 * n : place + 3 * n + h]
-            halo = carray(pointer(table[m, 10]), (h,), np.int64)
-            inflow = 0.0
-            for i in range(h):
-                value = values[np.uint64(halo[i])]
-                inflow = max(inflow, abs(value - local[n + i]))
-                local[n + i] = value
-            if quiet[m] and inflow <= goals[m]:
-                continue
-            action_ptr, _, successors, probabilities, rewards, discounts, terminal = row_arrays(
-                table[m], successor_type, probability_type, reward_type
-            )
-            own_policy = policy[first : first + n]
-            rows_each, k_each = table[m, 13], table[m, 14]
-            n_width = len(width) if len(width) > 0 else k_each
-            improving = moving[m] or settled[m] or passes[m] >= _MOST_PASSES
-            if improving:
-                back = alternate and around % 2 == 1
-                starts = np.array([n - 1 if back else 0])
-                up, down, differing = full_sweep(
-                    actions, width, rows_each, k_each, own_policy, local, np.uint64(0), action_ptr, action_ptr,
-                    successors, probabilities, rewards, discounts, terminal, starts, n, -1 if back else 1, discount,
-                    sign,
-                )  # fmt: skip
-                largest = max(up, down)
-                out[m, 0] += 1
-                moving[m] = differing > _MOST_DIFFERING * n
-                laid[m] = laid[m] and differing == 0
+    squares, goals, quiet, wanted = progress[0], progress[1], progress[2], progress[3]
+    settled, passes, laid = marks[0], marks[1], marks[2]
+    m = next_at_work(-1, table, places, values, workspace, turns, progress, _ROUNDS)
+    while m >= 0:
+        first, n, h, place = table[m, 0], table[m, 1], table[m, 2], places[m]
+        changes = workspace[place + n : place + 2 * n]
+        local = workspace[place + 2 * n : place + 3 * n + h]
+        action_ptr, _, successors, probabilities, rewards, discounts, terminal = row_arrays(
+            table[m], successor_type, probability_type, reward_type
+        )
+        own_policy = policy[first : first + n]
+        rows_each, k_each = table[m, 13], table[m, 14]
+        n_width = len(width) if len(width) > 0 else k_each
+        improving = moving[m] or settled[m] != 0 or passes[m] >= _MOST_PASSES
+        if improving:
+            back = alternate and turns[1, m] % 2 == 1
+            starts = np.array([n - 1 if back else 0])
+            up, down, differing = full_sweep(
+                actions, width, rows_each, k_each, own_policy, local, np.uint64(0), action_ptr, action_ptr,
+                successors, probabilities, rewards, discounts, terminal, starts, n, -1 if back else 1, discount,
+                sign,
+            )  # fmt: skip
+            largest = max(up, down)
+            out[m, 0] += 1
+            moving[m] = differing > _MOST_DIFFERING * n
+            laid[m] = laid[m] != 0 and differing == 0
+            squares[m] = 0.0
+            settled[m] = False
+            passes[m] = 0
+            wanted[m] = _DROP * largest
+        else:
+            address = slabs[m]
+            weights = carray(pointer(address), (n * n_width,), np.float64)
+            keep = carray(pointer(address + 8 * n * n_width), (n,), np.float64)
+            base = carray(pointer(address + 8 * n * (n_width + 1)), (n,), np.float64)
+            order = carray(pointer(address + 8 * n * (n_width + 2)), (n,), np.uint32)
+            choices = carray(pointer(address + 8 * n * (n_width + 2) + 4 * n), (n,), np.int32)
+            rows = carray(pointer(address + 8 * n * (n_width + 3)), (n * n_width,), successor_type.dtype)
+            gathered_rows = carray(pointer(gathered_rows_at), (n * n_width,), successor_type.dtype)
+            c = 0.0 if out[m, 8] > 0.0 else lookahead[m]
+            if laid[m] == 0:
+                moved = 0
+                if laid_before[m]:
+                    for i in range(n):
+                        moved += own_policy[order[i]] != choices[i]
+                    changed[m] += moved
+                if laid_before[m] and changed[m] <= _STALE * n:
+                    if moved > 0:
+                        mend_slab(
+                            actions, width, rows_each, k_each, own_policy, n, action_ptr, successors,
+                            probabilities, rewards, discounts, order, scratch[3], choices, keep, base, weights,
+                            rows, discount, sign, c,
+                        )  # fmt: skip
+                else:
+                    gather(
+                        actions, width, rows_each, k_each, own_policy, n, action_ptr, successors, probabilities,
+                        rewards, discounts, terminal, gathered[:n], gathered[n:], gathered_rows, scratch[0],
+                        discount, sign,
+                    )  # fmt: skip
+                    flow_order(n, scratch[0], scratch[1], scratch[2], scratch[3], order)
+                    out[m, 7] = lay_slab(
+                        width, k_each, n, own_policy, gathered[:n], gathered[n:], gathered_rows, order, scratch[3],
+                        choices, keep, base, weights, rows, c,
+                    )  # fmt: skip
+                    changed[m] = 0
+                laid[m] = 1
+                laid_before[m] = True
                 squares[m] = 0.0
-                settled[m] = False
-                passes[m] = 0
-                wanted[m] = _DROP * largest
-            else:
-                address = slabs[m]
-                weights = carray(pointer(address), (n * n_width,), np.float64)
-                keep = carray(pointer(address + 8 * n * n_width), (n,), np.float64)
-                base = carray(pointer(address + 8 * n * (n_width + 1)), (n,), np.float64)
-                order = carray(pointer(address + 8 * n * (n_width + 2)), (n,), np.uint32)
-                choices = carray(pointer(address + 8 * n * (n_width + 2) + 4 * n), (n,), np.int32)
-                rows = carray(pointer(address + 8 * n * (n_width + 3)), (n * n_width,), successor_type.dtype)
-                gathered_rows = carray(pointer(gathered_rows_at), (n * n_width,), successor_type.dtype)
-                c = 0.0 if out[m, 8] > 0.0 else lookahead[m]
-                if not laid[m]:
-                    moved = 0
-                    if laid_before[m]:
-                        for i in range(n):
-                            moved += own_policy[order[i]] != choices[i]
-                        changed[m] += moved
-                    if laid_before[m] and changed[m] <= _STALE * n:
-                        if moved > 0:
-                            mend_slab(
-                                actions, width, rows_each, k_each, own_policy, n, action_ptr, successors,
-                                probabilities, rewards, discounts, order, scratch[3], choices, keep, base, weights,
-                                rows, discount, sign, c,
-                            )  # fmt: skip
-                    else:
-                        gather(
-                            actions, width, rows_each, k_each, own_policy, n, action_ptr, successors, probabilities,
-                            rewards, discounts, terminal, gathered[:n], gathered[n:], gathered_rows, scratch[0],
-                            discount, sign,
-                        )  # fmt: skip
-                        flow_order(n, scratch[0], scratch[1], scratch[2], scratch[3], order)
-                        out[m, 7] = lay_slab(
-                            width, k_each, n, own_policy, gathered[:n], gathered[n:], gathered_rows, order, scratch[3],
-                            choices, keep, base, weights, rows, c,
-                        )  # fmt: skip
-                        changed[m] = 0
-                    laid[m] = laid_before[m] = True
+            if squares[m] == 0.0:
+                changes[:] = 0.0
+            largest, along, square = sweep_slab(width, k_each, n, local, changes, order, keep, base, weights, rows)
+            out[m, 1] += 1
+            passes[m] += 1
+            before, squares[m] = squares[m], square
+            settled[m] = largest <= max(wanted[m], limits[m])
+            if c > 0.0 and out[m, 6] > 0.0 and largest > _GROWTH * out[m, 6]:
+                without_lookahead(n, n_width, keep, base, weights)
+                out[m, 8] = 1.0
+                squares[m] = 0.0
+            elif before > 0.0 and largest > limits[m]:
+                ratio = along / before
+                stray = square - along * ratio
+                if 0.0 < ratio < 1.0 and stray < (_STRAY_SHARE * (1.0 - ratio)) ** 2 * square:
+                    own = local[:n]
+                    beyond = min(ratio / (1.0 - ratio), max(abs(own.max()), abs(own.min())) / largest)
+                    for i in range(n):
+                        own[order[i]] += beyond * changes[i]
                     squares[m] = 0.0
-                if squares[m] == 0.0:
-                    changes[:] = 0.0
-                largest, along, square = sweep_slab(width, k_each, n, local, changes, order, keep, base, weights, rows)
-                out[m, 1] += 1
-                passes[m] += 1
-                before, squares[m] = squares[m], square
-                settled[m] = largest <= max(wanted[m], limits[m])
-                if c > 0.0 and out[m, 6] > 0.0 and largest > _GROWTH * out[m, 6]:
-                    without_lookahead(n, n_width, keep, base, weights)
-                    out[m, 8] = 1.0
-                    squares[m] = 0.0
-                elif before > 0.0 and largest > limits[m]:
-                    ratio = along / before
-                    stray = square - along * ratio
-                    if 0.0 < ratio < 1.0 and stray < (_STRAY_SHARE * (1.0 - ratio)) ** 2 * square:
-                        own = local[:n]
-                        beyond = min(ratio / (1.0 - ratio), max(abs(own.max()), abs(own.min())) / largest)
-                        for i in range(n):
-                            own[order[i]] += beyond * changes[i]
-                        squares[m] = 0.0
-                        out[m, 5] += 1
-            if out[m, 6] == 0.0:
-                out[m, 6] = largest
-                goals[m] = max(goals[m], _DROP * largest)
-                wanted[m] = _DROP * largest
-                settled[m] = not improving and largest <= limits[m]
-                quiet[m] = largest <= goals[m]
-            else:
-                quiet[m] = improving and largest <= goals[m]
-            at_work = at_work or not quiet[m]
-            values[first : first + n] = local[:n]
-        if not at_work:
-            break
-    for m in range(members):
-        first, n = table[m, 0], table[m, 1]
-        laid_before[m] = laid_before[m] and out[m, 8] == 0.0
-        out[m, 2], out[m, 3], out[m, 4] = boundary_changes(
-            carray(pointer(table[m, 11]), (n,), np.bool_), workspace[places[m] : places[m] + n],
-            values[first : first + n],
-        )  # fmt: skip
+                    out[m, 5] += 1
+        if out[m, 6] == 0.0:
+            out[m, 6] = largest
+            goals[m] = max(goals[m], _DROP * largest)
+            wanted[m] = _DROP * largest
+            settled[m] = not improving and largest <= limits[m]
+            quiet[m] = largest <= goals[m]
+        else:
+            quiet[m] = improving and largest <= goals[m]
+        values[first : first + n] = local[:n]
+        turns[1, m] += 1
+        give_back(turns.ctypes.data + 8 * m)
+        m = next_at_work(m, table, places, values, workspace, turns, progress, _ROUNDS)
 
 
-class FlowRounds:
+class Slabs:
     """The slabs of partitions that are swept along the flow, and what is known of each partition.
 
     Parameters
@@ -227,19 +203,19 @@ class FlowRounds:
 
     def __init__(self, model: ModelConstants, threads: int, members: int, alternate: bool) -> None:
         n, k = model.largest_partition, model.longest_row
-        self._alternate = alternate
+        self.alternate = alternate
         self._members = _slabs(model, members)
-        self._suits = np.full(model.row_sums.size, bool(self._members))
+        self.suited = np.full(model.row_sums.size, bool(self._members))
         """bool [P]; whether sweeps along the flow are, or may be, the right ones."""
-        self._laid = np.zeros(model.row_sums.size, np.bool_)
-        self._changed = np.zeros(model.row_sums.size, np.int32)
-        self._lookahead = np.zeros(model.row_sums.size, np.float32)
-        self._slabs: dict[int, npt.NDArray[np.uint8]] = {}
+        self.laid = np.zeros(model.row_sums.size, np.bool_)
+        self.changed = np.zeros(model.row_sums.size, np.int32)
+        self.lookahead = np.zeros(model.row_sums.size, np.float32)
+        self.slabs: dict[int, npt.NDArray[np.uint8]] = {}
         """Least recently visited first."""
         room = 1 if self._members else 0
-        self._scratch = [np.empty((4 * room, n * room), np.int32) for _ in range(threads)]
-        self._gathered = [np.empty(n * (k + 1) * room) for _ in range(threads)]
-        self._gathered_rows = [np.empty(n * k * room, np.uint32) for _ in range(threads)]
+        self.scratch = [np.empty((4 * room, n * room), np.int32) for _ in range(threads)]
+        self.gathered = [np.empty(n * (k + 1) * room) for _ in range(threads)]
+        self.gathered_rows = [np.empty(n * k * room, np.uint32) for _ in range(threads)]
 
     @staticmethod
     def nbytes(model: ModelConstants, threads: int, members: int) -> int:
@@ -252,11 +228,11 @@ class FlowRounds:
     def suits(self, resident: Resident) -> bool:
         """Whether the resident should be swept along the flow."""
         arrays = resident.arrays[0]
-        return bool(self._suits[resident.index]) and arrays.kind[1] > 0 and not arrays.whole
+        return bool(self.suited[resident.index]) and arrays.kind[1] > 0 and not arrays.whole
 
     def ready(self, resident: Resident) -> bool:
         """Whether the resident is to be swept along the flow, and there is room for its slab."""
-        return self.suits(resident) and resident.index in self._slabs
+        return self.suits(resident) and resident.index in self.slabs
 
     def take(self, residents: Sequence[Resident]) -> None:
         """Find room for the slabs of residents that are about to be swept together; the first are served first."""
@@ -264,74 +240,97 @@ class FlowRounds:
         together = {r.index for r in suited}
         for r in suited:
             arrays = r.arrays[0]
-            slab = self._slabs.pop(r.index, None)
+            slab = self.slabs.pop(r.index, None)
             if slab is None:
-                self._laid[r.index] = False
+                self.laid[r.index] = False
                 size = slab_bytes(r.n_states, arrays.kind[1], arrays.table.successors.itemsize)
-                if len(self._slabs) >= self._members:
-                    oldest = next((p for p in self._slabs if p not in together), None)
+                if len(self.slabs) >= self._members:
+                    oldest = next((p for p in self.slabs if p not in together), None)
                     if oldest is None:
                         continue
-                    slab = self._slabs.pop(oldest)
+                    slab = self.slabs.pop(oldest)
                 if slab is None or slab.nbytes < size:
                     slab = np.empty(size, np.uint8)
-            self._slabs[r.index] = slab
+            self.slabs[r.index] = slab
 
-    def evaluate(
+
+class RoundsAlongFlow:
+    """Rounds over residents of one kind that are ready (`Slabs.ready`).
+
+    Parameters
+    ----------
+    moving : bool [P]; whether a partition's policy is still to be found by full sweeps; updated.
+    doubts : int8 [G]; above 0 where steps should be those of plain Gauss-Seidel.
+    """
+
+    def __init__(
         self,
-        thread: int,
-        kind: tuple[int, int],
-        residents: Sequence[Resident],
-        limits: FloatArray,
+        flow: Slabs,
+        members: Members,
         moving: npt.NDArray[np.bool_],
         doubts: npt.NDArray[np.int8],
         values: FloatArray,
         policy: npt.NDArray[np.int32],
         workspace: FloatArray,
         model: ModelConstants,
-    ) -> FloatArray:
-        """float64 [G, 7]: what rounds over residents of one kind did; see `ooc_mdp.kernels.cpu_sweeps.evaluate`.
+    ) -> None:
+        index = members.index
+        self.members = members
+        self._flow = flow
+        self._all_moving, self._moving = moving, moving[index]
+        self._given_up = doubts > _MOST_DOUBTS
+        self._values, self._policy, self._workspace, self._model = values, policy, workspace, model
+        self._marks = np.zeros((3, index.size), np.int64)
+        self._lookahead = np.where(doubts > 0, 0.0, _LOOKAHEAD)
+        self._laid = flow.laid[index] & (flow.lookahead[index] == self._lookahead.astype(np.float32))
+        self._changed = flow.changed[index].astype(np.int64)
+        self._slabs = np.array([flow.slabs[p].ctypes.data for p in index.tolist()])
+        self._out = np.zeros((index.size, 9))
+        self._out[:, 7] = -1.0
 
-        Parameters
-        ----------
-        moving : bool [G]; whether the policy is still to be found by full sweeps; updated.
-        doubts : int8 [G]; above 0 where steps should be those of plain Gauss-Seidel.
-        """
-        index = np.array([r.index for r in residents])
-        table: Any = residents[0].arrays[0].table
-        lookahead = np.where(doubts > 0, 0.0, _LOOKAHEAD)
-        laid = self._laid[index] & (self._lookahead[index] == lookahead.astype(np.float32))
-        changed = self._changed[index].astype(np.int64)
-        out = np.empty((len(residents), 9))
+    def prepare(self) -> None:
+        """Nothing is to be done."""
+
+    def sweep(self, thread: int) -> None:
+        """The compiled loop."""
+        m = self.members
         _rounds(
-            (0,) * kind[0],
-            (0,) * kind[1],
-            values,
-            policy,
-            np.stack([r.arrays[0].row for r in residents]),
-            self._alternate,
-            limits,
-            moving,
-            workspace,
-            table.successors[:0],
-            table.probabilities[:0],
-            table.rewards[:0],
-            model.discount,
-            model.sign,
-            lookahead,
-            np.array([self._slabs[r.index].ctypes.data for r in residents]),
-            laid,
-            changed,
-            self._scratch[thread],
-            self._gathered[thread],
-            self._gathered_rows[thread].ctypes.data,
-            out,
+            (0,) * m.kind[0],
+            (0,) * m.kind[1],
+            self._values,
+            self._policy,
+            m.table,
+            self._flow.alternate,
+            m.limits,
+            self._moving,
+            self._workspace,
+            m.places,
+            m.turns,
+            m.progress,
+            self._marks,
+            *m.types,
+            self._model.discount,
+            self._model.sign,
+            self._lookahead,
+            self._slabs,
+            self._laid,
+            self._changed,
+            self._flow.scratch[thread],
+            self._flow.gathered[thread],
+            self._flow.gathered_rows[thread].ctypes.data,
+            self._out,
         )
-        self._laid[index], self._changed[index], self._lookahead[index] = laid, changed, lookahead
+
+    def conclude(self) -> None:
+        """What slabs hold, and which partitions are to be swept otherwise from now on."""
+        flow, index, out = self._flow, self.members.index, self._out
+        self.members.swept[:, [0, 1, 5, 6]] = out[:, [0, 1, 5, 6]]
+        self._all_moving[index] = self._moving
+        flow.laid[index] = self._laid & (out[:, 8] == 0.0)
+        flow.changed[index], flow.lookahead[index] = self._changed, self._lookahead
         looked_at = out[:, 7] >= 0.0
         unsuited = looked_at & ((out[:, 7] < _LEAST_LATER) | (out[:, 7] > _MOST_LATER))
-        self._suits[index] &= ~(unsuited | (doubts > _MOST_DOUBTS))
-        return out[:, :7]
+        flow.suited[index] &= ~(unsuited | self._given_up)
 
 
 def _slabs(model: ModelConstants, members: int) -> int:

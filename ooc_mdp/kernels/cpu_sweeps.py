@@ -27,7 +27,9 @@ import numpy as np
 from numba import carray, njit, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
-__all__ = ["boundary_changes", "evaluate", "full_sweep", "measure", "pointer", "row_arrays", "visit"]
+from ooc_mdp.kernels.cpu_turns import give_back, next_turn, take
+
+__all__ = ["boundaries", "evaluate", "full_sweep", "measure", "next_at_work", "pointer", "row_arrays", "visit"]
 
 _ONE = np.uint64(1)
 
@@ -260,11 +262,49 @@ def _turned(starts, run, step):
 
 
 @njit(nogil=True, cache=True)
+def next_at_work(m, table, places, values, workspace, turns, progress, rounds):
+    """The next member after m that no other thread is at and that has something to do, held; -1: there is none.
+
+    Its halo is gathered anew, and in its first round its own values are copied (where it begins, and where sweeps
+    change them). Whoever is done with it calls `give_back`. Parameters are those of `evaluate`.
+    """
+    members = table.shape[0]
+    for _ in range(members):
+        m = m + 1 if m + 1 < members else 0
+        if not take(turns.ctypes.data + 8 * m):
+            continue
+        around = turns[1, m]
+        if around < rounds:
+            first, n, h, place = table[m, 0], table[m, 1], table[m, 2], places[m]
+            if around == 0:
+                workspace[place : place + n] = values[first : first + n]
+            if table[m, 12] != 0:
+                return m
+            local = workspace[place + 2 * n : place + 3 * n + h]
+            if around == 0:
+                local[:n] = values[first : first + n]
+            halo = carray(pointer(table[m, 10]), (h,), np.int64)
+            inflow = 0.0
+            for i in range(h):
+                value = values[np.uint64(halo[i])]
+                inflow = max(inflow, abs(value - local[n + i]))
+                local[n + i] = value
+            if around == 0 or progress[2, m] == 0.0 or inflow > progress[1, m]:
+                return m
+        give_back(turns.ctypes.data + 8 * m)
+    return -1
+
+
+@njit(nogil=True, cache=True)
 def evaluate(
-    actions, width, values, policy, table, walks, alternate, limits, moving, workspace, starts, successor_type,
-    probability_type, reward_type, discount, sign, rounds, sweeps, most_differing, drop, stray_share, out,
+    actions, width, values, policy, table, walks, alternate, moving, workspace, places, turns, progress, starts,
+    successor_type, probability_type, reward_type, discount, sign, rounds, sweeps, most_differing, drop, stray_share,
+    out,
 ):  # fmt: skip
-    """Rounds of sweeps over the members; values and policy are updated.
+    """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated.
+
+    Each thread goes along the members again and again, sweeps those that no other thread is at, and ends when it meets
+    none in a row that has anything to do. All but `starts` is the same for all threads.
 
     Parameters
     ----------
@@ -273,107 +313,91 @@ def evaluate(
     table : int64 [G, 15]; see `ooc_mdp.kernels.cpu_tables`.
     walks : int64 [G, 2, d]; extents and strides.
     alternate : every second full sweep goes the other way.
-    limits : float64 [G]; a member is quiet once a sweep changes no value by more than this.
     moving : bool [G]; whether the policy of a member is still to be found by full sweeps; updated.
     workspace : float64; for each member its values before, its changes, and own and halo values where it is not swept
         over all values.
+    places : int64 [G]; where those begin.
+    turns : int64 [2, G]; whether a thread is at the member, and the rounds that it has had; 0 at first.
+    progress : float64 [3, G]; squared norm of a member's last changes (0 before two sweeps can be compared), the change
+        at which it is quiet, and whether it is (not 0). At first 0, the largest change that it may be left with, 0.
     starts : int64; scratch for the lines of a walk.
-    rounds, sweeps : rounds over all members, and policy sweeps of a member in a round (1 where it reads most of the
+    rounds, sweeps : rounds of each member, and policy sweeps of a member in a round (1 where it reads most of the
         model: they would hardly see each other).
     most_differing : float64 [G]; share of states whose action may change in a full sweep before policy sweeps follow;
         below 0 none do.
     drop : a member is quiet once its changes have fallen to this share of those of its first round.
     stray_share : most of the change that extrapolation may leave, as the two last sweeps predict it.
-    out : float64 [G, 7]; full sweeps, policy sweeps, largest rise and fall of a boundary value, largest boundary
-        value that changed, extrapolations, largest change of the first round.
+    out : float64 [G, 7]; full sweeps, policy sweeps, (`boundaries` fills three places), extrapolations, largest change
+        of the first round; 0 at first.
     """
-    members = table.shape[0]
-    places = np.zeros(members + 1, np.int64)
-    squares = np.zeros(members)
-    """Squared norm of a member's last changes; 0 before two sweeps can be compared."""
-    goals = limits.copy()
-    quiet = np.zeros(members, np.bool_)
-    out[:] = 0.0
-    for m in range(members):
-        first, n, place = table[m, 0], table[m, 1], places[m]
-        workspace[place : place + n] = values[first : first + n]
-        if table[m, 12] == 0:
-            workspace[place + 2 * n : place + 3 * n] = values[first : first + n]
-            places[m + 1] = place + 3 * n + table[m, 2]
+    squares, goals, quiet = progress[0], progress[1], progress[2]
+    m = next_at_work(-1, table, places, values, workspace, turns, progress, rounds)
+    while m >= 0:
+        first, n, h, whole = table[m, 0], table[m, 1], table[m, 2], table[m, 12] != 0
+        place, around = places[m], turns[1, m]
+        changes = workspace[place + n : place + 2 * n]
+        if whole:
+            base, local = np.uint64(first), values
         else:
-            places[m + 1] = place + 2 * n
-    for around in range(rounds):
-        at_work = False
-        for m in range(members):
-            first, n, h, whole = table[m, 0], table[m, 1], table[m, 2], table[m, 12] != 0
-            place = places[m]
-            changes = workspace[place + n : place + 2 * n]
-            inflow = 0.0
-            if whole:
-                base, local = np.uint64(first), values
-                inflow = np.inf
-            else:
-                base, local = np.uint64(0), workspace[place + 2 * n : place + 3 * n + h]
-                halo = carray(pointer(table[m, 10]), (h,), np.int64)
-                for i in range(h):
-                    value = values[np.uint64(halo[i])]
-                    inflow = max(inflow, abs(value - local[n + i]))
-                    local[n + i] = value
-            if quiet[m] and inflow <= goals[m]:
-                continue
-            action_ptr, successor_ptr, successors, probabilities, rewards, discounts, terminal = row_arrays(
-                table[m], successor_type, probability_type, reward_type
-            )
-            own_policy = policy[first : first + n]
-            count = _lines(walks[m, 0], walks[m, 1], starts)
-            run, step = walks[m, 0, -1], walks[m, 1, -1]
-            if moving[m]:
-                if alternate and around % 2 == 1:
-                    step = _turned(starts[:count], run, step)
-                up, down, differing = full_sweep(
-                    actions, width, table[m, 13], table[m, 14], own_policy, local, base, action_ptr, successor_ptr,
-                    successors, probabilities,
-                    rewards, discounts, terminal, starts[:count], run, step, discount, sign,
+            base, local = np.uint64(0), workspace[place + 2 * n : place + 3 * n + h]
+        action_ptr, successor_ptr, successors, probabilities, rewards, discounts, terminal = row_arrays(
+            table[m], successor_type, probability_type, reward_type
+        )
+        own_policy = policy[first : first + n]
+        count = _lines(walks[m, 0], walks[m, 1], starts)
+        run, step = walks[m, 0, -1], walks[m, 1, -1]
+        if moving[m]:
+            if alternate and around % 2 == 1:
+                step = _turned(starts[:count], run, step)
+            up, down, differing = full_sweep(
+                actions, width, table[m, 13], table[m, 14], own_policy, local, base, action_ptr, successor_ptr,
+                successors, probabilities,
+                rewards, discounts, terminal, starts[:count], run, step, discount, sign,
+            )  # fmt: skip
+            largest = max(up, down)
+            out[m, 0] += 1
+            moving[m] = differing > most_differing[m] * n
+            squares[m] = 0.0
+        else:
+            if squares[m] == 0.0:
+                changes[:] = 0.0
+            largest = 0.0
+            for _ in range(1 if whole else sweeps):
+                largest, along, square = _policy_sweep(
+                    actions, width, table[m, 13], table[m, 14], own_policy, local, base, changes, action_ptr,
+                    successor_ptr, successors,
+                    probabilities, rewards, discounts, starts[:count], run, step, discount, sign,
                 )  # fmt: skip
-                largest = max(up, down)
-                out[m, 0] += 1
-                moving[m] = differing > most_differing[m] * n
-                squares[m] = 0.0
-            else:
-                if squares[m] == 0.0:
-                    changes[:] = 0.0
-                largest = 0.0
-                for _ in range(1 if whole else sweeps):
-                    largest, along, square = _policy_sweep(
-                        actions, width, table[m, 13], table[m, 14], own_policy, local, base, changes, action_ptr,
-                        successor_ptr, successors,
-                        probabilities, rewards, discounts, starts[:count], run, step, discount, sign,
-                    )  # fmt: skip
-                    out[m, 1] += 1
-                    before, squares[m] = squares[m], square
-                    if largest <= goals[m]:
-                        break
-                    if before > 0.0:
-                        ratio = along / before
-                        stray = square - along * ratio
-                        if 0.0 < ratio < 1.0 and stray < (stray_share * (1.0 - ratio)) ** 2 * square:
-                            own = local[base : base + np.uint64(n)]
-                            beyond = min(ratio / (1.0 - ratio), max(abs(own.max()), abs(own.min())) / largest)
-                            for i in range(n):
-                                own[i] += beyond * changes[i]
-                            changes[:] = 0.0
-                            squares[m] = 0.0
-                            out[m, 5] += 1
-            if around == 0:
-                goals[m] = max(goals[m], drop * largest)
-                out[m, 6] = largest
-            quiet[m] = largest <= goals[m]
-            at_work = at_work or not quiet[m]
-            if not whole:
-                values[first : first + n] = local[:n]
-        if not at_work:
-            break
-    for m in range(members):
+                out[m, 1] += 1
+                before, squares[m] = squares[m], square
+                if largest <= goals[m]:
+                    break
+                if before > 0.0:
+                    ratio = along / before
+                    stray = square - along * ratio
+                    if 0.0 < ratio < 1.0 and stray < (stray_share * (1.0 - ratio)) ** 2 * square:
+                        own = local[base : base + np.uint64(n)]
+                        beyond = min(ratio / (1.0 - ratio), max(abs(own.max()), abs(own.min())) / largest)
+                        for i in range(n):
+                            own[i] += beyond * changes[i]
+                        changes[:] = 0.0
+                        squares[m] = 0.0
+                        out[m, 5] += 1
+        if around == 0:
+            goals[m] = max(goals[m], drop * largest)
+            out[m, 6] = largest
+        quiet[m] = largest <= goals[m]
+        if not whole:
+            values[first : first + n] = local[:n]
+        turns[1, m] += 1
+        give_back(turns.ctypes.data + 8 * m)
+        m = next_at_work(m, table, places, values, workspace, turns, progress, rounds)
+
+
+@njit(nogil=True, cache=True)
+def boundaries(values, table, workspace, places, out):
+    """Changes of the members' boundary values since the rounds began: places 2 to 4 of what `evaluate` gives."""
+    for m in range(table.shape[0]):
         first, n = table[m, 0], table[m, 1]
         out[m, 2], out[m, 3], out[m, 4] = boundary_changes(
             carray(pointer(table[m, 11]), (n,), np.bool_), workspace[places[m] : places[m] + n],
@@ -383,13 +407,16 @@ def evaluate(
 
 @njit(nogil=True, cache=True)
 def measure(
-    actions, width, values, policy, table, workspace, successor_type, probability_type, reward_type, discount, sign,
-    row_sums, improve, significant, aside, out,
+    actions, width, values, policy, table, workspace, copies, turn, successor_type, probability_type, reward_type,
+    discount, sign, row_sums, improve, significant, aside, out,
 ):  # fmt: skip
-    """Residuals of the members at the present values.
+    """Residuals of the members at the present values; several threads may share the members.
 
     Parameters
     ----------
+    workspace : float64; a copy of a member's own and halo values.
+    copies : int64 [G]; where it begins.
+    turn : int64 [1]; the member that is next, 0 at first; the same for all threads.
     row_sums : float64 [G]; largest row sum of each member.
     improve : whether the policy becomes greedy, or only where a state has none yet.
     significant : see the last but one figure.
@@ -398,14 +425,17 @@ def measure(
         |B| > significant, states whose action changed.
     Others as for `evaluate`.
     """
-    for m in range(table.shape[0]):
+    while True:
+        m = int(next_turn(turn.ctypes.data))
+        if m >= table.shape[0]:
+            break
         first, n, h = table[m, 0], table[m, 1], table[m, 2]
         n_actions = len(actions) if len(actions) > 0 else table[m, 13]
         n_width = len(width) if len(width) > 0 else table[m, 14]
         if table[m, 12] != 0:
             base, local = np.uint64(first), values
         else:
-            base, local = np.uint64(0), workspace[: n + h]
+            base, local = np.uint64(0), workspace[copies[m] : copies[m] + n + h]
             local[:n] = values[first : first + n]
             halo = carray(pointer(table[m, 10]), (h,), np.int64)
             for i in range(h):
