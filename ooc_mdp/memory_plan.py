@@ -22,11 +22,6 @@ class MemoryPlan:
     """Bytes on the accelerator by name; empty on the CPU."""
 
     @property
-    def host_bytes(self) -> int:
-        """Sum in RAM."""
-        return sum(self.host.values())
-
-    @property
     def device_bytes(self) -> int:
         """Sum on the accelerator."""
         return sum(self.device.values())

@@ -222,10 +222,11 @@ class SolveOptions:
         """Refuse what steers methods for discounts below 1."""
         if self.device not in ("auto", "cpu") or self.device_memory is not None or self.kernel != DEFAULT_KERNEL:
             raise OptionsError("discount 1 is solved on the CPU only; give --device cpu, or a discount below 1")
-        if self.method != "auto" or self.exact_priorities or self.priority is not None or self.eviction != "lru":
+        steered = self.method != "auto" or self.exact_priorities or self.priority is not None or self.sweeps != 1
+        if steered or self.eviction != "lru" or self.sweep_order != "voted":
             raise OptionsError(
                 "discount 1 has a method of its own, interval iteration; leave out --method, --priority, "
-                "--exact-priorities, --sweeps and --eviction"
+                "--exact-priorities, --sweeps, --sweep-order and --eviction"
             )
 
 

@@ -149,7 +149,7 @@ class Solution:
 
     outcome: Outcome
     method: str
-    """"vi", "p-eva h1", "p-eva h2", with " exact" where priorities were exact."""
+    """What was asked for and what became of it: "p-eva h2", "policy-iteration", "auto: p-eva, then ...", "vi", ..."""
     device: str
     discount: float
     certificate: Certificate
@@ -179,7 +179,7 @@ class Solution:
             "discount": self.discount,
             "error_bound": _number(c.error_bound),
             "residual_bound": _number(c.residual_bound),
-            "rounding_bound": c.rounding,
+            "rounding_bound": _number(c.rounding),
             "policy_loss_bound": _number(c.policy_loss_bound),
             "target": _number(c.target),
             "target_kind": c.target_kind,

@@ -213,3 +213,49 @@ def test_an_error_while_a_checkpoint_is_written_leaves_no_file(tmp_path, monkeyp
         save_checkpoint(path, IDENTITY, ARRAYS, SolveStatistics(loads=1))
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A minimisation: the solver works on values of the other sign."""
+    path = tmp_path_factory.mktemp("costs") / "maze.store"
+    ooc_mdp.generate("quintanilla", path, {"height": 16, "width": 16, "seed": 1}, sense="min", partitions=4)
+    return path
+
+
+def test_a_minimisation_goes_on_from_the_values_that_it_was_stopped_with(costs, tmp_path):
+    output = tmp_path / "r"
+    stopped = ooc_mdp.solve(costs, 0.9, epsilon=1e-12, device="cpu", output=output)
+    assert stopped.outcome.word == "precision"
+    assert stopped.values.min() < -10.0
+    with np.load(checkpoint_path(output)) as file:
+        assert np.sort(file["values"]).tolist() == np.sort(0.0 - stopped.values).tolist()
+    ooc_mdp.solve(costs, 0.9, epsilon=1e-3, device="cpu", output=output, resume=True)
+    assert ooc_mdp.verify(costs, output).holds
+
+
+@pytest.mark.parametrize("sense", ["min", "max"])
+def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(store, costs, tmp_path, monkeypatch, sense):
+    output, table = tmp_path / "r", costs if sense == "min" else store
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreError("cannot write the result: no room")
+
+    monkeypatch.setattr("ooc_mdp.methods.solver.write_result", full)
+    with pytest.raises(StoreError, match="no room"):
+        ooc_mdp.solve(table, 0.9, epsilon=1e-3, device="cpu", output=output)
+    assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
+    monkeypatch.undo()
+    resumed = ooc_mdp.solve(table, 0.9, epsilon=1e-3, device="cpu", output=output, resume=True)
+    assert ooc_mdp.verify(table, output).holds
+    assert resumed.statistics.loads <= 16  # read at most once in the first solve, and not since
+    assert [p.name for p in tmp_path.iterdir()] == ["r"]
+
+
+def test_resuming_without_a_target_asks_for_the_usual_one(store, tmp_path):
+    output = tmp_path / "r"
+    coarse = ooc_mdp.solve(store, 0.9, epsilon=20.0, device="cpu", output=output)
+    usual = ooc_mdp.solve(store, 0.9, device="cpu", output=output, resume=True)
+    assert usual.error_bound <= 1e-4 * np.ptp(usual.values) < coarse.error_bound
+    again = ooc_mdp.solve(store, 0.9, device="cpu", output=output, resume=True)
+    assert again.statistics == usual.statistics

@@ -416,6 +416,41 @@ def test_what_float64_cannot_tell_apart_ends_as_a_matter_of_precision(tmp_path: 
     assert solution.error_bound == math.inf
 
 
+def test_a_stop_for_precision_does_not_keep_a_looser_target_from_being_reached(tmp_path: Path) -> None:
+    store = make_store(Case(gambler(0.5, 50), "max", "float64", 5), tmp_path / "m.store")
+    output = tmp_path / "r"
+    assert solve(store, SolveOptions(1.0, epsilon=1e-17), output=output).outcome is Outcome.PRECISION
+    looser = solve(store, SolveOptions(1.0, epsilon=1e-2), output=output, resume=True)
+    assert looser.outcome is Outcome.PROVED
+    assert looser.error_bound <= 1e-2
+
+
+def test_resuming_without_a_target_asks_for_the_usual_one(tmp_path: Path) -> None:
+    store = make_store(Case(gambler(0.4, 50), "min", "float64", 5), tmp_path / "m.store")
+    output = tmp_path / "r"
+    coarse = solve(store, SolveOptions(1.0, epsilon=0.5), output=output)
+    usual = solve(store, SolveOptions(1.0), output=output, resume=True)
+    assert usual.error_bound <= 1e-4 < coarse.error_bound
+    assert solve(store, SolveOptions(1.0), output=output, resume=True).statistics == usual.statistics
+
+
+def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(Case(gambler(0.4, 50), "min", "float64", 5), tmp_path / "m.store")
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreError("no room")
+
+    monkeypatch.setattr("ooc_mdp.methods.undiscounted.write_result", full)
+    with pytest.raises(StoreError, match="no room"):
+        solve(store, SolveOptions(1.0, epsilon=1e-6), output=tmp_path / "r")
+    assert (tmp_path / "r.checkpoint").exists()
+    monkeypatch.undo()
+    solve(store, SolveOptions(1.0, epsilon=1e-6), output=tmp_path / "r", resume=True)
+    assert ooc_mdp.verify(tmp_path / "m.store", tmp_path / "r").holds
+
+
 def test_a_small_cache_changes_loads_and_not_what_is_proved(tmp_path: Path) -> None:
     store = make_store(Case(random_walk(200), "max", "float64", 20), tmp_path / "m.store")
     small = solve(store, SolveOptions(1.0, cache=CacheSize(size=3 * int(store.partition_bytes.max()))))

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,10 +23,16 @@ from ooc_mdp.distributed.solver import SolverOptions, StoreAt
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.memory_plan import MemoryPlan
-from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
-from ooc_mdp.methods.conclude import conclude, method_name
+from ooc_mdp.methods.checkpoint import (
+    check_arrays,
+    checkpoint_path,
+    load_checkpoint,
+    save_checkpoint,
+    saved_unless_written,
+)
+from ooc_mdp.methods.conclude import conclude, method_name, turn_signs
 from ooc_mdp.methods.plan import reads_everywhere, strongly_coupled
-from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
+from ooc_mdp.methods.results import check_output, finished_before, write_result
 from ooc_mdp.methods.signals import signals
 from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, SolveOptions
 from ooc_mdp.solution import Outcome, Solution, WorkerStatistics
@@ -89,11 +96,9 @@ def solve_distributed(
         where = checkpoint_path(output)
         saved = load_checkpoint(where, identity)
         if saved is None:
-            finished = read_result_if_any(output, identity, options)
+            finished = finished_before(output, identity, options, note)
             if finished is not None:
-                note(f"{output} holds what is asked for: nothing is left to do")
                 return finished
-            note(f"there is no checkpoint {where}: starting from the beginning")
         else:
             arrays, statistics = saved
             check_arrays(where, arrays, _state(store, known), optional=frozenset({"inflow"}))
@@ -147,15 +152,17 @@ def solve_distributed(
         except SolversLostError as error:
             note(str(error))
             outcome = Outcome.LOST
-    if coordinator.save is not None and not outcome.proved and known.copied.any():
-        coordinator.save(known)
-    workers = _figures(solvers, coordinator.owner, link)
-    plans = [] if outcome is Outcome.LOST else link.finish(solvers.alive())
-    placed = placement.name if asked.placement == DEFAULT_PLACEMENT else asked.placement
-    solution = _solution(store, options, coordinator, outcome, workers, plans, placed)
-    if output is not None and outcome.proved:
-        write_result(output, store, solution, identity, replace=resume or overwrite)
-        checkpoint_path(output).unlink(missing_ok=True)
+        save = None if coordinator.save is None else partial(coordinator.save, known)
+        if save is not None and not outcome.proved and known.copied.any():
+            save()
+        workers = _figures(solvers, coordinator.owner, link)
+        plans = [] if outcome is Outcome.LOST else link.finish(solvers.alive())
+        placed = placement.name if asked.placement == DEFAULT_PLACEMENT else asked.placement
+        solution = _solution(store, options, coordinator, outcome, workers, plans, placed)
+        if output is not None and outcome.proved:
+            with saved_unless_written(save, lambda: turn_signs(known.values) if store.sense == "min" else None):
+                write_result(output, store, solution, identity, replace=resume or overwrite)
+            checkpoint_path(output).unlink(missing_ok=True)
     return solution
 
 

@@ -333,11 +333,6 @@ class DeviceDecoder:
             arrays[name] = scratch[offset : offset + length * dtype.itemsize].view(dtype)
         return arrays
 
-    @property
-    def fault_words(self) -> Any:
-        """Two words of 32 bits on the device, 0 as long as everything could be decoded: see :meth:`faults`."""
-        return self._faults
-
     def faults(self) -> str | None:
         """What could not be decoded so far, or None; waits for what was launched.
 

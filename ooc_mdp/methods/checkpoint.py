@@ -6,8 +6,11 @@ renamed; a power cut leaves the previous one. It belongs to one table (fingerpri
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.solution import SolveStatistics
 
-__all__ = ["check_arrays", "checkpoint_path", "load_checkpoint", "save_checkpoint"]
+__all__ = ["check_arrays", "checkpoint_path", "load_checkpoint", "save_checkpoint", "saved_unless_written"]
 
 _VERSION = 1
 
@@ -54,8 +57,29 @@ def save_checkpoint(
         finally:
             os.close(directory)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise StoreError(f"cannot write the checkpoint {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def saved_unless_written(save: Callable[[], None] | None, undo: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Where writing a result fails, on a full disk say, keep what was solved as a checkpoint, if that can be written.
+
+    Parameters
+    ----------
+    save : writes the checkpoint.
+    undo : brings what it saves back to what it was before the result was made of it.
+    """
+    try:
+        yield
+    except BaseException:
+        if save is not None:
+            undo()
+            with contextlib.suppress(StoreError):
+                save()
+        raise
 
 
 def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt.NDArray[Any]], SolveStatistics] | None:

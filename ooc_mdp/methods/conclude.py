@@ -14,7 +14,7 @@ from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.table_source import TableSource
 from ooc_mdp.threads import on_threads, slices
 
-__all__ = ["conclude", "method_name"]
+__all__ = ["conclude", "method_name", "turn_signs"]
 
 
 def conclude(
@@ -43,8 +43,7 @@ def conclude(
     visited : bool [P]; partitions that were read at least once.
     """
     if store.sense == "min":
-        # Not -values: a value of 0 stays +0.
-        on_threads(lambda part: np.subtract(0.0, values[part], out=values[part]), slices(values.size))
+        turn_signs(values)
     for q in np.flatnonzero(~visited):
         # Bounded without ever being read: any action is as good as the bound says.
         own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
@@ -71,6 +70,12 @@ def conclude(
         policy=store.to_original(policy),
         memory_plan={"host": plan.host, "device": plan.device},
     )
+
+
+def turn_signs(values: FloatArray) -> None:
+    """The values of a minimisation from those of the maximisation that stood for it, or back again, in place."""
+    # Not -values: a value of 0 stays +0.
+    on_threads(lambda part: np.subtract(0.0, values[part], out=values[part]), slices(values.size))
 
 
 def method_name(options: SolveOptions) -> str:

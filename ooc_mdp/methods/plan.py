@@ -37,6 +37,7 @@ __all__ = [
     "at_once_bytes",
     "begins_with_rows",
     "cache_budget",
+    "check_size",
     "contraction_of",
     "least_weights_of",
     "model_of",
@@ -54,6 +55,7 @@ _MOST_OF_THE_TABLE = 1 / 2
 _MANY_READ = 12.0
 """Partitions that one reads on average from which on policy iteration is quicker than p-eva: gridworlds and the car
 read 4 to 8, double pendulums in four axes 16 and more."""
+_LARGEST_VALUE = 1e150
 _WARM_STATES = 256
 _WARM_SUCCESSORS = 64
 _ROWS = "rows of the policy"
@@ -64,20 +66,38 @@ _WRITE_BUFFERS = 32 << 20
 
 
 def model_of(store: TableSource, options: SolveOptions) -> ModelConstants:
-    """What a backend must know of the model before it starts."""
+    """What a backend must know of the model before it starts.
+
+    Raises
+    ------
+    OptionsError : values may become too large for float64.
+    """
+    contraction = contraction_of(store, options)
+    check_size(store, float(contraction.inverse.max()))
     return ModelConstants(
         n_states=store.n_states,
         largest_partition=int(np.diff(store.partition_ptr).max()),
         largest_halo=int(store.partition_halo.max()),
         discount=options.discount,
         sign=1.0 if store.sense == "max" else -1.0,
-        row_sums=contraction_of(store, options).row_sum,
+        row_sums=contraction.row_sum,
         block_shapes=_block_shapes(store),
         partition_ptr=store.partition_ptr,
         table=_facts_of(store),
         longest_row=int(store.max_successors.max(initial=0)),
         row_widths=store.max_successors,
     )
+
+
+def check_size(store: TableSource, steps: float) -> None:
+    """Refuse rewards of which so many steps' add up to what float64 cannot square."""
+    largest = float(np.abs(store.reward_range).max(initial=0.0))
+    if not largest * steps <= _LARGEST_VALUE:
+        raise OptionsError(
+            f"{store.name}: rewards up to {largest:.3g} add up to {largest * steps:.3g} at this discount, and numbers "
+            f"above {_LARGEST_VALUE:.0e} are too large for float64 once they are squared; give rewards in a larger "
+            f"unit (divide all of them by one number), and multiply the values by it"
+        )
 
 
 def _facts_of(store: TableSource) -> TableFacts:

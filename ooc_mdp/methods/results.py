@@ -15,7 +15,7 @@ import csv
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.methods.target import default_target
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX
@@ -36,9 +37,9 @@ __all__ = [
     "Result",
     "check_output",
     "export_result",
+    "finished_before",
     "is_result",
     "open_result",
-    "read_result_if_any",
     "write_result",
 ]
 
@@ -227,29 +228,49 @@ def _unfinite(figures: dict[str, Any]) -> dict[str, Any]:
     return {k: signs.get(k, math.inf) if v is None else v for k, v in figures.items()}
 
 
-def read_result_if_any(output: Path, identity: dict[str, Any], options: SolveOptions) -> Solution | None:
-    """The result that is already there, if it answers what is asked; None where there is none or it falls short.
+def _default_target(solution: Solution) -> float:
+    """The error that a solve at a discount below 1 would be asked for at these values, if nobody said."""
+    values, claims = solution.values, solution.certificate
+    return default_target(float(values.min()), float(values.max()), lambda: claims.error_bound, claims.rounding)
+
+
+def finished_before(
+    output: Path,
+    identity: dict[str, Any],
+    options: SolveOptions,
+    note: Callable[[str], None],
+    default: Callable[[Solution], float] = _default_target,
+) -> Solution | None:
+    """What `--resume` without a checkpoint begins with: the result that is there, if it proves what is asked, or None.
+
+    Parameters
+    ----------
+    note : is told which.
+    default : the error that is asked for at a solution's values where the options do not say.
 
     Raises
     ------
-    OptionsError : it belongs to another table, sense or discount.
+    OptionsError : a result is there that belongs to another table, sense or discount.
     """
-    if not output.exists():
-        return None
-    result = open_result(output)
-    for name, mine in identity.items():
-        if result.identity.get(name) != mine:
-            raise OptionsError(
-                f"the result {output} belongs to {name} {result.identity.get(name)}, not {mine}; name another output"
-            )
-    certificate = result.solution.certificate
-    if options.epsilon is not None:
-        enough = certificate.error_bound <= options.epsilon
-    elif options.residual is not None:
-        enough = certificate.residual_bound <= options.residual
-    else:
-        enough = result.solution.outcome is Outcome.PROVED
-    return result.solution if enough else None
+    short = ""
+    if output.exists():
+        result = open_result(output)
+        for name, mine in identity.items():
+            if result.identity.get(name) != mine:
+                theirs = result.identity.get(name)
+                raise OptionsError(f"the result {output} belongs to {name} {theirs}, not {mine}; name another output")
+        claims = result.solution.certificate
+        if options.residual is not None:
+            enough = claims.residual_bound <= options.residual
+        else:
+            asked = default(result.solution) if options.epsilon is None else options.epsilon
+            enough = claims.error_bound <= asked
+        if enough:
+            note(f"{output} holds what is asked for: nothing is left to do")
+            return result.solution
+        short = f"{output} proves less than what is asked for, and "
+    note(f"{short}there is no checkpoint {checkpoint_path(output)}: starting from the beginning")
+    return None
 
 
 def export_result(result: Result, file: Path, *, overwrite: bool = False) -> None:

@@ -19,8 +19,14 @@ from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.memory import give_memory_back
 from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.auto import auto
-from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
-from ooc_mdp.methods.conclude import conclude, method_name
+from ooc_mdp.methods.checkpoint import (
+    check_arrays,
+    checkpoint_path,
+    load_checkpoint,
+    save_checkpoint,
+    saved_unless_written,
+)
+from ooc_mdp.methods.conclude import conclude, method_name, turn_signs
 from ooc_mdp.methods.exact_p_eva import exact_p_eva
 from ooc_mdp.methods.p_eva import p_eva
 from ooc_mdp.methods.plan import (
@@ -32,7 +38,7 @@ from ooc_mdp.methods.plan import (
     warm_up,
 )
 from ooc_mdp.methods.policy_iteration import policy_iteration
-from ooc_mdp.methods.results import check_output, read_result_if_any, write_result
+from ooc_mdp.methods.results import check_output, finished_before, write_result
 from ooc_mdp.methods.run import Run, StoppedEarly
 from ooc_mdp.methods.signals import signals
 from ooc_mdp.methods.start import lay_out_again, open_cache, see_values, start_run
@@ -134,6 +140,9 @@ def solve(
         with short_turns(run.backend.loads_beside):
             outcome = _work(run)
         run.stager.close()
+        if not outcome.proved and run.save is not None:
+            run.save()  # before the solution is made of what it saves
+        values = backend.values()
         solution = conclude(
             opened,
             options,
@@ -143,18 +152,16 @@ def solve(
             bounds=run.bounds,
             target=run.target,
             value_size=run.value_size,
-            values=backend.values(),
+            values=values,
             policy=backend.policy(),
             visited=run.visited,
             statistics=_statistics(run),
             plan=plan,
         )
-        if output is not None:
-            if outcome.proved:
+        if output is not None and outcome.proved:
+            with saved_unless_written(run.save, lambda: turn_signs(values) if opened.sense == "min" else None):
                 write_result(output, opened, solution, identity, replace=resume or overwrite)
-                checkpoint_path(output).unlink(missing_ok=True)
-            elif run.save is not None:
-                run.save()
+            checkpoint_path(output).unlink(missing_ok=True)
     return solution
 
 
@@ -192,13 +199,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     where = checkpoint_path(output)
     saved = load_checkpoint(where, identity)
     if saved is None:
-        finished = read_result_if_any(output, identity, run.options)
-        if finished is not None:
-            note(f"{output} holds what is asked for: nothing is left to do")
-        else:
-            short = f"{output} proves less than what is asked for, and " if output.exists() else ""
-            note(f"{short}there is no checkpoint {where}: starting from the beginning")
-        return finished
+        return finished_before(output, identity, run.options, note)
     arrays, statistics = saved
     check_arrays(where, arrays, _state(run), optional=frozenset({"inflow"}))
     note(f"going on from the checkpoint {where}, after {statistics.seconds:.1f} s of work")

@@ -8,6 +8,8 @@ size stands in for the range: a constant has none that could be met.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,10 +17,26 @@ from ooc_mdp.bounds import ResidualBounds
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.options import SolveOptions
 
-__all__ = ["RELATIVE_EPSILON", "Target"]
+__all__ = ["RELATIVE_EPSILON", "Target", "default_target"]
 
 RELATIVE_EPSILON = 1e-4
 """The default target as a share of the value range."""
+
+
+def default_target(smallest: float, largest: float, proved: Callable[[], float], rounding: float) -> float:
+    """The error that is asked for where nobody says.
+
+    Parameters
+    ----------
+    smallest, largest : the range of the values.
+    proved : the largest error that is possible, rounding included.
+    rounding : the part of it that is float64's.
+    """
+    size, span = max(abs(largest), abs(smallest)), largest - smallest
+    asked = RELATIVE_EPSILON * (span if span > 0 else size)
+    if asked < 2 * rounding and span <= 2 * proved():
+        return max(RELATIVE_EPSILON * size, 4 * rounding)
+    return asked
 
 
 class Target:
@@ -65,12 +83,9 @@ class Target:
             return self._options.residual
         if self._options.epsilon is not None:
             return self._options.epsilon
-        size = max(abs(self.largest), abs(self.smallest))
-        span = self.largest - self.smallest
-        asked = RELATIVE_EPSILON * (span if span > 0 else size)
-        if asked < 2 * self.rounding and span <= 2 * (float(self.levels().max(initial=0.0)) + self.rounding):
-            return max(RELATIVE_EPSILON * size, 4 * self.rounding)
-        return asked
+        return default_target(
+            self.smallest, self.largest, lambda: float(self.levels().max(initial=0.0)) + self.rounding, self.rounding
+        )
 
     @property
     def in_force(self) -> float:
@@ -85,7 +100,7 @@ class Target:
     @property
     def out_of_reach(self) -> bool:
         """Whether rounding alone takes half of what is asked."""
-        return self.rounding > self.in_force / 2
+        return not self.rounding <= self.in_force / 2
 
     @property
     def _relative(self) -> bool:
@@ -103,14 +118,14 @@ class Target:
 
     def dirty(self) -> npt.NDArray[np.bool_]:
         """bool [P]: partitions whose bound, rounding included, is above the target in force."""
-        dirty = self.levels() + self.rounding > self.in_force
+        dirty = ~(self.levels() + self.rounding <= self.in_force)  # what is not a number proves nothing
         return dirty if self._owned is None else dirty & self._owned
 
     def reached(self) -> bool:
         """Whether the stopping rule holds; tightens a stand-in target that turns out too large."""
         if self.dirty().any():
             return False
-        if self._floor > 0 and float(self.levels().max(initial=0.0)) + self.rounding > self.asked:
+        if self._floor > 0 and not float(self.levels().max(initial=0.0)) + self.rounding <= self.asked:
             self._floor = 0.0
             return not self.dirty().any()
         return True

@@ -29,8 +29,15 @@ from ooc_mdp.kernels.cpu_total import check, greedy, reach_strict, relax, sweep
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.memory import give_memory_back, resident_bytes
 from ooc_mdp.memory_plan import MemoryPlan
-from ooc_mdp.methods.checkpoint import check_arrays, checkpoint_path, load_checkpoint, save_checkpoint
+from ooc_mdp.methods.checkpoint import (
+    check_arrays,
+    checkpoint_path,
+    load_checkpoint,
+    save_checkpoint,
+    saved_unless_written,
+)
 from ooc_mdp.methods.end_components import ANALYSIS_BYTES, Labels, check_totals
+from ooc_mdp.methods.plan import check_size
 from ooc_mdp.methods.policy_total import (
     EVALUATION_BYTES,
     POLICY_SWEEPS,
@@ -40,7 +47,7 @@ from ooc_mdp.methods.policy_total import (
     evaluate,
     rows_bytes,
 )
-from ooc_mdp.methods.results import read_result_if_any, write_result
+from ooc_mdp.methods.results import finished_before, write_result
 from ooc_mdp.methods.run import StoppedEarly
 from ooc_mdp.methods.streaming import Neighbours, Streamed
 from ooc_mdp.methods.target import RELATIVE_EPSILON
@@ -170,6 +177,7 @@ class _Total:
     started: float = field(default_factory=time.monotonic)
     reported: tuple[float, int] = (0.0, 0)
     saved: float = field(default_factory=time.monotonic)
+    saving_took: float = 0.0
     width: float = 0.0
     """Largest U - L, and what rounding adds to twice the distance from the middle."""
     steps: int = _STEPS
@@ -184,19 +192,17 @@ class _Total:
         return self.earlier_seconds + time.monotonic() - self.started
 
     def floor(self) -> float:
-        """What stands for the size of the values while they are not known: the span of one step's rewards, or 1."""
-        low, high = self.tables.source.reward_range.T
-        return float(high.max() - low.min()) or float(np.abs(self.tables.source.reward_range).max()) or 1.0
+        """See `_floor`."""
+        return _floor(self.tables.source)
 
     def target(self) -> float:
         """What half of `width` must come down to."""
         if self.options.epsilon is not None:
             return self.options.epsilon
         low, high = float(self.values[:, 0].min()), float(self.values[:, 1].max())
-        span, size = high - low, max(abs(low), abs(high), self.floor())
         if self.options.residual is not None:  # no error is asked for: only that the charge does not make it absurd
-            return size
-        return RELATIVE_EPSILON * (size if span <= _CONSTANT * size else span)
+            return max(abs(low), abs(high), self.floor())
+        return _default_target(self.tables.source, low, high)
 
     def tick(self) -> None:
         """Between two partitions: report, save, and stop where a limit says so."""
@@ -208,9 +214,11 @@ class _Total:
         limit = self.options.time_limit
         if limit is not None and now - self.started >= limit:
             raise StoppedEarly(Outcome.TIME_LIMIT)
-        if self.save is not None and now - self.saved >= self.options.checkpoint_interval:
+        pause = max(self.options.checkpoint_interval, 20 * self.saving_took)
+        if self.save is not None and now - self.saved >= pause:
             self.save()
             self.saved = time.monotonic()
+            self.saving_took = self.saved - now
 
     def report(self, now: float) -> None:
         """Tell the watcher; no error is proved before the end."""
@@ -483,6 +491,7 @@ def solve_total(
     ------
     UndefinedTotalError : the totals are infinite, or may be undefined.
     """
+    check_size(store, 1.0)
     give_memory_back()
     _warm_up(store, output is not None)
     budget, plan = _plan(store, options, output is not None)
@@ -491,12 +500,10 @@ def solve_total(
     saved = None
     if resume and output is not None:
         saved = load_checkpoint(checkpoint_path(output), identity)
-        finished = read_result_if_any(output, identity, options) if saved is None else None
-        if finished is not None:
-            note(f"{output} holds what is asked for: nothing is left to do")
-            return finished
         if saved is None:
-            note(f"there is no checkpoint {checkpoint_path(output)}: starting from the beginning")
+            finished = finished_before(output, identity, options, note, lambda s: _target_of(store, s))
+            if finished is not None:
+                return finished
     neighbours = Neighbours(store.coupling)
     with Streamed(store, budget, _DEPTH) as tables, signals() as interrupted:
         run = _Total(
@@ -532,14 +539,33 @@ def solve_total(
         finally:
             if tables.trace is not None:
                 tables.trace.close()
-    solution = _conclude(run, outcome, middle, policy, found, plan)
-    if output is not None:
-        if outcome.proved:
-            write_result(output, store, solution, identity, replace=resume or overwrite)
-            checkpoint_path(output).unlink(missing_ok=True)
-        elif run.save is not None:
+        if not outcome.proved and run.save is not None:
             run.save()
+        solution = _conclude(run, outcome, middle, policy, found, plan)
+        if output is not None and outcome.proved:
+            with saved_unless_written(run.save):
+                write_result(output, store, solution, identity, replace=resume or overwrite)
+            checkpoint_path(output).unlink(missing_ok=True)
     return solution
+
+
+def _floor(store: TableSource) -> float:
+    """What stands for the size of the values while they are not known: the span of one step's rewards, or 1."""
+    low, high = store.reward_range.T
+    return float(high.max() - low.min()) or float(np.abs(store.reward_range).max()) or 1.0
+
+
+def _default_target(store: TableSource, low: float, high: float) -> float:
+    """The error that is asked for where nobody says, if the values lie between the two."""
+    span, size = high - low, max(abs(low), abs(high), _floor(store))
+    return RELATIVE_EPSILON * (size if span <= _CONSTANT * size else span)
+
+
+def _target_of(store: TableSource, solution: Solution) -> float:
+    """The same for a solution that is there already."""
+    if solution.lower is None or solution.upper is None:
+        return 0.0
+    return _default_target(store, float(solution.lower.min()), float(solution.upper.max()))
 
 
 def _first_target(run: _Total) -> float:
@@ -564,7 +590,7 @@ def _work(
             run.save = lambda: save_checkpoint(
                 checkpoint_path(output),
                 identity,
-                {"bounds": run.values, "charge": np.array(run.charge)},
+                {"bounds": run.values},
                 run.count(),
             )
         stays = np.full(int(run.node.max(initial=-1)) + 1, -1)
@@ -580,12 +606,14 @@ def _take_up(
     saved: tuple[dict[str, npt.NDArray[Any]], SolveStatistics],
     note: Callable[[str], None],
 ) -> None:
-    """Go on from a checkpoint's values: sweeps settle from any start, so nothing else is needed of it."""
+    """Go on from a checkpoint's values: sweeps settle from any start, so nothing else is needed of it.
+
+    What stops for float64's precision had lowered its charge as far as that goes; another target begins with its own.
+    """
     arrays, statistics = saved
-    check_arrays(where, arrays, {"bounds": run.values, "charge": np.array(0.0)}, optional=frozenset())
+    check_arrays(where, arrays, {"bounds": run.values}, optional=frozenset())
     note(f"going on from the values of the checkpoint {where}, after {statistics.seconds:.1f} s of work")
     run.values[:] = arrays["bounds"].mean(axis=1)[:, None]
-    run.charge = min(run.charge, float(arrays["charge"]))
     run.earlier_seconds = statistics.seconds
     for name in ("visits", "sweeps", "backups"):
         setattr(run.statistics, name, getattr(statistics, name))

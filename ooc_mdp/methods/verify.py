@@ -26,14 +26,20 @@ from ooc_mdp.table_source import TableSource
 
 __all__ = ["Verification", "verify"]
 
+_SLACK = 1e-9
+"""Share of a measured bound that sums may have rounded away."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verification:
     """What one pass over the table found."""
 
     holds: bool
-    """Whether the claim stands: no normalised residual above it by more than float64 rounding, and every policy entry
-    is an action."""
+    """Whether all that the result claims stands."""
+    refuted: tuple[str, ...]
+    """What does not stand, by the certificate's names: those of its bounds that the residuals exceed by more than
+    float64 rounding, "policy" where an entry is no action, and "outcome" where it says proved and the bound that was
+    asked for is infinite."""
     residual: float
     """Largest |opt_a Q_a - V| over all states."""
     error_bound: float
@@ -52,6 +58,7 @@ class Verification:
         """The figures as plain values."""
         return {
             "holds": self.holds,
+            "refuted": list(self.refuted),
             "residual": self.residual,
             "error_bound": self.error_bound,
             "claimed_bound": self.claimed_bound,
@@ -59,6 +66,29 @@ class Verification:
             "policy_errors": self.policy_errors,
             "bytes_read": self.bytes_read,
         }
+
+
+class _Exceeded:
+    """Claims that what was measured exceeds."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+
+    def note(self, name: str, measured: float, claimed: float, rounding: float) -> None:
+        """Compare, up to rounding of the measurement and of the claim's own sums; a number that is none refutes."""
+        if not measured - abs(measured) * _SLACK - rounding <= claimed:
+            self._names[name] = None
+
+    def names(self, result: Result, policy_errors: int) -> tuple[str, ...]:
+        """Everything that is refuted."""
+        solution = result.solution
+        claims = solution.certificate
+        due = claims.residual_bound if claims.target_kind == "residual" else claims.error_bound
+        if policy_errors:
+            self._names["policy"] = None
+        if solution.outcome.proved and not np.isfinite(due):
+            self._names["outcome"] = None
+        return tuple(self._names)
 
 
 def verify(store: TableSource, result: Result, watch: Watcher | None = None) -> Verification:
@@ -95,9 +125,10 @@ def verify(store: TableSource, result: Result, watch: Watcher | None = None) -> 
     )
     backend = CpuBackend()
     backend.start(model, values, policy)
-    claimed = result.solution.certificate.error_bound
-    refuted = False
+    claims = result.solution.certificate
+    exceeded = _Exceeded()
     residual = bound = 0.0
+    rise = fall = 0.0
     worst = policy_errors = bytes_read = 0
     with ThreadPoolExecutor(1) as reader:
         following = reader.submit(store.read, 0)
@@ -122,15 +153,22 @@ def verify(store: TableSource, result: Result, watch: Watcher | None = None) -> 
             policy_errors += int(wrong.sum())  # before measuring, which chooses where there is no policy
             measured = backend.measure(backend.admit(backend.prepare(table)), 0.0)[0].rounded_up()
             rounding = ResidualBounds.rounding_of(one, store.reward_range[p : p + 1], np.array([k]), size)
+            plain_rounding = ResidualBounds.rounding_of(one, store.reward_range[p : p + 1], np.array([k]), size, True)
             normalised = max(measured.rise, measured.fall)
-            refuted = refuted or normalised * (1 - 1e-9) - rounding > claimed
-            residual = max(residual, measured.plain_rise, measured.plain_fall)
+            plain = max(measured.plain_rise, measured.plain_fall)
+            exceeded.note("error_bound", normalised, claims.error_bound, rounding)
+            exceeded.note("upper", measured.rise, claims.upper, rounding)
+            exceeded.note("lower", measured.fall, -claims.lower, rounding)
+            exceeded.note("residual_bound", plain, claims.residual_bound, plain_rounding)
+            rise, fall = max(rise, measured.rise - rounding), max(fall, measured.fall - rounding)
+            residual = max(residual, plain)
             if normalised + rounding > bound:
                 bound, worst = normalised + rounding, int(store.original_states(p)[0])
             if watch is not None:
                 watch("verify", p + 1, store.n_partitions)
-    holds = not refuted and policy_errors == 0
-    return Verification(holds, residual, bound, claimed, worst, policy_errors, bytes_read)
+    exceeded.note("policy_loss_bound", rise + fall, claims.policy_loss_bound, 0.0)
+    refuted = exceeded.names(result, policy_errors)
+    return Verification(not refuted, refuted, residual, bound, claims.error_bound, worst, policy_errors, bytes_read)
 
 
 def _verify_total(
@@ -148,9 +186,19 @@ def _verify_total(
         raise StoreError(f"{result.path} has no lower and upper values, which discount 1 needs; solve again")
     lower, upper = sign * from_original(store, low), sign * from_original(store, high)
     found, error, state, n_bytes = check_result(store, result, values, lower, upper, policy, watch)
-    claimed = solution.certificate.error_bound
-    holds = found.holds and error <= claimed * (1 + 1e-9)
-    return Verification(holds, found.residual + found.rounding, error, claimed, state, found.wrong_actions, n_bytes)
+    claims = solution.certificate
+    above, below = float((upper - values).max()), float((values - lower).max())
+    exceeded = _Exceeded()
+    exceeded.note("error_bound", error, claims.error_bound, 0.0)
+    exceeded.note("upper", above, claims.upper, 0.0)
+    exceeded.note("lower", below, -claims.lower, 0.0)
+    exceeded.note("policy_loss_bound", above + below, claims.policy_loss_bound, 0.0)
+    exceeded.note("residual_bound", found.residual, claims.residual_bound, found.rounding)
+    refuted = exceeded.names(result, found.wrong_actions)
+    residual = found.residual + found.rounding
+    return Verification(
+        found.holds and not refuted, refuted, residual, error, claims.error_bound, state, found.wrong_actions, n_bytes
+    )
 
 
 def _row_sums(table: PartitionTable) -> FloatArray:

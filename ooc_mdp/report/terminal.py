@@ -120,7 +120,10 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
         if outcome in (Outcome.TIME_LIMIT, Outcome.INTERRUPTED, Outcome.LOST):
             message = message.partition(";")[0]
     elif not outcome.proved:
-        result = f"none yet; the checkpoint is {output}.checkpoint"
+        checkpoint = output.with_name(output.name + ".checkpoint")
+        result = f"none yet; the checkpoint is {checkpoint}"
+        if not checkpoint.exists():
+            message, result = message.partition(";")[0], "none, and no checkpoint: there was nothing yet to go on from"
 
     def bound(name: str) -> str:
         return "unknown" if figures[name] is None else f"{figures[name]:.3e}"
@@ -239,6 +242,7 @@ def print_verification(figures: dict[str, Any]) -> None:
         ("residual", f"{figures['residual']:.3e}, measured over all states"),
         ("error", f"|V - V*| ≤ {figures['error_bound']:.3e} (certificate: {figures['claimed_bound']:.3e})"),
         ("policy", f"{figures['policy_errors']:,} entries are no action of their state"),
+        *([("refuted", ", ".join(figures["refuted"]))] if figures["refuted"] else []),
         ("read", format_bytes(figures["bytes_read"])),
     ]
     _print_rows("", rows)

@@ -1,0 +1,86 @@
+"""Verification: each claim of a certificate is held against the table, and rewards that overflow are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_mdps import Case, make_store, rows_of
+from store_models import Action, Model, State
+
+import ooc_mdp
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.methods.results import Result
+from ooc_mdp.methods.verify import verify
+from ooc_mdp.store import Store
+
+SMALLER = {"error_bound": 0.1, "residual_bound": 0.1, "policy_loss_bound": 0.1, "upper": 0.0, "lower": 0.0}
+"""What is left of each bound, of its own size, so that it cannot hold."""
+
+
+@pytest.fixture(scope="module", params=["max", "min"])
+def solved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Result]:
+    place = tmp_path_factory.mktemp("verify")
+    store = ooc_mdp.generate("GW-16x4", place / "s", {"seed": 1}, sense=request.param, partitions=4)
+    ooc_mdp.solve(store, 0.9, epsilon=1e-2, method="vi", device="cpu", output=place / "r")
+    return store, ooc_mdp.open_result(place / "r")
+
+
+def claiming(result: Result, **claims: float) -> Result:
+    """The same result with other claims."""
+    solution = result.solution
+    return replace(result, solution=replace(solution, certificate=replace(solution.certificate, **claims)))
+
+
+def test_what_a_solve_claims_holds(solved: tuple[Store, Result]) -> None:
+    found = verify(*solved)
+    assert (found.holds, found.refuted) == (True, ())
+    assert found.summary()["refuted"] == []
+
+
+@pytest.mark.parametrize("name", SMALLER)
+def test_each_bound_that_is_exceeded_is_named(solved: tuple[Store, Result], name: str) -> None:
+    store, result = solved
+    claims = result.solution.certificate
+    if abs(getattr(claims, name)) < 0.1 * verify(store, result).error_bound:
+        pytest.skip("all values err to the other side")
+    found = verify(store, claiming(result, **{name: SMALLER[name] * getattr(claims, name)}))
+    assert not found.holds
+    assert found.refuted == (name,)
+
+
+def test_a_proof_of_an_infinite_error_is_none(solved: tuple[Store, Result]) -> None:
+    store, result = solved
+    found = verify(store, claiming(result, error_bound=np.inf))
+    assert (found.holds, found.refuted) == (False, ("outcome",))
+    assert verify(store, claiming(result, error_bound=np.nan)).refuted == ("error_bound", "outcome")
+
+
+def test_a_residual_that_is_larger_than_was_reached_is_refuted(solved: tuple[Store, Result]) -> None:
+    store, result = solved
+    values = result.solution.values.copy()
+    values[7] += 0.5
+    found = verify(store, replace(result, solution=replace(result.solution, values=values)))
+    assert "residual_bound" in found.refuted
+
+
+@pytest.mark.parametrize("method", ["auto", "vi", "p-eva", "policy-iteration"])
+@pytest.mark.parametrize("size", [1e305, 1e146, 1e-300])
+def test_rewards_whose_sum_is_too_large_for_float64_are_refused_and_others_solved(
+    tmp_path: Path, method: str, size: float
+) -> None:
+    states = (
+        State((Action(size, {0: 0.5, 1: 0.5}), Action(0.1 * size, {1: 1.0}))),
+        State((Action(0.1 * size, {0: 1.0}), Action(0.9 * size, {1: 1.0}))),
+    )
+    store = make_store(Case(Model(states), dtype="float64"), tmp_path / "s")
+    if size > 1e150:
+        with pytest.raises(OptionsError, match="too large for float64 once they are squared; give rewards in a larger"):
+            ooc_mdp.solve(store, 0.999, device="cpu", method=method)
+        return
+    solution = ooc_mdp.solve(store, 0.999, device="cpu", method=method)
+    exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.999)
+    assert solution.outcome.proved
+    assert np.abs(solution.values - exact.values).max() <= solution.error_bound < size
