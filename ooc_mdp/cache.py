@@ -48,6 +48,19 @@ class CacheStatistics:
     """Decoded bytes moved into the cache."""
     evictions: int = 0
 
+    def tell(self, solve: object) -> None:
+        """Bring the counts into a solve's statistics, which have them under the same names."""
+        for name in _TOLD:
+            setattr(solve, name, getattr(self, name))
+
+    def go_on_from(self, solve: object) -> None:
+        """Count on from what a solve's statistics say."""
+        for name in _TOLD:
+            setattr(self, name, getattr(solve, name))
+
+
+_TOLD = ("accesses", "hits", "misses", "auxiliary_accesses", "auxiliary_hits", "loads", "bytes_read", "bytes_moved")
+
 
 @dataclass(slots=True)
 class _Entry(Generic[T]):

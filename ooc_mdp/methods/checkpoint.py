@@ -23,7 +23,7 @@ from ooc_mdp.solution import SolveStatistics
 
 __all__ = ["check_arrays", "checkpoint_path", "load_checkpoint", "save_checkpoint", "saved_unless_written"]
 
-_VERSION = 1
+_VERSION = 2
 
 
 def checkpoint_path(output: Path) -> Path:
@@ -101,7 +101,10 @@ def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt
     except Exception as error:  # whatever the readers of zip, npy and JSON make of damaged bytes
         raise _damaged(path, error) from error
     if version != _VERSION:
-        raise StoreError(f"the checkpoint {path} is of version {version}, this release reads version {_VERSION}")
+        raise StoreError(
+            f"the checkpoint {path} is of version {version}, this release reads version {_VERSION}; "
+            f"remove it to solve from the beginning"
+        )
     for name, mine in identity.items():
         if theirs.get(name) != mine:
             raise OptionsError(

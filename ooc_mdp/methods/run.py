@@ -477,10 +477,8 @@ class Run:
 
     def collect(self) -> None:
         """Bring the cache's counters into the statistics."""
-        s, c = self.statistics, self.cache.statistics
-        for name in ("accesses", "hits", "misses", "auxiliary_accesses", "auxiliary_hits", "loads"):
-            setattr(s, name, getattr(c, name))
-        s.bytes_read, s.bytes_moved = c.bytes_read, c.bytes_moved
+        s = self.statistics
+        self.cache.statistics.tell(s)
         s.load_seconds = self.stager.load_seconds
         s.cache_peak_bytes = max(s.cache_peak_bytes, self.cache.peak)
         s.partitions_never_read = int((~self.visited).sum())

@@ -215,12 +215,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     run.value_size = float(arrays["value_size"])
     statistics.cache_bytes, statistics.cache_peak_bytes = run.cache.budget, 0  # of this cache
     run.statistics = statistics
-    for name in ("accesses", "hits", "misses", "auxiliary_accesses", "auxiliary_hits", "loads"):
-        setattr(run.cache.statistics, name, getattr(statistics, name))
-    run.cache.statistics.bytes_read, run.cache.statistics.bytes_moved = (
-        statistics.bytes_read,
-        statistics.bytes_moved,
-    )
+    run.cache.statistics.go_on_from(statistics)
     run.stager.load_seconds = statistics.load_seconds
     see_values(run, arrays["values"])
     return None

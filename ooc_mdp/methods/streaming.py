@@ -144,12 +144,13 @@ class Streamed:
                 if disturbed is not None:
                     dirty[disturbed[disturbed != p]] = True
 
+    def count_on(self, statistics: SolveStatistics) -> None:
+        """Count on from the statistics of an earlier run."""
+        self.cache.statistics.go_on_from(statistics)
+        self._stager.load_seconds = statistics.load_seconds
+
     def count(self, statistics: SolveStatistics) -> None:
         """Bring the cache's counters into the statistics."""
-        counted = self.cache.statistics
-        for name in (
-            "accesses", "hits", "misses", "auxiliary_accesses", "auxiliary_hits", "loads", "bytes_read", "bytes_moved"
-        ):  # fmt: skip
-            setattr(statistics, name, getattr(counted, name))
+        self.cache.statistics.tell(statistics)
         statistics.cache_peak_bytes = max(statistics.cache_peak_bytes, self.cache.peak)
         statistics.load_seconds = self._stager.load_seconds

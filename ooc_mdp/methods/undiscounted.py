@@ -615,6 +615,7 @@ def _take_up(
     note(f"going on from the values of the checkpoint {where}, after {statistics.seconds:.1f} s of work")
     run.values[:] = arrays["bounds"].mean(axis=1)[:, None]
     run.earlier_seconds = statistics.seconds
+    run.tables.count_on(statistics)
     for name in ("visits", "sweeps", "backups"):
         setattr(run.statistics, name, getattr(statistics, name))
 
