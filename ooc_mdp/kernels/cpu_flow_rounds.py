@@ -89,8 +89,11 @@ def _rounds(
     """
     squares, goals, quiet, wanted = progress[0], progress[1], progress[2], progress[3]
     settled, passes, laid = marks[0], marks[1], marks[2]
-    m = next_at_work(-1, table, places, values, workspace, turns, progress, _ROUNDS)
-    while m >= 0:
+    path = np.zeros(3, np.int64)
+    while True:
+        m = next_at_work(path, table, places, values, workspace, turns, progress, _ROUNDS)
+        if m < 0:
+            break
         first, n, h, place = table[m, 0], table[m, 1], table[m, 2], places[m]
         changes = workspace[place + n : place + 2 * n]
         local = workspace[place + 2 * n : place + 3 * n + h]
@@ -102,7 +105,7 @@ def _rounds(
         n_width = len(width) if len(width) > 0 else k_each
         improving = moving[m] or settled[m] != 0 or passes[m] >= _MOST_PASSES
         if improving:
-            back = alternate and turns[1, m] % 2 == 1
+            back = alternate and turns[1, m] % 2 == 0
             starts = np.array([n - 1 if back else 0])
             up, down, differing = full_sweep(
                 actions, width, rows_each, k_each, own_policy, local, np.uint64(0), action_ptr, action_ptr,
@@ -185,9 +188,7 @@ def _rounds(
         else:
             quiet[m] = improving and largest <= goals[m]
         values[first : first + n] = local[:n]
-        turns[1, m] += 1
         give_back(turns.ctypes.data + 8 * m)
-        m = next_at_work(m, table, places, values, workspace, turns, progress, _ROUNDS)
 
 
 class Slabs:

@@ -262,36 +262,57 @@ def _turned(starts, run, step):
 
 
 @njit(nogil=True, cache=True)
-def next_at_work(m, table, places, values, workspace, turns, progress, rounds):
-    """The next member after m that no other thread is at and that has something to do, held; -1: there is none.
+def next_at_work(path, table, places, values, workspace, turns, progress, rounds):
+    """The next member that is due and has something to do, held by this thread; -1: there is none.
 
     Its halo is gathered anew, and in its first round its own values are copied (where it begins, and where sweeps
-    change them). Whoever is done with it calls `give_back`. Parameters are those of `evaluate`.
+    change them). Whoever is done with it calls `give_back`. Others are parameters of `evaluate`.
+
+    Parameters
+    ----------
+    path : int64 [3]; where the thread is: the next member, the round, and whether anybody was at work in it. 0 at
+        first.
     """
     members = table.shape[0]
-    for _ in range(members):
-        m = m + 1 if m + 1 < members else 0
+    while path[1] < rounds:
+        m, around = path[0], path[1]
+        path[0] += 1
+        if path[0] == members:
+            path[0] = 0
+            path[1] += 1
+        found = False
         if not take(turns.ctypes.data + 8 * m):
-            continue
-        around = turns[1, m]
-        if around < rounds:
+            path[2] = 1
+        else:
+            due, begun = turns[1, m] <= around, turns[1, m] > 0
             first, n, h, place = table[m, 0], table[m, 1], table[m, 2], places[m]
-            if around == 0:
-                workspace[place : place + n] = values[first : first + n]
-            if table[m, 12] != 0:
-                return m
-            local = workspace[place + 2 * n : place + 3 * n + h]
-            if around == 0:
-                local[:n] = values[first : first + n]
-            halo = carray(pointer(table[m, 10]), (h,), np.int64)
+            whole = table[m, 12] != 0
             inflow = 0.0
-            for i in range(h):
-                value = values[np.uint64(halo[i])]
-                inflow = max(inflow, abs(value - local[n + i]))
-                local[n + i] = value
-            if around == 0 or progress[2, m] == 0.0 or inflow > progress[1, m]:
-                return m
-        give_back(turns.ctypes.data + 8 * m)
+            if due:
+                turns[1, m] = around + 1
+                if not begun:
+                    workspace[place : place + n] = values[first : first + n]
+                if not whole:
+                    local = workspace[place + 2 * n : place + 3 * n + h]
+                    if not begun:
+                        local[:n] = values[first : first + n]
+                    halo = carray(pointer(table[m, 10]), (h,), np.int64)
+                    for i in range(h):
+                        value = values[np.uint64(halo[i])]
+                        inflow = max(inflow, abs(value - local[n + i]))
+                        local[n + i] = value
+            still = begun and not whole and progress[2, m] != 0.0
+            found = due and not (still and inflow <= progress[1, m])
+            if found or not still:
+                path[2] = 1
+            if not found:
+                give_back(turns.ctypes.data + 8 * m)
+        if path[0] == 0:
+            if path[2] == 0:
+                path[1] = rounds
+            path[2] = 0
+        if found:
+            return m
     return -1
 
 
@@ -303,8 +324,8 @@ def evaluate(
 ):  # fmt: skip
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated.
 
-    Each thread goes along the members again and again, sweeps those that no other thread is at, and ends when it meets
-    none in a row that has anything to do. All but `starts` is the same for all threads.
+    Each thread goes along the members round by round and sweeps those that have not had the round's turn yet and that
+    no other thread is at. All but `starts` is the same for all threads.
 
     Parameters
     ----------
@@ -317,7 +338,7 @@ def evaluate(
     workspace : float64; for each member its values before, its changes, and own and halo values where it is not swept
         over all values.
     places : int64 [G]; where those begin.
-    turns : int64 [2, G]; whether a thread is at the member, and the rounds that it has had; 0 at first.
+    turns : int64 [2, G]; whether a thread is at the member, and the rounds in which it has had its turn; 0 at first.
     progress : float64 [3, G]; squared norm of a member's last changes (0 before two sweeps can be compared), the change
         at which it is quiet, and whether it is (not 0). At first 0, the largest change that it may be left with, 0.
     starts : int64; scratch for the lines of a walk.
@@ -331,10 +352,13 @@ def evaluate(
         of the first round; 0 at first.
     """
     squares, goals, quiet = progress[0], progress[1], progress[2]
-    m = next_at_work(-1, table, places, values, workspace, turns, progress, rounds)
-    while m >= 0:
+    path = np.zeros(3, np.int64)
+    while True:
+        m = next_at_work(path, table, places, values, workspace, turns, progress, rounds)
+        if m < 0:
+            break
         first, n, h, whole = table[m, 0], table[m, 1], table[m, 2], table[m, 12] != 0
-        place, around = places[m], turns[1, m]
+        place, around, begins = places[m], turns[1, m] - 1, out[m, 0] + out[m, 1] == 0
         changes = workspace[place + n : place + 2 * n]
         if whole:
             base, local = np.uint64(first), values
@@ -383,15 +407,13 @@ def evaluate(
                         changes[:] = 0.0
                         squares[m] = 0.0
                         out[m, 5] += 1
-        if around == 0:
+        if begins:
             goals[m] = max(goals[m], drop * largest)
             out[m, 6] = largest
         quiet[m] = largest <= goals[m]
         if not whole:
             values[first : first + n] = local[:n]
-        turns[1, m] += 1
         give_back(turns.ctypes.data + 8 * m)
-        m = next_at_work(m, table, places, values, workspace, turns, progress, rounds)
 
 
 @njit(nogil=True, cache=True)
