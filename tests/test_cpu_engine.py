@@ -24,7 +24,7 @@ from ooc_mdp.kernels import cpu_tables
 from ooc_mdp.kernels.base import Resident, SweepLimits
 from ooc_mdp.kernels.cpu import CpuBackend
 from ooc_mdp.kernels.cpu_tables import swept_table
-from ooc_mdp.kernels.cpu_together import RoundsInOrder
+from ooc_mdp.kernels.cpu_together import Members, RoundsInOrder
 from ooc_mdp.methods.plan import model_of
 from ooc_mdp.methods.solver import solve
 from ooc_mdp.options import CacheSize, SolveOptions
@@ -136,19 +136,24 @@ def test_visits_that_make_matters_worse_are_followed_by_full_sweeps_ever_longer(
     store = make_store(Case(Model((State((Action(1.0, {0: 1.0}),)),)), partitions=1), tmp_path / "s")
     backend, (resident,) = started(store, 0.5)
     backend._moving[:] = False
-    worse, better = (np.array([0.0, 0.0, r, 0.0, 0.0, 0.0, 0.0, 0.0]) for r in (3.0, 0.5))
-    swept = np.array([0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+    members = Members((0, 0), [resident], [0], np.zeros(1), 0)
+    members.swept[0] = 0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 1.0
+
+    def note(residual: float) -> None:
+        members.measured[0] = 0.0, 0.0, residual, 0.0, 0.0, 0.0, 0.0, 0.0
+        backend._note(members)
+
     rests = []
     for _ in range(4):
-        backend._note(resident, swept, worse)
+        note(3.0)
         rests.append(int(backend._resting[0]))
         assert backend._moving[0]
         while backend._resting[0] > 0:
-            backend._note(resident, swept, worse)
+            note(3.0)
     assert rests == [1, 4, 16, 64]
     for _ in range(8):
-        backend._note(resident, swept, better)
-    backend._note(resident, swept, worse)
+        note(0.5)
+    note(3.0)
     assert backend._resting[0] == 1
     backend.close()
 

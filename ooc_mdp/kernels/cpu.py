@@ -32,9 +32,11 @@ from ooc_mdp.kernels.cpu_together import (
     Members,
     Rounds,
     RoundsInOrder,
+    Swept,
     Together,
     by_kind,
     members_of,
+    report_of,
     tables_of,
 )
 from ooc_mdp.kernels.state_lists import ListsByCopies
@@ -199,7 +201,7 @@ class CpuBackend(ListsByCopies):
         rounds = [self._rounds(members, along) for members, along in groups]
         barrier = threading.Barrier(threads)
         futures = [self._pool.submit(self._sweep_together, t, rounds, barrier) for t in range(threads)]
-        return Together(futures, lambda: self._conclude(rounds))
+        return Together(futures, lambda: self._conclude(rounds, len(residents)))
 
     def _rounds(self, members: Members, along_flow: bool) -> Rounds:
         """How the members are swept."""
@@ -231,17 +233,16 @@ class CpuBackend(ListsByCopies):
                 m.kind, m.index, m.types, m.table, self._workspace, copies, m.turn, True, 0.0, _NOWHERE, m.measured
             )
 
-    def _conclude(self, rounds: Sequence[Rounds]) -> list[VisitReport]:
-        """What came of a visit."""
-        reports: dict[int, VisitReport] = {}
+    def _conclude(self, rounds: Sequence[Rounds], count: int) -> Swept:
+        """What came of a visit of so many partitions."""
+        n_states, swept, measured = np.empty(count, np.int64), np.empty((count, 7)), np.empty((count, 8))
         for r in rounds:
             m = r.members
             boundaries(self._values, m.table, self._workspace, m.places, m.swept)
             r.conclude()
-            for place, resident, swept, measured in zip(m.order, m.residents, m.swept, m.measured, strict=True):
-                self._note(resident, swept, measured)
-                reports[place] = _report(int(swept[0] + swept[1]), swept[2:5], measured)
-        return [reports[i] for i in range(len(reports))]
+            self._note(m)
+            n_states[m.order], swept[m.order], measured[m.order] = m.table[:, 1], m.swept, m.measured
+        return Swept(n_states, swept, measured)
 
     def at_once_bytes(self, model: ModelConstants) -> int:
         """The policy's rows, and a second value vector."""
@@ -254,7 +255,9 @@ class CpuBackend(ListsByCopies):
         threads = min(self._threads, len(residents))
         barrier = threading.Barrier(threads)
         ranges = np.empty((2, threads, 2))
-        sweeps, measured = np.zeros(len(residents), np.int64), np.empty((len(residents), 8))
+        n_states = np.array([r.n_states for r in residents])
+        swept, measured = np.zeros((len(residents), 7)), np.empty((len(residents), 8))
+        swept[:, 4] = -np.inf
         futures = [
             self._pool.submit(
                 self._sweep_share_at_once,
@@ -266,13 +269,12 @@ class CpuBackend(ListsByCopies):
                 barrier,
                 ranges,
                 self._greedy,
-                sweeps,
+                swept,
                 measured,
             )
             for t in range(threads)
         ]
-        unswept = 0.0, 0.0, -np.inf
-        return Together(futures, lambda: [_report(int(s), unswept, m) for s, m in zip(sweeps, measured, strict=True)])
+        return Together(futures, lambda: Swept(n_states, swept, measured))
 
     def _sweep_share_at_once(
         self,
@@ -284,7 +286,7 @@ class CpuBackend(ListsByCopies):
         barrier: threading.Barrier,
         ranges: FloatArray,
         greedy: GreedyRows,
-        sweeps: IntArray,
+        swept: FloatArray,
         measured: FloatArray,
     ) -> None:
         """One thread's partitions.
@@ -292,7 +294,7 @@ class CpuBackend(ListsByCopies):
         Parameters
         ----------
         ranges : float64 [2, threads, 2]; every thread's least and largest change.
-        sweeps, measured : int64 [G], float64 [G, 8]; results.
+        swept, measured : float64 [G, 7], [G, 8]; results.
         """
         share = range(thread, len(residents), threads)
         groups = by_kind([residents[i] for i in share])
@@ -303,7 +305,7 @@ class CpuBackend(ListsByCopies):
                     found = list(m.values())
                     greedy.update(tables_of(found), found[0].arrays[0].types, self._policy, model.discount, model.sign)
                 barrier.wait()
-                sweeps[share] = greedy.sweep_share(thread, self._values, most, drop, barrier, ranges)
+                swept[share, 1] = greedy.sweep_share(thread, self._values, most, drop, barrier, ranges)
         except BaseException:
             barrier.abort()
             raise
@@ -311,25 +313,23 @@ class CpuBackend(ListsByCopies):
         for kind, m in groups.items():
             measured[[share[i] for i in m]] = self._measure(thread, kind, list(m.values()), True, 0.0)
 
-    def _note(self, resident: Resident, swept: FloatArray, measured: FloatArray) -> None:
-        """Decide how the partition is swept next.
+    def _note(self, members: Members) -> None:
+        """Decide how the partitions of a visit are swept next.
 
         Full sweeps alone (value iteration) converge from any values in any order; policy sweeps of partitions at
         different times need not (Williams and Baird 1993), let alone extrapolation. So a visit that left larger
         residuals than it found is followed by visits of full sweeps, twice as many each time, until others succeed.
         """
-        p = resident.index
-        most = self._slabs.most_differing if self._slabs.suits(resident) else MOST_DIFFERING
-        self._moving[p] |= measured[7] > most * resident.n_states
-        if self._resting[p] > 0:
-            self._resting[p] -= 1
-        elif swept[1] > 0:
-            if max(measured[2], measured[3]) > 2.0 * swept[6]:
-                doubts = min(int(self._doubts[p]) + 2, _MOST_DOUBTS)
-                self._doubts[p], self._resting[p] = doubts, 1 << doubts >> 2
-                self._moving[p] = True
-            else:
-                self._doubts[p] = max(int(self._doubts[p]) - 1, 0)
+        p, swept, measured = members.index, members.swept, members.measured
+        along_flow = self._slabs.suited[p] & (members.kind[1] > 0) & (members.table[:, 12] == 0)
+        most = np.where(along_flow, self._slabs.most_differing, MOST_DIFFERING)
+        resting, doubts = self._resting[p], self._doubts[p].astype(np.int32)
+        judged = (resting == 0) & (swept[:, 1] > 0)
+        worse = judged & (np.maximum(measured[:, 2], measured[:, 3]) > 2.0 * swept[:, 6])
+        doubts = np.where(worse, np.minimum(doubts + 2, _MOST_DOUBTS), np.maximum(doubts - judged, 0))
+        self._moving[p] |= worse | (measured[:, 7] > most * members.table[:, 1])
+        self._resting[p] = np.where(worse, 1 << doubts >> 2, np.maximum(resting - 1, 0))
+        self._doubts[p] = doubts
 
     def _measure(
         self,
@@ -414,7 +414,7 @@ class CpuBackend(ListsByCopies):
         if self._aside is None:
             self._aside = np.empty_like(self._values)
         (found,) = self._measure(0, resident.arrays[0].kind, [resident], True, 0.0, self._aside)
-        return _report(1, (0.0, 0.0, -np.inf), found)
+        return report_of(1, (0.0, 0.0, -np.inf), found)
 
     def take_aside(self) -> tuple[FloatArray, FloatArray]:
         """Exchange the vectors."""
@@ -526,19 +526,3 @@ class CpuBackend(ListsByCopies):
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
-
-
-def _report(sweeps: int, boundary: Sequence[float] | FloatArray, measured: FloatArray) -> VisitReport:
-    """From what sweeps and a measurement gave: rise, fall and largest changed value of the boundary; float64 [8]."""
-    rise, fall, plain_rise, plain_fall, largest, smallest = (float(x) for x in measured[:6])
-    return VisitReport(
-        sweeps=sweeps,
-        up=max(plain_rise, 0.0),
-        down=max(plain_fall, 0.0),
-        boundary_up=float(boundary[0]),
-        boundary_down=float(boundary[1]),
-        boundary_value=float(boundary[2]),
-        largest_value=largest,
-        smallest_value=smallest,
-        measured=Measured(rise, fall, plain_rise, plain_fall),
-    )

@@ -17,12 +17,24 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.bounds import Measured
+from ooc_mdp.kernels.base import BatchReport, ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.kernels.cpu_sweeps import evaluate
 from ooc_mdp.kernels.sweep_order import Walk
 from ooc_mdp.mdp import FloatArray, IntArray
 
-__all__ = ["MOST_DIFFERING", "Members", "Rounds", "RoundsInOrder", "Together", "by_kind", "members_of", "tables_of"]
+__all__ = [
+    "MOST_DIFFERING",
+    "Members",
+    "Rounds",
+    "RoundsInOrder",
+    "Swept",
+    "Together",
+    "by_kind",
+    "members_of",
+    "report_of",
+    "tables_of",
+]
 
 MOST_DIFFERING = 0.05
 """Share of a partition's states whose action may change in a full sweep before policy sweeps follow."""
@@ -37,12 +49,24 @@ _STRAY_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class Swept:
+    """What came of sweeps of k partitions, in their order."""
+
+    n_states: IntArray
+    """int64 [k]"""
+    swept: FloatArray
+    """float64 [k, 7]; see `ooc_mdp.kernels.cpu_sweeps.evaluate`."""
+    measured: FloatArray
+    """float64 [k, 8]; see `ooc_mdp.kernels.cpu_sweeps.measure`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Together:
     """Sweeps of several threads that have begun."""
 
     futures: Sequence[Future[None]]
-    conclude: Callable[[], list[VisitReport]]
-    """What came of them, in the order of the residents, once all threads are done."""
+    conclude: Callable[[], Swept]
+    """What came of them, once all threads are done; asked once."""
 
     def done(self) -> bool:
         """Whether all threads are."""
@@ -50,6 +74,28 @@ class Together:
 
     def reports(self) -> list[VisitReport]:
         """In the order of the residents."""
+        found = self._found()
+        return [
+            report_of(int(swept[0] + swept[1]), swept[2:5], measured)
+            for swept, measured in zip(found.swept, found.measured, strict=True)
+        ]
+
+    def batch_report(self) -> BatchReport:
+        """The same as arrays."""
+        found = self._found()
+        sweeps = (found.swept[:, 0] + found.swept[:, 1]).astype(np.int64)
+        return BatchReport(
+            sweeps=sweeps,
+            boundary_up=found.swept[:, 2],
+            boundary_down=found.swept[:, 3],
+            largest_value=found.measured[:, 4],
+            smallest_value=found.measured[:, 5],
+            measured=np.ascontiguousarray(found.measured[:, :4].T),
+            backups=sweeps * found.n_states,
+            changed=np.ones(sweeps.size, np.bool_),
+        )
+
+    def _found(self) -> Swept:
         wait(self.futures)
         failed = [error for error in (f.exception() for f in self.futures) if error is not None]
         if failed:
@@ -221,6 +267,22 @@ def members_of(
                 begin = members.end
                 groups.append((members, answer))
     return groups
+
+
+def report_of(sweeps: int, boundary: Sequence[float] | FloatArray, measured: FloatArray) -> VisitReport:
+    """From what sweeps and a measurement gave: rise, fall and largest changed value of the boundary; float64 [8]."""
+    rise, fall, plain_rise, plain_fall, largest, smallest = (float(x) for x in measured[:6])
+    return VisitReport(
+        sweeps=sweeps,
+        up=max(plain_rise, 0.0),
+        down=max(plain_fall, 0.0),
+        boundary_up=float(boundary[0]),
+        boundary_down=float(boundary[1]),
+        boundary_value=float(boundary[2]),
+        largest_value=largest,
+        smallest_value=smallest,
+        measured=Measured(rise, fall, plain_rise, plain_fall),
+    )
 
 
 def tables_of(residents: Sequence[Resident]) -> IntArray:

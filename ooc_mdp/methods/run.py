@@ -174,7 +174,9 @@ class Run:
         if self.backend.loads_beside:  # the strictest for all: one object each would keep a device waiting
             limits = [self._limits(np.asarray(partitions), most, settle=True)] * len(partitions)
         else:
-            limits = [self._limits(p, most, settle=True) for p in partitions]
+            change = self.target.change_limits(np.asarray(partitions), SETTLED_SHARE).tolist()
+            settled = SETTLED_SHARE * max(self.target.wanted, 0.0)
+            limits = [SweepLimits(c, most, settled, self.target.plain) for c in change]
         return BegunVisits(list(partitions), hits, self.backend.visit_together(contents, limits))
 
     def sweep_several(self, partitions: Sequence[int], most: int, settle: bool) -> None:

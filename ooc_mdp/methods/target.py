@@ -132,9 +132,14 @@ class Target:
 
     def change_limit(self, partition: int | IntArray, share: float) -> float:
         """Largest change in a sweep of the partition, or of any of several, that leaves it at `share` of `wanted`."""
+        return float(self.change_limits(np.atleast_1d(partition), share).min())
+
+    def change_limits(self, partitions: IntArray, share: float) -> FloatArray:
+        """float64 [k]; the same for each of several."""
         c = self._bounds.contraction
-        factors = c.discount[partition] * self._bounds.own_mass[partition]
+        factors = c.discount[partitions] * self._bounds.own_mass[partitions]
         if not self.plain:
-            factors = factors * c.inverse[partition]
-        factor = float(np.max(factors))
-        return share * max(self.wanted, 0.0) / factor if factor > 0 else np.inf
+            factors = factors * c.inverse[partitions]
+        limits = np.full(factors.size, np.inf)
+        np.divide(share * max(self.wanted, 0.0), factors, out=limits, where=factors > 0)
+        return limits
