@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
 from collections import OrderedDict
 from fractions import Fraction
@@ -523,11 +524,24 @@ def test_files_that_exist_stay_unless_they_are_to_be_replaced(place: Path, tmp_p
     assert file.read_text().startswith("trace,scope,policy,partitions,")
     before = trace.read_bytes()
     assert "is read and cannot be written" in refused("cache-curve", trace, "--csv", trace, "--overwrite")
-    assert "is read and cannot be written" in refused(
+    assert "c.svg is named for two outputs; name a file for each" in refused(
         "cache-curve", trace, "--csv", tmp_path / "c.svg", "--plot", tmp_path / "c.svg"
     )
     assert trace.read_bytes() == before
     assert [f.name for f in tmp_path.iterdir()] == ["c.csv"]
+
+
+@pytest.mark.parametrize("option", ["--csv", "--plot"])
+def test_pipes_and_links_are_not_replaced(place: Path, tmp_path: Path, option: str) -> None:
+    pipe, link, target = (tmp_path / f"{name}.svg" for name in ("pipe", "link", "target"))
+    os.mkfifo(pipe)
+    target.write_text("mine")
+    link.symlink_to(target)
+    assert "is a device or pipe" in refused("cache-curve", place / "vi.csv", option, pipe, "--overwrite")
+    assert "is a symbolic link" in refused("cache-curve", place / "vi.csv", option, link, "--overwrite")
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert target.read_text() == "mine"
 
 
 def test_an_output_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:

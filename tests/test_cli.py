@@ -131,12 +131,26 @@ def test_values_and_policy_are_exported_in_the_order_of_the_source(place, tmp_pa
 def test_an_export_that_cannot_be_written_is_refused(place, tmp_path):
     result = place / "maze.result"
     assert "must end in .npy, .npz or .csv" in refused("export", result, tmp_path / "x.txt")
-    assert "cannot write" in refused("export", result, tmp_path / "none" / "x.npy")
+    assert "is no directory" in refused("export", result, tmp_path / "none" / "x.npy")
     (tmp_path / "file").touch()
-    assert "cannot write" in refused("export", result, tmp_path / "file" / "x.npy")
+    assert "is no directory" in refused("export", result, tmp_path / "file" / "x.npy")
     (tmp_path / "d.npy").mkdir()
-    assert "cannot write" in refused("export", result, tmp_path / "d.npy", "--overwrite")
+    assert "is a directory" in refused("export", result, tmp_path / "d.npy", "--overwrite")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["d.npy", "file"]
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "csv"])
+def test_an_export_replaces_regular_files_only(place, tmp_path, suffix):
+    pipe, link, target = (tmp_path / f"{name}.{suffix}" for name in ("pipe", "link", "target"))
+    os.mkfifo(pipe)
+    target.write_text("mine")
+    link.symlink_to(target)
+    assert "is a device or pipe" in refused("export", place / "maze.result", pipe, "--overwrite")
+    assert "is a symbolic link" in refused("export", place / "maze.result", link, "--overwrite")
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert target.read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_inspect_tells_sizes_in_words_and_in_json(place):

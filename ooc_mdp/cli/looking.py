@@ -46,12 +46,10 @@ def cache_curve(
     other caches would have made of that one sequence.
     """
     from ooc_mdp.report import cache_plot, cache_report
-    from ooc_mdp.report.files import check_output_file
+    from ooc_mdp.report.files import check_output_files
 
     shown, policies = cache_report.parse_sizes(sizes), cache_report.parse_policies(policy)
-    outputs = [file for file in (csv, plot) if file is not None]
-    for file in outputs:
-        check_output_file(file, overwrite=overwrite, sources=[*traces, *(o for o in outputs if o is not file)])
+    check_output_files(csv, plot, overwrite=overwrite, sources=traces)
     if plot is not None:
         cache_plot.check_plot(plot, len(traces))
     curves = cache_report.curves_of_traces(
@@ -113,7 +111,7 @@ def simulate(
     from ooc_mdp.report import animation as animations
     from ooc_mdp.report import trajectory_plot as plots
     from ooc_mdp.report import trajectory_table as tables
-    from ooc_mdp.report.files import check_output_file
+    from ooc_mdp.report.files import check_output_files
     from ooc_mdp.simulation import PolicyKind, SimulationOptions, problem_of
 
     options = SimulationOptions(
@@ -126,9 +124,7 @@ def simulate(
     )
     opened = api.open_result(result)
     discretised = problem_of(opened, problem, note=lambda text: print(text, file=sys.stderr))
-    outputs = [file for file in (csv, plot, animation) if file is not None]
-    for file in outputs:
-        check_output_file(file, overwrite=overwrite, sources=[o for o in outputs if o is not file])
+    check_output_files(csv, plot, animation, overwrite=overwrite)
     if plot is not None:
         plots.check_trajectory_plot(plot)
     if animation is not None:

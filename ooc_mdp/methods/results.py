@@ -10,8 +10,6 @@ statistics, options. ``docs/result-format.md`` lists them.
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import json
 import math
 import os
@@ -24,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.checkpoint import checkpoint_path
 from ooc_mdp.methods.target import default_target
 from ooc_mdp.options import SolveOptions
@@ -36,7 +33,6 @@ from ooc_mdp.table_source import TableSource
 __all__ = [
     "Result",
     "check_output",
-    "export_result",
     "finished_before",
     "is_result",
     "open_result",
@@ -271,47 +267,3 @@ def finished_before(
         short = f"{output} proves less than what is asked for, and "
     note(f"{short}there is no checkpoint {checkpoint_path(output)}: starting from the beginning")
     return None
-
-
-def export_result(result: Result, file: Path, *, overwrite: bool = False) -> None:
-    """Write values and policy for other programs; the suffix chooses .npy (values), .npz (value, policy) or .csv.
-
-    Raises
-    ------
-    OptionsError : another suffix.
-    StoreError : the file exists or cannot be written.
-    """
-    write = {".npy": _write_npy, ".npz": _write_npz, ".csv": _write_csv}.get(file.suffix)
-    if write is None:
-        raise OptionsError(f"cannot export to {file.name}: the name must end in .npy, .npz or .csv")
-    if file.exists() and not overwrite:
-        raise StoreError(f"{file} exists; name another file, or replace it with --overwrite")
-    temporary = file.with_name(f".{file.name}.partial")
-    try:
-        write(temporary, result.solution.values, result.solution.policy)
-        temporary.replace(file)
-    except OSError as error:
-        raise StoreError(f"cannot write {file}: {error.strerror or 'no room'} ({error})") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def _write_npy(file: Path, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
-    with file.open("wb") as f:
-        np.save(f, values)
-
-
-def _write_npz(file: Path, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
-    with file.open("wb") as f:
-        np.savez(f, value=values, policy=policy)
-
-
-def _write_csv(file: Path, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
-    with file.open("w", newline="", encoding="ascii") as f:
-        out = csv.writer(f)
-        out.writerow(("state", "value", "policy"))
-        for start in range(0, values.size, _CHUNK_STATES):
-            part = slice(start, start + _CHUNK_STATES)
-            states = range(start, min(start + _CHUNK_STATES, values.size))
-            out.writerows(zip(states, map(repr, values[part].tolist()), policy[part].tolist(), strict=True))

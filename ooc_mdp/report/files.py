@@ -8,23 +8,43 @@ from pathlib import Path
 
 from ooc_mdp.errors import OptionsError, StoreError
 
-__all__ = ["check_output_file", "whole_file"]
+__all__ = ["check_output_files", "whole_file"]
 
 
-def check_output_file(file: Path, *, overwrite: bool, sources: Iterable[Path] = ()) -> None:
+def check_output_files(*files: Path | None, overwrite: bool, sources: Iterable[Path] = ()) -> None:
     """Refuse what :func:`whole_file` could not write, before there is any work.
+
+    Parameters
+    ----------
+    files : all outputs of a command; None for one that is not asked for.
+    sources : what the command reads.
 
     Raises
     ------
-    OptionsError : the file is one of the sources.
-    StoreError : it exists and may not be replaced, or its folder does not exist.
+    OptionsError : a file is one of the sources, or named twice.
+    StoreError : it is no place for a file, or exists and may not be replaced.
     """
-    if any(file.resolve() == source.resolve() for source in sources):
-        raise OptionsError(f"{file} is read and cannot be written as well; name another file")
+    read, named = {source.resolve() for source in sources}, set()
+    for file in files:
+        if file is None:
+            continue
+        if file.resolve() in read:
+            raise OptionsError(f"{file} is read and cannot be written as well; name another file")
+        if file.resolve() in named:
+            raise OptionsError(f"{file} is named for two outputs; name a file for each")
+        named.add(file.resolve())
+        _check_place(file, overwrite)
+
+
+def _check_place(file: Path, overwrite: bool) -> None:
+    if file.is_symlink():
+        raise StoreError(f"{file} is a symbolic link, which is not replaced; give the path that it points to")
     if file.is_dir():
         raise StoreError(f"{file} is a directory; name a file in it")
     if not file.parent.is_dir():
         raise StoreError(f"{file} cannot be written: {file.parent} is no directory")
+    if file.exists() and not file.is_file():
+        raise StoreError(f"{file} is a device or pipe, which is not replaced; name another file")
     if file.exists() and not overwrite:
         raise StoreError(f"{file} exists; name another file, or replace it with --overwrite")
 
@@ -35,15 +55,15 @@ def whole_file(file: Path, *, overwrite: bool) -> Iterator[Path]:
 
     Raises
     ------
-    StoreError : the file exists and may not be replaced, or cannot be written.
+    StoreError : the file exists and may not be replaced, is no regular file, or cannot be written.
     """
-    check_output_file(file, overwrite=overwrite)
+    _check_place(file, overwrite)
     temporary = file.with_name(f".{file.name}.partial")
     try:
         yield temporary
         temporary.replace(file)
     except OSError as error:
-        raise StoreError(f"cannot write {file}: {error.strerror or error}") from error
+        raise StoreError(f"cannot write {file}: {error.strerror or f'no room ({error})'}") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
