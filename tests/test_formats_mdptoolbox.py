@@ -139,6 +139,28 @@ def test_folders_that_do_not_fit_are_refused_by_file(tmp_path, spoil, said):
     assert said in str(refusal(MDPTOOLBOX, folder))
 
 
+def with_column(matrix: np.ndarray, column: int) -> tuple[sparse.csr_matrix, int]:
+    """A sparse matrix whose last entry is in that column, and its row."""
+    made = sparse.csr_matrix(matrix)
+    made.indices[-1] = column
+    return made, int(np.flatnonzero(np.diff(made.indptr))[-1])
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("column", [-1, S, S + 2])
+@pytest.mark.parametrize("name", ["P", "R"])
+def test_entries_outside_a_sparse_matrix_are_refused(tmp_path, name, column, size):
+    folder = save_as(tmp_path / "model", "sparse files", REWARDS["of transitions"])
+    matrices = {"P": [sparse.csr_matrix(p) for p in P], "R": [*map(sparse.csr_matrix, REWARDS["of transitions"])]}
+    matrices[name][1], row = with_column(matrices[name][1].toarray(), column)
+    sparse.save_npz(folder / f"{name}1.npz", matrices[name][1])
+    said = f"row {row} has an entry in column {column}, which does not exist: the 6 states are 0..5"
+    assert str(refusal(MDPTOOLBOX, folder, segment_bytes=size)) == f"{folder / name}1.npz: indices.npy: {said}"
+    with pytest.raises(InputError) as caught:
+        rows_of(MdptoolboxSource.from_arrays(matrices["P"], matrices["R"], ReadOptions(segment_bytes=size)))
+    assert str(caught.value) == f"P and R: {name}[1]: {said}"
+
+
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the shared cases are not here")
 @pytest.mark.parametrize("name", ["mdptoolbox-forest-3", "mdptoolbox-small-2"])
 def test_published_pymdptoolbox_examples_have_their_reference_values(name):

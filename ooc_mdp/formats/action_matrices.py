@@ -58,9 +58,11 @@ class DenseMatrix:
 
 
 class CsrMatrix:
-    """A CSR matrix in memory (a SciPy object's three arrays)."""
+    """A CSR matrix in memory (a SciPy object's three arrays); `path` and `name` are for messages."""
 
-    def __init__(self, indptr: IntArray, indices: IntArray, data: FloatArray) -> None:
+    def __init__(self, path: str, name: str, indptr: IntArray, indices: IntArray, data: FloatArray) -> None:
+        self._path = path
+        self._name = name
         self._indptr = indptr
         self._indices = indices
         self._data = data
@@ -74,8 +76,10 @@ class CsrMatrix:
         """See :class:`Matrix`."""
         pointers = self._indptr[self._next : self._next + count + 1]
         entries = slice(int(pointers[0]), int(pointers[-1]))
+        csr = pointers - pointers[0], self._indices[entries], self._data[entries]
+        _check_columns(self._path, self._name, self._next, csr, self._indptr.size - 1)
         self._next += count
-        return pointers - pointers[0], self._indices[entries], self._data[entries]
+        return csr
 
 
 class CsrFile:
@@ -91,6 +95,7 @@ class CsrFile:
             raise indptr.refuse(f"has {indptr.count} entries; {n_states} states ask for {n_states + 1}")
         if self._data.count != self._indices.count:
             raise self._data.refuse(f"has {self._data.count} entries, indices.npy {self._indices.count}")
+        self._next = 0
         self._pointers = PointerStream(self._path, indptr, self._indices.count, "entries in indices.npy")
 
     def fits(self, count: int, limit: int) -> int:
@@ -105,7 +110,23 @@ class CsrFile:
             raise InputError(self._path, f"indptr.npy: a row has {longest} entries, more than {self._n_states} states")
         self._pointers.advance(count)
         n = int(pointers[-1] - pointers[0])
-        return pointers - pointers[0], self._indices.read(n), self._data.read_floats(n)
+        csr = pointers - pointers[0], self._indices.read(n), self._data.read_floats(n)
+        _check_columns(self._path, "indices.npy", self._next, csr, self._n_states)
+        self._next += count
+        return csr
+
+
+def _check_columns(path: str, name: str, first_row: int, csr: Csr, n_states: int) -> None:
+    """Refuse an entry outside an S x S matrix; the rows begin at `first_row`."""
+    pointers, columns, _ = csr
+    outside = np.flatnonzero((columns < 0) | (columns >= n_states))
+    if outside.size:
+        row = first_row + int(np.searchsorted(pointers, outside[0], side="right")) - 1
+        raise InputError(
+            path,
+            f"{name}: row {row} has an entry in column {columns[outside[0]]}, which does not exist: the {n_states} "
+            f"states are 0..{n_states - 1}",
+        )
 
 
 def sparse_shape(archive: ZipArrays) -> tuple[int, int]:

@@ -100,9 +100,9 @@ class MdptoolboxSource:
         r_arrays = [_arrays(matrix) for matrix in r_matrices]
 
         def opened() -> _Opened:
-            result = _Opened(n_states, [_memory_matrix(n_states, arrays) for arrays in p_arrays])
+            result = _Opened(n_states, _memory_matrices(name, "P", n_states, p_arrays))
             if rewards is None:
-                result.reward_matrices = [_memory_matrix(n_states, arrays) for arrays in r_arrays]
+                result.reward_matrices = _memory_matrices(name, "R", n_states, r_arrays)
             else:
                 result.read_rewards = _forward(rewards)
             return result
@@ -231,10 +231,13 @@ def _arrays(matrix: Any) -> Any:
     return csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data.astype(np.float64)
 
 
-def _memory_matrix(n_states: int, arrays: Any) -> Matrix:
-    if isinstance(arrays, tuple):
-        return CsrMatrix(*arrays)
-    return DenseMatrix(n_states, lambda first, count: arrays[first : first + count])
+def _memory_matrices(path: str, name: str, n_states: int, matrices: Sequence[Any]) -> list[Matrix]:
+    def matrix(action: int, arrays: Any) -> Matrix:
+        if isinstance(arrays, tuple):
+            return CsrMatrix(path, f"{name}[{action}]", *arrays)
+        return DenseMatrix(n_states, lambda first, count: arrays[first : first + count])
+
+    return [matrix(action, arrays) for action, arrays in enumerate(matrices)]
 
 
 class _Folder:
