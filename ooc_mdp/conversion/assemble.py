@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ooc_mdp.conversion.options import ConvertOptions
-from ooc_mdp.conversion.schedule import run_in_order
+from ooc_mdp.conversion.schedule import run_all
 from ooc_mdp.store.journal import Journal
 from ooc_mdp.store.layout import Length
 from ooc_mdp.store.numbering import Numbering
@@ -22,9 +22,6 @@ __all__ = ["Description", "Progress", "assemble", "written_by"]
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a step ("read", "partitions", "finish"), parts done, and of how many (None: unknown)."""
-
-_WINDOW = 1024
-"""Partition tasks given to Dask at a time; their results are nothing, so only the graph takes memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +68,22 @@ def assemble(
             note(p)
 
     records = {} if journal is None else journal.records
-    checks = (partial(writer.restore, p, record) for p, record in records.items())
-    intact = run_in_order(checks, options.workers, _WINDOW)
-    restored = {p for p, whole in zip(records, intact, strict=True) if whole}
-    missing = [p for p in range(n) if p not in restored]
-    for step, task, partitions in (("partitions", make, missing), ("finish", finish, range(n))):
-        tasks = (partial(task, p) for p in partitions)
-        for done, _ in enumerate(run_in_order(tasks, options.workers, _WINDOW), n - len(partitions) + 1):
-            if progress is not None:
-                progress(step, done, n)
+    restored: set[int] = set()
+
+    def restore(p: int) -> None:
+        if writer.restore(p, records[p]):
+            restored.add(p)
+
+    def run(task: Callable[[int], None], partitions: Iterable[int], step: str | None = None, before: int = 0) -> None:
+        def tell(done: int) -> None:
+            if progress is not None and step is not None:
+                progress(step, before + done, n)
+
+        run_all((partial(task, p) for p in partitions), options.workers, tell)
+
+    run(restore, records)
+    run(make, [p for p in range(n) if p not in restored], "partitions", len(restored))
+    run(finish, range(n), "finish")
     attributes: dict[str, Any] = {
         "sense": description.sense,
         "state_order": numbering.state_order(),

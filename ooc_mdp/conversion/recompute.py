@@ -24,7 +24,7 @@ from ooc_mdp.conversion.assemble import Progress, written_by
 from ooc_mdp.conversion.from_problem import partition_problem
 from ooc_mdp.conversion.localise import local_successors, localise
 from ooc_mdp.conversion.options import ConvertOptions
-from ooc_mdp.conversion.schedule import run_in_order
+from ooc_mdp.conversion.schedule import run_all
 from ooc_mdp.errors import InputError
 from ooc_mdp.kernels.control_rows import DeviceProblem
 from ooc_mdp.kernels.grid_numbers import GridNumbers
@@ -42,7 +42,6 @@ __all__ = ["TABLE_VERSION", "RecomputedTable"]
 TABLE_VERSION = 1
 """Part of the fingerprint: raise it when the tables that problems give change in this program."""
 
-_WINDOW = 1024
 _SAMPLE = 4096
 """States whose rows are part of the fingerprint."""
 _LEAST_PIECE = 2048
@@ -91,9 +90,12 @@ class RecomputedTable:
         self.partition_ptr: IntArray = self._numbering.partition_ptr
         self._census = Census(self.partition_ptr, self._dtype, problem.exact_weights)
         tasks = (partial(self._examine, p) for p in range(self.n_partitions))
-        for done, _ in enumerate(run_in_order(tasks, options.workers, _WINDOW), 1):
+
+        def tell(done: int) -> None:
             if progress is not None:
                 progress("first pass", done, self.n_partitions)
+
+        run_all(tasks, options.workers, tell)
         self.fields: dict[str, _Field] = {n: _Field(dtype) for n, dtype in self._census.fields().items()}
         self.partition_bytes: IntArray = self._census.partition_bytes()
         self.coupling: Coupling = self._census.coupling()
