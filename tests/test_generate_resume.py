@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import process
 from forked import killed_after, seconds_of, slow_generation
 from store_models import ModelProblem, ModelSource, random_model
 
@@ -195,6 +196,37 @@ def test_a_fault_of_the_problem_leaves_nothing_and_a_full_disk_what_is_done(tmp_
     problem = Stopping(MODEL)
     generate_from(problem, tmp_path / "s", resume=True)
     assert problem.asked < 11
+
+
+def test_nothing_more_is_computed_once_the_disk_is_full(tmp_path: Path) -> None:
+    full = OSError(28, "No space left on device", str(tmp_path / "s.partial" / "x"))
+    problem = Stopping(MODEL, at=6, error=full)
+    with pytest.raises(StoreError, match="what is done was kept"):
+        generate_from(problem, tmp_path / "s")
+    assert problem.asked == 6
+    assert (tmp_path / "s.partial" / JOURNAL_FILE).read_bytes().count(b"\n") == 1 + 4
+
+
+def test_a_journal_without_room_keeps_what_is_done(tmp_path: Path) -> None:
+    """The journal is the first file to reach the limit on the size of files, which stands in for a full disk."""
+    command = ("generate", "random", tmp_path / "s", "--states", 400, "--partitions", 40, "--workers", 1)
+    ran = process(*command, limit="-f 14")
+    assert ran.status == 2, ran
+    assert "no room" in ran.err
+    assert "what is done was kept: the same command with --resume goes on" in ran.err
+    journal = (tmp_path / "s.partial" / JOURNAL_FILE).read_bytes()
+    assert journal.endswith(b"\n")
+    assert 1 < journal.count(b"\n") < 40
+    assert process(*command, "--resume").status == 0
+    assert validate_store(open_store(tmp_path / "s")).valid
+
+
+def test_progress_comes_with_each_partition(tmp_path: Path) -> None:
+    problem, seen = Stopping(MODEL), []
+    generate(problem, tmp_path / "s", TEN, progress=lambda step, done, of: seen.append((step, done, problem.asked)))
+    partitions = [(done, asked) for step, done, asked in seen if step == "partitions"]
+    assert [done for done, _ in partitions] == list(range(1, 11))
+    assert partitions[0][1] < 11
 
 
 def test_a_run_stopped_while_it_finishes_goes_on(tmp_path: Path) -> None:

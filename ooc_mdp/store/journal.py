@@ -20,7 +20,6 @@ from typing import Any, Self
 
 import google_crc32c
 
-from ooc_mdp.errors import StoreError
 from ooc_mdp.store.layout import JOURNAL_FILE
 
 __all__ = ["Journal", "differences"]
@@ -61,7 +60,12 @@ class Journal:
         return cls(file, documents[0], {int(record["partition"]): record for record in documents[1:]})
 
     def append(self, p: int, record: Mapping[str, Any]) -> None:
-        """Partition p is finished; one system call, so that a killed process leaves whole lines or a last torn one."""
+        """Partition p is finished; lines are written one after the other, so that at most the last one is torn.
+
+        Raises
+        ------
+        OSError : there is no room; the lines so far stay whole.
+        """
         with self._lock:
             _write(self._file, {"partition": p, **record})
             self.holds_work = True
@@ -93,9 +97,14 @@ def differences(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]
 def _write(file: int, document: Mapping[str, Any]) -> None:
     text = json.dumps(document).encode()
     line = b"%08x %s\n" % (google_crc32c.value(text), text)
-    written = os.write(file, line)
-    if written != len(line):
-        raise StoreError(f"the journal took {written} of {len(line)} bytes: the disk is full")
+    size = os.fstat(file).st_size
+    rest = memoryview(line)
+    try:
+        while rest:  # a disk that fills up takes a part, and refuses the rest with a reason
+            rest = rest[os.write(file, rest) :]
+    except OSError:
+        os.ftruncate(file, size)
+        raise
 
 
 def _documents(content: bytes) -> tuple[list[dict[str, Any]], int]:
