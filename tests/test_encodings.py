@@ -231,7 +231,7 @@ def test_stores_of_format_1_are_read_as_before(store: Store) -> None:
         again, _ = older.read(p)
         for name in ("successors", "probabilities", "durations", "rewards", "halo"):
             np.testing.assert_array_equal(getattr(again, name), getattr(table, name), strict=True)
-    assert {f.field for f in validate_store(older).findings} <= {"chunk_bytes"}
+    assert {f.field for f in validate_store(older).findings} <= {"chunk_bytes", "fingerprint"}
 
 
 def test_an_unknown_encoding_or_one_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -187,6 +187,79 @@ def test_another_format_version_is_refused_with_both_numbers(store: Store) -> No
         open_store(store.path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("sense", "maximum", "max or min"),
+        ("sense", None, "max or min"),
+        ("dtype", "x", "float32 or float64"),
+        ("n_states", 0, "a whole number of at least 1"),
+        ("n_rows", 1.5, "a whole number of at least 0"),
+        ("n_transitions", True, "a whole number of at least 0"),
+        ("n_partitions", None, "a whole number of at least 1"),
+        ("n_couplings", [], "a whole number of at least 1"),
+        ("actions_per_state", "x", "a whole number of at least 0"),
+        ("successors_per_action", -1, "a whole number of at least 0"),
+        ("fields", None, "a list of names"),
+        ("fields", ["halo", "halo"], "a list of names, none twice"),
+        ("fields", [["halo"]], "a list of names"),
+        ("encodings", {"successors": []}, "an object with a word for each field"),
+        ("encodings", "successors", "an object with a word for each field"),
+        ("state_order", {}, "of kind identity, array, or grid"),
+        ("state_order", {"kind": "other"}, "of kind identity, array, or grid"),
+        ("state_order", {"kind": ["grid"]}, "of kind identity, array, or grid"),
+        ("state_order", {"kind": "grid"}, "with the shape of the grid and rising edges"),
+        ("state_order", {"kind": "grid", "shape": [6, 10], "edges": [[0, 6]]}, "rising edges"),
+        ("state_order", {"kind": "grid", "shape": [60], "edges": [[0, 15, 15, 60]]}, "rising edges"),
+        ("state_order", {"kind": "grid", "shape": [60], "edges": [[0, "15", 60]]}, "rising edges"),
+        ("partitioning", "ranges", "an object"),
+        ("provenance", [1], "an object"),
+        ("geometry", 3, "an object"),
+        ("uuid", 7, "a word"),
+        ("fingerprint", "", "a word"),
+    ],
+)
+def test_an_attribute_that_the_format_does_not_allow_is_refused(
+    store: Store, name: str, value: object, rule: str
+) -> None:
+    change_json(store.path / "zarr.json", lambda d: d["attributes"].update({name: value}))
+    with pytest.raises(StoreError) as caught:
+        open_store(store.path)
+    said = str(caught.value)
+    assert said.startswith(f"{store.path} has the attribute {name} = ")
+    assert rule in said
+    assert said.endswith("; convert again")
+
+
+def test_attributes_that_are_missing_or_none_at_all_are_refused(store: Store) -> None:
+    change_json(store.path / "zarr.json", lambda d: [d["attributes"].pop(name) for name in ("sense", "uuid")])
+    with pytest.raises(StoreError, match="lacks the attributes sense, uuid; convert again"):
+        open_store(store.path)
+    change_json(store.path / "zarr.json", lambda d: d.update(attributes=1))
+    with pytest.raises(StoreError, match="not one written by this program"):
+        open_store(store.path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("shape", None),
+        ("shape", [4]),
+        ("shape", ["4", 60]),
+        ("shape", [4, "60"]),
+        ("shape", [4, -1]),
+        ("chunk_grid", {"configuration": None}),
+        ("codecs", [1]),
+        ("codecs", [{"name": "bytes"}, {"name": "blosc", "configuration": 1}, {"name": "crc32c"}]),
+    ],
+)
+def test_metadata_of_a_field_with_wrong_types_are_refused(store: Store, name: str, value: object) -> None:
+    path = store.path / "rewards" / "zarr.json"
+    change_json(path, lambda d: d.update({name: value}))
+    with pytest.raises(StoreError, match="rewards"):
+        open_store(store.path)
+
+
 def test_metadata_that_format_1_does_not_allow_is_refused(store: Store) -> None:
     change_json(store.path / "halo" / "zarr.json", lambda d: d.update(data_type="float32"))
     with pytest.raises(StoreError, match=r"field halo of .* is float32"):
@@ -318,6 +391,21 @@ def test_validate_names_a_grid_that_is_not_cut_into_the_partitions(tmp_path: Pat
     change_json(store.path / "zarr.json", lambda d: d["attributes"]["state_order"].update(edges=edges))
     findings = validate_store(open_store(store.path)).findings
     assert [f.field for f in findings] == ["state_order"]
+
+
+def test_validate_recomputes_the_fingerprint(store: Store) -> None:
+    other = {"max": "min", "min": "max"}[store.sense]
+    change_json(store.path / "zarr.json", lambda d: d["attributes"].update(sense=other))
+    (finding,) = validate_store(open_store(store.path)).findings
+    assert str(finding).startswith(
+        f"fingerprint: says {store.fingerprint}, but sense, dtype, partitions and chunks give "
+    )
+    change_json(store.path / "zarr.json", lambda d: d["attributes"].update(sense=store.sense))
+    assert validate_store(open_store(store.path)).valid
+    rewrite(store, "rewards", 1, lambda rewards: None)
+    assert validate_store(open_store(store.path)).valid
+    rewrite(store, "rewards", 1, lambda rewards: np.copyto(rewards, rewards[::-1].copy()))
+    assert [f.field for f in validate_store(open_store(store.path)).findings] == ["fingerprint"]
 
 
 def test_validate_names_files_that_do_not_belong(store: Store) -> None:

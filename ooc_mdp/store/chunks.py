@@ -39,6 +39,7 @@ __all__ = [
     "ChunkDamage",
     "FrameHeader",
     "checked",
+    "checksum_of",
     "chunk_file",
     "crc32c_function",
     "decode_chunk",
@@ -215,6 +216,15 @@ def is_intact(path: Path, n_bytes: int, crc: int) -> bool:
     except FileNotFoundError:
         return False
     return chunk.size == n_bytes and chunk[-_CRC:].tobytes() == crc.to_bytes(_CRC, "little") == _crc_of(chunk[:-_CRC])
+
+
+def checksum_of(path: Path) -> int:
+    """The crc32c that ends a chunk file, which is not held against its content. Raises OSError, or ChunkDamage."""
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) < _CRC:
+            raise ChunkDamage(f"{file.tell()} bytes are no chunk")
+        file.seek(-_CRC, os.SEEK_END)
+        return int.from_bytes(file.read(_CRC), "little")
 
 
 def read_plain(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
+from ooc_mdp.store.attributes import fault_of
 from ooc_mdp.store.chunks import ChunkDamage, read_plain
 from ooc_mdp.store.layout import (
     FIELDS,
@@ -38,6 +39,8 @@ class ArrayMetadata:
     field: Field
     dtype: np.dtype[Any]
     """Type in the partition's table (the halo's: on disk)."""
+    n_chunks: int
+    """One a partition."""
     max_len: int
     """Values in a chunk, padding included."""
     stored: np.dtype[Any]
@@ -54,15 +57,15 @@ def read_metadata(root: Path) -> tuple[dict[str, Any], dict[str, ArrayMetadata]]
     """Attributes and fields of the store at root, or StoreError."""
     attributes = _attributes(root)
     encodings = attributes.get("encodings", {})
-    if not isinstance(encodings, dict) or not set(encodings) <= set(attributes["fields"]):
+    if not set(encodings) <= set(attributes["fields"]):
         raise StoreError(f"{root} names encodings of fields that it does not have: {encodings}; {_REMEDY}")
-    n_partitions = int(attributes["n_partitions"])
+    n_partitions = attributes["n_partitions"]
     fields: dict[str, ArrayMetadata] = {}
     for name in attributes["fields"]:
         if name not in FIELDS:
             raise StoreError(f"{root} has a field {name} that format {FORMAT_VERSION} does not know; {_REMEDY}")
         meta = _array_metadata(root, FIELDS[name], attributes)
-        if meta.max_len < 1 or _read_json(root / name / GROUP_FILE)["shape"][0] != n_partitions:
+        if meta.max_len < 1 or meta.n_chunks != n_partitions:
             raise StoreError(f"field {name} of {root} has not one chunk for each of {n_partitions} partitions")
         fields[name] = meta
     missing = [f.name for f in FIELDS.values() if not f.optional and f.name not in fields]
@@ -73,7 +76,7 @@ def read_metadata(root: Path) -> tuple[dict[str, Any], dict[str, ArrayMetadata]]
 
 def read_small_arrays(root: Path, attributes: dict[str, Any]) -> dict[str, npt.NDArray[Any]]:
     """Every small array, by name."""
-    n_partitions, n_entries = int(attributes["n_partitions"]), int(attributes["n_couplings"])
+    n_partitions, n_entries = attributes["n_partitions"], attributes["n_couplings"]
     small = {}
     for name, (dtype, kind) in SMALL_ARRAYS.items():
         shape = chunk_shape_of_small(kind, n_partitions, n_entries)
@@ -89,25 +92,6 @@ def read_small_arrays(root: Path, attributes: dict[str, Any]) -> dict[str, npt.N
 
 _REMEDY = "convert again"
 
-_ATTRIBUTES = (
-    "format_version",
-    "n_states",
-    "n_rows",
-    "n_transitions",
-    "n_partitions",
-    "n_couplings",
-    "sense",
-    "dtype",
-    "actions_per_state",
-    "successors_per_action",
-    "fields",
-    "state_order",
-    "partitioning",
-    "provenance",
-    "uuid",
-    "fingerprint",
-)
-
 
 def _attributes(root: Path) -> dict[str, Any]:
     if root.name.endswith(PARTIAL_SUFFIX):
@@ -117,9 +101,9 @@ def _attributes(root: Path) -> dict[str, Any]:
         raise StoreError(_why_no_store(root))
     group = _read_json(root / GROUP_FILE)
     attributes = group.get("attributes")
-    if group.get("node_type") != "group" or not isinstance(attributes, dict):
+    if group.get("node_type") != "group":
         raise StoreError(f"{root} is a Zarr array, not a store of this program")
-    if attributes.get("format") != FORMAT:
+    if not isinstance(attributes, dict) or attributes.get("format") != FORMAT:
         raise StoreError(f"{root} is a Zarr group, but not one written by this program")
     version = attributes.get("format_version")
     if version not in READABLE_VERSIONS:
@@ -127,9 +111,9 @@ def _attributes(root: Path) -> dict[str, Any]:
             f"{root} has format version {version}, this program reads {' and '.join(map(str, READABLE_VERSIONS))}; "
             f"{_REMEDY}, or use the program's version that wrote it"
         )
-    missing = [name for name in _ATTRIBUTES if name not in attributes]
-    if missing:
-        raise StoreError(f"{root} lacks the attributes {', '.join(missing)}; {_REMEDY}")
+    fault = fault_of(attributes)
+    if fault is not None:
+        raise StoreError(f"{root} {fault}; {_REMEDY}")
     return attributes
 
 
@@ -162,25 +146,27 @@ def _array_metadata(root: Path, field: Field, attributes: dict[str, Any]) -> Arr
     dtypes = field.dtypes if encoding is None else field.encodings[encoding]
     meta = _read_json(root / field.name / GROUP_FILE)
     try:
-        shape, chunks = meta["shape"], meta["chunk_grid"]["configuration"]["chunk_shape"]
+        (n_chunks, max_len), chunks = meta["shape"], meta["chunk_grid"]["configuration"]["chunk_shape"]
         codecs = [codec["name"] for codec in meta["codecs"]]
         data_type = meta["data_type"]
-    except (KeyError, TypeError) as error:
-        raise StoreError(f"{root / field.name / GROUP_FILE} is no array metadata: no {error}") from error
-    if data_type not in dtypes or codecs != ["bytes", "blosc", "crc32c"] or chunks != [1, *shape[1:]]:
+        blosc = dict(meta["codecs"][1].get("configuration", {}))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise StoreError(f"{root / field.name / GROUP_FILE} is no array metadata ({error}); {_REMEDY}") from error
+    if data_type not in dtypes or codecs != ["bytes", "blosc", "crc32c"] or chunks != [1, max_len]:
         raise StoreError(
             f"field {field.name} of {root} is {data_type} in chunks {chunks} with codecs {codecs}, which "
             f"format {FORMAT_VERSION} does not allow; {_REMEDY}"
         )
+    if not isinstance(max_len, int):
+        raise StoreError(f"field {field.name} of {root} has chunks of {max_len!r} values; {_REMEDY}")
     if encoding is not None and encoding.endswith("planes"):
         needed = ("actions_per_state", "successors_per_action")[: 1 if field.length == "rows" else 2]
         if not all(attributes[name] for name in needed):
             raise StoreError(f"field {field.name} of {root} is encoded as {encoding!r} of rows that differ; {_REMEDY}")
     stored = np.dtype(data_type)
     table = {"probabilities": np.dtype(attributes["dtype"]), "durations": np.dtype(np.float64)}.get(field.name, stored)
-    blosc = meta["codecs"][1].get("configuration", {})
     names = (str(blosc.get(name, "")) for name in ("cname", "shuffle"))
-    return ArrayMetadata(field, table, int(shape[1]), stored, encoding, *names)
+    return ArrayMetadata(field, table, n_chunks, max_len, stored, encoding, *names)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

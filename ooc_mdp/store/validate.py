@@ -11,7 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_mdp.errors import StoreError
+from ooc_mdp.store.chunks import checksum_of
 from ooc_mdp.store.files import unexpected_and_missing
+from ooc_mdp.store.fingerprint import fingerprint_of
+from ooc_mdp.store.layout import chunk_path
 from ooc_mdp.store.numbering import GridNumbering
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.state_bits import StateBits
@@ -61,6 +64,8 @@ def validate_store(store: Store, progress: Callable[[str, int, int | None], None
     if "original_state" in store.fields and not originals.slice(0, store.n_states).all():
         missing = int(np.argmin(originals.slice(0, store.n_states)))
         findings.append(Finding("original_state", None, f"original state {missing} is in no partition"))
+    if not any(f.field in store.fields for f in findings):  # a damaged chunk has another checksum
+        findings += _check_fingerprint(store)
     findings = list(dict.fromkeys(findings))
     return Report(n, tuple(sorted(findings, key=lambda f: -1 if f.partition is None else f.partition)))
 
@@ -86,6 +91,19 @@ def _check_sizes(store: Store) -> list[Finding]:
     if order["kind"] == "grid" and not np.array_equal(GridNumbering.from_order(order).partition_ptr, ptr):
         findings.append(Finding("state_order", None, "the blocks of the grid are not the partitions"))
     return findings
+
+
+def _check_fingerprint(store: Store) -> list[Finding]:
+    """Whether sense, type, partitions and the chunks' checksums are those that were hashed when they were written."""
+    checksums = (
+        (name, [checksum_of(chunk_path(store.path, name, p, 0)) for p in range(store.n_partitions)])
+        for name in store.fields
+    )
+    found = fingerprint_of(store.sense, str(store.attributes["dtype"]), store.partition_ptr, checksums)
+    if found == store.fingerprint:
+        return []
+    message = f"says {store.fingerprint}, but sense, dtype, partitions and chunks give {found}: one of them was changed"
+    return [Finding("fingerprint", None, message)]
 
 
 def _check_boundary(store: Store, p: int, halos: StateBits, all_halos: bool) -> list[Finding]:

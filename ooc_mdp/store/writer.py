@@ -14,7 +14,6 @@ In RAM: a few numbers a partition and field, the coupling entries, and one bit a
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.store.agreement import Agreement
 from ooc_mdp.store.chunks import encode_chunk, is_intact, read_chunk, write_file
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, stored_count
+from ooc_mdp.store.fingerprint import fingerprint_of
 from ooc_mdp.store.layout import FIELDS, Length, chunk_path, halo_dtype
 from ooc_mdp.store.partition_note import PartitionNote
 from ooc_mdp.store.state_bits import StateBits
@@ -235,7 +235,12 @@ class StoreWriter:
                 "successors_per_action": successors,
                 "fields": fields,
                 "encodings": {name: encoding for name, encoding in encodings.items() if name in fields},
-                "fingerprint": self._fingerprint(fields, str(attributes["sense"])),
+                "fingerprint": fingerprint_of(
+                    str(attributes["sense"]),
+                    self.dtype.name,
+                    self.partition_ptr,
+                    ((name, self._checksums(name)) for name in fields),
+                ),
                 **attributes,
             },
         )
@@ -290,13 +295,8 @@ class StoreWriter:
         read = [name for name in fields if FIELDS[name].read]
         return np.array([sum(self._written[n][p].n_bytes for n in read) for p in range(self.n_partitions)], np.int64)
 
-    def _fingerprint(self, fields: list[str], sense: str) -> str:
-        digest = hashlib.blake2b(f"{sense} {self.dtype.name}".encode(), digest_size=16)
-        digest.update(self.partition_ptr.astype("<i8").tobytes())
-        for name in fields:
-            crcs = [self._written[name][p].crc for p in range(self.n_partitions)]
-            digest.update(name.encode() + np.array(crcs, "<u4").tobytes())
-        return digest.hexdigest()
+    def _checksums(self, name: str) -> list[int]:
+        return [self._written[name][p].crc for p in range(self.n_partitions)]
 
     def _write_values(
         self, name: str, p: int, values: Array, max_len: int, encoding: str | None, layout: RowLayout | None
