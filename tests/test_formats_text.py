@@ -235,6 +235,43 @@ def test_a_johannsson_fault_is_named_by_line(tmp_path, old, new, line, message, 
     assert caught.value.line == line
 
 
+SMALL_TRA = "0 0 0 1\n1 0 1 1\n2 0 0 1\n"
+SMALL_DRN = (
+    "@type: MDP\n@parameters\n\n@reward_models\n\n@nr_states\n3\n@nr_choices\n3\n@model\n"
+    "state 0 init\n\taction 0\n\t\t1 : 1\nstate 1\n\taction 0\n\t\t1 : 1\nstate 2\n\taction 0\n\t\t1 : 1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "text", "old", "new"),
+    [
+        (JOHANNSSON, GOOD_JOHANNSSON, "S:1:0:1", "S:{}:0:1"),
+        (TRANSITION_LIST, SMALL_TRA, "1 0 1 1", "{} 0 1 1"),
+        (PRISM, f"3 3 3\n{SMALL_TRA}", "1 0 1 1", "{} 0 1 1"),
+        (DRN, SMALL_DRN, "state 1", "state {}"),
+    ],
+    ids=["johannsson", "transition-list", "prism", "drn"],
+)
+@pytest.mark.parametrize("wrong", ["-1", "-3", "-9223372036854775807", "zz", "-", "99999999999999999999"])
+def test_a_wrong_state_id_is_named_by_line_wherever_the_file_is_cut(tmp_path, fmt, text, old, new, wrong) -> None:
+    path, rewards = tmp_path / "model.tra", tmp_path / "model.rew"
+    rewards.write_text("1\n1\n1\n")
+    options = {"rewards": rewards} if fmt is TRANSITION_LIST else {}
+    path.write_text(text)
+    read(fmt, path, **options)
+    path.write_text(text.replace(old, new.format(wrong), 1))
+    line = path.read_text().split("\n").index(new.format(wrong)) + 1
+    said = set()
+    for segment_bytes in range(1, len(text) + 2):
+        with pytest.raises(InputError) as caught:
+            read(fmt, path, segment_bytes=segment_bytes, **options)
+        assert caught.value.line == line, segment_bytes
+        said.add(caught.value.message)
+    if wrong[1:].isdigit() and wrong.startswith("-"):
+        assert said == {f"state {wrong} is negative; states are numbered from 0"}
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize("segment_bytes", SEGMENTS)
 def test_the_earlier_of_two_faults_is_named(tmp_path, segment_bytes: int) -> None:
     path = tmp_path / "model.txt"

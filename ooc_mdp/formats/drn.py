@@ -24,7 +24,7 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.formats.base import ReadOptions, Source
 from ooc_mdp.formats.checks import RawRows
-from ooc_mdp.formats.faults import Field, byte_fault, explain_fields, fault_at, number_fault
+from ooc_mdp.formats.faults import Field, byte_fault, explain_fields, fault_at, negative_state, number_fault
 from ooc_mdp.formats.text import (
     Segment,
     Table,
@@ -248,9 +248,11 @@ class _DrnSource(TextSource):
         return min(faults, key=lambda fault: fault[0]) if faults else None
 
     def _wrong_state(self, found: int, expected: int) -> str:
+        if found < 0:
+            return negative_state(found)
         if found == expected:
             return f"state {found} follows, but only {self.n_states} states are announced"
-        if 0 <= found < expected:
+        if found < expected:
             return f"state {found} is defined again; states 0..{expected - 1} are defined above"
         return f"state {found} where state {expected} is due: states are numbered 0, 1, 2, ... without gaps"
 

@@ -14,7 +14,16 @@ from ooc_mdp.errors import InputError
 from ooc_mdp.formats.files import open_file
 from ooc_mdp.formats.tokens import MAX_LINE
 
-__all__ = ["Field", "byte_fault", "explain_fields", "fault_at", "line_bytes", "line_number", "number_fault"]
+__all__ = [
+    "Field",
+    "byte_fault",
+    "explain_fields",
+    "fault_at",
+    "line_bytes",
+    "line_number",
+    "negative_state",
+    "number_fault",
+]
 
 _CHUNK = 1 << 20
 _INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
@@ -107,6 +116,11 @@ def number_fault(text: str, field: Field) -> str | None:
     if "," in text and _DECIMAL.fullmatch(text.replace(",", ".", 1)):
         return f"{field.name} {shown} has a decimal comma; write a decimal point"
     return f"{field.name} {shown} is not a decimal number"
+
+
+def negative_state(state: int) -> str:
+    """Why a state below 0 is refused."""
+    return f"state {state} is negative; states are numbered from 0"
 
 
 def explain_fields(texts: Sequence[str], fields: Sequence[Field], what: str) -> str:

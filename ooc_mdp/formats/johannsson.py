@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import InputError
 from ooc_mdp.formats.base import ReadOptions, Source
 from ooc_mdp.formats.checks import RawRows
-from ooc_mdp.formats.faults import Field, byte_fault, explain_fields, fault_at
+from ooc_mdp.formats.faults import Field, byte_fault, explain_fields, fault_at, negative_state
 from ooc_mdp.formats.text import (
     Segment,
     Table,
@@ -116,7 +116,9 @@ def _first_fault(table: Table, segment: Segment) -> tuple[int, str] | None:
 
 
 def _wrong_state(found: int, expected: int) -> str:
-    if 0 <= found < expected:
+    if found < 0:
+        return negative_state(found)
+    if found < expected:
         above = f"its first definition is among states 0..{expected - 1} above"
         return f"state {found} is defined again ({above}); remove one of the two"
     return f"state {found} where state {expected} is due: states are numbered 0, 1, 2, ... without gaps"

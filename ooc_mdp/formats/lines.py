@@ -11,23 +11,27 @@ from ooc_mdp.formats.tokens import NEWLINE, integer_at, skip_blanks, skip_line
 
 __all__ = ["mark_lines", "next_state"]
 
-_HASH, _MINUS, _GOOD = 35, 45, 0
+_HASH, _COLON, _UPPER_A, _GOOD = 35, 58, 65, 0
 
 
 @njit(cache=True, nogil=True)
 def next_state(buf, end, marker, previous):  # type: ignore[no-untyped-def]
     """First line of buf[:end] where a new state begins: (offset or -1, its id or -1, last id seen).
 
-    With a marker byte, lines that begin with it open a state; with marker 0, lines whose first integer is not
-    that of the line before (`previous`, -2 at first), and those without a readable id open nothing.
+    With a marker byte, lines that begin with it open a state, whose id follows the word and perhaps a colon; with
+    marker 0, lines whose first integer is not that of the line before (`previous`, -2 at first), and those without
+    a readable id open nothing.
     """
     pos = 0
     while pos < end:
         i = skip_blanks(buf, pos)
         if buf[i] != NEWLINE and buf[i] != _HASH and (marker == 0 or buf[i] == marker):
             if marker != 0:
-                while buf[i] != NEWLINE and buf[i] != _MINUS and (buf[i] < 48 or buf[i] > 57):
+                while buf[i] >= _UPPER_A:  # the word, all of letters
                     i += 1
+                i = skip_blanks(buf, i)
+                if buf[i] == _COLON:
+                    i = skip_blanks(buf, i + 1)
             status, number, i = integer_at(buf, i)
             if marker != 0:
                 return pos, number if status == _GOOD else -1, previous

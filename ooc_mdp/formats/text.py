@@ -56,9 +56,9 @@ class Segment:
     begin: int
     end: int
     first_state: int
-    """The state that must come first."""
+    """The state that must come first; 0 where the id there is negative or cannot be read, which is a fault."""
     next_state: int
-    """Id of the state at `end`; -1 at the end of the file or where the id there cannot be read."""
+    """Id of the state at `end`; -1 at the end of the file or where the id there is negative or cannot be read."""
     last: bool
 
 
@@ -232,10 +232,10 @@ class TextSource(ABC):
             end, following = self._cut(begin)
             last = end == self.size
             yield Segment(begin, end, first, following, last)
-            begin, first = end, following
+            begin, first = end, max(following, 0)
 
     def _cut(self, begin: int) -> tuple[int, int]:
-        """Offset and id of the first state that opens at least segment_bytes behind `begin`."""
+        """Offset and id, or -1, of the first state that opens at least segment_bytes behind `begin`."""
         target = begin + self._options.segment_bytes
         previous = -2
         if target >= self.size:
@@ -248,7 +248,7 @@ class TextSource(ABC):
             rest = buffer[skip:]
             where, number, previous = next_state(rest, rest.size, self.marker, previous)
             if where >= 0:
-                return offset + skip + int(where), int(number)
+                return offset + skip + int(where), max(int(number), -1)
         return self.size, -1
 
     def _run(self, segment: Segment) -> Block:

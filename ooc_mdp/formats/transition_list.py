@@ -24,7 +24,7 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.formats.base import ReadOptions, Source
 from ooc_mdp.formats.checks import RawRows
-from ooc_mdp.formats.faults import Field, byte_fault, explain_fields, fault_at, line_number
+from ooc_mdp.formats.faults import Field, byte_fault, explain_fields, fault_at, line_number, negative_state
 from ooc_mdp.formats.files import file_size
 from ooc_mdp.formats.text import (
     Segment,
@@ -103,7 +103,7 @@ def _order_fault(table: Table, segment: Segment, gaps: bool, numbered: bool) -> 
 
 def _state_fault(state: int, last: int) -> str:
     if state < 0:
-        return f"state {state} is negative; states are numbered from 0"
+        return negative_state(state)
     if state <= last:
         return f"state {state} comes again after state {last}; {_SORT}"
     return (
