@@ -18,7 +18,7 @@ from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import InputError, OptionsError, StoreError
 from ooc_mdp.mdp import Block
 from ooc_mdp.problems import make_problem
-from ooc_mdp.store import validate_store
+from ooc_mdp.store import open_store, validate_store
 from ooc_mdp.store.encodings import encode
 
 PARTITIONERS = ["ranges", "grid", "metis"]
@@ -282,6 +282,27 @@ def test_options_that_do_not_fit_the_model_are_refused(tmp_path: Path, options: 
 def test_options_that_contradict_each_other_are_refused(options: dict) -> None:
     with pytest.raises(OptionsError):
         ConvertOptions(**options)
+
+
+@pytest.mark.parametrize("make", ["convert", "generate"])
+def test_no_store_is_written_inside_another(tmp_path: Path, make: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model(0, 30)
+
+    def write(path: Path) -> None:
+        if make == "convert":
+            convert(ModelSource(model), path)
+        else:
+            generate(ModelProblem(model), path)
+
+    write(tmp_path / "outer")
+    (tmp_path / "link").symlink_to(tmp_path / "outer" / "rewards")
+    for place in (tmp_path / "outer" / "s", tmp_path / "outer" / "rewards" / "c" / "s", tmp_path / "link" / "s"):
+        with pytest.raises(StoreError, match=r"/s would lie inside .*outer.*, a Zarr group or store; choose a place o"):
+            write(place)
+    monkeypatch.chdir(tmp_path / "outer")
+    with pytest.raises(StoreError, match=r"^s would lie inside"):
+        write(Path("s"))
+    assert validate_store(open_store(tmp_path / "outer")).valid
 
 
 def test_attributes_say_where_a_store_comes_from(tmp_path: Path) -> None:

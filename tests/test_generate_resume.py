@@ -122,6 +122,15 @@ def test_without_resume_a_half_written_store_is_begun_anew(tmp_path: Path) -> No
     assert problem.asked == 11
 
 
+def test_a_store_that_exists_is_refused_before_any_work(tmp_path: Path) -> None:
+    path = generate_from(Stopping(MODEL), tmp_path / "s").path
+    for options in ({}, {"resume": True}):
+        problem = Stopping(MODEL)
+        with pytest.raises(StoreError, match="exists; choose another name or overwrite it"):
+            generate_from(problem, path, **options)
+        assert problem.asked == 0
+
+
 def test_resume_of_nothing_begins(tmp_path: Path) -> None:
     first = generate_from(Stopping(MODEL), tmp_path / "a", resume=True)
     (tmp_path / "b.partial").mkdir()

@@ -168,6 +168,9 @@ def test_what_is_no_store_is_refused_by_name(tmp_path: Path, store: Store) -> No
     zarr.create_array(tmp_path / "array", shape=(2,), dtype="u1")
     with pytest.raises(StoreError, match="is a Zarr array"):
         open_store(tmp_path / "array")
+    for place in ("", ".", "/"):
+        with pytest.raises(StoreError, match=r"is no store: it has no zarr\.json; give the directory"):
+            open_store(place)
     store.path.rename(tmp_path / "t.partial")
     with pytest.raises(StoreError, match=r"t.partial is half-written"):
         open_store(tmp_path / "t.partial")

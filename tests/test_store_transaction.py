@@ -84,6 +84,15 @@ def test_a_replacement_cut_short_between_its_renames_is_undone_by_the_next(
     assert os.listdir(tmp_path) == ["s"]
 
 
+@pytest.mark.parametrize("place", ["", ".", "..", "/", "s/.."])
+def test_a_place_without_a_name_is_refused(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match="names no new directory; give the path of one that is"):
+        write(Path(place), "new", overwrite=True)
+    assert os.listdir(tmp_path) == ["s"]
+
+
 def fail(path: Path, error: Exception) -> None:
     with writing(path, False) as partial:
         (partial / "x").touch()

@@ -35,7 +35,7 @@ from ooc_mdp.store.journal import Journal, differences
 from ooc_mdp.store.layout import FORMAT_VERSION
 from ooc_mdp.store.numbering import Numbering
 from ooc_mdp.store.reader import Store, open_store
-from ooc_mdp.store.transaction import clear, writing
+from ooc_mdp.store.transaction import check_target, clear, writing
 from ooc_mdp.store.writer import PartitionArrays
 from ooc_mdp.store.zarr_metadata import remove_metadata
 
@@ -68,8 +68,9 @@ def generate(
     StoreError : the store exists, is being written, cannot be, or is to be resumed with other options.
     """
     options = options or ConvertOptions()
-    numbering, method = partition_problem(problem, options)
     path = Path(store)
+    check_target(path, options.overwrite)
+    numbering, method = partition_problem(problem, options)
 
     def arrays(p: int) -> PartitionArrays:
         states = numbering.states(p)

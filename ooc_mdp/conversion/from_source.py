@@ -39,7 +39,7 @@ from ooc_mdp.formats.base import Job, Source
 from ooc_mdp.store.layout import Length
 from ooc_mdp.store.numbering import Numbering, owner
 from ooc_mdp.store.reader import Store, open_store
-from ooc_mdp.store.transaction import writing
+from ooc_mdp.store.transaction import check_target, writing
 from ooc_mdp.store.writer import PartitionArrays
 
 __all__ = ["convert"]
@@ -72,6 +72,7 @@ def convert(
     if options.resume:
         raise OptionsError("a conversion cannot be resumed, only the generation of a problem")
     path = Path(store)
+    check_target(path, options.overwrite)
     with writing(path, options.overwrite) as root:
         scratch = root / ".spool"
         scratch.mkdir()

@@ -118,10 +118,10 @@ def _attributes(root: Path) -> dict[str, Any]:
 
 
 def _why_no_store(root: Path) -> str:
-    partial = root.with_name(root.name + PARTIAL_SUFFIX)
-    previous = root.with_name(root.name + PREVIOUS_SUFFIX)
     if root.exists():
         return f"{root} is no store: it has no {GROUP_FILE}; give the directory that convert or generate wrote"
+    partial = root.with_name(root.name + PARTIAL_SUFFIX)
+    previous = root.with_name(root.name + PREVIOUS_SUFFIX)
     if previous.exists():
         return f"{root} does not exist, but {previous} was being replaced by it; rename it back or {_REMEDY}"
     if partial.exists():

@@ -23,10 +23,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store.layout import JOURNAL_FILE, LOCK_FILE
+from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE, LOCK_FILE
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, read_metadata
 
-__all__ = ["clear", "writing"]
+__all__ = ["check_target", "clear", "writing"]
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -56,17 +56,17 @@ def writing(
     StoreError : `store` exists (and is not to be overwritten, or is something else), another process is
         writing it, or the disk is full or not writable.
     """
+    _check_place(store)
     partial = store.with_name(store.name + PARTIAL_SUFFIX)
     try:
-        _check_place(store)
         with closing(_Lock(partial)) as lock:
             try:
                 lock.take(store, empty=not resume)
                 _restore_previous(store)
-                _check_target(store, overwrite, recognise)
+                _check_replaceable(store, overwrite, recognise)
                 yield partial
                 _sync_tree(partial)
-                _check_target(store, overwrite, recognise)
+                _check_replaceable(store, overwrite, recognise)
                 _move_into_place(partial, store, lock)
             except BaseException as error:
                 if not isinstance(error, _Busy) and lock.holds() and (lock.has_moved() or not keep(error)):
@@ -79,7 +79,25 @@ def writing(
         raise StoreError("; ".join([message, *getattr(error, "__notes__", [])])) from error
 
 
+def check_target(store: Path, overwrite: bool) -> None:
+    """Refuse, before there is any work, a place where no store can be written.
+
+    Raises
+    ------
+    StoreError : what is there may not be replaced, or the place is no place for a store or inside another one.
+    """
+    _check_place(store)
+    folder = store.parent.resolve()
+    for around in (folder, *folder.parents):
+        if (around / GROUP_FILE).is_file():
+            raise StoreError(f"{store} would lie inside {around}, a Zarr group or store; choose a place outside it")
+    if not store.with_name(store.name + PREVIOUS_SUFFIX).is_dir():  # which may be put back
+        _check_replaceable(store, overwrite, read_metadata)
+
+
 def _check_place(store: Path) -> None:
+    if store.name in ("", ".."):
+        raise StoreError(f"{str(store)!r} names no new directory; give the path of one that is to be made")
     if store.name.endswith((PARTIAL_SUFFIX, PREVIOUS_SUFFIX)):
         raise StoreError(
             f"{store}: names that end in {PARTIAL_SUFFIX} or {PREVIOUS_SUFFIX} mark unfinished stores; "
@@ -89,7 +107,7 @@ def _check_place(store: Path) -> None:
         raise StoreError(f"{store} cannot be written: the directory {store.parent} does not exist")
 
 
-def _check_target(store: Path, overwrite: bool, recognise: Callable[[Path], object]) -> None:
+def _check_replaceable(store: Path, overwrite: bool, recognise: Callable[[Path], object]) -> None:
     if not os.path.lexists(store):
         return
     if not overwrite:
