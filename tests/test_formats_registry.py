@@ -118,12 +118,22 @@ def test_an_unknown_format_name_is_refused_with_the_names_there_are(tmp_path):
     assert all(name in str(caught.value) for name in NAMES)
 
 
-def test_options_that_a_format_has_no_use_for_are_refused(tmp_path):
-    path = str(written(tmp_path / "m.xml", XML))
-    with pytest.raises(OptionsError, match="leave out --rewards"):
+@pytest.mark.parametrize("text", [XML, JOHANNSSON])
+def test_options_that_a_format_has_no_use_for_are_refused(tmp_path, text):
+    path = str(written(tmp_path / "m", text))
+    with pytest.raises((OptionsError, InputError), match="leave out --rewards"):
         open_source(path, None, ReadOptions(rewards=tmp_path / "r"))
     with pytest.raises(OptionsError, match="leave out --reward-model"):
         open_source(path, None, ReadOptions(reward_model="r"))
+
+
+@pytest.mark.parametrize("name", ["m.tra", "m.txt"])
+def test_a_reward_model_is_not_named_beside_a_reward_file(tmp_path, name):
+    path = str(written(tmp_path / name, b"1 1 1\n0 0 0 1\n" if name == "m.tra" else b"0 0 0 1\n"))
+    rewards = written(tmp_path / "r", b"1 1\n0 1\n" if name == "m.tra" else b"1\n")
+    open_source(path, None, ReadOptions(rewards=rewards)).close()
+    with pytest.raises(OptionsError, match=r"--reward-model"):
+        open_source(path, None, ReadOptions(rewards=rewards, reward_model="r"))
 
 
 @pytest.mark.parametrize("format", [None, *sorted(set(NAMES) - {"gymnasium"})])

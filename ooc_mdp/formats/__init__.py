@@ -33,8 +33,8 @@ _READERS = (
 )
 """Module and instance of each format. To add one, see `ooc_mdp.formats.base`."""
 _HEAD = 4096
-_ONE_REWARD = ("gymnasium", "arrays", "mdptoolbox", "johannsson-xml")
-_OWN_REWARDS = (*_ONE_REWARD, "umb")
+_OWN_REWARDS = ("gymnasium", "arrays", "mdptoolbox", "johannsson-xml", "umb")
+_UNNAMED_REWARDS = ("gymnasium", "arrays", "mdptoolbox", "johannsson", "johannsson-xml", "transition-list")
 
 
 def __getattr__(name: str) -> tuple[Format, ...]:
@@ -101,6 +101,6 @@ def open_source(source: str, format: str | None, options: ReadOptions) -> Source
         _head(source)
     if options.rewards is not None and chosen.name in _OWN_REWARDS:
         raise OptionsError(f"{source}: format {chosen.name} holds its own rewards; leave out --rewards")
-    if options.reward_model is not None and chosen.name in _ONE_REWARD:
+    if options.reward_model is not None and chosen.name in _UNNAMED_REWARDS:
         raise OptionsError(f"{source}: format {chosen.name} has no named rewards; leave out --reward-model")
     return chosen.open(source, options)

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
-from ooc_mdp.errors import InputError
+from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.formats.base import ReadOptions
 from ooc_mdp.formats.checks import RawRows
 from ooc_mdp.formats.faults import Field, byte_fault, explain_fields, fault_at, number_fault
@@ -274,8 +274,13 @@ def choose_rewards(tra: str, options: ReadOptions) -> tuple[Path, ...]:
     Raises
     ------
     InputError : there are several reward structures and options.reward_model names none of them.
+    OptionsError : the options name a file and a structure.
     """
     if options.rewards is not None:
+        if options.reward_model is not None:
+            raise OptionsError(
+                f"{tra}: --rewards names the file, --reward-model chooses among those beside the .tra; leave one out"
+            )
         return (options.rewards,)
     structures = list(_beside(Path(tra)))
     wanted = options.reward_model
