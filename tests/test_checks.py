@@ -56,6 +56,35 @@ def test_duplicates_are_added_zeros_dropped_and_successors_sorted() -> None:
     assert rows.rewards.tolist() == [105.0]
 
 
+@pytest.mark.parametrize(
+    ("actions", "labels", "line", "message"),
+    [
+        ([1, 1, 2], [0, 0, 7, 7], 40, "state 5, action 7: the state has an action of this number already"),
+        ([4], [3, 1, 3, 1], 30, "state 3, action 3: the state has an action of this number already; give each action"),
+        ([1, 3], [0, -3, 5, -3], 40, "state 4, action -3: the state has an action of this number already"),
+    ],
+)
+def test_action_numbers_are_not_given_twice(actions, labels, line, message) -> None:
+    lines = {"row_lines": integers(10, 20, 30, 40), "transition_lines": integers(11, 21, 31, 41)}
+    good = [[(1, 1.0)]] * 4
+    with pytest.raises(InputError) as caught:
+        check(raw_rows(good, actions, action_labels=integers(*labels), **lines), first_state=3)
+    assert caught.value.message.startswith(message)
+    assert caught.value.line == line
+    for row, first in ((line // 10 - 2, "sum to 0.5"), (line // 10, message)):
+        if row < 4:
+            spoilt = [[(1, 0.5)] if i == row else entries for i, entries in enumerate(good)]
+            with pytest.raises(InputError) as caught:
+                check(raw_rows(spoilt, actions, action_labels=integers(*labels), **lines), first_state=3)
+            assert first in str(caught.value)
+
+
+def test_action_numbers_may_come_in_any_order() -> None:
+    rows = check(raw_rows([[(1, 1.0)]] * 5, [2, 3], action_labels=integers(1, 0, 2, 0, 1))).rows
+    assert rows.action_labels is not None
+    assert rows.action_labels.tolist() == [1, 0, 2, 0, 1]
+
+
 @seed(7)
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5)), min_size=1, max_size=80), max_size=6))

@@ -78,7 +78,12 @@ def test_xml_action_ids_are_kept_as_labels(tmp_path):
         ('"0.75"', '"0.5"', 8, "probabilities sum to 0.75"),
         ('"1.6e1"', '"-1e999"', 14, "overflows to infinity"),
         ('probability="1" actionReward="32"', 'probability="1"', 18, "without actionReward"),
-        ('<Action id="3">', '<Action id="0">', 14, "has action 0 twice"),
+        (
+            '<Action id="3">',
+            '<Action id="0">',
+            14,
+            "action 0: the state has an action of this number already; give each action once",
+        ),
         ("</MDP>", "", 22, "not well-formed XML"),
         ("nobody", "&who;", 2, "not well-formed XML: undefined entity"),
         ("<MDP ", "<!DOCTYPE MDP>\n<MDP ", 2, "document type declaration"),

@@ -222,6 +222,8 @@ GOOD_TRA = "3 4 6\n0 0 0 0.5\n0 0 1 0.5\n0 1 1 1\n1 0 1 0.75\n1 0 2 0.25\n2 0 2 
         ("S:2:0:0", "S:2:nan:0", 11, "initial value is NaN"),
         ("S:2:0:0", "S:2:0:-1", 11, "announces -1 actions"),
         ("D:2:0.25:-1", "D:3:0.25:-1", 10, "successor 3 does not exist: the 3 states are 0..2"),
+        ("A:1:1", "A:0:1", 5, "state 0, action 0: the state has an action of this number already"),
+        ("A:1:1", "A:-3:1", 5, "action -3 is negative; actions are numbered from 0"),
         ("D:1:1:10\n", "", 6, "action 1 announces 1 successors"),
         ("S:2:0:0\n", "S:2:0:1", 11, "state 2 announces 1 actions.*the file ends"),
         ("D:1:0.75", "D:1:0.7500000000000000000001e-400", 8, "sum to 0.25"),

@@ -295,6 +295,19 @@ def _labels(raw: RawRows) -> IntArray | None:
     return None if np.array_equal(plain, raw.action_labels) else raw.action_labels
 
 
+def _repeated_label(raw: RawRows) -> int | None:
+    """The first row whose action number an earlier row of its state has."""
+    labels = raw.action_labels
+    if labels is None:
+        return None
+    state = np.repeat(np.arange(raw.action_ptr.size - 1), np.diff(raw.action_ptr))
+    if not ((np.diff(labels) <= 0) & (np.diff(state) == 0)).any():
+        return None
+    order = np.lexsort([labels, state])  # stable: of equal ones the first row comes first
+    again = order[1:][(np.diff(labels[order]) == 0) & (np.diff(state[order]) == 0)]
+    return int(again.min()) if again.size else None
+
+
 def checked_block(path: str, first_state: int, raw: RawRows, *, n_states: int | None, renormalise: bool) -> Block:
     """Check the rows of consecutive states and put them into canonical form.
 
@@ -312,8 +325,9 @@ def checked_block(path: str, first_state: int, raw: RawRows, *, n_states: int | 
 
     Raises
     ------
-    InputError : a row without successors; a successor out of range; a probability NaN, negative or above 1
-        (by more than ROW_SUM_TOLERANCE); a sum off 1 (or of 0); a reward, duration or value not finite.
+    InputError : an action number given twice in a state; a row without successors; a successor out of
+        range; a probability NaN, negative or above 1 (by more than ROW_SUM_TOLERANCE); a sum off 1 (or of 0); a
+        reward, duration or value not finite.
     """
     n_rows = raw.successor_ptr.size - 1
     successor_ptr = _integers(raw.successor_ptr)
@@ -334,8 +348,12 @@ def checked_block(path: str, first_state: int, raw: RawRows, *, n_states: int | 
         sums,
         rewards,
     )
+    judge = _Judge(path, first_state, raw, n_states)
+    again = _repeated_label(raw)
+    if again is not None and (fault == _GOOD or again <= row):
+        judge.refuse_row(again, "the state has an action of this number already; give each action once")
     if fault != _GOOD:
-        _Judge(path, first_state, raw, n_states).refuse(int(fault), int(row), int(k), sums)
+        judge.refuse(int(fault), int(row), int(k), sums)
     terminal_rewards = raw.terminal_rewards
     if terminal_rewards is not None:
         terminal_rewards = np.where(np.diff(raw.action_ptr) == 0, terminal_rewards, 0.0)

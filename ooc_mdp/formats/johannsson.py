@@ -83,6 +83,8 @@ def _first_fault(table: Table, segment: Segment) -> tuple[int, str] | None:
         faults.append((int(states[i]), _wrong_state(int(ids[states[i]]), int(expected[i]))))
     for i in np.flatnonzero(counts[states] < 0)[:1].tolist():
         faults.append((int(states[i]), f"state {ids[states[i]]} announces {counts[states[i]]} actions"))
+    for i in np.flatnonzero(ids[actions] < 0)[:1].tolist():
+        faults.append((int(actions[i]), f"action {ids[actions[i]]} is negative; actions are numbered from 0"))
     for i in np.flatnonzero(counts[actions] < 1)[:1].tolist():
         at = int(actions[i])
         why = f"action {ids[at]} announces {counts[at]} successors; leave the action out or give it one"

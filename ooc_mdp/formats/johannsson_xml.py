@@ -110,7 +110,6 @@ class _Handler(ContentHandler):
         self._path = path
         self._stack: list[str] = []
         self._seen: set[str] = set()
-        self._actions_of_state: set[int] = set()
         self.events = 0
         self.cut_due = False
         """Whether the next state that ends also ends a block."""
@@ -234,12 +233,8 @@ class _Handler(ContentHandler):
             what = "is there already" if state < self.n_states else f"comes before state {self.n_states}"
             raise self.refuse(f"state {state} {what}; states are numbered 0, 1, 2, ... in the order of the file")
         self.n_states += 1
-        self._actions_of_state.clear()
 
     def _open_action(self, action: int) -> None:
-        if action in self._actions_of_state:
-            raise self.refuse(f"state {self.n_states - 1} has action {action} twice; give each action once")
-        self._actions_of_state.add(action)
         self.rows.labels.append(action)
         self.rows.row_lines.append(self.line())
 
