@@ -325,7 +325,10 @@ def test_a_control_problem_is_made_on_the_grid_and_in_the_blocks_asked_for(tmp_p
         (("mountain-car", "--grid", "9,9,9"), "has 3 numbers for 2 axes"),
         (("mountain-car", "--grid", "9,9", "--blocks", "3,10"), "cannot be cut into (3, 10) blocks"),
         (("mountain-car", "--blocks", "3,3", "--block-shape", "3,3"), "block_shape and blocks contradict each other"),
-        (("random", "--blocks", "3,3"), "needs the shape of the grid"),
+        (
+            ("random", "--blocks", "3,3"),
+            "random has no grid to cut into blocks; leave out --partitioner grid, --blocks",
+        ),
     ],
 )
 def test_a_problem_that_cannot_be_made_leaves_nothing(tmp_path, options, said):

@@ -252,8 +252,10 @@ def test_a_model_without_states_is_refused(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"partitions": 31}, "31 partitions for 30 states"),
-        ({"partitioner": "grid"}, "needs the shape"),
+        ({"partitioner": "grid"}, "needs the points along each axis; give them with --grid"),
         ({"partitioner": "grid", "shape": (4, 5)}, "has 20 states, the model has 30"),
+        ({"partitioner": "ranges", "shape": (4, 5)}, "has 20 states, the model has 30"),
+        ({"partitioner": "metis", "shape": (4, 5)}, "has 20 states, the model has 30"),
         ({"shape": (5, 6), "partitions": 7}, "cannot be cut into 7 blocks; 6 is the nearest"),
     ],
 )

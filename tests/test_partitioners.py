@@ -16,6 +16,7 @@ from ooc_mdp.conversion.partitioners import (
     cut_ranges,
     default_partition_bytes,
     even_ranges,
+    even_shares,
     grid_numbering,
     metis_numbering,
 )
@@ -74,6 +75,21 @@ def test_a_heavy_state_shifts_the_cuts_of_balanced_ranges() -> None:
 
 def test_a_state_above_the_target_has_a_range_of_its_own() -> None:
     assert cut_ranges([np.array([1, 1, 9, 1]), np.array([1, 9])], 3).partition_ptr.tolist() == [0, 2, 3, 5, 6]
+
+
+@pytest.mark.parametrize("total", [0, 7, 1 << 31, 2_250_000_000_000_001, (1 << 63) - 1])
+@pytest.mark.parametrize("parts", [1, 3, 4096])
+def test_even_shares_of_any_total_are_those_of_whole_numbers(total: int, parts: int) -> None:
+    assert even_shares(total, parts).tolist() == [i * total // parts for i in range(parts + 1)]
+
+
+def test_ranges_of_more_states_than_fit_a_product_of_64_bits_rise() -> None:
+    states = 1 << 60
+    check = even_ranges(states, 1000).partition_ptr
+    assert check[-1] == states
+    assert np.ptp(np.diff(check)) <= 1
+    pieces = [np.full(4, 1 << 60)]
+    assert balanced_ranges(pieces, 4 << 60, 4, 4).partition_ptr.tolist() == [0, 1, 2, 3, 4]
 
 
 @given(st.integers(1, 200), st.data())

@@ -24,11 +24,12 @@ from ooc_mdp.conversion.partitioners import (
     check_count,
     default_partition_bytes,
     even_ranges,
+    even_shares,
     grid_numbering,
     metis_numbering,
 )
 from ooc_mdp.conversion.table_bytes import TableBytes
-from ooc_mdp.errors import StoreError
+from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.mdp import IntArray
 from ooc_mdp.problems.base import Problem, provenance_of
 from ooc_mdp.store.journal import Journal, differences
@@ -163,12 +164,16 @@ def partition_problem(problem: Problem, options: ConvertOptions) -> tuple[Number
     n = problem.n_states
     if options.partitions is not None:
         check_count(options.partitions, n)
-    method = options.partitioner or ("grid" if problem.shape or options.shape or options.in_blocks else "ranges")
+    shape = options.grid_shape(n, problem.shape)
+    method = options.partitioner or ("grid" if shape or options.in_blocks else "ranges")
+    if method == "grid" and shape is None:
+        raise OptionsError(
+            f"{problem.name} has no grid to cut into blocks; leave out --partitioner grid, --blocks and --block-shape"
+        )
     per_state, target = _mean_bytes(problem, options)
     states = max(int(target / per_state), 1)
     partitions = options.partitions or -(-n // states)
-    if method == "grid":
-        shape = options.grid_shape(n, problem.shape)
+    if method == "grid" and shape is not None:
         grid = grid_numbering(shape, options.block_shape, options.partitions, states, options.blocks)
         return grid, {"method": "grid", "block_shape": grid.state_order()["block_shape"]}
     if method == "metis":
@@ -189,7 +194,7 @@ def _mean_bytes(problem: Problem, options: ConvertOptions) -> tuple[float, int]:
     """Decoded bytes a state, from states spread evenly over the problem, and a partition's target bytes."""
     n = problem.n_states
     count = min(_SAMPLE, n)
-    rows = problem.rows(np.arange(count, dtype=np.int64) * n // count)
+    rows = problem.rows(even_shares(n, count)[:-1])
     partition_states = 0.0
     for _ in range(2):  # the second time with the partition's size, which decides the type of successors
         table = TableBytes.of_rows(rows, options.stored_dtype, partition_states)

@@ -139,12 +139,14 @@ def _numbering(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[Nu
     """The partitions that the options ask for, and what the attributes say of them."""
     if options.partitions is not None:
         check_count(options.partitions, n_states)
+    shape = options.grid_shape(n_states)
     table, target = _table_bytes(spool, n_states, options)
     total = _total_bytes(spool, table)
-    method = options.partitioner or ("grid" if options.shape or options.in_blocks else "ranges")
+    method = options.partitioner or ("grid" if shape or options.in_blocks else "ranges")
     if method == "grid":
+        if shape is None:
+            raise OptionsError("the partitioner grid needs the points along each axis; give them with --grid 100,200")
         block_states = max(target * n_states // total, 1)
-        shape = options.grid_shape(n_states)
         grid = grid_numbering(shape, options.block_shape, options.partitions, block_states, options.blocks)
         return grid, {"method": "grid", "block_shape": grid.state_order()["block_shape"]}
     if method == "metis":

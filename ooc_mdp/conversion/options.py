@@ -72,11 +72,11 @@ class ConvertOptions:
         """The dtype as NumPy's."""
         return np.dtype(self.dtype)
 
-    def grid_shape(self, n_states: int, own: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """The grid to cut into blocks: the option, else the model's own; it must hold n_states states."""
+    def grid_shape(self, n_states: int, own: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
+        """The grid of the model, if there is one: the option, else the model's own; it must hold n_states states."""
         shape = self.shape or own
         if shape is None:
-            raise OptionsError("the partitioner grid needs the shape of the grid (--grid-shape)")
+            return None
         if math.prod(shape) != n_states:
             raise OptionsError(f"a grid of shape {shape} has {math.prod(shape)} states, the model has {n_states}")
         return tuple(shape)

@@ -29,6 +29,7 @@ __all__ = [
     "default_partition_bytes",
     "equal_edges",
     "even_ranges",
+    "even_shares",
     "grid_numbering",
     "metis_numbering",
 ]
@@ -51,10 +52,17 @@ def check_count(partitions: int, n_states: int) -> None:
         raise OptionsError(f"{partitions} partitions for {n_states} states; give at most {n_states}")
 
 
+def even_shares(total: int, parts: int) -> IntArray:
+    """int64 [parts+1]; i * total // parts for each i, without the product, which may not fit into 64 bits."""
+    quotient, rest = divmod(total, parts)
+    i = np.arange(parts + 1, dtype=np.int64)
+    return i * quotient + i * rest // parts
+
+
 def even_ranges(n_states: int, partitions: int) -> RangeNumbering:
     """Ranges of as equal numbers of states as possible."""
     check_count(partitions, n_states)
-    return RangeNumbering(np.arange(partitions + 1, dtype=np.int64) * n_states // partitions)
+    return RangeNumbering(even_shares(n_states, partitions))
 
 
 def balanced_ranges(state_bytes: Iterable[IntArray], total: int, n_states: int, partitions: int) -> RangeNumbering:
@@ -65,7 +73,7 @@ def balanced_ranges(state_bytes: Iterable[IntArray], total: int, n_states: int, 
     state_bytes : decoded bytes of each state, in pieces, in order; `total` in all, of `n_states` states.
     """
     check_count(partitions, n_states)
-    shares = np.arange(1, partitions) * total // partitions
+    shares = even_shares(total, partitions)[1:-1]
     cuts = np.full(partitions + 1, n_states, np.int64)
     cuts[0] = 0
     first, held = 0, 0
