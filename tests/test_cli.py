@@ -318,6 +318,7 @@ def test_a_control_problem_is_made_on_the_grid_and_in_the_blocks_asked_for(tmp_p
         (("GW-8x4", "--workers", "0"), "at least 1"),
         (("GW-8x4", "--partition-size", "0"), "positive"),
         (("GW-8x4", "-p", "seed"), "NAME=VALUE"),
+        (("GW-8x4", "-p", "seed=1", "-p", "seed=2"), "-p seed=... is given twice; leave one out"),
         (("GW-8x4", "-p", "depth=3"), "no parameter 'depth'"),
         (("maze",), "no problem 'maze'"),
         (("GW-8x4", "--dtype", "int8"), "Invalid value"),

@@ -35,6 +35,8 @@ def parameters_of(texts: list[str] | None, **short: str | int | float | None) ->
         name, equals, value = text.partition("=")
         if not equals:
             raise OptionsError(f"--parameter {text!r} has no value; write NAME=VALUE")
+        if name in parameters:
+            raise OptionsError(f"-p {name}=... is given twice; leave one out")
         parameters[name] = value
     given = {name: value for name, value in short.items() if value is not None}
     for name in given:
