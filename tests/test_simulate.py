@@ -353,8 +353,14 @@ def test_options_out_of_range_are_refused():
     for wrong in ({"seconds": 0.0}, {"period": -1.0}, {"depth": 0}, {"depth": 9}, {"share": math.inf}, {"keep": -1.0}):
         with pytest.raises(OptionsError, match=next(iter(wrong))):
             SimulationOptions(**wrong)
-    with pytest.raises(OptionsError, match="too many samples"):
+    with pytest.raises(OptionsError, match="too many samples; give fewer seconds"):
         SimulationOptions(seconds=1e9)
+    with pytest.raises(OptionsError, match="too many decisions; give a longer period"):
+        SimulationOptions(seconds=1.0, period=1e-9)
+
+
+def test_a_period_of_nothing_is_refused(pendulum):
+    assert "--period is 0; give a time above 0, or leave it out" in refused("simulate", pendulum, "--period", 0)
 
 
 def test_starts_and_values_that_do_not_fit_are_refused():

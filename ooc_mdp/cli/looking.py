@@ -11,6 +11,7 @@ import typer
 from ooc_mdp.cli.application import app
 from ooc_mdp.cli.options import JsonOption, OverwriteOption, PolicyName
 from ooc_mdp.cli.tables import print_json
+from ooc_mdp.errors import OptionsError
 
 __all__ = ["cache_curve", "simulate"]
 
@@ -114,11 +115,13 @@ def simulate(
     from ooc_mdp.report.files import check_output_files
     from ooc_mdp.simulation import PolicyKind, SimulationOptions, problem_of
 
+    if period == 0.0:
+        raise OptionsError("--period is 0; give a time above 0, or leave it out to decide by the state's motion")
     options = SimulationOptions(
         seconds=seconds,
         policy=PolicyKind(policy.value),
         depth=depth,
-        period=period or 0.0,
+        period=0.0 if period is None else period,
         keep=keep,
         past_end=past_end,
     )

@@ -42,6 +42,9 @@ _FINER = 0.1
 _SHORTEST = 0.01
 """Least time between two decisions, as a share of the discretisation's longest step."""
 
+_MOST_STEPS = 1e8
+"""Samples or decisions of a run."""
+
 
 class PolicyKind(enum.StrEnum):
     """How the policy is taken from the grid to states between its points."""
@@ -110,8 +113,10 @@ class SimulationOptions:
             raise OptionsError(f"period is {self.period}; give a time above 0, or 0 to decide by the state's motion")
         if not 1 <= self.depth <= 8:
             raise OptionsError(f"depth is {self.depth}; give 1 to 8 controls in turn")
-        if self.seconds / self.sample > 1e8:
-            raise OptionsError(f"{self.seconds} at {self.sample} a sample are too many samples; raise sample")
+        if self.seconds / self.sample > _MOST_STEPS:
+            raise OptionsError(f"{self.seconds} at {self.sample} a sample are too many samples; give fewer seconds")
+        if self.period > 0.0 and self.seconds / self.period > _MOST_STEPS:
+            raise OptionsError(f"{self.seconds} at {self.period} a period are too many decisions; give a longer period")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
