@@ -359,6 +359,20 @@ def test_a_failing_disk_or_memory_is_a_message_and_not_a_traceback(place, monkey
     monkeypatch.setattr("ooc_mdp.api.open_store", fail)
     said = refused("inspect", place / "maze.store")
     assert "Input/output error" in said or "9 TiB" in said
+    if isinstance(failure, MemoryError):
+        assert "lower --cache (solve), or --partition-size and --workers (convert, generate)" in said
+
+
+def test_brackets_in_a_name_are_shown_as_they_are_on_a_terminal(tmp_path, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "400")
+    store = tmp_path / "[red]a[" / "b]"
+    store.parent.mkdir()
+    assert ooc("generate", "GW-8x4", store).status == 0
+    shown = ooc("inspect", store)
+    assert shown.status == 0, shown.err
+    assert "\x1b[" in shown.out
+    assert str(store) in shown.out
 
 
 def test_a_time_limit_ends_with_1_and_a_checkpoint(place, tmp_path):

@@ -268,7 +268,9 @@ def test_the_order_of_partitions_does_not_change_a_store(tmp_path: Path) -> None
 def test_a_half_written_store_is_named_with_the_way_to_go_on(tmp_path: Path) -> None:
     path = stopped(tmp_path)
     for asked in (path, tmp_path / "s.partial"):
-        with pytest.raises(StoreError, match=r"half-written.*go on with it \(generate .*s --resume\)"):
+        with pytest.raises(
+            StoreError, match=r"half-written.*go on with it \(generate PROBLEM .*s --resume, with the options"
+        ):
             open_store(asked)
 
 

@@ -21,6 +21,7 @@ import ooc_mdp
 from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
 from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control import Axis, ControlProblem, discretise
+from ooc_mdp.report.trajectory_table import print_simulation
 from ooc_mdp.simulation import (
     PolicyKind,
     RunOutcome,
@@ -357,6 +358,17 @@ def test_options_out_of_range_are_refused():
         SimulationOptions(seconds=1e9)
     with pytest.raises(OptionsError, match="too many decisions; give a longer period"):
         SimulationOptions(seconds=1.0, period=1e-9)
+
+
+def test_brackets_in_the_names_of_axes_are_shown_as_they_are(pendulum, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "400")
+    simulation = run_result(pendulum, lambda p: [parse_start(p, "rest")])
+    model = simulation.problem.problem
+    axes = tuple(dataclasses.replace(axis, name=f"{axis.name}[/b]") for axis in model.axes)
+    named = discretise(dataclasses.replace(model, axes=axes), {"grid": "100"})
+    print_simulation(dataclasses.replace(simulation, problem=named))
+    assert "angle[/b], speed[/b]" in capsys.readouterr().out
 
 
 def test_a_period_of_nothing_is_refused(pendulum):

@@ -25,7 +25,7 @@ _LOG_SECONDS = 10.0
 
 
 def _stderr() -> Console:
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, markup=False)
 
 
 class WorkBar:
@@ -98,7 +98,7 @@ _FILE_WIDTH = 160
 
 def _print_rows(title: str, rows: list[tuple[str, str]]) -> None:
     """Two columns: folded to the width of a terminal, whole lines in a file or pipe."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         width = max(len(name) for name, _ in rows) + 1
         lines = [title] if title else []
@@ -167,7 +167,7 @@ def print_workers(workers: list[dict[str, Any]]) -> None:
             f"{w['messages']:,}",
             format_bytes(w["bytes_sent"]),
         )
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = _FILE_WIDTH
     console.print(table)

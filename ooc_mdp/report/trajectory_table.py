@@ -19,9 +19,9 @@ _PIPE_WIDTH = 160
 
 def print_simulation(simulation: Simulation) -> None:
     """One line a start, then the shares of success."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=_PIPE_WIDTH)
+        console = Console(highlight=False, markup=False, width=_PIPE_WIDTH)
     options = simulation.options
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(f"start ({', '.join(axis.name for axis in simulation.problem.problem.axes)})", overflow="fold")

@@ -132,7 +132,7 @@ def _why_no_store(root: Path) -> str:
 
 def _remedy_of_partial(partial: Path, store: Path) -> str:
     if (partial / JOURNAL_FILE).is_file():
-        return f"go on with it (generate {store} --resume)"
+        return f"go on with it (generate PROBLEM {store} --resume, with the options that it was begun with)"
     return _REMEDY
 
 
