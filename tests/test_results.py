@@ -168,6 +168,12 @@ def test_a_symbolic_link_is_not_replaced(store, result):
     assert ooc("verify", store.path, link).status == 0
 
 
+def test_no_result_is_written_into_a_store(store):
+    said = refused("solve", store.path, "--discount", DISCOUNT, "--device", "cpu", "--output", store.path / "r")
+    assert f"would lie inside {store.path.resolve()}" in said
+    assert "memory plan" not in said
+
+
 def test_a_minimisation_is_kept_in_the_sign_of_the_source(tmp_path):
     largest = ooc_mdp.generate("random", tmp_path / "max", {"states": 30, "actions": 3, "seed": 4})
     smallest = ooc_mdp.generate("random", tmp_path / "min", {"states": 30, "actions": 3, "seed": 4}, sense="min")

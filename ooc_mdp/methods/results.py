@@ -27,7 +27,7 @@ from ooc_mdp.methods.target import default_target
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX
-from ooc_mdp.store.transaction import writing
+from ooc_mdp.store.transaction import check_outside, writing
 from ooc_mdp.table_source import TableSource
 
 __all__ = [
@@ -61,7 +61,7 @@ def check_output(output: Path, replace: bool) -> None:
 
     Raises
     ------
-    StoreError : the directory is missing, or something is there that may not be replaced.
+    StoreError : the directory is missing or inside a store, or something is there that may not be replaced.
     """
     if output.name.endswith((PARTIAL_SUFFIX, PREVIOUS_SUFFIX)):
         raise StoreError(
@@ -70,6 +70,7 @@ def check_output(output: Path, replace: bool) -> None:
         )
     if not output.parent.is_dir():
         raise StoreError(f"{output} cannot be written: {output.parent} is no directory")
+    check_outside(output)
     if not os.access(output.parent, os.W_OK | os.X_OK):
         raise StoreError(f"{output} cannot be written: no permission to write in {output.parent}")
     if output.is_symlink():

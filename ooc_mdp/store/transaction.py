@@ -26,7 +26,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE, LOCK_FILE
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, read_metadata
 
-__all__ = ["check_target", "clear", "writing"]
+__all__ = ["check_outside", "check_target", "clear", "writing"]
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -87,12 +87,22 @@ def check_target(store: Path, overwrite: bool) -> None:
     StoreError : what is there may not be replaced, or the place is no place for a store or inside another one.
     """
     _check_place(store)
-    folder = store.parent.resolve()
-    for around in (folder, *folder.parents):
-        if (around / GROUP_FILE).is_file():
-            raise StoreError(f"{store} would lie inside {around}, a Zarr group or store; choose a place outside it")
+    check_outside(store)
     if not store.with_name(store.name + PREVIOUS_SUFFIX).is_dir():  # which may be put back
         _check_replaceable(store, overwrite, read_metadata)
+
+
+def check_outside(path: Path) -> None:
+    """Refuse a place inside a store or result, which would be lost with it when that is replaced.
+
+    Raises
+    ------
+    StoreError : it is inside one.
+    """
+    folder = path.parent.resolve()
+    for around in (folder, *folder.parents):
+        if (around / GROUP_FILE).is_file():
+            raise StoreError(f"{path} would lie inside {around}, a Zarr group or store; choose a place outside it")
 
 
 def _check_place(store: Path) -> None:
