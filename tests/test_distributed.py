@@ -351,6 +351,46 @@ def test_a_worker_that_stands_still_holds_up_nobody_else(
     assert enough.is_set()
 
 
+def test_two_solves_share_the_workers_of_a_cluster(ragged: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second begins while the first is at work."""
+    exchange, ready = solver._Solver.exchange, solve_module.make_ready
+    working, second = threading.Event(), threading.Event()
+    solutions = list[ooc_mdp.Solution]()
+
+    def waiting(self: Any) -> None:
+        working.set()
+        assert second.wait(60)
+        exchange(self)
+
+    def begin_second(client: Client) -> Any:
+        hosts = ready(client)
+        if working.is_set():
+            second.set()
+        return hosts
+
+    monkeypatch.setattr(solver._Solver, "exchange", waiting)
+    monkeypatch.setattr(solve_module, "make_ready", begin_second)
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0", memory_limit=None
+        ) as shared,
+        Client(shared, set_as_default=False) as client,
+    ):
+
+        def first() -> None:
+            solutions.append(solve(ragged, 0.9, client, epsilon=1e-6))
+
+        beside = threading.Thread(target=first)
+        beside.start()
+        assert working.wait(60)
+        solutions.append(solve(ragged, 0.9, client, epsilon=1e-6))
+        beside.join(60)
+    assert len(solutions) == 2
+    for solution in solutions:
+        check(ragged, 0.9, solution, size=100.0)
+        assert not any(w.lost for w in solution.statistics.workers)
+
+
 def test_a_damaged_store_is_the_same_error_as_on_one_machine_and_leaves_no_output(
     clusters: Clusters, tmp_path: Path
 ) -> None:

@@ -46,6 +46,8 @@ class SolverPlugin(WorkerPlugin):
     """Gives a worker the handler, and its row in the dashboard the figures of its solver."""
 
     name = OPERATION
+    idempotent = True
+    """A solve that begins leaves the plugin, and with it the mailboxes of solves that run already, as it is."""
 
     def setup(self, worker: Worker) -> None:
         """Dask calls it on the worker."""
