@@ -90,13 +90,14 @@ def process(*arguments: object, limit: str | None = None, timeout: float = 600) 
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
-    """Start a command in a process of its own."""
+def start(*arguments: object, group: bool = False) -> subprocess.Popen[str]:
+    """Start a command in a process of its own; with `group`, in a group of processes of its own too."""
     return subprocess.Popen(
         command(*arguments),
         env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        start_new_session=group,
         text=True,
     )

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import environment, ooc, refused
+from command_line import environment, ooc, refused, start
 from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -690,6 +690,38 @@ def test_the_command_line_solves_on_workers_of_this_machine_and_says_what_each_d
     assert [w["worker"] for w in figures] == [0, 1]
     assert [w["partitions"] for w in figures] == [8, 8]
     assert all(w["loads"] >= 8 and w["backups"] > 0 and w["messages"] > 0 and not w["lost"] for w in figures)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_of_a_terminal_keeps_what_the_workers_know(
+    number: signal.Signals, coupled: Store, tmp_path: Path
+) -> None:
+    """Once each partition has a bound. Whoever stopped its workers would have no bound of theirs."""
+    checkpoint = tmp_path / "r.checkpoint"
+    how = (
+        "--discount", 0.9999, "--epsilon", 1e-3, "--method", "p-eva", "--cache", "100%", "--device", "cpu",
+        "--workers", 2, "--checkpoint-interval", 0.05, "--output", tmp_path / "r", "--json",
+    )  # fmt: skip
+
+    def bounded() -> bool:
+        if not checkpoint.exists():
+            return False
+        with np.load(checkpoint) as saved:
+            return bool(saved["visited"].all())
+
+    with start("solve", coupled.path, *how, group=True) as it:
+        while it.poll() is None and not bounded():
+            time.sleep(0.05)
+        os.killpg(it.pid, number)
+        out, err = it.communicate(timeout=300)
+    assert it.returncode == 1, err
+    figures = json.loads(out)
+    assert figures["outcome"] == "interrupted"
+    assert figures["error_bound"] is not None
+    assert not any(w["lost"] for w in figures["workers"])
+    assert "Traceback" not in err
+    assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
 
 
 def test_the_command_line_refuses_a_trace_of_several_workers(maze: Store, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dask
-from distributed import Client, KilledWorker, LocalCluster, wait
+from distributed import Client, KilledWorker, LocalCluster, Worker, wait
 from distributed.comm.core import CommClosedError
+from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol.serialize import to_serialize
 
 from ooc_mdp.distributed.endpoint import OPERATION, SolverPlugin, describe, open_mailbox, run_solver, unwrapped
@@ -97,10 +99,26 @@ def local_cluster(workers: int, devices: int) -> Iterator[Client]:
         Cluster(**options) as cluster,
     ):
         client = Client(cluster, set_as_default=False)
+        client.register_plugin(_ChildPlugin())
         try:
             yield client
         finally:
             _close(client)
+
+
+class _ChildPlugin(WorkerPlugin):
+    """Leaves it to the solve's own process to end a worker.
+
+    Ctrl-C in a terminal, and a SIGTERM of `timeout` or a batch system, reach all processes of the group: the solve
+    stops then with what its workers know, and Dask ends them by other means.
+    """
+
+    name = "ooc_mdp-child"
+
+    def setup(self, worker: Worker) -> None:
+        """Dask calls it on the worker's main thread."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _close(client: Client) -> None:
