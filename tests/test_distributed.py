@@ -40,6 +40,7 @@ from ooc_mdp.distributed.cluster import ClusterError
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.solution import Outcome
 from ooc_mdp.store import Store
@@ -391,6 +392,112 @@ def test_two_solves_share_the_workers_of_a_cluster(ragged: Store, monkeypatch: p
         assert not any(w.lost for w in solution.statistics.workers)
 
 
+FREE = threading.Event()
+"""Set where workers of this process have nothing else to do."""
+BEGUN = threading.Semaphore(0)
+
+
+def occupy() -> None:
+    BEGUN.release()
+    assert FREE.wait(120)
+
+
+@contextlib.contextmanager
+def busy(client: Client, *which: int) -> Iterator[None]:
+    """Workers of one thread, by their place in the order of addresses, busy with something else until `FREE`."""
+    FREE.clear()
+    addresses = sorted(client.ncores())
+    tasks = [client.submit(occupy, workers=[addresses[k]], pure=False) for k in which]
+    try:
+        for _ in tasks:
+            assert BEGUN.acquire(timeout=60)
+        yield
+    finally:
+        FREE.set()
+        client.gather(tasks)
+
+
+def told(store: Store, client: Client, patience: float, **options: Any) -> tuple[ooc_mdp.Solution, str]:
+    """A solution, and what was said on the way."""
+    notes: list[str] = []
+    asked = SolveOptions(0.9, device="cpu", cache=CacheSize(share=0.6), **options)
+    solution = solve_module.solve_distributed(
+        store, asked, client, ClusterOptions(placement="blocks", patience=patience), note=notes.append
+    )
+    return solution, "\n".join(notes)
+
+
+def test_a_worker_that_is_busy_with_something_else_is_not_waited_for_longer_than_the_patience(
+    ragged: Store, clusters: Clusters
+) -> None:
+    with busy(clusters[2], 1):
+        solution, said = told(ragged, clusters[2], 0.5, epsilon=1e-6)
+    check(ragged, 0.9, solution, size=100.0)
+    assert [(w.lost, w.partitions) for w in solution.statistics.workers[:2]] == [(False, 12), (True, 0)]
+    assert "has not begun in 0.5 s: its threads are busy with other tasks of the cluster" in said
+
+
+def test_a_worker_that_was_busy_takes_part_once_it_is_free(
+    ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange, rest = solver._Solver.exchange, solver._Solver.rest
+    joined = threading.Event()
+
+    def noticed(self: Any) -> None:
+        if self._me > 1:
+            joined.set()
+        exchange(self)
+
+    def patient(self: Any) -> bool:
+        FREE.set()
+        while not joined.wait(0.01):
+            self.exchange()
+        return rest(self)
+
+    monkeypatch.setattr(solver._Solver, "exchange", noticed)
+    monkeypatch.setattr(solver._Solver, "rest", patient)
+    monkeypatch.setattr(coordinator, "_WELCOME_SECONDS", 0.02)
+    with busy(clusters[2], 1):
+        solution, said = told(ragged, clusters[2], 0.5, epsilon=1e-6)
+    check(ragged, 0.9, solution, size=100.0)
+    assert "takes part from now on" in said
+    assert [w.lost for w in solution.statistics.workers] == [False, True, False]
+
+
+def test_a_limit_ends_a_solve_whose_workers_are_all_busy_with_something_else(ragged: Store, clusters: Clusters) -> None:
+    began = time.monotonic()
+    with busy(clusters[2], 0, 1):
+        solution, said = told(ragged, clusters[2], 0.2, epsilon=1e-6, time_limit=1.0)
+        assert time.monotonic() - began < 30
+    assert solution.outcome is Outcome.TIME_LIMIT
+    assert solution.error_bound == np.inf
+    assert "no worker has begun in 0.2 s: their threads are busy with other tasks of the cluster" in said
+    check(ragged, 0.9, solve(ragged, 0.9, clusters[2], epsilon=1e-6), size=100.0)
+
+
+def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_copy(
+    ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange, released, reports = solver._Solver.exchange, threading.Event(), list[SolveProgress]()
+
+    def hung(self: Any) -> None:
+        if self._me == 1:
+            assert released.wait(120)
+        exchange(self)
+
+    monkeypatch.setattr(solver._Solver, "exchange", hung)
+    monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
+    how: dict[str, Any] = {"time_limit": 2.0, "checkpoint_interval": 0.01, "patience": 0.5, "progress": reports.append}
+    began = time.monotonic()
+    try:
+        solution = solve(ragged, 0.9, clusters[2], epsilon=1e-6, **how)
+        assert time.monotonic() - began < 30
+    finally:
+        released.set()
+    assert solution.outcome is Outcome.TIME_LIMIT
+    assert len(reports) > 2
+
+
 def test_a_damaged_store_is_the_same_error_as_on_one_machine_and_leaves_no_output(
     clusters: Clusters, tmp_path: Path
 ) -> None:
@@ -561,7 +668,12 @@ def test_a_checkpoint_of_one_machine_is_gone_on_from_by_several_workers(
         assert solution.statistics.loads == 0
 
 
-def test_a_time_limit_ends_a_solve_with_a_checkpoint(maze: Store, clusters: Clusters, tmp_path: Path) -> None:
+def test_a_time_limit_ends_a_solve_with_a_checkpoint(
+    maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just after the workers are told to go."""
+    limit = coordinator.Coordinator._limit
+    monkeypatch.setattr(coordinator.Coordinator, "_limit", lambda self: limit(self) if self._going else None)
     began = time.monotonic()
     solution = solve(
         maze, 0.999, clusters[4], epsilon=1e-9, output=tmp_path / "r", time_limit=0.05, checkpoint_interval=0.05
@@ -625,7 +737,7 @@ def test_solves_with_a_worker_killed_at_a_random_moment_end_right(maze: Store) -
 def test_the_loss_of_the_scheduler_leaves_a_checkpoint_to_go_on_from(
     maze: Store, clusters: Clusters, tmp_path: Path
 ) -> None:
-    """Killed while the workers solve."""
+    """Killed while the workers solve, once there is a copy."""
     dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     where = tmp_path / "scheduler.json"
     running = [subprocess.Popen([*dask, "--no-dashboard", "--scheduler-file", str(where)], **QUIET)]
@@ -636,7 +748,7 @@ def test_the_loss_of_the_scheduler_leaves_a_checkpoint_to_go_on_from(
             running.append(subprocess.Popen([*worker, *more], **QUIET))
 
         def end_it(progress: SolveProgress) -> None:
-            if np.isfinite(progress.error_bound):
+            if checkpoint_path(tmp_path / "r").exists():
                 running[0].kill()
 
         while not where.exists():

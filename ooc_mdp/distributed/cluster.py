@@ -253,8 +253,8 @@ class DaskLink:
     def start(self, hosts: list[Host]) -> None:
         """Start a solver on each worker."""
         asked = {k: self._prepare(k, host) for k, host in enumerate(hosts)}
-        addresses = [host.address for host in hosts]
-        self._client.run(open_mailbox, self._run, workers=addresses, on_error="ignore")
+        numbers = {host.address: k for k, host in enumerate(hosts)}
+        self._client.run(open_mailbox, self._run, numbers, workers=list(numbers), on_error="ignore")
         for number, host in enumerate(hosts):
             self._submit(number, host, asked[number])
         self._direct = any(self._client.sync(self._answers, number) for number in asked)
@@ -293,7 +293,7 @@ class DaskLink:
             except OptionsError:
                 self._refused.add(address)
                 continue
-            await self._client.run(open_mailbox, self._run, workers=[address], on_error="ignore")
+            await self._client.run(open_mailbox, self._run, {address: number}, workers=[address], on_error="ignore")
             self._submit(number, host, asked)
             numbers.append(number)
         return numbers
@@ -382,8 +382,8 @@ class DaskLink:
         return "the connection to the Dask scheduler is lost"
 
     def finish(self, numbers: list[int]) -> list[MemoryPlan]:
-        """Wait for solvers that were told that it is over; what memory they had planned."""
-        tasks = [self._tasks[number] for number in numbers]
+        """Wait for solvers that were told that it is over, save those dismissed; what memory they had planned."""
+        tasks = [self._tasks[number] for number in numbers if number not in self._gone]
         with suppress(TimeoutError), self._client.as_current():
             wait(tasks, timeout=_END_SECONDS)
         done = [task for task in tasks if task.status == "finished"]

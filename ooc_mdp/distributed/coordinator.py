@@ -13,6 +13,7 @@ assignment of a new epoch gives its partitions to the others, at the values of t
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.distributed.known import Known
-from ooc_mdp.distributed.members import Member, Members, SolversLostError
+from ooc_mdp.distributed.members import Member, Members, SolversLostError, on_a_thread
 from ooc_mdp.distributed.messages import (
     Assignment,
     Go,
@@ -34,6 +35,7 @@ from ooc_mdp.distributed.messages import (
     Values,
 )
 from ooc_mdp.distributed.placement import PlacementFacts, take_over
+from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress, SolveWatcher
 from ooc_mdp.methods.start import bounds_of
 from ooc_mdp.methods.target import Target
@@ -46,6 +48,10 @@ __all__ = ["Coordinator"]
 _LOOK_SECONDS = 0.25
 """Between two looks at limits and losses, where no status comes."""
 _REPORT_SECONDS = 0.25
+_LATE_SECONDS = 1.0
+"""For which a stop waits, before anybody has swept, for a certificate of the first values."""
+_GIVING = 4
+"""Times the patience: for which a solver is waited for that is to give up partitions."""
 _SPAN_GROWTH = 0.01
 """Share by which the range of the values must grow before all solvers are told."""
 _MOVE_SECONDS = 0.05
@@ -108,9 +114,13 @@ class Coordinator:
         self._generation = np.zeros(owner.size, np.int32)
         self._told = Span(0.0, 0.0, 0.0)
         self._started = self._reported = self._copied = self._moved = self._welcomed = time.monotonic()
+        self._copying: asyncio.Task[None] | None = None
         self._copying_took = 0.0
+        self._keeping = threading.Lock()
         self._activity_copied = -1
         self._going = False
+        self._late, self._late_since = -1, 0.0
+        """How many solvers have not begun, and since when there are so many."""
         self._arriving: dict[int, Member] = {}
         """Solvers that have been started, and take part once they answer."""
         self.earlier_seconds = 0.0
@@ -125,6 +135,7 @@ class Coordinator:
         SolversLostError : the copies in `known` are what is left.
         """
         self._solvers.follow_all()
+        watching = asyncio.ensure_future(self._watch_limits())
         try:
             try:
                 await self._begin()
@@ -133,10 +144,28 @@ class Coordinator:
                     if self._all(lambda s: s.passive) and await self._quiet() and await self._reached():
                         return Outcome.RESIDUAL if self.target.plain else Outcome.PROVED
             except _Stop as stop:
+                watching.cancel()
                 await self._halt()
                 return stop.outcome
         finally:
+            watching.cancel()
+            await self._end_copy()
+            for number in self._arriving:
+                self._solvers.dismiss(number)
             await self._solvers.close()
+
+    async def _watch_limits(self) -> None:
+        """Have answers of solvers waited for no longer once a limit or signal says to stop."""
+        while self._limit() is None:
+            await asyncio.sleep(_LOOK_SECONDS)
+        self._solvers.hurry.set()
+
+    def _limit(self) -> Outcome | None:
+        """What says to stop, if anything does."""
+        if self._interrupted():
+            return Outcome.INTERRUPTED
+        limit = self._options.time_limit
+        return Outcome.TIME_LIMIT if limit is not None and time.monotonic() - self._started >= limit else None
 
     async def _begin(self) -> None:
         """Give out the partitions; go once everybody knows what it reads."""
@@ -144,9 +173,30 @@ class Coordinator:
         await self._assign(first)
         while not self._all(lambda s: not s.joining):
             await self._look()
+            self._give_up_late()
         await self._tell_span()
         await self._solvers.tell(Go())
         self._going = True
+        self._copied = time.monotonic()
+
+    def _give_up_late(self) -> None:
+        """Go on without solvers that do not begin, once others have for as long as the patience."""
+        alive, patience, now = self._solvers.alive(), self._solvers.patience, time.monotonic()
+        late = [k for k in alive if not self._solvers.of[k].status.begun]
+        if len(late) != self._late:
+            self._late, self._late_since = len(late), now
+        if not late or now - self._late_since < patience:
+            return
+        why = "busy with other tasks of the cluster, perhaps another solve"
+        if len(late) == len(alive):
+            self._late_since = np.inf
+            self._note(f"no worker has begun in {patience:g} s: their threads are {why}; waiting for them")
+            return
+        for k in late:
+            self._solvers.lose(
+                k,
+                f"has not begun in {patience:g} s: its threads are {why}; the others go on without it until it is free",
+            )
 
     async def _look(self) -> None:
         """Wait a little for news, and do what is due."""
@@ -156,19 +206,16 @@ class Coordinator:
         for outcome in Outcome:
             if outcome.word in stuck:
                 raise _Stop(outcome)
-        if self._interrupted():
-            raise _Stop(Outcome.INTERRUPTED)
-        limit = self._options.time_limit
-        if limit is not None and now - self._started >= limit:
-            raise _Stop(Outcome.TIME_LIMIT)
+        limit = self._limit()
+        if limit is not None:
+            raise _Stop(limit)
         await self._tell_span(_SPAN_GROWTH)
         if self._watch is not None and now - self._reported >= _REPORT_SECONDS:
             self._reported = now
             self._watch(self.progress())
-        if now - self._copied >= max(self._copy_interval, 20 * self._copying_took):
-            await self._copy()
         if not self._going:  # bounds of a checkpoint hold while nobody sweeps
             return
+        self._copy_if_due(now)
         if now - self._welcomed >= _WELCOME_SECONDS:
             await self._welcome()
         if self._moves and now - self._moved >= _MOVE_SECONDS:
@@ -196,6 +243,7 @@ class Coordinator:
 
     async def _collect(self) -> bool:
         """Take in values and bounds of all partitions; False where somebody was lost meanwhile."""
+        await self._end_copy()
         reports = await self._solvers.command_all(Report(), self._keep)
         if reports is None:
             return False
@@ -203,17 +251,23 @@ class Coordinator:
         for values in reports.values():
             assert values.bounds is not None  # asked for
             bounds[:, values.partitions] = values.bounds
-        self.known.bounds = bounds
-        names = ("rise", "fall", "plain_rise", "plain_fall")
-        self.bounds.restore(dict(zip(names, bounds, strict=True)))
+        self._restore(bounds)
         span = self._span()
         self.known.value_size = max(self.known.value_size, span.size)
         self.target.saw(span.smallest, span.largest, self.known.value_size)
         return bool(self.known.copied.all())
 
+    def _restore(self, bounds: npt.NDArray[np.float64]) -> None:
+        """Bounds of the values that are known."""
+        self.known.bounds = bounds
+        names = ("rise", "fall", "plain_rise", "plain_fall")
+        self.bounds.restore(dict(zip(names, bounds, strict=True)))
+
     async def _halt(self) -> None:
         """Stop the sweeps, and let everything arrive, so that bounds hold of all values together."""
-        end = time.monotonic() + self._solvers.patience
+        await self._end_copy()
+        self._solvers.hurry.clear()
+        end = time.monotonic() + (self._solvers.patience if self._going else _LATE_SECONDS)
         try:
             await self._solvers.tell(Halt())
             while time.monotonic() < end:
@@ -223,7 +277,10 @@ class Coordinator:
                     return
         except SolversLostError as error:
             self._note(str(error))
-        self.known.bounds = None
+        if self._going:
+            self.known.bounds = None
+        elif self.known.bounds is not None:  # nobody has swept: they are a checkpoint's, and so are the values
+            self._restore(self.known.bounds)
 
     async def _look_at_losses(self) -> None:
         with suppress(TimeoutError):
@@ -320,7 +377,7 @@ class Coordinator:
 
     async def _hand_over(self, giver: int, most: int, to: list[int]) -> None:
         """Have a solver give up dirty partitions for others."""
-        given = await self._solvers.command(giver, Release(most), self._keep)
+        given = await self._solvers.command(giver, Release(most), self._keep, _GIVING * self._solvers.patience)
         if given is None:
             # It may have given up some, and forgotten who reads them: it gets them back, and is asked for all anew.
             self._generation[self.owner == giver] = self._epoch + 1
@@ -333,6 +390,26 @@ class Coordinator:
 
     # ------------------------------------------------------------------------------------------------ copies, figures
 
+    def _copy_if_due(self, now: float) -> None:
+        """Begin a copy where the last is over and long ago; solvers that are slow to answer hold up nothing else."""
+        if self._copying is not None:
+            if not self._copying.done():
+                return
+            copying, self._copying = self._copying, None
+            copying.result()  # an error of the copy is one of the solve
+        if now - self._copied >= max(self._copy_interval, 20 * self._copying_took):
+            self._copying = asyncio.ensure_future(self._copy())
+
+    async def _end_copy(self) -> None:
+        """Give up the copy that is under way, if one is; what it was just writing is there then."""
+        copying, self._copying = self._copying, None
+        while copying is not None and not copying.done():
+            copying.cancel()
+            await asyncio.wait({copying}, timeout=_LOOK_SECONDS)
+        if copying is not None:
+            with suppress(asyncio.CancelledError, StoreError):  # what follows is saved too, or fails in the same way
+                copying.result()
+
     async def _copy(self) -> None:
         """Copy all values, for checkpoints and for the partitions of whoever is lost."""
         activity = sum(m.status.activity + m.status.statistics.backups for m in self._solvers.living())
@@ -342,13 +419,14 @@ class Coordinator:
         began = time.monotonic()
         reports = await self._solvers.command_all(Report(), self._keep)  # each of its own time
         if self.save is not None and reports is not None:
-            await asyncio.to_thread(self.save, self.known)
+            await on_a_thread(self.save, self.known)
         self._activity_copied = activity
         self._copied = time.monotonic()
         self._copying_took = self._copied - began
 
     def _keep(self, values: Values) -> None:
-        self.known.take(values, self._store.partition_ptr)
+        with self._keeping:
+            self.known.take(values, self._store.partition_ptr)
 
     async def _tell_span(self, growth: float = 0.0) -> None:
         """Tell everybody the range of all values, where it has grown by the share."""
@@ -357,7 +435,7 @@ class Coordinator:
         differs = max(abs(span.smallest - then.smallest), abs(span.largest - then.largest), span.size - then.size)
         if differs > allowed or growth < 0:
             self._told = span
-            await self._solvers.tell(span)
+            await self._solvers.hint(span)
 
     def _span(self) -> Span:
         """The range of all values, by the last statuses."""

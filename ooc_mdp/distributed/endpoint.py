@@ -65,9 +65,9 @@ class SolverPlugin(WorkerPlugin):
     def _figure(self, figure: Callable[[Status], float], worker: Worker) -> float:
         return float(sum(figure(mailbox.look()) for mailbox in self._mailboxes.values()))
 
-    def open(self, run: str) -> Mailbox:
-        """The mailbox of a run; messages that come before the solver does wait in it."""
-        return self._mailboxes.setdefault(run, Mailbox(asyncio.get_running_loop()))
+    def open(self, run: str, number: int) -> None:
+        """Make a mailbox for a solver of a run; messages that come before the solver does wait in it."""
+        self._mailboxes.setdefault(run, Mailbox(asyncio.get_running_loop(), number))
 
     def mailbox(self, run: str) -> Mailbox | None:
         """The mailbox of a run, if it was opened."""
@@ -93,6 +93,8 @@ class SolverPlugin(WorkerPlugin):
             return to_serialize(await mailbox.changed(*unwrapped(argument)))
         if verb == "expel":
             mailbox.expel()
+            if not mailbox.look().begun:  # nobody else will
+                self.close(run)
             return "expelled"
         if verb == "post":
             mailbox.put(Request(unwrapped(argument)))
@@ -117,11 +119,11 @@ def unwrapped(message: Any) -> Any:
     return message.data if isinstance(message, Serialize) else message
 
 
-def open_mailbox(run: str, dask_worker: Worker) -> None:
-    """On a worker: be ready for messages."""
+def open_mailbox(run: str, numbers: dict[str, int], dask_worker: Worker) -> None:
+    """On a worker: be ready for messages to the solver whose number stands beside the worker's address."""
     plugin = dask_worker.plugins[OPERATION]
     assert isinstance(plugin, SolverPlugin)  # the cluster was made ready
-    plugin.open(run)
+    plugin.open(run, numbers[dask_worker.address])
 
 
 def run_solver(run: str, asked: SolverOptions) -> tuple[str, MemoryPlan | None]:
@@ -135,8 +137,8 @@ def run_solver(run: str, asked: SolverOptions) -> tuple[str, MemoryPlan | None]:
     plugin = worker.plugins[OPERATION]
     assert isinstance(plugin, SolverPlugin)  # the cluster was made ready
     mailbox = plugin.mailbox(run)
-    if mailbox is None:
-        return "it was begun again on a worker that has started anew, where nobody waits for it", None
+    if mailbox is None or mailbox.number != asked.number:
+        return "nobody waits for it: it begins late, or again on a worker that has started anew", None
     plans: list[MemoryPlan] = []
 
     def send(address: str, message: Subscribe | Update, delivered: Any) -> None:

@@ -33,10 +33,11 @@ class Mailbox:
     Parameters
     ----------
     loop : event loop in which others ask for the status.
+    number : of the solver.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+    def __init__(self, loop: asyncio.AbstractEventLoop, number: int = 0) -> None:
+        self.loop, self.number = loop, number
         self._condition = threading.Condition()
         self._arrived: list[Subscribe | Update | Request] = []
         self._status = Status()
@@ -46,6 +47,11 @@ class Mailbox:
         """Whether others have told the solver that they go on without it."""
         self.heard = time.monotonic()
         """When the coordinator last asked."""
+
+    def begin(self) -> None:
+        """The solver's thread has started."""
+        with self._condition:
+            self._status.begun = True
 
     def put(self, message: Subscribe | Update | Request) -> None:
         """From any thread."""
@@ -88,7 +94,7 @@ class Mailbox:
         with self._condition:
             old = self._status
             passive = old.passive and not self._arrived
-            self._status = replace(status, version=old.version, activity=old.activity, passive=passive)
+            self._status = replace(status, version=old.version, activity=old.activity, begun=old.begun, passive=passive)
             if urgent:
                 self._tell()
 

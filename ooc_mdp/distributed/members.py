@@ -17,7 +17,7 @@ from ooc_mdp.distributed.lending import Borrowed
 from ooc_mdp.distributed.messages import Command, End, Release, Report, Status, Values
 from ooc_mdp.errors import OocMdpError
 
-__all__ = ["Link", "Member", "Members", "SolversLostError"]
+__all__ = ["Link", "Member", "Members", "SolversLostError", "on_a_thread"]
 
 _COMMAND_SECONDS = 3600.0
 """In which a solver's thread should find the time to answer: it looks between two accesses."""
@@ -78,6 +78,17 @@ class Member:
     """Set once it is lost."""
 
 
+async def on_a_thread(function: Callable[[Any], None], argument: Any) -> None:
+    """Run it, to its end even where that is waited for no longer: what follows must not be overwritten by it."""
+    running = asyncio.ensure_future(asyncio.to_thread(function, argument))
+    try:
+        await asyncio.shield(running)
+    finally:
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({running})
+
+
 class Members:
     """Of one solve.
 
@@ -92,10 +103,10 @@ class Members:
         self, link: Link, of: dict[int, Member], patience: float, note: Callable[[str], None] = lambda _: None
     ) -> None:
         self.link, self.of, self.patience, self._note = link, of, patience, note
-        self.lost: list[int] = []
-        """Solvers that were lost, in order."""
         self.news = asyncio.Event()
         """Set whenever one has said something, or is lost."""
+        self.hurry = asyncio.Event()
+        """Set where answers to commands are waited for no longer."""
         self._followers: list[asyncio.Future[None]] = []
         self._dismissals: list[asyncio.Future[None]] = []
         self._commands = 0
@@ -119,9 +130,14 @@ class Members:
         for follower in self._followers:
             follower.cancel()
         await asyncio.gather(*self._followers, *self._dismissals, return_exceptions=True)
-        for number in self.alive():
-            with suppress(OSError, TimeoutError):
-                await self.link.ask(number, "post", self._numbered(End()), _END_SECONDS)
+        await asyncio.gather(*(self._end(number) for number in self.alive()))
+
+    async def _end(self, number: int) -> None:
+        if not self.of[number].status.begun:
+            await self.link.dismiss(number)
+            return
+        with suppress(OSError, TimeoutError):
+            await self.link.ask(number, "post", self._numbered(End()), _END_SECONDS)
 
     async def _follow(self, number: int) -> None:
         """Keep a question for a solver's status open."""
@@ -142,7 +158,7 @@ class Members:
             # Silence, or the word that no solver is there: if it failed, its task says so.
             silent = time.monotonic() - member.answered > self.patience
             if silent or (status is None and await self.link.lost(number)):
-                self._lose(number)
+                self.lose(number)
                 return
             await asyncio.sleep(0.1)
 
@@ -156,13 +172,13 @@ class Members:
             if failure is not None:
                 raise failure
 
-    def _lose(self, number: int) -> None:
+    def lose(self, number: int, why: str = "is lost: the others go on with its partitions") -> None:
+        """A solver takes part no longer."""
         member = self.of[number]
         if member.alive:
             member.alive = False
             member.gone.set()
-            self.lost.append(number)
-            self._note(f"worker {number} ({member.address}) is lost: the others go on with its partitions")
+            self._note(f"worker {number} ({member.address}) {why}")
             self.dismiss(number)
         self.news.set()
 
@@ -186,54 +202,62 @@ class Members:
 
     async def ask(self, number: int, verb: str, argument: Any, timeout: float | None = None) -> Any:
         """The answer; None where there is none within `timeout` (`patience`), or the solver is lost meanwhile."""
-        return await self._unless_lost(number, self.link.ask(number, verb, argument, timeout or self.patience))
+        asking = self.link.ask(number, verb, argument, timeout or self.patience)
+        return await self._unless(number, asking, self.of[number].gone)
 
-    async def _unless_lost(self, number: int, asking: Coroutine[Any, Any, Any]) -> Any:
-        """What comes of it; None where nothing does, or the solver is lost meanwhile."""
-        member = self.of[number]
+    async def _unless(self, number: int, asking: Coroutine[Any, Any, Any], *events: asyncio.Event) -> Any:
+        """What comes of asking a solver; None where nothing does, or one of the events comes first."""
         asked = asyncio.ensure_future(asking)
-        gone = asyncio.ensure_future(member.gone.wait())
+        first = [asyncio.ensure_future(event.wait()) for event in events]
         try:
-            await asyncio.wait({asked, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({asked, *first}, return_when=asyncio.FIRST_COMPLETED)
             return asked.result() if asked.done() else None
         except (OSError, TimeoutError):
             if await self.link.lost(number):
-                self._lose(number)
+                self.lose(number)
             self.news.set()
             return None
         finally:
-            gone.cancel()
-            asked.cancel()
+            for waiting in (asked, *first):
+                waiting.cancel()
 
-    async def command(self, number: int, what: Report | Release, receive: Callable[[Values], None]) -> Values | None:
-        """What the solver's thread answers once it has done it; None where the answer or the solver is lost.
+    async def command(
+        self,
+        number: int,
+        what: Report | Release,
+        receive: Callable[[Values], None],
+        timeout: float = _COMMAND_SECONDS,
+    ) -> Values | None:
+        """What the solver's thread answers once it has done it.
+
+        None where the answer or the solver is lost, the time is up, or there is a `hurry`.
 
         Parameters
         ----------
         receive : takes in the answer, on a thread of its own: once this returns, `values` and `policy` may be gone. It
             may be called again where it raised OSError.
         """
-        answer = await self.ask(number, "command", self._numbered(what), _COMMAND_SECONDS)
+        asking = self.link.ask(number, "command", self._numbered(what), timeout)
+        answer = await self._unless(number, asking, self.of[number].gone, self.hurry)
         if isinstance(answer, Borrowed):
             return await self._copied(number, answer, receive)
         if not isinstance(answer, Values):
             return None
-        # Waited for whatever becomes of the solver: later answers must not be overwritten by this one.
-        await asyncio.to_thread(receive, answer)
+        await on_a_thread(receive, answer)
         return answer
 
     async def _copied(self, number: int, borrowed: Borrowed, receive: Callable[[Values], None]) -> Values | None:
         try:
-            await asyncio.to_thread(receive, borrowed.answer)
+            await on_a_thread(receive, borrowed.answer)
             copied = True
         except OSError:  # it comes over the connection
             copied = False
-        whole = await self._unless_lost(number, borrowed.settle(copied))
+        whole = await self._unless(number, borrowed.settle(copied), self.of[number].gone, self.hurry)
         if copied:
             return cast(Values, borrowed.answer)
         if not isinstance(whole, Values):
             return None
-        await asyncio.to_thread(receive, whole)
+        await on_a_thread(receive, whole)
         return whole
 
     async def command_all(self, command: Report, receive: Callable[[Values], None]) -> dict[int, Values] | None:
@@ -246,6 +270,17 @@ class Members:
     async def tell(self, command: Any) -> None:
         """The same command to everybody."""
         await self.each(lambda _: command)
+
+    async def hint(self, command: Any) -> None:
+        """The same, where it does not matter if it arrives: in a `hurry` that is not waited for."""
+        telling, hurried = (asyncio.ensure_future(each) for each in (self.tell(command), self.hurry.wait()))
+        try:
+            await asyncio.wait({telling, hurried}, return_when=asyncio.FIRST_COMPLETED)
+            if telling.done():
+                telling.result()
+        finally:
+            telling.cancel()
+            hurried.cancel()
 
     async def each(self, command: Callable[[int], Any]) -> None:
         """Put a command into the mailbox of everybody who is not lost meanwhile; what it does is not waited for."""

@@ -196,6 +196,8 @@ class Status:
     """Rises with each status."""
     activity: int = 0
     """Rises whenever something is put into its mailbox: with the same number and `passive` twice, it was so between."""
+    begun: bool = False
+    """Whether its thread has started: else the worker's threads are busy with something else."""
     passive: bool = False
     """Nothing to sweep, nothing to take in, nothing on its way to others."""
     halted: bool = True

@@ -132,6 +132,7 @@ def solve_share(
     ------
     OptionsError, StoreError, MemoryBudgetError : as for a solve on one machine.
     """
+    mailbox.begin()
     source = asked.source.open() if isinstance(asked.source, StoreAt) else asked.source
     options = asked.options
     with ExitStack() as stack:
