@@ -532,7 +532,8 @@ def test_who_takes_over_everything_works_on_it_together(
 def bare_solver(mailbox: Mailbox, **facts: Any) -> Any:
     """A solver without a run, for what it does before it needs one."""
     solver = solver_module._Solver.__new__(solver_module._Solver)
-    known = {"_mailbox": mailbox, "_obeyed": 0, "_halted": False, "_gone": set(), "_newest": {}}
+    asked = SimpleNamespace(lease=60.0)
+    known = {"_mailbox": mailbox, "_obeyed": 0, "_halted": False, "_gone": set(), "_newest": {}, "_asked": asked}
     for name, value in (known | facts).items():
         setattr(solver, name, value)
     return solver
@@ -548,6 +549,18 @@ def test_a_command_that_comes_late_or_again_is_not_obeyed():
         solver._take_in()
         assert solver._halted
         assert all(request.answer.result(0) is None for request in requests)
+
+    asyncio.run(check())
+
+
+def test_a_solver_that_is_never_at_rest_ends_too_once_its_coordinator_is_silent_for_longer_than_the_lease():
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        solver = bare_solver(mailbox, _pass_on=lambda: None, _leave=False, _published=np.inf)
+        solver.exchange()
+        mailbox.heard -= 61.0
+        with pytest.raises(solver_module._Ended, match="coordinator has not been heard of"):
+            solver.exchange()
 
     asyncio.run(check())
 

@@ -222,5 +222,3 @@ class Status:
     messages: int = 0
     """Sent to other solvers."""
     bytes_sent: int = 0
-    unreachable: dict[int, float] = field(default_factory=dict)
-    """Seconds since which messages to a solver have not arrived."""

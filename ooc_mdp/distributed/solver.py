@@ -165,7 +165,6 @@ class _Peer:
     """Its partitions of which we want to hear, in order."""
     busy: bool = False
     """A message is on its way."""
-    failing_since: float | None = None
     not_before: float = 0.0
 
 
@@ -264,10 +263,6 @@ class _Solver:
         timeout = min([max(pause, 0.01) for pause in pauses], default=self._asked.lease / 2)
         self._mailbox.rest(self._nothing_under_way, timeout)
         self._idle += time.monotonic() - began
-        if self._mailbox.expelled:
-            raise _Ended("the others have gone on without it")
-        if time.monotonic() - self._mailbox.heard > self._asked.lease:
-            raise _Ended("the coordinator has not been heard of")
 
     def _nothing_under_way(self) -> bool:
         peers = self._peers.values()
@@ -297,9 +292,6 @@ class _Solver:
                 idle_seconds=self._idle,
                 messages=self._sent,
                 bytes_sent=self._bytes,
-                unreachable={
-                    k: now - peer.failing_since for k, peer in self._peers.items() if peer.failing_since is not None
-                },
             ),
             urgent=self._outcome is not None,
         )
@@ -314,6 +306,8 @@ class _Solver:
     def _take_in(self) -> None:
         if self._mailbox.expelled:
             raise _Ended("the others have gone on without it")
+        if time.monotonic() - self._mailbox.heard > self._asked.lease:
+            raise _Ended("the coordinator has not been heard of")
         for message in self._mailbox.take():
             if isinstance(message, Request):
                 self._obey(message)
@@ -598,9 +592,7 @@ class _Solver:
     def _note_delivery(self, peer: _Peer, message: Subscribe | Update, well: bool, now: float) -> None:
         peer.busy = False
         if well:
-            peer.failing_since = None
             return
-        peer.failing_since = peer.failing_since or now
         peer.not_before = now + _RETRY_SECONDS
         if isinstance(message, Subscribe):
             peer.questions |= {wanted.partition: None for wanted in message.wanted}
