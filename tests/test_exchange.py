@@ -19,7 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from small_mdps import Case, cases, distance, optimum, rows_of, stored
+from small_mdps import Case, cases, distance, make_store, optimum, rows_of, stored
+from store_models import random_model
 
 import ooc_mdp
 from ooc_mdp.distributed import solver as solver_module
@@ -527,6 +528,63 @@ def test_who_takes_over_everything_works_on_it_together(
     assert outcome is Outcome.PROVED
     assert np.unique(coordinator.owner).tolist() in ([1], [2])
     assert coordinator.statistics().backups <= sweeps * store.n_states
+
+
+@pytest.fixture
+def two_solvers(tmp_path: Path) -> Coordinator:
+    """Of two solvers that own two partitions each, and have told of them after the first assignment."""
+    store = make_store(Case(random_model(2, 12), partitions=4), tmp_path / "s")
+    figures = {"error_bound": 0.5, "residual_bound": 0.1, "dirty": 1, "epoch": 1, "joining": False}
+    members = {k: Member(str(k), status=Status(**figures)) for k in (0, 1)}
+    coordinator = Coordinator(
+        store,
+        SolveOptions(0.9, device="cpu"),
+        Members(SimpleNamespace(), members, 1.0),
+        np.array([0, 0, 1, 1]),
+        facts_of(store),
+        Known(np.zeros(12), np.zeros(12, np.int32), np.zeros(4, np.bool_), np.zeros(4, np.bool_)),
+        from_start=True,
+    )
+    coordinator._epoch = 1
+    return coordinator
+
+
+def test_progress_is_the_largest_bound_of_those_that_own_partitions(two_solvers: Coordinator):
+    two_solvers._solvers.of[1].status.error_bound = 0.7
+    now = two_solvers.progress()
+    assert (now.error_bound, now.residual_bound, now.dirty) == (0.7, 0.1, 2)
+    two_solvers._solvers.of[2] = Member("2", status=Status(epoch=1))  # a newcomer, which owns nothing yet
+    assert two_solvers.progress().error_bound == 0.7
+
+
+@pytest.mark.parametrize(
+    ("what", "dirty"), [("lost", 3), ("on its way", 3), ("not told of", 3), ("joining", 3), ("before the start", 4)]
+)
+def test_no_bound_is_claimed_while_nobody_answers_for_a_partition(two_solvers: Coordinator, what: str, dirty: int):
+    solvers = two_solvers._solvers.of
+    if what == "lost":
+        solvers[1].alive = False
+    elif what == "on its way":
+        two_solvers.owner[2] = -1
+    elif what == "not told of":
+        two_solvers.owner[1], two_solvers._generation[1] = 1, 2
+    elif what == "joining":
+        solvers[1].status.joining, solvers[1].status.dirty = True, 2
+    else:
+        for member in solvers.values():
+            member.status = Status()
+    now = two_solvers.progress()
+    assert (now.error_bound, now.residual_bound, now.dirty) == (np.inf, np.inf, dirty)
+
+
+def test_the_rate_of_reading_is_that_since_the_last_report(two_solvers: Coordinator, monkeypatch: pytest.MonkeyPatch):
+    two_solvers._last_report = 10.0, 0
+    rates = []
+    for now, read in ((20.0, 500), (22.0, 700)):
+        monkeypatch.setattr("ooc_mdp.distributed.coordinator.time", SimpleNamespace(monotonic=lambda t=now: t))
+        two_solvers._solvers.of[0].status.statistics.bytes_read = read
+        rates.append(two_solvers.progress().read_rate)
+    assert rates == [50.0, 100.0]
 
 
 def bare_solver(mailbox: Mailbox, **facts: Any) -> Any:

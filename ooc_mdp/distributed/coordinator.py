@@ -114,6 +114,8 @@ class Coordinator:
         self._generation = np.zeros(owner.size, np.int32)
         self._told = Span(0.0, 0.0, 0.0)
         self._started = self._reported = self._copied = self._moved = self._welcomed = time.monotonic()
+        self._last_report = self._started, 0
+        """When progress was told last, and what had been read then."""
         self._copying: asyncio.Task[None] | None = None
         self._copying_took = 0.0
         self._keeping = threading.Lock()
@@ -450,19 +452,31 @@ class Coordinator:
         """Where the solve stands, by the last statuses."""
         s, span = self.statistics(), self._span()
         self.target.saw(span.smallest, span.largest, span.size)
-        living = self._solvers.living()
+        owners = [self._solvers.of[k] for k in np.unique(self.owner).tolist() if k >= 0]
+        unknown = int(self._unknown().sum())
+        bounded = not unknown and not any(m.status.joining for m in owners)
+        dirty = unknown + sum(m.status.dirty for m in self._solvers.living())
+        now, (then, read) = time.monotonic(), self._last_report
+        self._last_report = now, s.bytes_read
         return SolveProgress(
-            error_bound=max((m.status.error_bound for m in living), default=np.inf),
-            residual_bound=max((m.status.residual_bound for m in living), default=np.inf),
+            error_bound=max(m.status.error_bound for m in owners) if bounded else np.inf,
+            residual_bound=max(m.status.residual_bound for m in owners) if bounded else np.inf,
             target=self.target.asked,
-            dirty=sum(m.status.dirty for m in living),
+            dirty=min(dirty, s.n_partitions),
             partitions=s.n_partitions,
             hit_rate=s.hit_rate,
             bytes_read=s.bytes_read,
-            read_rate=s.bytes_read / max(s.seconds - self.earlier_seconds, 1e-9),
+            read_rate=(s.bytes_read - read) / max(now - then, 1e-9),
             loads=s.loads,
             seconds=s.seconds,
         )
+
+    def _unknown(self) -> npt.NDArray[np.bool_]:
+        """bool [P]: partitions that nobody alive owns, or whose owner has not told of them yet."""
+        epochs = {k: m.status.epoch for k, m in self._solvers.of.items() if m.alive}
+        told = np.array([epochs.get(k, -1) for k in self.owner.tolist()])
+        unknown: npt.NDArray[np.bool_] = told < np.maximum(self._generation, 1)
+        return unknown
 
     def statistics(self) -> SolveStatistics:
         """Counters of all solvers together, those that were lost as far as they had told."""

@@ -274,16 +274,18 @@ class _Solver:
         run.collect()
         mine = self._mine()
         dirty = run.target.dirty()
-        levels = run.bounds.normalised()[self._owned]
+        levels, plain = run.bounds.normalised()[self._owned], run.bounds.plain()[self._owned]
+        joining = bool(self._joining) or self._assignment.epoch < 0
+        unknown = np.inf if joining else 0.0
         self._mailbox.publish(
             Status(
                 halted=self._halted,
                 epoch=self._assignment.epoch,
-                joining=bool(self._joining) or self._assignment.epoch < 0,
+                joining=joining,
                 dirty=int(dirty.sum()) + len(self._joining),
                 absent_dirty=int((dirty & ~run.cache.present).sum()),
-                error_bound=float(levels.max(initial=0.0)) + run.bounds.rounding(run.value_size),
-                residual_bound=float(run.bounds.plain()[self._owned].max(initial=0.0)),
+                error_bound=float(levels.max(initial=unknown)) + run.bounds.rounding(run.value_size),
+                residual_bound=float(plain.max(initial=unknown)),
                 smallest=float(run.smallest[mine].min(initial=np.inf)),
                 largest=float(run.largest[mine].max(initial=-np.inf)),
                 size=run.value_size,
