@@ -685,6 +685,27 @@ def test_a_time_limit_ends_a_solve_with_a_checkpoint(
     assert float(np.abs(solution.values - best).max()) <= solution.error_bound
 
 
+def test_the_first_copy_does_not_wait_for_the_interval(
+    maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody comes to rest before there is a checkpoint."""
+    rest = solver._Solver.rest
+
+    def waiting(self: Any) -> bool:
+        while not checkpoint_path(tmp_path / "r").exists():
+            self.exchange()
+            time.sleep(0.01)
+        return rest(self)
+
+    monkeypatch.setattr(solver._Solver, "rest", waiting)
+    monkeypatch.setattr(coordinator, "_FIRST_COPY_SECONDS", 0.05, raising=False)
+    solution = solve(
+        maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", checkpoint_interval=3600.0, time_limit=30.0
+    )
+    check(maze, 0.9, solution)
+    assert [p.name for p in tmp_path.iterdir()] == ["r"]
+
+
 def test_a_target_below_the_rounding_is_refused_by_several_workers_too(maze: Store, clusters: Clusters) -> None:
     solution = solve(maze, 0.9999, clusters[2], epsilon=1e-13)
     assert solution.outcome is Outcome.PRECISION
@@ -735,7 +756,7 @@ def test_solves_with_a_worker_killed_at_a_random_moment_end_right(maze: Store) -
 
 @pytest.mark.slow
 def test_the_loss_of_the_scheduler_leaves_a_checkpoint_to_go_on_from(
-    maze: Store, clusters: Clusters, tmp_path: Path
+    coupled: Store, clusters: Clusters, tmp_path: Path
 ) -> None:
     """Killed while the workers solve, once there is a copy."""
     dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
@@ -760,10 +781,11 @@ def test_the_loss_of_the_scheduler_leaves_a_checkpoint_to_go_on_from(
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(coordinator, "_REPORT_SECONDS", 0.0)
                 solution = solve(
-                    maze,
+                    coupled,
                     0.999,
                     client,
                     epsilon=1e-9,
+                    method="p-eva",
                     placement="random",
                     output=tmp_path / "r",
                     progress=end_it,
@@ -780,8 +802,8 @@ def test_the_loss_of_the_scheduler_leaves_a_checkpoint_to_go_on_from(
     assert solution.outcome is Outcome.LOST
     assert checkpoint_path(tmp_path / "r").exists()
     assert not (tmp_path / "r").exists()
-    again = solve(maze, 0.999, clusters[2], epsilon=1e-3, output=tmp_path / "r", resume=True)
-    check(maze, 0.999, again, size=100.0)
+    again = solve(coupled, 0.999, clusters[2], epsilon=100.0, output=tmp_path / "r", resume=True)
+    check(coupled, 0.999, again, size=100.0)
 
 
 QUIET: dict[str, Any] = {

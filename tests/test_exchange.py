@@ -36,7 +36,7 @@ from ooc_mdp.kernels.state_lists import ListsByCopies
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.methods.run import Run
 from ooc_mdp.options import CacheSize, SolveOptions
-from ooc_mdp.solution import Outcome
+from ooc_mdp.solution import Outcome, SolveStatistics
 
 STATES = 12
 """Of the one partition that the machine below reads."""
@@ -585,6 +585,14 @@ def test_the_rate_of_reading_is_that_since_the_last_report(two_solvers: Coordina
         two_solvers._solvers.of[0].status.statistics.bytes_read = read
         rates.append(two_solvers.progress().read_rate)
     assert rates == [50.0, 100.0]
+
+
+def test_what_solvers_have_read_counts_as_read_whatever_was_copied(two_solvers: Coordinator):
+    for member, never in zip(two_solvers._solvers.of.values(), (2, 3), strict=True):
+        member.status.statistics = SolveStatistics(n_partitions=4, partitions_never_read=never)
+    assert two_solvers.statistics().partitions_never_read == 1
+    two_solvers.known.visited[:] = True
+    assert two_solvers.statistics().partitions_never_read == 0
 
 
 def bare_solver(mailbox: Mailbox, **facts: Any) -> Any:

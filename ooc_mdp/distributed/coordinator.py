@@ -48,6 +48,8 @@ __all__ = ["Coordinator"]
 _LOOK_SECONDS = 0.25
 """Between two looks at limits and losses, where no status comes."""
 _REPORT_SECONDS = 0.25
+_FIRST_COPY_SECONDS = 5.0
+"""After which values are copied for the first time, if that is not due before."""
 _LATE_SECONDS = 1.0
 """For which a stop waits, before anybody has swept, for a certificate of the first values."""
 _GIVING = 4
@@ -399,7 +401,8 @@ class Coordinator:
                 return
             copying, self._copying = self._copying, None
             copying.result()  # an error of the copy is one of the solve
-        if now - self._copied >= max(self._copy_interval, 20 * self._copying_took):
+        due = max(self._copy_interval, 20 * self._copying_took)
+        if now - self._copied >= (due if self._activity_copied >= 0 else min(due, _FIRST_COPY_SECONDS)):
             self._copying = asyncio.ensure_future(self._copy())
 
     async def _end_copy(self) -> None:
@@ -490,7 +493,12 @@ class Coordinator:
             s = member.status.statistics
             for name in _SUMMED:
                 setattr(total, name, getattr(total, name) + getattr(s, name))
-        total.partitions_never_read = int((~self.known.visited).sum())
+        never = int((~self.known.visited).sum())
+        if self.known.bounds is None:  # copies, if there are any, are older than what has been read since
+            told = [m.status.statistics for m in self._solvers.of.values()]
+            read = sum(s.n_partitions - s.partitions_never_read for s in told)
+            never = min(never, max(total.n_partitions - read, 0))
+        total.partitions_never_read = never
         total.seconds = self.earlier_seconds + time.monotonic() - self._started
         return total
 
