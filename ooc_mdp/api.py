@@ -430,6 +430,11 @@ def cluster_of(
         devices = device_count()
         if devices > 1:
             return replace(asked, workers=devices)
+    if (placement, patience) != (DEFAULT_PLACEMENT, DEFAULT_PATIENCE):
+        raise OptionsError(
+            "placement and patience (--placement, --patience) are of solves on several workers; leave them out, or "
+            "give workers (--workers), a scheduler (--scheduler) or a client"
+        )
     return None
 
 

@@ -549,6 +549,19 @@ def test_an_asynchronous_client_is_refused(ragged: Store, clusters: Clusters) ->
     asyncio.run(ask())
 
 
+def test_a_closed_client_is_refused(ragged: Store, clusters: Clusters) -> None:
+    client = Client(clusters[2].scheduler.address, set_as_default=False)
+    client.close()
+    with pytest.raises(ClusterError, match="the client is closed; give one that is connected"):
+        solve(ragged, 0.9, client)
+
+
+@pytest.mark.parametrize("how", [{"placement": "random"}, {"patience": 3.0}])
+def test_what_only_several_workers_have_is_refused_without_them(how: dict[str, Any], ragged: Store) -> None:
+    with pytest.raises(OptionsError, match=r"placement and patience .* are of solves on several workers"):
+        ooc_mdp.solve(ragged, 0.9, device="cpu", **how)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -868,3 +881,15 @@ def test_a_scheduler_that_does_not_answer_is_named(maze: Store, monkeypatch: pyt
     said = refused("solve", maze.path, "--discount", 0.9, "--device", "cpu", "--scheduler", "tcp://127.0.0.1:1")
     assert "no Dask scheduler answers at tcp://127.0.0.1:1" in said
     assert "give --workers" in said
+
+
+@pytest.mark.parametrize("address", ["foo", "http://127.0.0.1:8786", "tcp://127.0.0.1", "tcp://:8786", "127.0.0.1:x"])
+def test_an_address_that_is_none_is_refused_with_its_form(address: str, maze: Store) -> None:
+    said = refused("solve", maze.path, "--discount", 0.9, "--device", "cpu", "--scheduler", address)
+    assert f'"{address}" is no address of a Dask scheduler; give it as tcp://HOST:8786' in " ".join(said.split())
+
+
+def test_a_scheduler_behind_tls_needs_certificates(maze: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 0.5)
+    said = refused("solve", maze.path, "--discount", 0.9, "--device", "cpu", "--scheduler", "tls://127.0.0.1:1")
+    assert "set distributed.comm.tls in Dask's configuration" in " ".join(said.split())

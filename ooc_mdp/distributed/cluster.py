@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ _EXACT = ("ooc-mdp", "distributed")
 _MINOR = ("python", "numpy", "numba", "zarr", "numcodecs")
 """The same, apart from the last number of the version."""
 _PACKAGES = (*_EXACT, *_MINOR[1:])
+_ADDRESS = re.compile(r"((tcp|tls|ws|wss|ucx|ucxx)://)?([^\s/:\[\]]+|\[[^\s/\[\]]+\]):\d+")
 _CONNECT_SECONDS = 30.0
 _PROBE_SECONDS = 3.0
 _ATTEMPTS = 5
@@ -64,12 +66,22 @@ class Host:
 @contextmanager
 def connect(address: str) -> Iterator[Client]:
     """A client of a scheduler that is there; raises ClusterError."""
+    if not _ADDRESS.fullmatch(address):
+        raise ClusterError(
+            f'"{address}" is no address of a Dask scheduler; give it as tcp://HOST:8786 (or tls://HOST:8786), as the '
+            f"scheduler prints it when it starts"
+        )
     try:
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address} ({error}); start one (dask scheduler) and its workers "
             f"(dask worker {address}), or leave --scheduler out and give --workers"
+        ) from error
+    except TypeError as error:  # what Dask raises where it lacks certificates
+        raise ClusterError(
+            f"{address} is encrypted, and no certificates are set for this client; set distributed.comm.tls in Dask's "
+            f"configuration: ca-file, and cert and key of client ({error})"
         ) from error
     try:
         yield client

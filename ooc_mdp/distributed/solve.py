@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client
 
-from ooc_mdp.distributed.cluster import DaskLink, Devices, Host, connect, local_cluster, make_ready, use_devices
+from ooc_mdp.distributed.cluster import (
+    ClusterError,
+    DaskLink,
+    Devices,
+    Host,
+    connect,
+    local_cluster,
+    make_ready,
+    use_devices,
+)
 from ooc_mdp.distributed.coordinator import Coordinator
 from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.members import Member, Members, SolversLostError
@@ -50,6 +59,8 @@ def solve_on_cluster(
     if client is not None:
         if client.asynchronous:
             raise OptionsError("the solve waits for its end: give a client that is not asynchronous")
+        if client.status not in ("running", "connecting"):
+            raise ClusterError(f"the client is {client.status}; give one that is connected to its scheduler")
         return solve_distributed(store, options, client, asked, **how)
     if asked.scheduler is not None:
         with connect(asked.scheduler) as there:
