@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import logging
 import os
 import random
 import re
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import environment, ooc, refused, start
+from command_line import environment, ooc, process, refused, start
 from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -837,6 +838,28 @@ def test_the_command_line_solves_on_workers_of_this_machine_and_says_what_each_d
     assert [w["worker"] for w in figures] == [0, 1]
     assert [w["partitions"] for w in figures] == [8, 8]
     assert all(w["loads"] >= 8 and w["backups"] > 0 and w["messages"] > 0 and not w["lost"] for w in figures)
+
+
+@pytest.mark.slow
+def test_an_error_on_the_workers_is_one_line_of_the_command(maze: Store) -> None:
+    ran = process("solve", maze.path, "--discount", 0.9, "--workers", 2, "--device", "cpu", "--cache", "1B")
+    assert (ran.status, ran.out) == (2, "")
+    assert re.fullmatch(r"error: partition \d+ needs .* raise --cache .*\n", ran.err)
+
+
+def test_dask_is_quiet_while_a_command_solves(maze: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    dask = logging.getLogger("distributed.client")
+    loud = []
+
+    def failing(*_: Any, **how: Any) -> None:
+        loud.append(dask.isEnabledFor(logging.ERROR))
+        raise ClusterError("all is lost")
+
+    monkeypatch.setattr(solve_module, "solve_on_cluster", failing)
+    said = refused("solve", maze.path, "--discount", 0.9, "--device", "cpu", "--scheduler", "tcp://127.0.0.1:1")
+    assert said.strip() == "error: all is lost"
+    assert loud == [False]
+    assert dask.isEnabledFor(logging.ERROR)
 
 
 @pytest.mark.slow

@@ -182,13 +182,15 @@ def solve(
     cluster = api.cluster_of(workers, scheduler, placement, patience, device)
     with SolveLine() as line:
         if cluster is not None:
+            from ooc_mdp.distributed.cluster import quiet
             from ooc_mdp.distributed.solve import solve_on_cluster
 
             if trace is not None:
                 raise OptionsError("a trace is of one process: leave out --trace, or --workers and --scheduler")
-            solution = solve_on_cluster(
-                table, options, cluster, output=output, resume=resume, overwrite=overwrite, watch=line, note=note
-            )
+            with quiet():
+                solution = solve_on_cluster(
+                    table, options, cluster, output=output, resume=resume, overwrite=overwrite, watch=line, note=note
+                )
         else:
             solution = solve_store(
                 table,

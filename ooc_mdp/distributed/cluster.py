@@ -28,7 +28,17 @@ from ooc_mdp.distributed.solver import SolverOptions
 from ooc_mdp.errors import OocMdpError, OptionsError
 from ooc_mdp.memory_plan import MemoryPlan
 
-__all__ = ["ClusterError", "DaskLink", "Devices", "Host", "connect", "local_cluster", "make_ready", "use_devices"]
+__all__ = [
+    "ClusterError",
+    "DaskLink",
+    "Devices",
+    "Host",
+    "connect",
+    "local_cluster",
+    "make_ready",
+    "quiet",
+    "use_devices",
+]
 
 _EXACT = ("ooc-mdp", "distributed")
 """Packages of which all processes must have the same version."""
@@ -93,7 +103,7 @@ def connect(address: str) -> Iterator[Client]:
 def local_cluster(workers: int, devices: int) -> Iterator[Client]:
     """A cluster of processes on this machine, for as long as it is needed; `devices` is how many GPUs they use."""
     options: dict[str, Any] = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": ":0"}
-    options |= {"memory_limit": None, "silence_logs": logging.ERROR}  # the memory plan is what limits memory
+    options |= {"memory_limit": None, "silence_logs": logging.CRITICAL}  # the memory plan is what limits memory
     if devices:
         try:
             from dask_cuda import LocalCUDACluster as Cluster
@@ -118,8 +128,22 @@ def local_cluster(workers: int, devices: int) -> Iterator[Client]:
             _close(client)
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Have Dask print nothing of what ends a solve in this process: the solve says it in one line."""
+    loggers = [logging.getLogger(f"distributed.{name}") for name in ("client", "worker", "scheduler", "core")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
 class _ChildPlugin(WorkerPlugin):
-    """Leaves it to the solve's own process to end a worker.
+    """Leaves it to the solve's own process to end a worker, and to say what went wrong.
 
     Ctrl-C in a terminal, and a SIGTERM of `timeout` or a batch system, reach all processes of the group: the solve
     stops then with what its workers know, and Dask ends them by other means.
@@ -131,6 +155,7 @@ class _ChildPlugin(WorkerPlugin):
         """Dask calls it on the worker's main thread."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
+        logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)
 
 
 def _close(client: Client) -> None:
