@@ -418,10 +418,12 @@ def busy(client: Client, *which: int) -> Iterator[None]:
         client.gather(tasks)
 
 
-def told(store: Store, client: Client, patience: float, **options: Any) -> tuple[ooc_mdp.Solution, str]:
-    """A solution, and what was said on the way."""
+def told(
+    store: Store, client: Client, patience: float, share: float = 0.6, **options: Any
+) -> tuple[ooc_mdp.Solution, str]:
+    """A solution, and what was said on the way; caches hold a share of the table."""
     notes: list[str] = []
-    asked = SolveOptions(0.9, device="cpu", cache=CacheSize(share=0.6), **options)
+    asked = SolveOptions(0.9, device="cpu", cache=CacheSize(share=share), **options)
     solution = solve_module.solve_distributed(
         store, asked, client, ClusterOptions(placement="blocks", patience=patience), note=notes.append
     )
@@ -432,10 +434,10 @@ def test_a_worker_that_is_busy_with_something_else_is_not_waited_for_longer_than
     ragged: Store, clusters: Clusters
 ) -> None:
     with busy(clusters[2], 1):
-        solution, said = told(ragged, clusters[2], 0.5, epsilon=1e-6)
+        solution, said = told(ragged, clusters[2], 2.0, epsilon=1e-6)
     check(ragged, 0.9, solution, size=100.0)
     assert [(w.lost, w.partitions) for w in solution.statistics.workers[:2]] == [(False, 12), (True, 0)]
-    assert "has not begun in 0.5 s: its threads are busy with other tasks of the cluster" in said
+    assert "has not begun in 2 s: its threads are busy with other tasks of the cluster" in said
 
 
 def test_a_worker_that_was_busy_takes_part_once_it_is_free(
@@ -459,20 +461,45 @@ def test_a_worker_that_was_busy_takes_part_once_it_is_free(
     monkeypatch.setattr(solver._Solver, "rest", patient)
     monkeypatch.setattr(coordinator, "_WELCOME_SECONDS", 0.02)
     with busy(clusters[2], 1):
-        solution, said = told(ragged, clusters[2], 0.5, epsilon=1e-6)
+        solution, said = told(ragged, clusters[2], 2.0, epsilon=1e-6)
     check(ragged, 0.9, solution, size=100.0)
     assert "takes part from now on" in said
     assert [w.lost for w in solution.statistics.workers] == [False, True, False]
 
 
+@pytest.mark.parametrize("method", ["p-eva", "vi", "policy-iteration"])
+def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cache(
+    method: str, ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes once all are there, and the other does not finish before it has some."""
+    exchange, joined = solver._Solver.exchange, threading.Event()
+
+    def held(self: Any) -> None:
+        exchange(self)
+        if self._me == 0 and self._run.cache.present.all():
+            FREE.set()
+            while self._run.target.dirty().any() and not joined.wait(0.01):
+                exchange(self)
+        elif self._me > 1 and self._owned.any():
+            joined.set()
+
+    monkeypatch.setattr(solver._Solver, "exchange", held)
+    monkeypatch.setattr(coordinator, "_WELCOME_SECONDS", 0.02)
+    with busy(clusters[2], 1):
+        solution, _ = told(ragged, clusters[2], 2.0, share=1.0, epsilon=1e-6, time_limit=30.0, method=method)
+    check(ragged, 0.9, solution, size=100.0)
+    assert [w.lost for w in solution.statistics.workers] == [False, True, False]
+    assert all(w.partitions for w in solution.statistics.workers if not w.lost)
+
+
 def test_a_limit_ends_a_solve_whose_workers_are_all_busy_with_something_else(ragged: Store, clusters: Clusters) -> None:
     began = time.monotonic()
     with busy(clusters[2], 0, 1):
-        solution, said = told(ragged, clusters[2], 0.2, epsilon=1e-6, time_limit=1.0)
+        solution, said = told(ragged, clusters[2], 2.0, epsilon=1e-6, time_limit=4.0)
         assert time.monotonic() - began < 30
     assert solution.outcome is Outcome.TIME_LIMIT
     assert solution.error_bound == np.inf
-    assert "no worker has begun in 0.2 s: their threads are busy with other tasks of the cluster" in said
+    assert "no worker has begun in 2 s: their threads are busy with other tasks of the cluster" in said
     check(ragged, 0.9, solve(ragged, 0.9, clusters[2], epsilon=1e-6), size=100.0)
 
 
@@ -488,7 +515,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
 
     monkeypatch.setattr(solver._Solver, "exchange", hung)
     monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
-    how: dict[str, Any] = {"time_limit": 2.0, "checkpoint_interval": 0.01, "patience": 0.5, "progress": reports.append}
+    how: dict[str, Any] = {"time_limit": 2.0, "checkpoint_interval": 0.01, "patience": 2.0, "progress": reports.append}
     began = time.monotonic()
     try:
         solution = solve(ragged, 0.9, clusters[2], epsilon=1e-6, **how)

@@ -363,25 +363,33 @@ class Coordinator:
             if isinstance(status, Status) and status.version > 0:  # its loop runs
                 del self._arriving[number]
                 await self._admit(number, member)
+        if self._spreads:
+            await self._share()
 
     async def _admit(self, number: int, member: Member) -> None:
-        """A solver takes part from now on; the others give it some of what they have not in their caches, if at all."""
-        before = self._solvers.alive()
+        """A solver takes part from now on."""
         self._solvers.add(number, member)
         await self._assign({})
         await self._solvers.put(number, self._span())
         await self._solvers.put(number, Go())
-        if not self._spreads:
-            return
-        due = self.owner.size // (len(before) + 1)
-        for k in before:
-            spare = int((self.owner == k).sum()) - due
-            if spare > 0 and self._solvers.of[k].alive:
-                await self._hand_over(k, spare, [number])
 
-    async def _hand_over(self, giver: int, most: int, to: list[int]) -> None:
+    async def _share(self) -> None:
+        """Have solvers that own nothing get dirty partitions that are in no cache, or where none are, some that are."""
+        alive = self._solvers.alive()
+        due = max(self.owner.size // max(len(alive), 1), 1)
+        for poor in alive:
+            for cached in (False, True):
+                if (self.owner == poor).any():
+                    break
+                for k in alive:
+                    member, spare = self._solvers.of[k], int((self.owner == k).sum()) - due
+                    dirty = member.status.dirty if cached else member.status.absent_dirty
+                    if spare > 0 and dirty and member.alive and self._solvers.of[poor].alive:
+                        await self._hand_over(k, spare, [poor], cached)
+
+    async def _hand_over(self, giver: int, most: int, to: list[int], cached: bool = False) -> None:
         """Have a solver give up dirty partitions for others."""
-        given = await self._solvers.command(giver, Release(most), self._keep, _GIVING * self._solvers.patience)
+        given = await self._solvers.command(giver, Release(most, cached), self._keep, _GIVING * self._solvers.patience)
         if given is None:
             # It may have given up some, and forgotten who reads them: it gets them back, and is asked for all anew.
             self._generation[self.owner == giver] = self._epoch + 1

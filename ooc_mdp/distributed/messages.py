@@ -120,6 +120,8 @@ class Release:
 
     most: int
     """So many at most."""
+    cached: bool = False
+    """Whether those in the cache will do too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -337,7 +337,7 @@ class _Solver:
             elif isinstance(command, Halt):
                 self._halted = True
             elif isinstance(command, Release):
-                answer = self._release(command.most)
+                answer = self._release(command)
             elif isinstance(command, Report):
                 answer = self._values_of(np.flatnonzero(self._mine()), bounds=True)
             elif isinstance(command, End):
@@ -509,13 +509,15 @@ class _Solver:
         ours = np.unique(np.array([q for q in dependents if self._mine()[q]], np.int64))
         self._read_surroundings(ours, known=True)
 
-    def _release(self, most: int) -> Values:
-        """The least urgent dirty partitions that would have to be loaded, most of all those that others read too."""
+    def _release(self, command: Release) -> Values:
+        """The least urgent dirty partitions, those first that would have to be loaded."""
         run = self._run
-        candidates = np.flatnonzero(run.target.dirty() & ~run.cache.present)
+        dirty = run.target.dirty()
+        candidates = np.flatnonzero(dirty if command.cached else dirty & ~run.cache.present)
         candidates = np.setdiff1d(candidates, np.array(run.stager.under_way(), np.int64))
-        order = np.argsort(run.priority.rank(run.target.levels())[candidates], kind="stable")
-        chosen = np.sort(candidates[order[:most]])
+        rank = run.priority.rank(run.target.levels())[candidates]
+        order = np.lexsort((rank, run.cache.present[candidates]))
+        chosen = np.sort(candidates[order[: command.most]])
         given = self._values_of(chosen, bounds=False)
         if chosen.size:
             owner = self._assignment.owner.copy()
