@@ -40,7 +40,7 @@ from ooc_mdp.methods.checkpoint import (
     saved_unless_written,
 )
 from ooc_mdp.methods.conclude import conclude, method_name, turn_signs
-from ooc_mdp.methods.plan import reads_everywhere, strongly_coupled
+from ooc_mdp.methods.plan import check_size, reads_everywhere, strongly_coupled
 from ooc_mdp.methods.results import check_output, finished_before, write_result
 from ooc_mdp.methods.signals import signals
 from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, SolveOptions
@@ -98,6 +98,7 @@ def solve_distributed(
     """
     asked = asked or ClusterOptions()
     _check(options)
+    check_size(store, options)
     if output is not None:
         check_output(output, replace=resume or overwrite)
     identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": options.discount}

@@ -187,6 +187,7 @@ def _rounds(
             quiet[m] = largest <= goals[m]
         else:
             quiet[m] = improving and largest <= goals[m]
+        path[2] |= quiet[m] == 0.0
         values[first : first + n] = local[:n]
         give_back(turns.ctypes.data + 8 * m)
 

@@ -209,8 +209,8 @@ class PolicyRows:
         operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
         most_iterations = max(1, min(_ITERATIONS, most // 2))
         share = max(aim / 2, _GAIN)
-        goal = share * float(np.linalg.norm(right))
         with np.errstate(all="ignore"):  # a breakdown is found out by what is left
+            goal = share * float(np.linalg.norm(right))
             if not self._stiff:
                 first = min(most_iterations, _PLAIN_ITERATIONS)
                 found, missed = bicgstab(operator, right, rtol=share, maxiter=first)

@@ -266,21 +266,25 @@ def next_at_work(path, table, places, values, workspace, turns, progress, rounds
     """The next member that is due and has something to do, held by this thread; -1: there is none.
 
     Its halo is gathered anew, and in its first round its own values are copied (where it begins, and where sweeps
-    change them). Whoever is done with it calls `give_back`. Others are parameters of `evaluate`.
+    change them). Whoever is done with it sets path[2] where it is not quiet, and calls `give_back`. Others are
+    parameters of `evaluate`.
 
     Parameters
     ----------
-    path : int64 [3]; where the thread is: the next member, the round, and whether anybody was at work in it. 0 at
-        first.
+    path : int64 [3]; where the thread is: the next member, the round, and whether a member is at work or not quiet in
+        it, without which there is no other round. 0 at first.
     """
     members = table.shape[0]
     while path[1] < rounds:
         m, around = path[0], path[1]
+        if m == 0 and around > 0:
+            if path[2] == 0:
+                return -1
+            path[2] = 0
         path[0] += 1
         if path[0] == members:
             path[0] = 0
             path[1] += 1
-        found = False
         if not take(turns.ctypes.data + 8 * m):
             path[2] = 1
         else:
@@ -302,17 +306,11 @@ def next_at_work(path, table, places, values, workspace, turns, progress, rounds
                         inflow = max(inflow, abs(value - local[n + i]))
                         local[n + i] = value
             still = begun and not whole and progress[2, m] != 0.0
-            found = due and not (still and inflow <= progress[1, m])
-            if found or not still:
+            if due and not (still and inflow <= progress[1, m]):
+                return m
+            if not still:
                 path[2] = 1
-            if not found:
-                give_back(turns.ctypes.data + 8 * m)
-        if path[0] == 0:
-            if path[2] == 0:
-                path[1] = rounds
-            path[2] = 0
-        if found:
-            return m
+            give_back(turns.ctypes.data + 8 * m)
     return -1
 
 
@@ -411,6 +409,7 @@ def evaluate(
             goals[m] = max(goals[m], drop * largest)
             out[m, 6] = largest
         quiet[m] = largest <= goals[m]
+        path[2] |= quiet[m] == 0.0
         if not whole:
             values[first : first + n] = local[:n]
         give_back(turns.ctypes.data + 8 * m)

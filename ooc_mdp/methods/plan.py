@@ -66,21 +66,14 @@ _WRITE_BUFFERS = 32 << 20
 
 
 def model_of(store: TableSource, options: SolveOptions) -> ModelConstants:
-    """What a backend must know of the model before it starts.
-
-    Raises
-    ------
-    OptionsError : values may become too large for float64.
-    """
-    contraction = contraction_of(store, options)
-    check_size(store, float(contraction.inverse.max()))
+    """What a backend must know of the model before it starts."""
     return ModelConstants(
         n_states=store.n_states,
         largest_partition=int(np.diff(store.partition_ptr).max()),
         largest_halo=int(store.partition_halo.max()),
         discount=options.discount,
         sign=1.0 if store.sense == "max" else -1.0,
-        row_sums=contraction.row_sum,
+        row_sums=contraction_of(store, options).row_sum,
         block_shapes=_block_shapes(store),
         partition_ptr=store.partition_ptr,
         table=_facts_of(store),
@@ -89,9 +82,15 @@ def model_of(store: TableSource, options: SolveOptions) -> ModelConstants:
     )
 
 
-def check_size(store: TableSource, steps: float) -> None:
-    """Refuse rewards of which so many steps' add up to what float64 cannot square."""
+def check_size(store: TableSource, options: SolveOptions) -> None:
+    """Refuse rewards that may add up to values whose squares float64 does not hold.
+
+    Raises
+    ------
+    OptionsError : they may.
+    """
     largest = float(np.abs(store.reward_range).max(initial=0.0))
+    steps = 1.0 if options.discount == 1 else float(contraction_of(store, options).inverse.max())
     if not largest * steps <= _LARGEST_VALUE:
         raise OptionsError(
             f"{store.name}: rewards up to {largest:.3g} add up to {largest * steps:.3g} at this discount, and numbers "

@@ -30,6 +30,7 @@ from ooc_mdp.methods.conclude import conclude, method_name, turn_signs
 from ooc_mdp.methods.exact_p_eva import exact_p_eva
 from ooc_mdp.methods.p_eva import p_eva
 from ooc_mdp.methods.plan import (
+    check_size,
     model_of,
     partitions_read,
     plan_memory,
@@ -114,6 +115,7 @@ def solve(
             note=note,
             signals=signals,
         )
+    check_size(opened, options)
     backend = select_backend(options.device, options.sweep_order, options.kernel)
     model = model_of(opened, options)
     give_memory_back()

@@ -491,7 +491,7 @@ def solve_total(
     ------
     UndefinedTotalError : the totals are infinite, or may be undefined.
     """
-    check_size(store, 1.0)
+    check_size(store, options)
     give_memory_back()
     _warm_up(store, output is not None)
     budget, plan = _plan(store, options, output is not None)
