@@ -337,7 +337,7 @@ def evaluate(
         over all values.
     places : int64 [G]; where those begin.
     turns : int64 [2, G]; whether a thread is at the member, and the rounds in which it has had its turn; 0 at first.
-    progress : float64 [3 or more, G]; squared norm of a member's last changes (0 before two sweeps can be compared), the change
+    progress : float64 [3, G]; squared norm of a member's last changes (0 before two sweeps can be compared), the change
         at which it is quiet, and whether it is (not 0). At first 0, the largest change that it may be left with, 0.
     starts : int64; scratch for the lines of a walk.
     rounds, sweeps : rounds of each member, and policy sweeps of a member in a round (1 where it reads most of the
