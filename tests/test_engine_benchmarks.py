@@ -459,3 +459,13 @@ def test_scaling_names_what_it_has_no_time_for(tmp_path):
     figures = figures_of("engine/scaling.py", tmp_path, "--device", "cpu", "--toy", "--cases", "car", "--within", "0")
     assert figures["solves"] == []
     assert figures["left_out"] == ["car, all of it: --within 0 s were over"]
+
+
+def test_scaling_asks_for_a_proved_error_of_an_uncompressed_store(tmp_path):
+    arguments = ("--device", "cpu", "--toy", "--cases", "car", "--workers", "1", "--parts", "strong")
+    asked = ("--epsilon", "0.5", "--uncompressed")
+    figures = figures_of("engine/scaling.py", tmp_path, *arguments, *asked)
+    assert [s["workers"] for s in figures["solves"]] == [0, 1]
+    assert all(s["error_bound"] <= 0.5 and s["agrees"] for s in figures["solves"])
+    (store,) = figures["stores"].values()
+    assert store["stored_bytes"] > store["decoded_bytes"] / 2

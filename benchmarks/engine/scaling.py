@@ -2,6 +2,7 @@
 
     python scaling.py --folder /disk --workers 1,2 --output FILE.json
     python scaling.py --cases car,double --workers 1,2,4 --placements attractors:5 --scale 8
+    python scaling.py --cases car --epsilon 1e-3 --uncompressed
 
     strong   the same table on W workers, each with a cache of `--cache` of it, so that four hold what one must stream
     weak     a table of W times as many states on W workers, each with a cache as large as that of one worker before
@@ -31,7 +32,7 @@ from typing import Any
 
 import dask
 import numpy as np
-from common import device_facts, make_warm, measuring, say, store_figures
+from common import device_facts, make_warm, measuring, say, store_figures, uncompressed
 from distributed import Client
 
 import ooc_mdp
@@ -111,6 +112,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--parts", default="strong,weak")
     parser.add_argument("--cache", type=float, default=30.0, help="of each worker, %% of the strong table")
     parser.add_argument("--scale", type=float, default=1.0, help="times the states of every case")
+    parser.add_argument("--epsilon", type=float, help="error to be proved, in place of what each case asks for")
+    parser.add_argument("--uncompressed", action="store_true", help="store what is encoded as it is: the most to read")
     parser.add_argument("--repeat", type=int, default=1, help="solves of each kind; the fastest counts")
     parser.add_argument("--time-limit", type=float, default=20.0, help="seconds of a solve")
     parser.add_argument("--within", type=float, default=540.0, help="seconds after which nothing more is begun")
@@ -189,7 +192,8 @@ class Scaling:
     def _store(self, name: str, times: int) -> Store:
         case = CASES[name].as_toy() if self._options.toy else CASES[name]
         path = self._folder / f"{name}-{times}"
-        store, seconds = case.generate(path, times * self._options.scale, self._options.device)
+        with uncompressed() if self._options.uncompressed else contextlib.nullcontext():
+            store, seconds = case.generate(path, times * self._options.scale, self._options.device)
         say(f"{name}: {store.n_states:,} states in {store.n_partitions} partitions, generated in {seconds:.1f} s")
         self._stores[name, times] = store
         self._made[f"{name} x {times}"] = store_figures(store, seconds)
@@ -201,7 +205,7 @@ class Scaling:
         options, count = self._options, 1 if client is None else len(client.scheduler_info(n_workers=-1)["workers"])
         what = f"{name}, {part}, {count} workers" + (f", {placement}" if placement and count > 1 else "")
         case = CASES[name]
-        asked: dict[str, Any] = {"discount": case.discount, "cache": f"{options.cache / times}%"} | case.asked
+        asked: dict[str, Any] = {"discount": case.discount, "cache": f"{options.cache / times}%"} | self._asked(case)
         asked |= {"device": "cpu"} if options.device == "cpu" else {"device": "cuda:0" if client is None else "cuda"}
         if client is not None:
             asked |= {"client": client, "placement": placement, "checkpoint_interval": 3600.0}
@@ -232,6 +236,11 @@ class Scaling:
             del solution
             gc.collect()
             yield
+
+    def _asked(self, case: Case) -> dict[str, Any]:
+        if self._options.epsilon is None:
+            return case.asked
+        return {k: v for k, v in case.asked.items() if k != "residual"} | {"epsilon": self._options.epsilon}
 
     def _agrees(self, table: tuple[str, int], solution: ooc_mdp.Solution) -> bool | None:
         """Whether this and the table's first solution differ by no more than both prove; None of what ended early."""
