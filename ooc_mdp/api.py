@@ -319,6 +319,7 @@ def solve(
     time_limit: float | None = None,
     checkpoint_interval: float = 60.0,
     progress: SolveWatcher | None = None,
+    note: Callable[[str], None] | None = None,
     client: Client | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
@@ -347,6 +348,7 @@ def solve(
     trace : CSV file that gets every access.
     time_limit, checkpoint_interval : seconds.
     progress : told of progress a few times a second.
+    note : told in a sentence where a resumed solve begins, what makes one slow, and which workers were lost or joined.
     client : of a Dask cluster, on whose workers the MDP is solved.
     workers, scheduler, placement, patience : see :class:`~ooc_mdp.options.ClusterOptions`; cache and device memory are
         those of each worker.
@@ -381,6 +383,7 @@ def solve(
     if resume and output is None:
         raise OptionsError("resume needs an output: its checkpoint lies beside it")
     cluster = cluster_of(workers, scheduler, placement, patience, device, client)
+    tell = note or (lambda _: None)
     if cluster is not None:
         from ooc_mdp.distributed.solve import solve_on_cluster
 
@@ -395,6 +398,7 @@ def solve(
             resume=resume,
             overwrite=overwrite,
             watch=progress,
+            note=tell,
         )
     return solve_store(
         _opened(store, device),
@@ -404,6 +408,7 @@ def solve(
         overwrite=overwrite,
         trace=None if trace is None else Path(trace),
         watch=progress,
+        note=tell,
     )
 
 

@@ -125,6 +125,12 @@ def test_a_checkpoint_that_lacks_something_is_refused(store, stopped):
     assert f"{path} is damaged" in refused("solve", store, *HARD, "--output", stopped, "--resume")
 
 
+def test_the_api_says_where_it_goes_on(store, stopped):
+    said: list[str] = []
+    ooc_mdp.solve(store, 0.99, epsilon=1e-4, cache="30%", device="cpu", output=stopped, resume=True, note=said.append)
+    assert any("checkpoint" in text for text in said)
+
+
 def test_a_resumed_solve_goes_on_counting_and_proves_the_same(store, stopped):
     with np.load(checkpoint_path(stopped)) as file:
         before = json.loads(file["facts"].tobytes())["statistics"]
