@@ -116,16 +116,16 @@ def test_what_a_checkpoint_has_already_is_not_saved_again(store: Store) -> None:
     with ExitStack() as stack:
         run = run_on(store, stack, checkpoint_interval=0.0)
         saved: list[int] = []
-        run.save = lambda: saved.append(run.statistics.backups)
+        run.pauses.save = lambda: saved.append(run.statistics.backups)
         run.tick()
         assert saved == []  # nothing has been swept
         run.sweep(0, most=1)
         first = run.statistics.backups
         run.tick()
-        run._saved = run._saving_took = 0.0
+        run.pauses._saved = run.pauses._saving_took = 0.0
         run.tick()
         run.sweep(0, most=1, settle=False)
-        run._saved = run._saving_took = 0.0
+        run.pauses._saved = run.pauses._saving_took = 0.0
         run.tick()
         assert saved == [first, run.statistics.backups]
         assert saved[1] > first > 0

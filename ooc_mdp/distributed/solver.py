@@ -47,9 +47,10 @@ from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.memory import give_memory_back
 from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.p_eva import p_eva
+from ooc_mdp.methods.pauses import StoppedEarly
 from ooc_mdp.methods.plan import model_of, plan_memory, warm_up
 from ooc_mdp.methods.policy_iteration import policy_iteration
-from ooc_mdp.methods.run import Run, StoppedEarly
+from ooc_mdp.methods.run import Run
 from ooc_mdp.methods.start import lay_out_again, start_run
 from ooc_mdp.methods.value_iteration import value_iteration
 from ooc_mdp.options import SolveOptions

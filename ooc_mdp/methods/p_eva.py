@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from ooc_mdp.mdp import IntArray
 from ooc_mdp.methods.at_once import AtOnce
-from ooc_mdp.methods.run import BegunVisits, Run, StoppedEarly
+from ooc_mdp.methods.pauses import StoppedEarly
+from ooc_mdp.methods.run import BegunVisits, Run
 from ooc_mdp.methods.value_iteration import sweeps_aside, value_iteration
 from ooc_mdp.solution import Outcome
 from ooc_mdp.stager import ANNOUNCED

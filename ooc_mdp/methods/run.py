@@ -6,7 +6,6 @@ consistent when one is swept (values, bounds, priorities, counters, trace, check
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import ResidualBounds
 from ooc_mdp.cache import PartitionCache
-from ooc_mdp.events import SolveProgress, SolveWatcher
+from ooc_mdp.events import SolveProgress
 from ooc_mdp.kernels.base import (
     Backend,
     BatchReport,
@@ -32,6 +31,7 @@ from ooc_mdp.kernels.base import (
     Visits,
 )
 from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.methods.pauses import Pauses, StoppedEarly
 from ooc_mdp.methods.target import Target
 from ooc_mdp.methods.trace import Trace
 from ooc_mdp.options import SolveOptions
@@ -40,23 +40,13 @@ from ooc_mdp.solution import Outcome, SolveStatistics
 from ooc_mdp.stager import Stager
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["SETTLED_SHARE", "BegunVisits", "Run", "StoppedEarly"]
+__all__ = ["SETTLED_SHARE", "BegunVisits", "Run"]
 
 SETTLED_SHARE = 0.25
 """A visit leaves its partition at this share of the target, so that small changes next door do not call it back."""
 
 _MEASURE_EVERY = 20
 """Sweeps between two measurements of a partition with durations."""
-
-_REPORT_SECONDS = 0.25
-
-
-class StoppedEarly(Exception):
-    """A limit or a signal ends the run; what is known so far is kept."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(outcome.message)
-        self.outcome = outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +71,7 @@ class Run:
     cache: PartitionCache[Resident]
     stager: Stager
     statistics: SolveStatistics
+    pauses: Pauses
     largest: FloatArray
     """float64 [P]; largest value of each partition."""
     smallest: FloatArray
@@ -101,11 +92,7 @@ class Run:
     """Solvers that sweep a share of the partitions each, this one among them."""
     rest: Callable[[], bool] = lambda: True
     """The target is reached: whether that is the end; where others may disturb it yet, asked until it is."""
-    save: Callable[[], None] | None = None
-    """Writes a checkpoint."""
-    watch: SolveWatcher | None = None
     trace: Trace | None = None
-    interrupted: Callable[[], bool] = lambda: False
     note: Callable[[str], None] = lambda _: None
     """Told in a sentence what is worth knowing about the course of the solve."""
     value_size: float = 0.0
@@ -116,19 +103,8 @@ class Run:
     """Least error that was proved whenever a shift was thought of."""
     changed: bool = True
     """Whether the last sweeps changed any value."""
-    started: float = field(default_factory=time.monotonic)
-    earlier_seconds: float = 0.0
-    """Seconds of the runs that this one resumes."""
-    _reported: tuple[float, int] = (0.0, 0)
-    _saved: float = field(default_factory=time.monotonic)
-    _saving_took: float = 0.0
     saved_backups: int = 0
     """Backups that the checkpoint knows of: without new ones there is nothing to save."""
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of work so far, resumed runs included."""
-        return self.earlier_seconds + time.monotonic() - self.started
 
     def reached(self) -> bool:
         """Whether nothing is left to do."""
@@ -438,44 +414,29 @@ class Run:
     def tick(self) -> None:
         """Between two accesses: exchange values, report, save, and stop where a limit says so."""
         self.exchange()
-        now = time.monotonic()
-        if self.watch is not None and now - self._reported[0] >= _REPORT_SECONDS:
-            self.report(now)
+        self.pauses.report(self.progress)
         if self.target.out_of_reach:
             raise StoppedEarly(Outcome.PRECISION)
-        if self.interrupted():
-            raise StoppedEarly(Outcome.INTERRUPTED)
-        limit = self.options.time_limit
-        if limit is not None and now - self.started >= limit:
-            raise StoppedEarly(Outcome.TIME_LIMIT)
-        pause = max(self.options.checkpoint_interval, 20 * self._saving_took)
-        if self.save is not None and now - self._saved >= pause and self.statistics.backups > self.saved_backups:
-            self.save()
+        self.pauses.stop()
+        if self.statistics.backups > self.saved_backups and self.pauses.keep():
             self.saved_backups = self.statistics.backups
-            self._saved = time.monotonic()
-            self._saving_took = self._saved - now
 
-    def report(self, now: float) -> None:
-        """Tell the watcher where the solve stands."""
-        if self.watch is None:
-            return
+    def progress(self) -> SolveProgress:
+        """Where the solve stands."""
         self.collect()
-        s, (then, read) = self.statistics, self._reported
-        self.watch(
-            SolveProgress(
-                error_bound=self.bounds.error(self.value_size),
-                residual_bound=float(self.bounds.plain().max(initial=0.0)),
-                target=self.target.asked,
-                dirty=int(self.target.dirty().sum()),
-                partitions=s.n_partitions,
-                hit_rate=s.hit_rate,
-                bytes_read=s.bytes_read,
-                read_rate=(s.bytes_read - read) / max(now - then, 1e-9) if then else 0.0,
-                loads=s.loads,
-                seconds=self.seconds,
-            )
+        s = self.statistics
+        return SolveProgress(
+            error_bound=self.bounds.error(self.value_size),
+            residual_bound=float(self.bounds.plain().max(initial=0.0)),
+            target=self.target.asked,
+            dirty=int(self.target.dirty().sum()),
+            partitions=s.n_partitions,
+            hit_rate=s.hit_rate,
+            bytes_read=s.bytes_read,
+            read_rate=0.0,
+            loads=s.loads,
+            seconds=s.seconds,
         )
-        self._reported = (now, s.bytes_read)
 
     def collect(self) -> None:
         """Bring the cache's counters into the statistics."""
@@ -484,4 +445,4 @@ class Run:
         s.load_seconds = self.stager.load_seconds
         s.cache_peak_bytes = max(s.cache_peak_bytes, self.cache.peak)
         s.partitions_never_read = int((~self.visited).sum())
-        s.seconds = self.seconds
+        s.seconds = self.pauses.seconds

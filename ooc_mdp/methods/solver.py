@@ -29,6 +29,7 @@ from ooc_mdp.methods.checkpoint import (
 from ooc_mdp.methods.conclude import conclude, method_name, turn_signs
 from ooc_mdp.methods.exact_p_eva import exact_p_eva
 from ooc_mdp.methods.p_eva import p_eva
+from ooc_mdp.methods.pauses import StoppedEarly
 from ooc_mdp.methods.plan import (
     check_size,
     model_of,
@@ -40,7 +41,7 @@ from ooc_mdp.methods.plan import (
 )
 from ooc_mdp.methods.policy_iteration import policy_iteration
 from ooc_mdp.methods.results import check_output, finished_before, write_result
-from ooc_mdp.methods.run import Run, StoppedEarly
+from ooc_mdp.methods.run import Run
 from ooc_mdp.methods.signals import signals
 from ooc_mdp.methods.start import lay_out_again, open_cache, see_values, start_run
 from ooc_mdp.methods.trace import Trace
@@ -133,17 +134,17 @@ def solve(
                 return finished
         if output is not None:
             where = checkpoint_path(output)
-            run.save = lambda: save_checkpoint(where, identity, _state(run), _statistics(run))
+            run.pauses.save = lambda: save_checkpoint(where, identity, _state(run), _statistics(run))
         if trace is not None:
             run.trace = Trace(trace, {**identity, "method": method_name(options), "partitions": opened.n_partitions})
             stack.callback(run.trace.close)
-        run.watch, run.note = watch, note
-        run.interrupted = stack.enter_context(signals())
+        run.note, run.pauses.watch = note, watch
+        run.pauses.interrupted = stack.enter_context(signals())
         with short_turns(run.backend.loads_beside):
             outcome = _work(run)
         run.stager.close()
-        if not outcome.proved and run.save is not None:
-            run.save()  # before the solution is made of what it saves
+        if not outcome.proved and run.pauses.save is not None:
+            run.pauses.save()  # before the solution is made of what it saves
         values = backend.values()
         solution = conclude(
             opened,
@@ -161,7 +162,7 @@ def solve(
             plan=plan,
         )
         if output is not None and outcome.proved:
-            with saved_unless_written(run.save, lambda: turn_signs(values) if opened.sense == "min" else None):
+            with saved_unless_written(run.pauses.save, lambda: turn_signs(values) if opened.sense == "min" else None):
                 write_result(output, opened, solution, identity, replace=resume or overwrite)
             checkpoint_path(output).unlink(missing_ok=True)
     return solution
@@ -213,7 +214,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     run.visited[:] = arrays["visited"]
     if isinstance(run.priority, H2) and "inflow" in arrays:
         run.priority.value[:] = arrays["inflow"]
-    run.earlier_seconds, run.saved_backups = statistics.seconds, statistics.backups
+    run.pauses.earlier_seconds, run.saved_backups = statistics.seconds, statistics.backups
     run.value_size = float(arrays["value_size"])
     statistics.cache_bytes, statistics.cache_peak_bytes = run.cache.budget, 0  # of this cache
     run.statistics = statistics

@@ -14,6 +14,7 @@ from ooc_mdp.cache import PartitionCache
 from ooc_mdp.kernels.base import Backend, ModelConstants, Resident
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.eviction import eviction_rank
+from ooc_mdp.methods.pauses import Pauses
 from ooc_mdp.methods.plan import cache_budget, contraction_of, model_of, staging_depth
 from ooc_mdp.methods.run import Run
 from ooc_mdp.methods.target import Target
@@ -84,6 +85,7 @@ def start_run(
             table_bytes=int(store.partition_bytes.sum()),
             source=store.kind,
         ),
+        pauses=Pauses(options),
         largest=np.zeros(p),
         smallest=np.zeros(p),
         visited=visited,

@@ -12,9 +12,9 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.events import Watcher
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.end_components import original_numbers
+from ooc_mdp.methods.inductive import Inductive, inductive
 from ooc_mdp.methods.results import Result
 from ooc_mdp.methods.streaming import Neighbours, Streamed
-from ooc_mdp.methods.undiscounted import Inductive, inductive
 from ooc_mdp.table_source import TableSource
 
 __all__ = ["check_result"]
