@@ -30,8 +30,8 @@ from ooc_mdp.kernels.cpu_flow import (
     sweep_slab,
     without_lookahead,
 )
-from ooc_mdp.kernels.cpu_sweeps import full_sweep, next_at_work, pointer, row_arrays
-from ooc_mdp.kernels.cpu_together import Members
+from ooc_mdp.kernels.cpu_sweeps import beyond, full_sweep, next_at_work, pointer, row_arrays
+from ooc_mdp.kernels.cpu_together import STRAY_SHARE, Members
 from ooc_mdp.kernels.cpu_turns import give_back
 from ooc_mdp.mdp import FloatArray
 
@@ -46,8 +46,6 @@ _MOST_DIFFERING = 0.5
 _DROP = 0.1
 """Share of a visit's first change at which it leaves a partition, and of a full sweep's at which the policy is improved
 again."""
-_STRAY_SHARE = 0.5
-"""As in `ooc_mdp.kernels.cpu`."""
 _LOOKAHEAD = 0.8
 """Of the probability that flows against the order, how much a step takes along."""
 _STALE = 0.03
@@ -169,14 +167,11 @@ def _rounds(
                 without_lookahead(n, n_width, keep, base, weights)
                 out[m, 8] = 1.0
                 squares[m] = 0.0
-            elif before > 0.0 and largest > limits[m]:
-                ratio = along / before
-                stray = square - along * ratio
-                if 0.0 < ratio < 1.0 and stray < (_STRAY_SHARE * (1.0 - ratio)) ** 2 * square:
-                    own = local[:n]
-                    beyond = min(ratio / (1.0 - ratio), max(abs(own.max()), abs(own.min())) / largest)
+            elif largest > limits[m]:
+                further = beyond(local[:n], before, along, square, largest, STRAY_SHARE)
+                if further > 0.0:
                     for i in range(n):
-                        own[order[i]] += beyond * changes[i]
+                        local[order[i]] += further * changes[i]
                     squares[m] = 0.0
                     out[m, 5] += 1
         if out[m, 6] == 0.0:

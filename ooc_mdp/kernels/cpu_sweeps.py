@@ -29,7 +29,17 @@ from numba.extending import intrinsic
 
 from ooc_mdp.kernels.cpu_turns import give_back, next_turn, take
 
-__all__ = ["boundaries", "evaluate", "full_sweep", "measure", "next_at_work", "pointer", "row_arrays", "visit"]
+__all__ = [
+    "beyond",
+    "boundaries",
+    "evaluate",
+    "full_sweep",
+    "measure",
+    "next_at_work",
+    "pointer",
+    "row_arrays",
+    "visit",
+]
 
 _ONE = np.uint64(1)
 
@@ -190,6 +200,26 @@ def _policy_sweep(
                         square_1 += change * change
                     changes[s] = change
     return max(largest_0, largest_1), along_0 + along_1, square_0 + square_1
+
+
+@njit(nogil=True, cache=True)
+def beyond(own, before, along, square, largest, stray_share):
+    """How many times the last changes lead to the limit of the geometric series that two sweeps began; 0: to none.
+
+    Parameters
+    ----------
+    own : float64 [n]; the values.
+    before : squared norm of the changes of the sweep before; 0 where there is none to compare with.
+    along, square, largest : products of the last changes with those and with themselves, and the largest of them.
+    stray_share : as for `evaluate`.
+    """
+    if not before > 0.0:
+        return 0.0
+    ratio = along / before
+    stray = square - along * ratio
+    if not (0.0 < ratio < 1.0 and stray < (stray_share * (1.0 - ratio)) ** 2 * square):
+        return 0.0
+    return min(ratio / (1.0 - ratio), max(abs(own.max()), abs(own.min())) / largest)
 
 
 @njit(nogil=True, cache=True)
@@ -394,17 +424,14 @@ def evaluate(
                 before, squares[m] = squares[m], square
                 if largest <= goals[m]:
                     break
-                if before > 0.0:
-                    ratio = along / before
-                    stray = square - along * ratio
-                    if 0.0 < ratio < 1.0 and stray < (stray_share * (1.0 - ratio)) ** 2 * square:
-                        own = local[base : base + np.uint64(n)]
-                        beyond = min(ratio / (1.0 - ratio), max(abs(own.max()), abs(own.min())) / largest)
-                        for i in range(n):
-                            own[i] += beyond * changes[i]
-                        changes[:] = 0.0
-                        squares[m] = 0.0
-                        out[m, 5] += 1
+                own = local[base : base + np.uint64(n)]
+                further = beyond(own, before, along, square, largest, stray_share)
+                if further > 0.0:
+                    for i in range(n):
+                        own[i] += further * changes[i]
+                    changes[:] = 0.0
+                    squares[m] = 0.0
+                    out[m, 5] += 1
         if begins:
             goals[m] = max(goals[m], drop * largest)
             out[m, 6] = largest

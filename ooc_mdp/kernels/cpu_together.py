@@ -25,6 +25,7 @@ from ooc_mdp.mdp import FloatArray, IntArray
 
 __all__ = [
     "MOST_DIFFERING",
+    "STRAY_SHARE",
     "Members",
     "Rounds",
     "RoundsInOrder",
@@ -44,7 +45,7 @@ _SWEEPS = 4
 """Policy sweeps of a partition in a round: they find its rows in the processor's cache."""
 _DROP = 0.1
 """A visit leaves a partition once its changes have fallen to this share: its neighbours' changes come first."""
-_STRAY_SHARE = 0.5
+STRAY_SHARE = 0.5
 """Most of the present change that extrapolation may leave, in the Euclidean norm."""
 
 
@@ -234,7 +235,7 @@ class RoundsInOrder:
             _SWEEPS,
             self._most_differing,
             _DROP,
-            _STRAY_SHARE,
+            STRAY_SHARE,
             m.swept,
         )
 
