@@ -134,6 +134,7 @@ def solve(
     With --workers or --scheduler the partitions are divided among Dask workers, each with a cache of its own.
     """
     from ooc_mdp import api
+    from ooc_mdp.kernels.compiling import told_of_compiling
     from ooc_mdp.memory_plan import MemoryPlan
     from ooc_mdp.methods.solver import solve as solve_store
     from ooc_mdp.options import CacheSize, SolveOptions, parse_bytes
@@ -180,7 +181,7 @@ def solve(
         threads=threads,
     )
     cluster = api.cluster_of(workers, scheduler, placement, patience, device)
-    with SolveLine() as line:
+    with told_of_compiling(note), SolveLine() as line:
         if cluster is not None:
             from ooc_mdp.distributed.cluster import quiet
             from ooc_mdp.distributed.solve import solve_on_cluster

@@ -1,0 +1,48 @@
+"""Whoever waits for loops to be compiled is told so; whoever finds them compiled is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import process
+from numba import njit
+from small_mdps import Case, make_store
+from store_models import Action, Model, State
+
+from ooc_mdp.kernels.compiling import told_of_compiling
+
+HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
+"""A state that leads to the end."""
+
+
+def test_the_first_loop_that_is_compiled_is_told_of_once() -> None:
+    one, other = njit(lambda x: x + 1), njit(lambda x: x + 2)
+    said: list[str] = []
+    with told_of_compiling(said.append):
+        assert (one(1), other(1), one(1.0)) == (2, 3, 2.0)
+    assert len(said) == 1
+    assert "compiling" in said[0]
+
+
+def test_loops_that_are_compiled_already_are_not_told_of() -> None:
+    one, other = njit(lambda x: x + 1), njit(lambda x: x + 2)
+    one(1)
+    said: list[str] = []
+    with told_of_compiling(said.append):
+        one(2)
+    other(1)
+    assert said == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("discount", [0.9, 1])
+def test_a_first_solve_says_that_it_compiles_and_a_second_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, discount: float
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    make_store(Case(HALVES), tmp_path / "s")
+    for compiles in (True, False):
+        ran = process("solve", tmp_path / "s", "--discount", discount, "--device", "cpu")
+        assert ran.status == 0, ran.err
+        assert ("compiling loops" in ran.err) == compiles
