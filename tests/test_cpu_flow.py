@@ -162,7 +162,7 @@ def with_steps(patch: pytest.MonkeyPatch, lookahead: float) -> None:
 
 
 @pytest.mark.parametrize("lookahead", [0.8, 5.0])
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(case=cases(), discount=st.sampled_from([0.5, 0.9, 0.99]), share=st.sampled_from([0.5, 1.0]))
 def test_certificates_hold_whatever_the_steps(lookahead: float, case: Case, discount: float, share: float) -> None:
     with pytest.MonkeyPatch.context() as patch, stored(case) as store:

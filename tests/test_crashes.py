@@ -101,8 +101,9 @@ def kill_and_resume(store: Path, folder: Path, whole: ooc_mdp.Solution, kills: i
     raise AssertionError(f"only {killed} of {kills} solves were still running when they were to be killed")
 
 
-def test_a_solve_killed_at_ten_moments_is_resumed_to_the_same_answer(store, whole, seconds, tmp_path):
-    kill_and_resume(store, tmp_path, whole, kills=10, seconds=seconds, seed=2)
+@pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_solve_killed_at_several_moments_is_resumed_to_the_same_answer(store, whole, seconds, tmp_path, kills):
+    kill_and_resume(store, tmp_path, whole, kills=kills, seconds=seconds, seed=2)
 
 
 def written(path: Path) -> int | None:
@@ -192,5 +193,6 @@ def check_store(store: Path) -> None:
             ooc_mdp.open_store(partial)
 
 
-def test_a_conversion_killed_at_ten_moments_can_be_run_again(tmp_path):
-    convert_and_kill(tmp_path, kills=10, seed=6)
+@pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_conversion_killed_at_several_moments_can_be_run_again(tmp_path, kills):
+    convert_and_kill(tmp_path, kills=kills, seed=6)
