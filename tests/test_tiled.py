@@ -396,6 +396,18 @@ def test_a_target_near_rounding_is_reached_or_given_up(
     assert solution.outcome in (Outcome.PROVED, Outcome.PRECISION)
 
 
+def test_a_target_that_turns_out_smaller_than_it_seemed_is_reached(
+    tmp_path: Path, solve: Callable[..., Solution], device: MakeDevice
+) -> None:
+    """Nobody takes the action of the largest loss, beside whose size the range of the values is nothing."""
+    loss = Action(-1e5, {0: 1.0})
+    states = (State((Action(1 + i / 64, {i: 1.0}), *([loss] if i % 3 else []))) for i in range(64))
+    store = make_store(Case(Model(tuple(states)), partitions=4), tmp_path / "s")
+    solution = solve(store, device, discount=0.9, method="p-eva", time_limit=60.0)
+    assert solution.outcome is Outcome.PROVED
+    assert_claims_hold_of_the_reference(solution, store, 0.9)
+
+
 # ---------------------------------------------------------------------------------------- memory, and where it ends
 
 

@@ -40,7 +40,7 @@ __device__ __forceinline__ double weight_of(const Engine& e, u32 id) {
 // --------------------------------------------------------------------------------------------------- the round
 
 // Calls act(id, due) for each tile of the batch, by whole warps, whose other threads have the id NOWHERE: whether the tile
-// must be visited, or the inputs may have raised its residual above the limit.
+// must be visited, or its inputs, or what its last visit left under a larger limit, hold its residual above this one.
 template <class Act> __device__ __forceinline__ void for_tiles(const Engine& e, int round, Act&& act) {
     const Control& c = *e.control;
     const i64 total = (i64)c.set_size * c.set_tiles, step = (i64)gridDim.x * blockDim.x;
@@ -54,7 +54,7 @@ template <class Act> __device__ __forceinline__ void for_tiles(const Engine& e, 
             if (tile < p.tiles) {
                 id = p.tile + tile;
                 due = e.again[id];
-                if (!due) due = drift_of(e, e.heads[id], id, round) * weight_of(e, id) > c.limit;
+                if (!due) due = fmax(drift_of(e, e.heads[id], id, round), e.left[id]) * weight_of(e, id) > c.limit;
             }
         }
         act(id, due);
@@ -386,7 +386,7 @@ extern "C" __global__ void report_partitions(const Engine e, int rounds) {
         double d = e.left[id] + drift_of(e, e.heads[id], id, rounds);
         m[0] = fmax(m[0], e.gain[id] > 0 ? d * e.gain[id] * ROUND_UP : 0.0);
         m[1] = fmax(m[1], e.steep[id] > 0 ? d * e.steep[id] * ROUND_UP : 0.0);
-        if (e.again[id] || (d - e.left[id]) * weight_of(e, id) > c.limit) due += 1.0;
+        if (e.again[id] || fmax(d - e.left[id], e.left[id]) * weight_of(e, id) > c.limit) due += 1.0;
         m[6] = fmax(m[6], e.top[id]);
         m[7] = fmax(m[7], e.bottom[id]);
         loose = fmax(loose, (e.moved[id] - e.told[id]) * ROUND_UP);
