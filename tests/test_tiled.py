@@ -169,6 +169,17 @@ def test_measured_residuals_are_those_of_the_values(
         np.testing.assert_array_equal(engine.backend.values(), values)
 
 
+@pytest.mark.parametrize("duration", [1e-12, 1e-13])
+def test_bounds_hold_where_discounts_are_next_to_1(duration: float, tmp_path: Path, device: MakeDevice) -> None:
+    states = (State((Action(1.0, {s: 1.0}, duration), Action(0.5, {s: 1.0}, duration))) for s in range(40))
+    store = make_store(Case(Model(tuple(states), durations=True), partitions=2), tmp_path / "s")
+    engine = Engine(store, 0.99, device())
+    engine.load(0, 1)
+    for _ in range(3):
+        engine.sweep_together([0, 1], SweepLimits(0.0, 5, 1e-3))
+        engine.assert_that_the_bounds_are_true()
+
+
 @pytest.mark.parametrize("name", ["gridworld", "random"])
 def test_tiles_whose_inputs_have_not_changed_are_left_alone(
     name: str, stores: Callable[[str], Store], device: MakeDevice

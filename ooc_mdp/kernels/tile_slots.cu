@@ -75,8 +75,10 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
 #else
         double g = e.discount;
 #endif
-        gain = fmax(gain, g * p.row_sum);
-        steep = fmax(steep, g * p.row_sum / (1.0 - g * p.row_sum));
+        const double mass = g * p.row_sum;
+        gain = fmax(gain, mass);
+        // Rounded up, a discount next to 1 may be no contraction: nothing is proved by it then.
+        steep = fmax(steep, mass < 1.0 ? mass / (1.0 - mass) : __longlong_as_double(0x7ff0000000000000ll));
         const i64 lo = WIDTH ? j * WIDTH : (i64)t.successor_ptr[j], hi = WIDTH ? lo + WIDTH : (i64)t.successor_ptr[j + 1];
         for (i64 k = lo; k < hi; ++k) {
             u32 x = (u32)t.successors[k], other, lane;
