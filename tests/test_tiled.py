@@ -460,6 +460,18 @@ def test_a_partition_that_does_not_fit_leaves_its_slot_free(tmp_path: Path, devi
     engine.assert_that_the_bounds_are_true()
 
 
+def test_larger_slots_leave_states_without_a_policy_without_one(tmp_path: Path, device: MakeDevice) -> None:
+    """As a resumed solve begins; no action must not become one that a residual is measured of."""
+    engine = Engine(far_reading(720, None, tmp_path / "s"), 0.5, device(), slots=1)
+    engine.backend.start(engine.model, np.full(720, 100.0), np.full(720, -1, np.int32))
+    engine.backend.enlarge()
+    engine.backend.open_cache(engine.backend.slot_bytes(engine.model))
+    engine.load(0)
+    measured, _ = engine.measure(0, 0.0)
+    assert engine.backend.policy().max() < 3  # actions
+    assert astuple(measured) == pytest.approx(astuple(engine.true(0)), rel=1e-6)
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_budget_of_one_slot_is_enough_and_a_byte_less_is_refused_with_its_size(
     name: str, stores: Callable[[str], Store], solve: Callable[..., Solution], device: MakeDevice

@@ -361,7 +361,7 @@ class TiledBackend:
 
         Values, policy and its rows stay; slots must be opened again.
         """
-        values, policy = self.values(), self.policy()
+        values, policy, without_policy = self.values(), self.policy(), self._without_policy
         halo = 2 * self._layout.halo
         larger = SlotLayout.of(self._model, self._tiling, True, halo)
         # Without a grid, a tile that reads many states outside gains nothing from iterating alone.
@@ -371,6 +371,7 @@ class TiledBackend:
         self._graphs = {}
         self._device.free_all(() if self._rows is None else self._rows.allocations)
         self._start(self._model, values, policy)
+        self._without_policy = without_policy  # in the device's type no action is a number like others
 
     # --------------------------------------------------------------------------------------------------- sweeps
 
