@@ -16,6 +16,7 @@ from tiled_engine import Engine, make
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.kernels.base import SweepLimits
+from ooc_mdp.store.chunks import encode_chunk
 from ooc_mdp.store.layout import chunk_path
 
 
@@ -79,6 +80,24 @@ def test_a_frame_that_cannot_be_decoded_is_named_and_the_next_load_is_none_the_w
         engine.sweep(1, SweepLimits(0.0, 2, 1e-3))
         engine.assert_that_the_bounds_are_true()
         engine.evict(1)
+
+
+@pytest.mark.parametrize("name", ["action_ptr", "successor_ptr"])
+@pytest.mark.parametrize("at", [3, -1])
+def test_pointers_that_lead_anywhere_are_named_and_not_followed(name: str, at: int, tmp_path: Path) -> None:
+    store = make("ragged", tmp_path / "s")
+    meta, path = store.fields[name], chunk_path(store.path, name, 1, 0)
+    pointers = store.read_field(name, 1)[0].copy()
+    pointers[at] = 4_000_000_000
+    engine = Engine(store, 0.9, EmulatedDevice(1 << 26), slots=2)
+    intact = path.read_bytes()
+    write_frame(path, encode_chunk(meta.field, pointers, meta.max_len)[0])
+    with pytest.raises(StoreError, match=rf"{name}.* of partition 1 .*cannot be decoded; convert again"):
+        engine.load(1)
+    path.write_bytes(intact)
+    engine.load(1)
+    engine.sweep(1, SweepLimits(0.0, 2, 1e-3))
+    engine.assert_that_the_bounds_are_true()
 
 
 def test_loads_on_many_threads_lie_as_they_would_alone(tmp_path: Path) -> None:

@@ -290,7 +290,7 @@ class TileLoader:
         self._kernels["lay_out"](stream, tiles, tiling.threads, with_faults, layout.lay_out_shared(tiling))
         self._kernels["lay_out_boundary"](stream, -(-n // 256), 256, arguments)
         if is_ragged(self._model):
-            self._kernels["keep_table"](stream, 8, 256, (*arguments, np.int64(layout.table_room)))
+            self._kernels["keep_table"](stream, 8, 256, (*with_faults, np.int64(layout.table_room)))
         stream.download(lane.said, lane.faults)
         stream.wait()
         if lane.said.any():

@@ -42,10 +42,11 @@ __device__ __forceinline__ u32 place_of(const u32* keys, u32 count, u32 key) {
 
 // Lay a decoded table out in its slot: a block a tile. Dynamic shared memory: keys of halo and inputs. A halo is in
 // ascending order, so that threads next to each other bring states next to each other.
-// faults[0]: largest halo of a tile, where it exceeds HALO.
+// faults[0]: largest halo of a tile, where it exceeds HALO; faults[1], by who decoded the table: whether it is none.
 extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const Table* table, int q, char* slot,
                                                            u32* faults) {
     extern __shared__ u32 shared[];
+    if (faults[1]) return;   // its pointers may lead anywhere
     const Table& t = *table;
     const Place p = e.places[q];
     __shared__ u32 halo_used, inputs_used, numbered, too_many, unlisted;
@@ -192,8 +193,10 @@ extern "C" __global__ void lay_out_boundary(const Engine e, const Table* table, 
 }
 
 // Ragged rows stay as they are: copy the table's arrays into the slot, and a descriptor with their new addresses.
-extern "C" __global__ void keep_table(const Engine e, const Table* table, int q, char* slot, i64 room) {
+extern "C" __global__ void keep_table(const Engine e, const Table* table, int q, char* slot, const u32* faults,
+                                      i64 room) {
 #if RAGGED
+    if (faults[1]) return;
     const Table& t = *table;
     const i64 rows = ACTIONS ? t.n * ACTIONS : (i64)t.action_ptr[t.n];
     const i64 transitions = WIDTH ? rows * WIDTH : (i64)t.successor_ptr[rows];
