@@ -497,6 +497,16 @@ def test_a_budget_of_one_slot_is_enough_and_a_byte_less_is_refused_with_its_size
     backend.close()
 
 
+@pytest.mark.parametrize("method", ["auto", "policy-iteration"])
+def test_within_a_budget_a_policys_rows_have_the_room_that_was_planned_for_them(
+    method: str, stores: Callable[[str], Store], solve: Callable[..., Solution], device: MakeDevice
+) -> None:
+    solution = solve(stores("random"), device, discount=0.8, epsilon=1e-3, device_memory=1 << 21, method=method)
+    assert solution.outcome is Outcome.PROVED
+    assert "policy-iteration" in solution.method
+    assert (solution.memory_plan or {})["device"]["rows of the policy"] > 0
+
+
 def test_what_is_allocated_is_what_was_planned(stores: Callable[[str], Store]) -> None:
     for name in STORES:
         device = emulated()

@@ -462,6 +462,10 @@ class TiledBackend:
         """On the device, where they find room there."""
         return DeviceRows.nbytes(model)
 
+    def least_rows_bytes(self, model: ModelConstants) -> int:
+        """What evaluations work in."""
+        return DeviceRows.placed(model, 0)[0]
+
     def place_rows(self, model: ModelConstants, room: int | None) -> tuple[int, int]:
         """Whole on the device, or only what evaluations work in."""
         self.rows_room = room

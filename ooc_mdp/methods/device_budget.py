@@ -40,6 +40,10 @@ class HasSlots(Protocol):
 class PlacesRows(Protocol):
     """A backend that keeps a policy's rows on its device or in RAM; to take part, define this."""
 
+    def least_rows_bytes(self, model: ModelConstants) -> int:
+        """Bytes of what must lie on the device, wherever the rows do."""
+        ...
+
     def place_rows(self, model: ModelConstants, room: int | None) -> tuple[int, int]:
         """Place rows that are opened from now on within `room` bytes of the device (None: what is free then).
 

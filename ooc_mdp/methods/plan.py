@@ -350,7 +350,7 @@ def begins_with_rows(
         return False
     if options.device_memory is not None and isinstance(backend, PlacesRows):
         beside = sum(_on_device_beside_the_cache(store, backend, model).values())
-        least = beside + backend.place_rows(model, 0)[0] + _place(store, backend, model)[1]
+        least = beside + backend.least_rows_bytes(model) + _place(store, backend, model)[1]
         return least <= options.device_memory
     return not (reads_everywhere(store) and at_once_bytes(store, options, backend, model, cache) > 0)
 
