@@ -14,7 +14,7 @@ from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.kernels.base import Backend, ModelConstants
 from ooc_mdp.methods.device_budget import cache_left, refuse_what_is_not_free
 from ooc_mdp.methods.plan import cache_budget, model_of, plan_memory
-from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.options import CacheSize, SolveOptions, format_bytes
 from ooc_mdp.store import Store
 
 WORKSPACE = 1000
@@ -124,6 +124,9 @@ def test_what_the_device_has_not_free_is_refused_with_the_remedy(store: Store) -
     assert planned(store, Device(free), cache=CacheSize(size=largest))["cache"] == largest
     with pytest.raises(MemoryBudgetError, match="use --device cpu or a device with more memory"):
         planned(store, Device(12 * STATES), cache=CacheSize(size=largest))
+    for options in ({"cache": CacheSize(size=largest)}, {"device_memory": 2 * free}):
+        with pytest.raises(MemoryBudgetError, match=rf"are left .* takes {format_bytes(largest)}: convert again"):
+            planned(store, Device(free - 1), **options)
 
 
 def test_more_than_the_device_has_is_refused_even_where_the_table_is_small(store: Store) -> None:

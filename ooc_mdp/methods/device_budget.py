@@ -82,7 +82,7 @@ def cache_left(budget: int, beside: Mapping[str, int], place: int, places: int, 
 
 
 def refuse_what_is_not_free(
-    device_plan: Mapping[str, int], free: int | None, device: str, budget: int | None = None
+    device_plan: Mapping[str, int], free: int | None, device: str, budget: int | None = None, place: int = 1
 ) -> None:
     """Compare a device's plan, or its budget where there is one, with what the device has free.
 
@@ -91,6 +91,7 @@ def refuse_what_is_not_free(
     device_plan : bytes on the device by name, "cache" among them.
     free : bytes that the device has free; None where nobody knows.
     budget : bytes of the device's budget, which is refused even if a small table would not take all of it.
+    place : bytes of the least cache, which holds a partition.
 
     Raises
     ------
@@ -104,6 +105,11 @@ def refuse_what_is_not_free(
     for_cache = free - sum(beside.values())
     if for_cache <= 0:
         remedy = "use --device cpu or a device with more memory"
+    elif for_cache < place:
+        remedy = (
+            f"beside all else {format_bytes(for_cache)} are left for a cache, in which a partition takes "
+            f"{format_bytes(place)}: convert again with smaller partitions (--partition-size), or use --device cpu"
+        )
     else:
         remedy = (
             f"lower --cache to at most {for_cache}" if budget is None else f"lower --device-memory to at most {free}"

@@ -282,7 +282,7 @@ def plan_memory(
             room = options.device_memory - sum(device.values())
         on_device, in_ram = _rows_on_device(backend, model, room)
         device, host = device | on_device, host | in_ram
-    refuse_what_is_not_free(device, free, backend.name, options.device_memory)
+    refuse_what_is_not_free(device, free, backend.name, options.device_memory, place)
     return MemoryPlan(host, device)
 
 
