@@ -531,6 +531,8 @@ def test_a_device_without_memory_is_refused_by_name(stores: Callable[[str], Stor
     device = emulated()
     TiledBackend(device, TILE_STATES).start(model, None, None)
     taken = (1 << 26) - device.memory_free()
+    with pytest.raises(MemoryBudgetError, match=r"loads of partitions need .* on emulated:0, .*smaller partitions"):
+        TiledBackend(EmulatedDevice(taken - 1), TILE_STATES).start(model, None, None)
     backend = TiledBackend(EmulatedDevice(taken + backend.slot_bytes(model)), TILE_STATES)
     backend.start(model, None, None)
     with pytest.raises(MemoryBudgetError, match=r"has .* free, the cache's 4 slots take .*; lower --cache"):

@@ -262,7 +262,14 @@ class TiledBackend:
             self._without_policy[:] = np.maximum.reduceat(policy, ptr[:-1]) < 0
         self._upload("places", places)
         self._compile()
-        self._loader = TileLoader(self._device, model, self._tiling, self._layout, self._kernels, self._engine)
+        try:
+            self._loader = TileLoader(self._device, model, self._tiling, self._layout, self._kernels, self._engine)
+        except MemoryError as error:
+            raise MemoryBudgetError(
+                f"loads of partitions need {format_bytes(TileLoader.device_bytes(model))} on {self.name}, which has "
+                "not so much left beside values, policy and tiles; use --device cpu or a larger device, or convert "
+                "again with smaller partitions (--partition-size)"
+            ) from error
         self._free_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._graphs: dict[int, Callable[[], None]] = {}
         self._outside = TileExchange(
