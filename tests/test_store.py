@@ -444,3 +444,15 @@ def test_the_example_in_the_documentation_reads_a_store(store: Store, monkeypatc
     exec(example, names)
     assert names["row_sums"] == pytest.approx(1)
     assert names["states"].max() < 60
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("successors", 255), ("halo", 60)])
+def test_states_that_do_not_exist_are_refused_when_a_partition_is_read(store, name, wrong):
+    def change(values):
+        values[-1] = wrong
+
+    rewrite(store, name, 1, change)
+    with pytest.raises(StoreError, match=rf"field {name} of partition 1 names state {wrong}, and there are \d+"):
+        store.read(1)
+    store.read(0)
+    assert not validate_store(store).valid

@@ -172,6 +172,8 @@ class Store:
             arrays[name], n_bytes = self._read(name, p, arrays, memory)
             total += n_bytes
         arrays["halo"] = _of_type(arrays["halo"], np.dtype(np.int64), memory)
+        _check_range("successors", p, arrays["successors"], self.sizes(p).states + arrays["halo"].size)
+        _check_range("halo", p, arrays["halo"], self.n_states)
         table = PartitionTable(
             index=p,
             first_state=int(self.partition_ptr[p]),
@@ -366,6 +368,13 @@ def open_store(path: str | PathLike[str]) -> Store:
     small = read_small_arrays(root, attributes)
     coupling = Coupling(small.pop("coupling_ptr"), small.pop("coupling_partitions"), small.pop("coupling_mass"))
     return Store(path=root, attributes=attributes, fields=fields, coupling=coupling, **small)
+
+
+def _check_range(name: str, p: int, states: npt.NDArray[Any], count: int) -> None:
+    """Refuse states that do not exist: loops follow them without looking."""
+    if states.size and not 0 <= int(states.min()) <= int(states.max()) < count:
+        wrong = int(states.max()) if int(states.max()) >= count else int(states.min())
+        raise StoreError(f"field {name} of partition {p} names state {wrong}, and there are {count}; convert again")
 
 
 def _of_type(values: npt.NDArray[Any], dtype: np.dtype[Any], memory: TableMemory) -> npt.NDArray[Any]:
