@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -25,6 +25,7 @@ from ooc_mdp.options import (
     SolveOptions,
     SweepOrder,
     parse_bytes,
+    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -79,14 +80,23 @@ def _convert_options(
         partitioner=partitioner or ("grid" if grid is not None else None),
         partition_size=None if partition_size is None else parse_bytes(partition_size),
         partitions=partitions,
-        shape=None if grid is None else tuple(grid),
+        shape=_along_axes("grid", grid),
         dtype=dtype,
         overwrite=overwrite,
-        blocks=None if blocks is None else tuple(blocks),
-        block_shape=None if block_shape is None else tuple(block_shape),
+        blocks=_along_axes("blocks", blocks),
+        block_shape=_along_axes("block_shape", block_shape),
         resume=resume,
         **options,
     )
+
+
+def _along_axes(name: str, given: object) -> tuple[int, ...] | None:
+    """Whole numbers along the axes of a grid; OptionsError for anything else."""
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise OptionsError(f"{name} is {given!r}; give a whole number for each axis, such as (30, 30)")
+    return tuple(whole_number(f"{name} along an axis", each) for each in given)
 
 
 def convert(

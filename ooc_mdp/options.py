@@ -6,9 +6,11 @@ Text such as "256MiB" or "22%" exists at the edge only: :func:`parse_bytes` and 
 from __future__ import annotations
 
 import math
+import operator
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from numbers import Real
+from typing import Literal, SupportsFloat, SupportsIndex, cast, get_args
 
 from ooc_mdp.errors import OptionsError
 
@@ -24,6 +26,8 @@ __all__ = [
     "SweepOrder",
     "format_bytes",
     "parse_bytes",
+    "real_number",
+    "whole_number",
 ]
 
 SweepOrder = Literal["forward", "alternating", "voted"]
@@ -55,6 +59,31 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.ASCII | re.IGNORECASE)
 
 
+def real_number(name: str, value: object) -> float:
+    """A number as Python's float, which every file and kernel takes; NumPy's float32 is none.
+
+    Raises
+    ------
+    OptionsError : it is no number.
+    """
+    if not isinstance(value, Real):
+        raise OptionsError(f"{name} is {value!r}, which is no number")
+    return float(cast(SupportsFloat, value))
+
+
+def whole_number(name: str, value: object, remedy: str = "") -> int:
+    """A whole number as Python's int.
+
+    Raises
+    ------
+    OptionsError : it is none.
+    """
+    try:
+        return operator.index(cast(SupportsIndex, value))
+    except TypeError:
+        raise OptionsError(f"{name} is {value!r}, which is no whole number{remedy}") from None
+
+
 def parse_bytes(text: str | int) -> int:
     """Bytes in "64MiB", "1.5GB", "4096".
 
@@ -62,8 +91,8 @@ def parse_bytes(text: str | int) -> int:
     ------
     OptionsError : the text is no size, or not positive.
     """
-    if isinstance(text, int):
-        size = text
+    if not isinstance(text, str):
+        size = whole_number("a size", text, "; write for example 67108864, '64MiB' or '1.5GB'")
     else:
         match = _SIZE.fullmatch(text)
         unit = _UNITS.get(match[2].lower()) if match else None
@@ -176,6 +205,7 @@ class SolveOptions:
         return self.priority or ("h2" if self.exact_priorities else "joint")
 
     def __post_init__(self) -> None:
+        self._take_plain_numbers()
         if not 0 <= self.discount <= 1:
             raise OptionsError(f"the discount must be at least 0 and at most 1, not {self.discount}")
         if self.discount == 1:
@@ -217,6 +247,14 @@ class SolveOptions:
             raise OptionsError("exact priorities belong to the method p-eva; the others recompute none")
         if not self.checkpoint_interval >= 0:
             raise OptionsError(f"the checkpoint interval must not be negative, not {self.checkpoint_interval}")
+
+    def _take_plain_numbers(self) -> None:
+        """Keep Python's own numbers, whatever kind was given; refuse what is none."""
+        for name in ("discount", "epsilon", "residual", "time_limit", "checkpoint_interval"):
+            value = getattr(self, name)
+            if value is not None or name in ("discount", "checkpoint_interval"):
+                object.__setattr__(self, name, real_number(name.replace("_", " "), value))
+        object.__setattr__(self, "sweeps", whole_number("sweeps", self.sweeps))
 
     def _check_undiscounted(self) -> None:
         """Refuse what steers methods for discounts below 1."""
@@ -260,6 +298,11 @@ class ClusterOptions:
     def __post_init__(self) -> None:
         if self.workers is not None and self.scheduler is not None:
             raise OptionsError("give a number of workers of this machine (--workers), or a cluster's --scheduler")
+        for name in ("workers", "threads"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, whole_number(name, value))
+        object.__setattr__(self, "patience", real_number("patience", self.patience))
         if self.workers is not None and self.workers < 1:
             raise OptionsError(f"{self.workers} workers solve nothing; give at least 1")
         if self.threads is not None and self.threads < 1:

@@ -6,6 +6,7 @@ import re
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_models import Action, Model, ModelProblem, ModelSource, State, model_in, random_model
 
+import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import InputError, OptionsError, StoreError
 from ooc_mdp.mdp import Block
@@ -284,6 +286,32 @@ def test_options_that_do_not_fit_the_model_are_refused(tmp_path: Path, options: 
 def test_options_that_contradict_each_other_are_refused(options: dict) -> None:
     with pytest.raises(OptionsError):
         ConvertOptions(**options)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.dtype("float32"), "float32"])
+def test_numbers_and_types_of_numpy_are_options_too(tmp_path: Path, dtype: Any) -> None:
+    store = ooc_mdp.generate("GW-16x4", tmp_path / "s", partition_size=np.int64(1 << 14), dtype=dtype)  # type: ignore[arg-type]
+    assert store.attributes["dtype"] == "float32"
+    again = ooc_mdp.generate("GW-16x4", tmp_path / "t", partition_size=1 << 14, dtype="float32")
+    assert store.fingerprint == again.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"partitions": 4.0}, "partitions is 4.0, which is no whole number"),
+        ({"workers": 1.5}, "workers is 1.5, which is no whole number"),
+        ({"partition_size": 4e4}, "a size is 40000.0, which is no whole number"),
+        ({"blocks": 2}, "blocks is 2; give a whole number for each axis"),
+        ({"blocks": "2,2"}, "blocks is '2,2'; give a whole number for each axis"),
+        ({"block_shape": (5.0, 5.0)}, "block_shape along an axis is 5.0, which is no whole number"),
+        ({"dtype": "half"}, "dtype is 'float16'; give float32 or float64"),
+        ({"dtype": object()}, "give float32 or float64"),
+    ],
+)
+def test_what_is_no_option_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionsError, match=message):
+        ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": 20}, device="cpu", **options)
 
 
 @pytest.mark.parametrize("make", ["convert", "generate"])

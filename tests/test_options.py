@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,6 +118,37 @@ def test_a_share_is_a_number() -> None:
 def test_options_out_of_range_or_at_odds_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionsError, match=message):
         SolveOptions(**({"discount": 0.9} | options))
+
+
+def test_numbers_of_numpy_become_pythons_own() -> None:
+    figures = {"discount": np.float32(0.5), "epsilon": np.float16(0.25), "time_limit": np.int64(3)}
+    options = SolveOptions(**figures, method="vi", sweeps=np.int32(2))  # type: ignore[arg-type]
+    for name, value in {"discount": 0.5, "epsilon": 0.25, "time_limit": 3.0, "sweeps": 2}.items():
+        assert getattr(options, name) == value
+        assert type(getattr(options, name)) is type(value)
+    assert type(ClusterOptions(workers=np.int64(2)).workers) is int  # type: ignore[arg-type]
+    assert parse_bytes(np.int64(4096)) == 4096  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"discount": "0.9"}, "discount is '0.9', which is no number"),
+        ({"discount": None}, "discount is None, which is no number"),
+        ({"discount": np.array([0.9])}, "discount is array.*, which is no number"),
+        ({"time_limit": "3"}, "time limit is '3', which is no number"),
+        ({"method": "vi", "sweeps": 2.5}, "sweeps is 2.5, which is no whole number"),
+    ],
+)
+def test_what_is_no_number_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionsError, match=message):
+        SolveOptions(**({"discount": 0.9} | options))
+
+
+@pytest.mark.parametrize("size", [0.22, 1e9, None])
+def test_a_size_that_is_neither_text_nor_whole_is_refused(size: Any) -> None:
+    with pytest.raises(OptionsError, match="which is no whole number; write for example 67108864"):
+        CacheSize.parse(size)
 
 
 def test_options_do_not_change() -> None:

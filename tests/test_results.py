@@ -50,6 +50,13 @@ def test_a_result_is_read_back_as_it_was_returned(store, tmp_path):
     assert kept.identity == {"fingerprint": store.fingerprint, "sense": "max", "discount": DISCOUNT}
 
 
+@pytest.mark.parametrize("number", [np.float32, np.float16])
+def test_a_result_is_written_whatever_kind_of_number_was_given(store, tmp_path, number):
+    ooc_mdp.solve(store, number(0.5), residual=number(0.25), device="cpu", output=tmp_path / "r")
+    assert open_result(tmp_path / "r").identity["discount"] == 0.5
+    assert ooc_mdp.verify(store, tmp_path / "r").holds
+
+
 def test_any_zarr_reader_opens_a_result(result):
     group = zarr.open_group(result, mode="r")
     assert group.attrs["format"] == "ooc-mdp-result"

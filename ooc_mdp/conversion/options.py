@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.options import whole_number
 
 __all__ = ["ConvertOptions"]
 
@@ -42,6 +43,7 @@ class ConvertOptions:
     """Go on where a run with the same options was stopped (generate only)."""
 
     def __post_init__(self) -> None:
+        self._take_plain_words()
         if self.sense not in (None, "max", "min"):
             raise OptionsError(f"sense is {self.sense!r}; give max or min")
         if self.partitioner not in (None, "ranges", "grid", "metis"):
@@ -61,6 +63,18 @@ class ConvertOptions:
             raise OptionsError(f"{' and '.join(chosen)} contradict each other; give one of them")
         if self.in_blocks and self.partitioner not in (None, "grid"):
             raise OptionsError(f"{chosen[0]} needs the partitioner grid, not {self.partitioner}")
+
+    def _take_plain_words(self) -> None:
+        """Keep Python's own numbers and a dtype's name, whatever kind was given; refuse what is none."""
+        for name in ("partition_size", "partitions", "workers"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, whole_number(name, value))
+        dtype: Any = self.dtype
+        try:
+            object.__setattr__(self, "dtype", np.dtype(dtype).name)
+        except TypeError:
+            raise OptionsError(f"dtype is {dtype!r}; give float32 or float64") from None
 
     @property
     def in_blocks(self) -> bool:
