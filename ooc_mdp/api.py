@@ -158,9 +158,9 @@ def convert(
 
 
 def generate(
-    name: str,
+    name: AnyPath,
     store: AnyPath,
-    parameters: Mapping[str, str | int | float] | None = None,
+    parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,
     *,
     sense: Literal["max", "min"] | None = None,
     partitioner: Literal["ranges", "grid", "metis"] | None = None,
@@ -180,8 +180,9 @@ def generate(
 
     Parameters
     ----------
-    name : a problem, such as "GW-1024x4", "QK-500" or "random" (`ooc_mdp.problems.PROBLEMS`).
-    parameters : its options, such as {"seed": 1, "scramble": 0.1}, or {"grid": "300,300"} for a control problem.
+    name : a problem, such as "GW-1024x4", "QK-500" or "random" (`ooc_mdp.problems.PROBLEMS`), or a .py file that
+        defines one.
+    parameters : its options, such as {"seed": 1, "scramble": 0.1}, or {"grid": (300, 300)} for a control problem.
     blocks : number of partitions along each axis of a grid, instead of a size.
     block_shape : points of a partition along each axis of a grid, instead of a size.
     dtype : type in which probabilities and rewards are stored; the problem's own by default.
@@ -243,8 +244,8 @@ def problem_name(table: AnyPath) -> str | None:
 
 
 def open_problem(
-    name: str,
-    parameters: Mapping[str, str | int | float] | None = None,
+    name: AnyPath,
+    parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,
     *,
     sense: Literal["max", "min"] | None = None,
     partitioner: Literal["ranges", "grid", "metis"] | None = None,
@@ -485,7 +486,7 @@ def simulate(
     random: int | None = None,
     seed: int = 1,
     options: SimulationOptions | None = None,
-    problem: Discretised | str | None = None,
+    problem: Discretised | AnyPath | None = None,
 ) -> Simulation:
     """Run the continuous dynamics of a solved control problem under its policy.
 
@@ -503,11 +504,15 @@ def simulate(
     StoreError : the result is missing or damaged.
     """
     from ooc_mdp.methods.results import Result
+    from ooc_mdp.problems.control import Discretised
     from ooc_mdp.simulation import SimulationOptions, parse_start, problem_of, random_starts
     from ooc_mdp.simulation import simulate as run_policy
 
     opened = result if isinstance(result, Result) else open_result(result)
-    of = problem_of(opened, problem) if problem is None or isinstance(problem, str) else problem
+    if isinstance(problem, Discretised):
+        of = problem
+    else:
+        of = problem_of(opened, None if problem is None else fspath(problem))
     chosen = [parse_start(of.problem, start) if isinstance(start, str) else start for start in starts]
     if random is not None:
         chosen += random_starts(of.problem, random, seed)

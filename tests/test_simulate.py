@@ -532,6 +532,22 @@ def test_the_example_of_the_documentation_balances_its_pole(balanced):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("grid", [(5, 5, 7, 7), [5, 5, 7, 7], np.array([5, 5, 7, 7]), "5,5,7,7"])
+def test_a_users_file_is_a_path_and_its_grid_a_sequence_in_python(tmp_path, grid):
+    store = ooc_mdp.generate(CART_POLE, tmp_path / "s", {"grid": grid}, device="cpu")
+    assert store.attributes["provenance"]["options"]["grid"] == "5,5,7,7"
+    table = ooc_mdp.open_problem(CART_POLE, {"grid": grid}, device="cpu")
+    assert table.n_states == store.n_states == 1225
+    ooc_mdp.solve(store, 0.5, device="cpu", output=tmp_path / "r")
+    run = ooc_mdp.simulate(tmp_path / "r", options=SimulationOptions(seconds=0.1), problem=CART_POLE)
+    assert len(run.trajectories) == 1
+
+
+def test_several_numbers_are_no_single_one(tmp_path):
+    with pytest.raises(OptionsError, match=r"seed = \(1, 2\) is not a value of type int"):
+        ooc_mdp.generate("GW-16x4", tmp_path / "s", {"seed": (1, 2)})
+
+
 def test_a_file_that_moved_or_changed_is_found_or_spoken_of(balanced):
     file = balanced.parent / "mine.py"
     moved = file.with_name("other.py")

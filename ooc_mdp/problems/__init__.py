@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from os import PathLike, fspath
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.problems.base import Problem
@@ -31,7 +32,7 @@ class ProblemEntry:
     """Whether it takes the parameter grid, points along each axis."""
 
 
-def make_problem(name: str, parameters: Mapping[str, Parameter] | None = None) -> Problem:
+def make_problem(name: str | PathLike[str], parameters: Mapping[str, Parameter] | None = None) -> Problem:
     """The problem `name` with `parameters`.
 
     Short names stand for a problem and its sizes: GW-512x4 and GW-512x512x4 (side or height and width, then
@@ -42,7 +43,7 @@ def make_problem(name: str, parameters: Mapping[str, Parameter] | None = None) -
     ------
     OptionsError : no such problem, or parameters that are unknown, out of range or said twice.
     """
-    given = dict(parameters or {})
+    name, given = fspath(name), dict(parameters or {})
     if name.endswith(".py"):
         from ooc_mdp.problems.control.user_file import load_problem
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any, TypeVar, get_type_hints
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeGuard, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -18,12 +18,14 @@ from ooc_mdp.mdp import IntArray
 
 __all__ = ["Parameter", "asked_states", "configure", "in_range"]
 
-Parameter = int | float | str | bool
+Parameter = int | float | str | bool | Sequence[int]
 C = TypeVar("C")
 
 
 def configure(options: type[C], parameters: Mapping[str, Parameter], problem: str) -> C:
     """An `options` dataclass from named parameters, texts among them turned into the field's type.
+
+    Several numbers, such as those of a grid, stand for the text that has commas between them.
 
     Raises
     ------
@@ -66,15 +68,20 @@ def _listed(fields: Mapping[str, dataclasses.Field[Any]]) -> str:
     )
 
 
+def _several(value: Parameter) -> TypeGuard[Sequence[int]]:
+    """Whether a parameter is a sequence of numbers (NumPy's arrays are)."""
+    return isinstance(value, Iterable) and not isinstance(value, str)
+
+
 def _typed(problem: str, name: str, value: Parameter, wanted: type) -> Parameter:
     mismatch = OptionsError(f"problem {problem!r}: {name} = {value!r} is not a value of type {wanted.__name__}")
     if wanted is str:
-        return str(value)
+        return ",".join(map(str, value)) if _several(value) else str(value)
     if wanted is bool:
         if str(value).lower() in ("true", "false"):
             return str(value).lower() == "true"
         raise mismatch
-    if isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, str | int | float | np.number):
         raise mismatch
     try:
         number = int(value) if wanted is int else float(value)
