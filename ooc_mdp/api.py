@@ -362,7 +362,8 @@ def solve(
     note : told in a sentence where a resumed solve begins, what makes one slow, and which workers were lost or joined.
     client : of a Dask cluster, on whose workers the MDP is solved.
     workers, scheduler, placement, patience : see :class:`~ooc_mdp.options.ClusterOptions`; cache and device memory are
-        those of each worker.
+        those of each worker. Worker processes run the calling script anew: call from under
+        ``if __name__ == "__main__":``.
 
     Returns
     -------

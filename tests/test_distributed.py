@@ -943,3 +943,14 @@ def test_a_scheduler_behind_tls_needs_certificates(maze: Store, monkeypatch: pyt
     monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 0.5)
     said = refused("solve", maze.path, "--discount", 0.9, "--device", "cpu", "--scheduler", "tls://127.0.0.1:1")
     assert "set distributed.comm.tls in Dask's configuration" in " ".join(said.split())
+
+
+def test_a_script_without_a_guard_is_told_to_have_one(maze: Store, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"import ooc_mdp\nooc_mdp.solve({str(maze.path)!r}, 0.9, device='cpu', workers=2)\n")
+    ran = subprocess.run(
+        [sys.executable, script], env=environment(), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1].startswith("ooc_mdp.distributed.cluster.ClusterError: the worker processes did")
+    assert "must stand under if __name__ == '__main__'" in ran.stderr.splitlines()[-1]

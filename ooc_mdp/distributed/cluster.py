@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import dask
@@ -118,7 +119,7 @@ def local_cluster(workers: int, devices: int) -> Iterator[Client]:
     with (
         tempfile.TemporaryDirectory(prefix="ooc-mdp-workers-", ignore_cleanup_errors=True) as scratch,
         dask.config.set({"temporary-directory": scratch} | no_profiles),
-        Cluster(**options) as cluster,
+        _begun(partial(Cluster, **options)) as cluster,
     ):
         client = Client(cluster, set_as_default=False)
         client.register_plugin(_ChildPlugin())
@@ -126,6 +127,17 @@ def local_cluster(workers: int, devices: int) -> Iterator[Client]:
             yield client
         finally:
             _close(client)
+
+
+def _begun(make: Callable[[], Any]) -> Any:
+    """A cluster of new processes; ClusterError where they do not start."""
+    try:
+        return make()
+    except (RuntimeError, OSError) as error:
+        raise ClusterError(
+            f"the worker processes did not start ({error}); each runs the calling script anew, so what a script does "
+            f"must stand under if __name__ == '__main__': (docs/distributed.md)"
+        ) from None
 
 
 @contextmanager
