@@ -74,6 +74,30 @@ def one_near_origin(state, p):
     return 1.0 if near_origin(state, p) else 0.0
 
 
+def minus_one_near_origin(state, p):
+    return -1.0 if near_origin(state, p) else 0.0
+
+
+ONLY_COSTS = """
+from typing import NamedTuple
+from ooc_mdp.problems.control import Axis, ControlProblem
+
+class Parameters(NamedTuple):
+    flow: float = 1.0
+
+def dynamics(state, control, p):
+    return (p.flow * control[0],)
+
+def reward_rate(state, control, p):
+    return SIGN(state[0] ** 2 + 1.0)
+
+problem = ControlProblem(
+    name="tank", summary="a level to be kept low", axes=(Axis("level", -2.0, 2.0, clipped=True),),
+    controls=((-1.0,), (1.0,)), dynamics=dynamics, reward_rate=reward_rate, parameters=Parameters(),
+)
+"""
+
+
 MASS = ControlProblem(
     name="mass",
     summary="x'' = u, to be brought to rest at 0",
@@ -276,6 +300,29 @@ def test_a_minimisation_takes_the_control_of_least_value():
     (run,) = simulate(problem, values, policy, 0.9, [(0.5,)], sense="min").trajectories
     assert run.outcome is RunOutcome.ENDED
     assert run.states[-1, 0] < -1.0
+
+
+def test_the_goal_of_a_minimisation_is_where_what_is_paid_is_below_0():
+    values, policy = iterated(discretise(MASS, {"grid": "81"}), 0.9)
+    turned = discretise(dataclasses.replace(MASS, final_reward=minus_one_near_origin), {"grid": "81"})
+    simulation = simulate(turned, -values, policy, 0.9, [(0.5, 0.0)], sense="min")
+    (run,) = simulation.trajectories
+    assert simulation.has_goal
+    assert (run.outcome, run.final_reward, run.promising) == (RunOutcome.GOAL, -1.0, True)
+    assert run.reached is not None
+
+
+@pytest.mark.parametrize("sense", ["max", "min"])
+def test_where_there_are_only_costs_there_is_no_goal(sense, tmp_path):
+    file = tmp_path / "tank.py"
+    file.write_text(ONLY_COSTS.replace("SIGN", "-" if sense == "max" else "+"))
+    store = ooc_mdp.generate(file, tmp_path / "s", {"grid": 9}, sense=sense, device="cpu")
+    ooc_mdp.solve(store, 0.9, device="cpu", output=tmp_path / "r")
+    ran = ooc("simulate", tmp_path / "r", "--start", "1.5", "--seconds", 8)
+    assert ran.status == 0
+    assert "there is no goal to reach: compare what the runs earned" in ran.out
+    figures = json.loads(ooc("simulate", tmp_path / "r", "--start", "1.5", "--seconds", 8, "--json").out)
+    assert (figures["has_goal"], figures["successes"], figures["reached"]) == (False, 0, 0)
 
 
 def test_samples_lie_at_regular_times_and_the_period_is_kept():

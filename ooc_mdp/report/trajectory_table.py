@@ -48,6 +48,8 @@ def _cells(run: Trajectory) -> tuple[str, ...]:
 
 
 def _conclusions(simulation: Simulation) -> list[str]:
+    if not simulation.has_goal:
+        return ["no state is worth more than what it costs, so there is no goal to reach: compare what the runs earned"]
     figures = simulation.summary()
     lines = [
         f"success: {figures['successes']} of {figures['starts']} starts ({figures['success_share']:.0%}); "

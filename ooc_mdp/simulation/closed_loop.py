@@ -300,7 +300,7 @@ def compile_loop(problem: ControlProblem) -> Loop:
             action, hold = decide(x, grid, limits, controls, p, values, policy, kind, sign, decay, past_end)
         control = controls[max(action, 0)]
         paid = rate(x, control, p)
-        inside = paid > 0.0 or (ended and final(x, p) > 0.0)
+        inside = sign * paid > 0.0 or (ended and sign * final(x, p) > 0.0)
         if inside:
             reached = 0.0
             held_since = 0.0
@@ -332,7 +332,7 @@ def compile_loop(problem: ControlProblem) -> Loop:
             pays = rate(at, control, p)
             earned += np.exp(-decay * (time - 0.5 * dt)) * 0.5 * dt * (paid + pays)
             paid = pays
-            inside = pays > 0.0 or (ended and final(at, p) > 0.0)
+            inside = sign * pays > 0.0 or (ended and sign * final(at, p) > 0.0)
             if inside:
                 reached = min(reached, time)
                 held_since = min(held_since, time)

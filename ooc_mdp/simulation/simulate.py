@@ -177,6 +177,8 @@ class Simulation:
     problem: Discretised
     options: SimulationOptions
     trajectories: tuple[Trajectory, ...]
+    has_goal: bool = True
+    """Whether some state's value is above 0 (below, in a minimisation); where none is, all there is are costs."""
 
     def summary(self) -> dict[str, Any]:
         """Figures for JSON: the share of success among all starts and among the promising ones, and every run."""
@@ -188,6 +190,7 @@ class Simulation:
             "policy": self.options.policy.value,
             "seconds": self.options.seconds,
             "keep": self.options.keep,
+            "has_goal": self.has_goal,
             "starts": len(self.trajectories),
             "successes": successes,
             "success_share": successes / len(self.trajectories),
@@ -259,6 +262,7 @@ def simulate(
         )
     if not starts:
         raise OptionsError("there is no start to simulate from")
+    best = float(values.max()) if sense == "max" else -float(values.min())
     prepared = _Prepared(
         loop=compile_loop(problem.problem),
         grid=_grid(problem),
@@ -269,10 +273,10 @@ def simulate(
         policy=np.ascontiguousarray(policy, np.int32),
         sign=1.0 if sense == "max" else -1.0,
         decay=-math.log(max(discount, 1e-300)) / problem.options.time_unit,
-        promising=PROMISING * float(values.max()) if sense == "max" else -PROMISING * float(values.min()),
+        promising=PROMISING * best,
     )
     checked = [_checked(problem, start) for start in starts]
-    return Simulation(problem, options, tuple(_run(prepared, start, options) for start in checked))
+    return Simulation(problem, options, tuple(_run(prepared, start, options) for start in checked), best > 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +319,7 @@ def _run(prepared: _Prepared, start: State, options: SimulationOptions) -> Traje
     last = min(options.keep, options.seconds)
     kept = not over and held_since <= options.seconds - last
     if over:
-        outcome = RunOutcome.GOAL if reward > 0.0 else RunOutcome.ENDED
+        outcome = RunOutcome.GOAL if prepared.sign * reward > 0.0 else RunOutcome.ENDED
     elif math.isinf(reached):
         outcome = RunOutcome.NOT_REACHED
     else:
