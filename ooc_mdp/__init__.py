@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ooc_mdp.api import convert, generate, open_problem, open_result, open_store, simulate, solve, verify
-    from ooc_mdp.errors import InputError, MemoryBudgetError, OocMdpError, OptionsError, StoreError, UndefinedTotalError
+    from ooc_mdp.errors import (
+        InputError,
+        MemoryBudgetError,
+        MissingExtraError,
+        OocMdpError,
+        OptionsError,
+        StoreError,
+        UndefinedTotalError,
+    )
     from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
 
 __all__ = [
     "Certificate",
     "InputError",
     "MemoryBudgetError",
+    "MissingExtraError",
     "OocMdpError",
     "OptionsError",
     "Outcome",
@@ -39,6 +48,7 @@ _ROOMS = {
     "ooc_mdp.errors": (
         "InputError",
         "MemoryBudgetError",
+        "MissingExtraError",
         "OocMdpError",
         "OptionsError",
         "StoreError",
@@ -54,3 +64,8 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(import_module(module), name)
     raise AttributeError(f"module 'ooc_mdp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Public names too, so that they are completed before they are first used."""
+    return sorted({*globals(), *__all__})

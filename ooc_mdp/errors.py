@@ -85,6 +85,12 @@ class MissingExtraError(OocMdpError):
     """An optional package is not installed; the message names the extra that brings it."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
+        self.package = package
+        self.extra = extra
+        self.purpose = purpose
         super().__init__(
             f"{purpose} needs the package {package}, which is not installed: pip install 'ooc-mdp[{extra}]'"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.package, self.extra, self.purpose)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import resource
 import subprocess
 import sys
@@ -38,3 +39,22 @@ def test_help_takes_under_a_second():
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(taken) < 1.0
+
+
+def test_public_names_are_listed_before_they_are_used():
+    source = "import ooc_mdp; print(*(set(ooc_mdp.__all__) - set(dir(ooc_mdp))))"
+    assert python(source).split() == []
+
+
+def test_every_public_error_survives_a_trip_between_processes():
+    import ooc_mdp
+
+    errors = [
+        ooc_mdp.OptionsError("wrong"),
+        ooc_mdp.InputError("model.tra", "wrong", 3),
+        ooc_mdp.MissingExtraError("cupy", "cuda13", "the device cuda:0"),
+        ooc_mdp.UndefinedTotalError("infinite", (1, 2)),
+    ]
+    for error in errors:
+        copy = pickle.loads(pickle.dumps(error))
+        assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
