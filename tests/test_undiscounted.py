@@ -249,6 +249,24 @@ def test_a_class_where_staying_is_free_is_left_by_the_best_way_out_and_not_idled
     assert policy_total(model, tuple(solution.policy.tolist())) == [7] * n + [1]
 
 
+@pytest.mark.parametrize("sense", ["max", "min"])
+@pytest.mark.parametrize("partitions", [1, 6])
+def test_states_that_no_row_leaves_a_class_from_do_not_idle_in_it(tmp_path: Path, partitions: int, sense: str) -> None:
+    """A corridor to walk in for nothing, with a reward behind its last state: all others may stand still or go back."""
+    n, reward = 12, 1.0 if sense == "max" else -1.0
+
+    def step(i: int) -> Action:
+        return to(0, **{f"s{min(max(i, 0), n - 1)}": 1.0})
+
+    corridor = [State((step(i), step(i - 1), step(i + 1))) for i in range(n)]
+    corridor[-1] = State((*corridor[-1].actions, to(reward, s12=1.0)))
+    model = Model((*corridor, end()))
+    solution = solved(tmp_path, model, sense, partitions=partitions, epsilon=1e-9)
+    assert solution.outcome is Outcome.PROVED
+    np.testing.assert_allclose(solution.values, [reward] * n + [0.0], atol=1e-9)
+    assert policy_total(model, tuple(solution.policy.tolist())) == [reward] * n + [0]
+
+
 def test_one_stays_for_nothing_where_every_way_out_costs(tmp_path: Path) -> None:
     model = Model((State((to(0, s1=1.0), to(-1, s2=1.0))), State((to(0, s0=1.0),)), end()))
     solution = solved(tmp_path, model)

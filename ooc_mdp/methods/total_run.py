@@ -284,6 +284,7 @@ class TotalRun:
         on_the_way = np.arange(self.members.size) != by.chosen[self.node]
         others = self.members[on_the_way & (by.chosen[self.node] >= 0)]
         policy[others] = -2
+        stays[others] = 0  # those that no row leaves from are on the way like the rest
         settled = np.ones(store.n_states, np.uint8)
         settled[others] = 0
         open_states = np.zeros(store.n_partitions, np.bool_)
