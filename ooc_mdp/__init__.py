@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ooc_mdp.api import convert, generate, open_problem, open_result, open_store, simulate, solve, verify
     from ooc_mdp.errors import (
+        ClusterError,
         InputError,
         MemoryBudgetError,
         MissingExtraError,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Certificate",
+    "ClusterError",
     "InputError",
     "MemoryBudgetError",
     "MissingExtraError",
@@ -46,6 +48,7 @@ __version__ = "0.1.0"
 _ROOMS = {
     "ooc_mdp.api": ("convert", "generate", "open_problem", "open_result", "open_store", "simulate", "solve", "verify"),
     "ooc_mdp.errors": (
+        "ClusterError",
         "InputError",
         "MemoryBudgetError",
         "MissingExtraError",

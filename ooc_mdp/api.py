@@ -371,7 +371,7 @@ def solve(
 
     Raises
     ------
-    OptionsError, StoreError, MemoryBudgetError, MissingExtraError : as their names say.
+    OptionsError, StoreError, MemoryBudgetError, ClusterError, MissingExtraError : as their names say.
     """
     from ooc_mdp.methods.solver import solve as solve_store
 

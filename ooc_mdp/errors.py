@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any
 
 __all__ = [
+    "ClusterError",
     "InputError",
     "MemoryBudgetError",
     "MissingExtraError",
@@ -22,6 +23,10 @@ __all__ = [
 
 class OocMdpError(Exception):
     """Base of the errors that the user can mend."""
+
+
+class ClusterError(OocMdpError):
+    """A Dask cluster cannot be reached, or its workers do not start or do not fit together."""
 
 
 class OptionsError(OocMdpError):

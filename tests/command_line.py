@@ -68,7 +68,7 @@ def refused(*arguments: object) -> str:
 
 def command(*arguments: object) -> list[str]:
     """The command line of a process of its own."""
-    return [sys.executable, "-m", "ooc_mdp.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "ooc_mdp", *map(str, arguments)]
 
 
 def environment() -> dict[str, str]:

@@ -37,8 +37,7 @@ from store_models import random_model
 import ooc_mdp
 from ooc_mdp.distributed import cluster, coordinator, endpoint, solver
 from ooc_mdp.distributed import solve as solve_module
-from ooc_mdp.distributed.cluster import ClusterError
-from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.errors import ClusterError, OptionsError, StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.methods.checkpoint import checkpoint_path
 from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions

@@ -337,7 +337,7 @@ def test_notes_survive_json_bit_by_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_leaves_a_state_to_go_on_from(tmp_path: Path, word: signal.Signals) -> None:
-    command = [sys.executable, "-m", "ooc_mdp.cli", "generate", "random", "s", "-p", "states=60000", "--partitions"]
+    command = [sys.executable, "-m", "ooc_mdp", "generate", "random", "s", "-p", "states=60000", "--partitions"]
     command += ["200", "--workers", "1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:

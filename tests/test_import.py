@@ -41,6 +41,11 @@ def test_help_takes_under_a_second():
     assert min(taken) < 1.0
 
 
+def test_the_package_is_a_command_too():
+    done = subprocess.run([sys.executable, "-m", "ooc_mdp", "--help"], capture_output=True, text=True, check=True)
+    assert "solve" in done.stdout
+
+
 def test_public_names_are_listed_before_they_are_used():
     source = "import ooc_mdp; print(*(set(ooc_mdp.__all__) - set(dir(ooc_mdp))))"
     assert python(source).split() == []
@@ -51,6 +56,7 @@ def test_every_public_error_survives_a_trip_between_processes():
 
     errors = [
         ooc_mdp.OptionsError("wrong"),
+        ooc_mdp.ClusterError("no workers"),
         ooc_mdp.InputError("model.tra", "wrong", 3),
         ooc_mdp.MissingExtraError("cupy", "cuda13", "the device cuda:0"),
         ooc_mdp.UndefinedTotalError("infinite", (1, 2)),

@@ -30,7 +30,7 @@ def with_command(folder: Path) -> dict[str, str]:
     """An environment in which `ooc-mdp` is this checkout's."""
     (folder / "bin").mkdir()
     script = folder / "bin" / "ooc-mdp"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ooc_mdp.cli "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ooc_mdp "$@"\n')
     script.chmod(0o755)
     return {**environment(), "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 

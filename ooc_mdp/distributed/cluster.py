@@ -26,11 +26,10 @@ from distributed.protocol.serialize import to_serialize
 from ooc_mdp.distributed.endpoint import OPERATION, SolverPlugin, describe, open_mailbox, run_solver, unwrapped
 from ooc_mdp.distributed.lending import Borrowed, Lent, borrow, here
 from ooc_mdp.distributed.solver import SolverOptions
-from ooc_mdp.errors import OocMdpError, OptionsError
+from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.memory_plan import MemoryPlan
 
 __all__ = [
-    "ClusterError",
     "DaskLink",
     "Devices",
     "Host",
@@ -52,10 +51,6 @@ _PROBE_SECONDS = 3.0
 _ATTEMPTS = 5
 _END_SECONDS = 10.0
 """In which solvers end once they are told to."""
-
-
-class ClusterError(OocMdpError):
-    """The cluster cannot be reached, or its workers do not fit together."""
 
 
 @dataclass(frozen=True, slots=True)

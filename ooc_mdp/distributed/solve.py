@@ -15,7 +15,6 @@ import numpy.typing as npt
 from distributed import Client
 
 from ooc_mdp.distributed.cluster import (
-    ClusterError,
     DaskLink,
     Devices,
     Host,
@@ -29,7 +28,7 @@ from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.members import Member, Members, SolversLostError
 from ooc_mdp.distributed.placement import Alone, facts_of, parse_placement
 from ooc_mdp.distributed.solver import SolverOptions, StoreAt
-from ooc_mdp.errors import OptionsError
+from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.checkpoint import (

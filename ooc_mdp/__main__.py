@@ -1,4 +1,4 @@
-"""``python -m ooc_mdp.cli``."""
+"""``python -m ooc_mdp``."""
 
 from ooc_mdp.cli import main
 
