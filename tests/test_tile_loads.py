@@ -17,6 +17,7 @@ from tiled_engine import Engine, make
 from ooc_mdp.errors import StoreError
 from ooc_mdp.kernels.base import SweepLimits
 from ooc_mdp.store.chunks import encode_chunk
+from ooc_mdp.store.encodings import encode
 from ooc_mdp.store.layout import chunk_path
 
 
@@ -93,6 +94,27 @@ def test_pointers_that_lead_anywhere_are_named_and_not_followed(name: str, at: i
     intact = path.read_bytes()
     write_frame(path, encode_chunk(meta.field, pointers, meta.max_len)[0])
     with pytest.raises(StoreError, match=rf"{name}.* of partition 1 .*cannot be decoded; convert again"):
+        engine.load(1)
+    path.write_bytes(intact)
+    engine.load(1)
+    engine.sweep(1, SweepLimits(0.0, 2, 1e-3))
+    engine.assert_that_the_bounds_are_true()
+
+
+@pytest.mark.parametrize("kind", ["car", "gridworld", "ragged"])
+@pytest.mark.parametrize("name", ["successors", "halo"])
+def test_rows_that_lead_nowhere_are_named_and_not_followed(kind: str, name: str, tmp_path: Path) -> None:
+    store = make(kind, tmp_path / "s")
+    meta, path = store.fields[name], chunk_path(store.path, name, 1, 0)
+    values = store.read_field(name, 1)[0].copy()
+    assert values.max() < 250
+    values[values == values.max()] = 255
+    if meta.encoding is not None:
+        values = encode(meta.encoding, values, store._row_layout(1, {}))
+    engine = Engine(store, 0.9, EmulatedDevice(1 << 26), slots=2)
+    intact = path.read_bytes()
+    write_frame(path, encode_chunk(meta.field, values.astype(meta.stored, copy=False), meta.max_len)[0])
+    with pytest.raises(StoreError, match="rows of partition 1 lead to states that do not exist; convert again"):
         engine.load(1)
     path.write_bytes(intact)
     engine.load(1)

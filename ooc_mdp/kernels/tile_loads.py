@@ -44,7 +44,7 @@ TABLE_FIELDS = (
 )
 _TABLE = struct.Struct(f"<{len(TABLE_FIELDS)}Q2q")
 """struct Table of tiles.cuh: addresses of its arrays, states and halo states."""
-_FAULTS = 3
+_FAULTS = 4
 """Words in which a lane's kernels say what went wrong: that of lay_out, then the decoder's."""
 
 Bytes = npt.NDArray[np.uint8]
@@ -302,4 +302,6 @@ class TileLoader:
         lane.stream.clear(lane.faults, 4 * _FAULTS)
         if undecoded is not None:
             raise StoreError(f"{undecoded}; convert again")
+        if lane.said[3]:
+            raise StoreError(f"rows of partition {index} lead to states that do not exist; convert again")
         raise SlotsTooSmall(f"a tile of partition {index} reads more than {self._layout.halo} states outside")

@@ -42,14 +42,15 @@ __device__ __forceinline__ u32 place_of(const u32* keys, u32 count, u32 key) {
 
 // Lay a decoded table out in its slot: a block a tile. Dynamic shared memory: keys of halo and inputs. A halo is in
 // ascending order, so that threads next to each other bring states next to each other.
-// faults[0]: largest halo of a tile, where it exceeds HALO; faults[1], by who decoded the table: whether it is none.
+// faults[0]: largest halo of a tile, where it exceeds HALO; faults[1], by who decoded the table: whether it is none;
+// faults[3]: whether a row leads to a state that does not exist.
 extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const Table* table, int q, char* slot,
                                                            u32* faults) {
     extern __shared__ u32 shared[];
     if (faults[1]) return;   // its pointers may lead anywhere
     const Table& t = *table;
     const Place p = e.places[q];
-    __shared__ u32 halo_used, inputs_used, numbered, too_many, unlisted;
+    __shared__ u32 halo_used, inputs_used, numbered, too_many, unlisted, astray;
     u32* inputs = shared;                            // [INPUTS_HASH]
     u32* halo = shared + INPUTS_HASH;                // [HALO_HASH]
     __shared__ Head head;
@@ -61,8 +62,10 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
 #if LOCAL
     for (u32 i = threadIdx.x; i < HALO_HASH; i += TILE) halo[i] = HASH_EMPTY;
 #endif
-    if (threadIdx.x == 0) halo_used = inputs_used = numbered = too_many = unlisted = 0;
+    if (threadIdx.x == 0) halo_used = inputs_used = numbered = too_many = unlisted = astray = 0;
     __syncthreads();
+    const Place& last = e.places[e.partitions - 1];
+    const i64 n_states = last.first + last.n;
     const u32 own = threadIdx.x % STATES * SPREAD + threadIdx.x / STATES;   // the lane of this entry
     const u32 local = state_of(head, own);
     const u32 s = local == NOWHERE ? 0 : local;
@@ -91,7 +94,11 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
 #endif
                 if (lists) lists = insert(inputs, INPUTS_HASH, &inputs_used, INPUTS, p.tile + other);
             } else {
-                i64 state = (i64)t.halo[x - t.n];
+                const i64 state = x - t.n < t.halo_size ? (i64)t.halo[x - t.n] : -1;
+                if (state < 0 || state >= n_states) {
+                    astray = 1;
+                    continue;
+                }
 #if LOCAL
                 if (!insert(halo, HALO_HASH, &halo_used, HALO, (u32)state)) too_many = 1;
 #endif
@@ -105,6 +112,10 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
     }
     if (!lists) unlisted = 1;
     __syncthreads();
+    if (astray) {
+        if (threadIdx.x == 0) faults[3] = 1;
+        return;
+    }
 #if LOCAL
     if (too_many) {
         if (threadIdx.x == 0) atomicMax(faults, halo_used);
