@@ -10,7 +10,12 @@ from numba import njit
 from small_mdps import Case, make_store
 from store_models import Action, Model, State
 
+import ooc_mdp
+from ooc_mdp.kernels import cpu
 from ooc_mdp.kernels.compiling import told_of_compiling
+from ooc_mdp.kernels.cpu import CpuBackend
+from ooc_mdp.methods.plan import model_of, warm_up
+from ooc_mdp.options import SolveOptions
 
 HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
 """A state that leads to the end."""
@@ -46,3 +51,21 @@ def test_a_first_solve_says_that_it_compiles_and_a_second_does_not(
         ran = process("solve", tmp_path / "s", "--discount", discount, "--device", "cpu")
         assert ran.status == 0, ran.err
         assert ("compiling loops" in ran.err) == compiles
+
+
+def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its first seconds would be spent compiling, with a progress that does not move."""
+    store = ooc_mdp.generate("GW-32x4", tmp_path / "s", partitions=2)
+    tried: list[str] = []
+    for name in ("RoundsAlongFlow", "RoundsInOrder"):
+        usual = getattr(cpu, name)
+        monkeypatch.setattr(cpu, name, lambda *a, name=name, usual=usual: (tried.append(name), usual(*a))[1])
+    for name in ("visit", "measure", "visit_all"):
+        usual = getattr(CpuBackend, name)
+        monkeypatch.setattr(
+            CpuBackend, name, lambda self, *a, name=name, usual=usual: (tried.append(name), usual(self, *a))[1]
+        )
+    backend = CpuBackend()
+    warm_up(store, backend, model_of(store, SolveOptions(0.9)), writes=False)
+    backend.close()
+    assert tried == ["RoundsAlongFlow", "RoundsInOrder", "visit", "measure", "visit_all"]

@@ -25,6 +25,7 @@ __all__ = [
     "Backend",
     "BatchReport",
     "BatchVisits",
+    "CompilesLoops",
     "Evaluation",
     "ExchangesValues",
     "FinishedVisits",
@@ -237,6 +238,15 @@ class SweepsSeveral(Protocol):
 
     def visit_several(self, residents: Sequence[Resident], limits: SweepLimits) -> Visits:
         """Begin to sweep partitions, every state of each at least once, as `Backend.visit` does one."""
+        ...
+
+
+@runtime_checkable
+class CompilesLoops(Protocol):
+    """A backend whose loops are compiled when they are first called."""
+
+    def call_loops(self, resident: Resident) -> None:
+        """Call every loop that sweeps or measures partitions like this one; values and policy are no use afterwards."""
         ...
 
 

@@ -170,6 +170,16 @@ class CpuBackend(ListsByCopies):
     def release(self, resident: Resident) -> None:
         """Nothing to do: the arrays go with their last reference."""
 
+    def call_loops(self, resident: Resident) -> None:
+        """One sweep each; together along the flow of the policy first, if that may suit, then in order."""
+        once = SweepLimits(0.0, 1)
+        self.visit_together([resident], [once]).reports()
+        self._slabs.suited[:] = False
+        self.visit_together([resident], [once]).reports()
+        self.visit(resident, once)
+        self.measure(resident, 0.0)
+        self.visit_all([resident], 1, 0.0).reports()
+
     def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
         """Gauss-Seidel sweeps."""
         arrays: SweptTable = resident.arrays[0]

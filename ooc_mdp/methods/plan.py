@@ -15,9 +15,9 @@ from ooc_mdp.bounds import Contraction
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.kernels.base import (
     Backend,
+    CompilesLoops,
     KeepsPolicyRows,
     ModelConstants,
-    SweepLimits,
     SweepsAside,
     SweepsAtOnce,
     TableFacts,
@@ -138,7 +138,7 @@ def warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes:
     """
     if writes:
         import zarr.codecs  # noqa: F401
-    if backend.name != "cpu":
+    if not isinstance(backend, CompilesLoops):
         return
     dtype = {name: field.dtype for name, field in store.fields.items()}
     actions, successors = (int(store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
@@ -169,11 +169,7 @@ def warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes:
     )
     backend.start(small, None, None)
     resident = backend.admit(backend.prepare(table))
-    backend.visit_together([resident], [SweepLimits(0.0, 1)]).reports()
-    backend.visit(resident, SweepLimits(0.0, 1))
-    backend.measure(resident, 0.0)
-    if isinstance(backend, SweepsAtOnce):
-        backend.visit_all([resident], 1, 0.0).reports()
+    backend.call_loops(resident)
     backend.release(resident)
 
 
