@@ -438,6 +438,8 @@ def test_definitions_that_do_not_fit_are_refused_with_the_problems_name(change, 
         ({"time_unit": 0}, "time_unit = 0.0 is outside"),
         ({"longest_step": -1}, "longest_step = -1.0 is outside"),
         ({"longest_step": 3, "most_time": 2}, "longest_step = 3.0 is above most_time = 2.0"),
+        ({"time_unit": 1e-40}, "most_time = 1.0 is 1e\\+40 units of time, more than a float32 holds"),
+        ({"most_time": 1e39}, "most_time = 1e\\+39 is 1e\\+39 units of time"),
     ],
 )
 def test_parameters_that_do_not_fit_are_refused_with_the_problems_name(given, message):

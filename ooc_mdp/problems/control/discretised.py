@@ -27,6 +27,7 @@ from ooc_mdp.problems.control.refusals import check_functions, not_compilable
 __all__ = ["DiscretisationOptions", "Discretised", "discretise"]
 
 _MOST_STATES = 2**62
+_LONGEST_DURATION = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,13 @@ class Discretised:
         if self.longest_step > self.most_time:
             raise OptionsError(
                 f"problem {problem.name!r}: longest_step = {self.longest_step} is above most_time = {self.most_time}"
+            )
+        # Longer durations would be stored as infinite, which ends the process.
+        if self.most_time / options.time_unit > _LONGEST_DURATION:
+            raise OptionsError(
+                f"problem {problem.name!r}: most_time = {self.most_time} is "
+                f"{self.most_time / options.time_unit:g} units of time, more than a float32 holds; give a larger "
+                f"time_unit than {options.time_unit}, or a smaller most_time"
             )
 
     @property
