@@ -291,6 +291,8 @@ def test_pairs_of_successors_in_small_random_mdps_are_equally_likely():
         ("GW-64x4", {"height": 3}, "already says height = 64"),
         ("gridworld", {"hight": 3}, "no parameter 'hight'; it takes height=64, width=64"),
         ("gridworld", {"height": "three"}, "height = 'three' is not a value of type int"),
+        ("gridworld", {"height": np.float32(64.7)}, r"height = np.float32\(64.7\) is not a value of type int"),
+        ("gridworld", {"height": np.complex64(3 + 1j)}, "height = .* is not a value of type int"),
         ("gridworld", {"height": 2.5}, "height = 2.5 is not"),
         ("gridworld", {"height": 0}, "height = 0 is outside 1"),
         ("gridworld", {"height": 2, "width": 2, "reward_states": 5}, "reward_states = 5 is outside 0 .. 4"),

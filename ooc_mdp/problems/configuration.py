@@ -81,12 +81,12 @@ def _typed(problem: str, name: str, value: Parameter, wanted: type) -> Parameter
         if str(value).lower() in ("true", "false"):
             return str(value).lower() == "true"
         raise mismatch
-    if isinstance(value, bool) or not isinstance(value, str | int | float | np.number):
+    if isinstance(value, bool) or not isinstance(value, str | int | float | np.integer | np.floating):
         raise mismatch
     try:
         number = int(value) if wanted is int else float(value)
     except (ValueError, OverflowError) as error:
         raise mismatch from error
-    if not math.isfinite(number) or (isinstance(value, float) and number != value):
+    if not math.isfinite(number) or (isinstance(value, float | np.floating) and number != value):
         raise mismatch
     return number
