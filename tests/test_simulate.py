@@ -62,6 +62,18 @@ LINE = ControlProblem(
 )
 
 
+def divided_by_nothing(state, control, p):
+    return (-1.0 + 0.0 / max(state[0] - 0.25, 0.0),)
+
+
+def without_root(state, control, p):
+    return (-1.0 + 0.0 * math.sqrt(state[0] - 0.25),)
+
+
+def below_a_half(state, p):
+    return state[0] < 0.5
+
+
 def double_integrator(state, control, p):
     return state[1], control[0]
 
@@ -436,6 +448,21 @@ def test_starts_and_values_that_do_not_fit_are_refused():
         parse_start(LINE, "rest")
     with pytest.raises(OptionsError, match="write position,velocity"):
         parse_start(problem.problem, "fast")
+
+
+@pytest.mark.parametrize("kind", PolicyKind)
+@pytest.mark.parametrize(
+    ("dynamics", "said"),
+    [(divided_by_nothing, "ZeroDivisionError: division by zero"), (without_root, "ValueError: the dynamics give no")],
+)
+def test_functions_that_fail_on_the_way_are_refused_with_the_start(dynamics, said, kind):
+    """Behind the end, where no row has led."""
+    problem = discretise(dataclasses.replace(LINE, dynamics=dynamics, ends=below_a_half), {"grid": "11"})
+    values, policy = any_policy(problem)
+    assert np.isfinite(problem.rows(np.arange(problem.n_states)).probabilities).all()
+    options = SimulationOptions(policy=kind, past_end=True, period=0.01, depth=1)
+    with pytest.raises(OptionsError, match=rf"problem 'line': {said}.* from the start x = 0.75; mend them there"):
+        simulate(problem, values, policy, 0.9, [(0.75,)], options)
 
 
 def test_a_rest_of_another_dimension_is_refused():

@@ -165,6 +165,15 @@ def _left(x, grid):
 
 
 @njit(nogil=True)
+def _finite(x):
+    """Whether every component is a finite number."""
+    finite = True
+    for i in range(len(x)):
+        finite = finite and np.isfinite(x[i])
+    return finite
+
+
+@njit(nogil=True)
 def _fastest(slope, grid):
     """Cells a unit of time along the fastest axis."""
     fastest = 0.0
@@ -195,6 +204,8 @@ def compile_loop(problem: ControlProblem) -> Loop:
 
     @njit(nogil=True)
     def value_at(x, grid, values):
+        if not _finite(x):  # in no cell
+            return np.nan
         vertices, weights = _located(x, grid, no_vertices, no_weights)
         total = 0.0
         for j in range(len(vertices)):
@@ -328,6 +339,8 @@ def compile_loop(problem: ControlProblem) -> Loop:
             x = step(x, control, p, dt, k1, grid.low, grid.high, grid.clipped)
             time = until if arrives else time + dt
             ended, at = look(x, p, grid.low, grid.high, grid.span, grid.periodic, grid.clipped)
+            if not _finite(at) and not _left(at, grid):
+                raise ValueError("the dynamics give no finite number")
             over = ended and not (past_end and not _left(x, grid))
             pays = rate(at, control, p)
             earned += np.exp(-decay * (time - 0.5 * dt)) * 0.5 * dt * (paid + pays)

@@ -252,7 +252,8 @@ def simulate(
 
     Raises
     ------
-    OptionsError : values or policy of another size, or a start outside the axes.
+    OptionsError : values or policy of another size, a start outside the axes, or a function of the problem that fails
+        on the way.
     """
     options = options or SimulationOptions()
     if values.shape != (problem.n_states,) or policy.shape != (problem.n_states,):
@@ -276,7 +277,17 @@ def simulate(
         promising=PROMISING * best,
     )
     checked = [_checked(problem, start) for start in starts]
-    return Simulation(problem, options, tuple(_run(prepared, start, options) for start in checked), best > 0.0)
+    runs = []
+    for start in checked:
+        try:
+            runs.append(_run(prepared, start, options))
+        except (ArithmeticError, ValueError) as error:
+            place = ", ".join(f"{axis.name} = {x:.6g}" for axis, x in zip(problem.problem.axes, start, strict=True))
+            raise OptionsError(
+                f"problem {problem.name!r}: {type(error).__name__}: {error} in its functions on the way from the start "
+                f"{place}; mend them there, or simulate from other starts"
+            ) from error
+    return Simulation(problem, options, tuple(runs), best > 0.0)
 
 
 @dataclass(frozen=True, slots=True)
