@@ -453,6 +453,14 @@ def test_a_periodic_axis_needs_three_points():
         discretise(problem, {"grid": 2})
 
 
+@pytest.mark.parametrize("points", [-3, 0, 1])
+def test_a_grid_of_the_problems_own_has_as_many_points_as_one_that_is_given(points):
+    problem = dataclasses.replace(GOOD, default_grid=(points,))
+    with pytest.raises(OptionsError, match=f"problem 'good': {points} points on the axis x; give at least 2"):
+        discretise(problem, {})
+    assert discretise(problem, {"grid": 5}).n_states == 5
+
+
 def test_a_parameter_must_not_be_called_like_an_option_of_the_grid():
     class Clash(NamedTuple):
         most_time: float = 1.0

@@ -200,9 +200,17 @@ def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> 
 
 
 def _grid(problem: ControlProblem, text: str) -> tuple[int, ...]:
+    """Points along each axis: those of the text, or the problem's own."""
+    shape = _shape(problem, text) if text else problem.default_grid or (100,) * len(problem.axes)
+    for axis, n in zip(problem.axes, shape, strict=True):
+        least = 3 if axis.periodic else 2
+        if n < least:
+            raise OptionsError(f"problem {problem.name!r}: {n} points on the axis {axis.name}; give at least {least}")
+    return shape
+
+
+def _shape(problem: ControlProblem, text: str) -> tuple[int, ...]:
     d = len(problem.axes)
-    if not text:
-        return problem.default_grid or (100,) * d
     try:
         shape = tuple(int(n) for n in str(text).replace("x", ",").split(","))
     except ValueError:
@@ -212,10 +220,6 @@ def _grid(problem: ControlProblem, text: str) -> tuple[int, ...]:
     if len(shape) != d:
         names = ", ".join(axis.name for axis in problem.axes)
         raise OptionsError(f"problem {problem.name!r}: grid = {text} has {len(shape)} numbers for {d} axes ({names})")
-    for axis, n in zip(problem.axes, shape, strict=True):
-        least = 3 if axis.periodic else 2
-        if n < least:
-            raise OptionsError(f"problem {problem.name!r}: {n} points on the axis {axis.name}; give at least {least}")
     return shape
 
 
