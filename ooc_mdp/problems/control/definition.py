@@ -11,9 +11,11 @@ To add a problem, write a Python file that assigns a :class:`ControlProblem` to 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ooc_mdp.errors import OptionsError
 
@@ -85,8 +87,11 @@ class ControlProblem:
         d = len(self.axes)
         if not 1 <= d <= MOST_DIMENSIONS:
             raise OptionsError(f"problem {self.name!r} has {d} axes; give 1 to {MOST_DIMENSIONS}")
-        if not self.controls or len({len(c) for c in self.controls}) != 1 or not self.controls[0]:
-            raise OptionsError(f"problem {self.name!r}: controls are {self.controls}; give tuples of equal length")
+        if not _are_tuples_of_numbers(self.controls):
+            raise OptionsError(
+                f"problem {self.name!r}: controls are {self.controls}; give tuples of finite numbers, of equal length, "
+                f"such as ((-1.0,), (1.0,))"
+            )
         if self.default_grid and len(self.default_grid) != d:
             raise OptionsError(f"problem {self.name!r}: default_grid {self.default_grid} has not {d} numbers")
         if self.rest is not None and len(self.rest) != d:
@@ -101,3 +106,18 @@ class ControlProblem:
         for name, value in self.parameters._asdict().items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise OptionsError(f"problem {self.name!r}: parameter {name} is {value!r}; parameters are numbers")
+
+
+def _are_tuples_of_numbers(controls: Any) -> bool:
+    """Whether there are controls, each a tuple of as many finite numbers as the others, and of some."""
+    return (
+        isinstance(controls, Sequence)
+        and all(isinstance(control, Sequence) for control in controls)
+        and len({len(control) for control in controls}) == 1
+        and len(controls[0]) > 0
+        and all(_is_finite(u) for control in controls for u in control)
+    )
+
+
+def _is_finite(u: Any) -> bool:
+    return isinstance(u, int | float | np.integer | np.floating) and math.isfinite(u)
