@@ -465,6 +465,14 @@ def test_functions_that_fail_on_the_way_are_refused_with_the_start(dynamics, sai
         simulate(problem, values, policy, 0.9, [(0.75,)], options)
 
 
+def test_more_plans_than_can_be_weighed_are_refused():
+    """256 controls to the power of 8 are 0 in 64 bits: no plan was weighed, and the first control taken."""
+    problem = discretise(dataclasses.replace(LINE, controls=tuple((i / 128 - 1,) for i in range(256))), {"grid": "5"})
+    values, policy = any_policy(problem)
+    with pytest.raises(OptionsError, match=r"256 controls give 1.84e\+19 plans of depth 8.* give a smaller depth"):
+        simulate(problem, values, policy, 0.9, [(0.5,)], SimulationOptions(depth=8))
+
+
 def test_a_rest_of_another_dimension_is_refused():
     with pytest.raises(OptionsError, match="has not 1 numbers"):
         dataclasses.replace(LINE, rest=(0.0, 0.0))

@@ -44,6 +44,8 @@ _SHORTEST = 0.01
 
 _MOST_STEPS = 1e8
 """Samples or decisions of a run."""
+_MOST_PLANS = 1e8
+"""Weighed at one decision; of many more the number would not fit into 64 bits."""
 
 
 class PolicyKind(enum.StrEnum):
@@ -252,8 +254,8 @@ def simulate(
 
     Raises
     ------
-    OptionsError : values or policy of another size, a start outside the axes, or a function of the problem that fails
-        on the way.
+    OptionsError : values or policy of another size, a start outside the axes, more plans than can be weighed, or a
+        function of the problem that fails on the way.
     """
     options = options or SimulationOptions()
     if values.shape != (problem.n_states,) or policy.shape != (problem.n_states,):
@@ -263,6 +265,12 @@ def simulate(
         )
     if not starts:
         raise OptionsError("there is no start to simulate from")
+    plans = problem.n_actions**options.depth
+    if options.policy is PolicyKind.LOOKAHEAD and plans > _MOST_PLANS:
+        raise OptionsError(
+            f"{problem.n_actions} controls give {plans:.3g} plans of depth {options.depth}, all weighed at each "
+            f"decision; give a smaller depth, or take another policy than lookahead"
+        )
     best = float(values.max()) if sense == "max" else -float(values.min())
     prepared = _Prepared(
         loop=compile_loop(problem.problem),
