@@ -40,6 +40,8 @@ _VALUES = {
 }
 _LINE = re.compile(",".join(f"({_VALUES[name]})" for name in TRACE_COLUMNS), re.ASCII)
 _FACT = re.compile(r"# ([a-z_ ]+): (.*)")
+_FIXED_ORDER = re.compile(r"(vi|p-eva \w+ exact)(, lowest evicted)?(, \w+ kernel)?")
+"""Methods that do not look at the cache; what is evicted, and by which kernel partitions are swept, is no matter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +71,7 @@ class AccessTrace:
     @property
     def order_is_fixed(self) -> bool:
         """Whether the order of accesses would have been the same with any other cache."""
-        return self.method == "vi" or self.method.endswith(" exact")
+        return _FIXED_ORDER.fullmatch(self.method) is not None
 
 
 def read_trace(path: str | Path) -> AccessTrace:
