@@ -350,7 +350,7 @@ def test_along_a_long_way_solves_along_the_flow_replace_most_of_the_work(
     left = {}
     for way, most in (("without", 0), ("with", 1 << 31)):
         monkeypatch.setattr(cpu_policy, "MOST_STATES", most)
-        with Kept(store, 0.999) as kept:
+        with Kept(store, 0.9999) as kept:
             everything = list(range(store.n_partitions))
             kept.improve(everything)
             found = kept.backend.evaluate(1e-7, 1500)
@@ -398,7 +398,7 @@ def test_a_solver_that_fails_leaves_the_values_as_they_were(
 def test_an_evaluation_ends_after_as_many_sweeps_as_it_may_make(tmp_path: Path) -> None:
     store = make_store(Case(slow_walk(), partitions=6), tmp_path / "s")
     for most in (1, 3, 30):
-        with Kept(store, 0.999) as kept:
+        with Kept(store, 0.9999) as kept:
             everything = list(range(store.n_partitions))
             kept.improve(everything)
             found = kept.backend.evaluate(1e-12, most)

@@ -952,5 +952,5 @@ def test_a_script_without_a_guard_is_told_to_have_one(maze: Store, tmp_path: Pat
         [sys.executable, script], env=environment(), capture_output=True, text=True, timeout=300, check=False
     )
     assert ran.returncode == 1
-    assert ran.stderr.splitlines()[-1].startswith("ooc_mdp.distributed.cluster.ClusterError: the worker processes did")
+    assert ran.stderr.splitlines()[-1].startswith("ooc_mdp.errors.ClusterError: the worker processes did")
     assert "must stand under if __name__ == '__main__'" in ran.stderr.splitlines()[-1]
