@@ -50,7 +50,8 @@ def run_in_a_process(script: str, *arguments: object, temporary: Path | None = N
 
 
 def _environment(folder: str) -> dict[str, str]:
-    return {"PYTHONPATH": str(BENCHMARKS.parent), "TMPDIR": folder}
+    found = [str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, found)), "TMPDIR": folder}
 
 
 @contextlib.contextmanager

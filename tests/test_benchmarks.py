@@ -334,6 +334,7 @@ def test_wingate2004_counts_backups_of_each_algorithm_of_the_thesis_and_of_ours(
     assert any(t["states_per_partition"] == 1 for t in figures["12.18"]["tables"])
 
 
+@pytest.mark.slow
 def test_wingate2004_draws_cache_curves_policy_and_the_thesis_beside_them(tmp_path):
     figures = wingate_figures(tmp_path, "12.15", "12.20", "target")
     (table,) = figures["12.12"]["tables"]
@@ -423,7 +424,9 @@ def engine_module(name: str) -> ModuleType:
 PEERS = {"quantecon", "storm", "mdpsolver", "petsc", "pymdptoolbox", "mdpax", "scipy", "numba"}
 
 
-@pytest.mark.parametrize("case", ["gridworld", "random-0.999", "mountain-car"])
+@pytest.mark.parametrize(
+    "case", ["gridworld", *(pytest.param(c, marks=pytest.mark.slow) for c in ("random-0.999", "mountain-car"))]
+)
 def test_cpu_peers_reach_the_same_measured_error_as_a_solve_from_disk(tmp_path, case):
     """Peers that are not installed are listed as missing; for the others the car's discounts are folded into one."""
     figures = figures_of(

@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,12 +120,18 @@ def recorded(device: str) -> Iterator[Timeline]:
     torch.cuda.init()
     marker = cupy.empty(1 << 20, cupy.uint8)
     cupy.cuda.Device().synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    profiler = profile(activities=[ProfilerActivity.CUDA])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*Profiler clears events", UserWarning)  # one cycle is all there is
+        profiler.start()
+    try:
         marker.data.memset(0, marker.nbytes)
         cupy.cuda.Device().synchronize()
         known = time.perf_counter()
         yield timeline
         cupy.cuda.Device().synchronize()
+    finally:
+        profiler.stop()
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
