@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import environment, ooc, process, refused, start
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, wait
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, cases, distance, make_store, optimum, rows_of, stored
@@ -39,6 +39,7 @@ from ooc_mdp.distributed import cluster, coordinator, endpoint, solver
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import ClusterError, OptionsError, StoreError
 from ooc_mdp.events import SolveProgress
+from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.checkpoint import checkpoint_path
 from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration
@@ -525,6 +526,27 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
     assert len(reports) > 2
 
 
+def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
+    ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange, released = solver._Solver.exchange, threading.Event()
+
+    def hung(self: Any) -> None:
+        if self._me == 1 and self._owned.any():
+            assert released.wait(120)
+        exchange(self)
+
+    monkeypatch.setattr(solver._Solver, "exchange", hung)
+    monkeypatch.setattr(coordinator, "_STILL", 1)
+    try:
+        solution, said = told(ragged, clusters[2], 1.0, epsilon=1e-6, time_limit=60.0)
+    finally:
+        released.set()
+    check(ragged, 0.9, solution, size=100.0)
+    assert [(w.lost, w.partitions) for w in solution.statistics.workers[:2]] == [(False, 12), (True, 0)]
+    assert re.search(r"worker 1 .* has not finished a step for \d+ s: its thread hangs", said)
+
+
 def test_a_damaged_store_is_the_same_error_as_on_one_machine_and_leaves_no_output(
     clusters: Clusters, tmp_path: Path
 ) -> None:
@@ -793,6 +815,27 @@ def test_solves_with_a_worker_killed_at_a_random_moment_end_right(maze: Store) -
                 hit += any(w.lost for w in figures)
     if KILLS >= 10:  # of a few, all may come before or after the solve
         assert hit >= KILLS // 4
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_once_it_has_ended_costs_its_memory_plan_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = MemoryPlan({"values": 8}, {})
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit=None) as processes,
+        Client(processes, set_as_default=False) as client,
+    ):
+        first, second = sorted(client.ncores())
+        link = cluster.DaskLink(client, "run", lambda *_: None)  # type: ignore[arg-type, return-value]
+        for number, address in enumerate((first, second)):
+            link._tasks[number] = client.submit(lambda plan: ("done", plan), plan, workers=[address], pure=False)
+        pid = client.submit(os.getpid, workers=[first], pure=False).result()
+
+        def wait_and_kill(tasks: Any, timeout: float) -> None:
+            wait(tasks, timeout)
+            os.kill(pid, signal.SIGKILL)
+
+        monkeypatch.setattr(cluster, "wait", wait_and_kill)
+        assert link.finish([0, 1]) == [plan]
 
 
 @pytest.mark.slow

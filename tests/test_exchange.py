@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import pickle
 import random
 import threading
@@ -20,18 +21,31 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from small_mdps import Case, cases, distance, make_store, optimum, rows_of, stored
-from store_models import random_model
+from store_models import Action, Model, State, random_model
 
 import ooc_mdp
+from ooc_mdp.distributed import endpoint
 from ooc_mdp.distributed import solver as solver_module
 from ooc_mdp.distributed.coordinator import Coordinator
 from ooc_mdp.distributed.exchange import Interests, Readers, split_halo
 from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.members import Member, Members
-from ooc_mdp.distributed.messages import Assignment, Command, Go, Halt, Status, Subscribe, Update, Wanted
+from ooc_mdp.distributed.messages import (
+    Assignment,
+    Command,
+    Go,
+    Halt,
+    Report,
+    Status,
+    Subscribe,
+    Update,
+    Values,
+    Wanted,
+)
 from ooc_mdp.distributed.placement import facts_of
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
+from ooc_mdp.errors import StoreError
 from ooc_mdp.kernels.state_lists import ListsByCopies
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.methods.run import Run
@@ -431,22 +445,34 @@ class Network:
         return None
 
 
-async def solve_on(store: Any, options: SolveOptions, solvers: int, weather: Weather) -> tuple[Outcome, Coordinator]:
+def first_values(store: Any) -> Known:
+    n, p = store.n_states, store.n_partitions
+    return Known(np.zeros(n), np.full(n, -1, np.int32), np.zeros(p, np.bool_), np.zeros(p, np.bool_))
+
+
+async def solve_on(
+    store: Any,
+    options: SolveOptions,
+    solvers: int,
+    weather: Weather,
+    checkpoint: Known | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> tuple[Outcome, Coordinator]:
     """The coordinator after a solve on solvers that begin with partitions at random, or on one that has all."""
 
     def work(network: Network, k: int) -> None:
         solve_share(SolverOptions(k, store, options, threads=1), network.mailboxes[k], network.sender(k))
 
     network = Network(solvers, weather, work)
-    n, p = store.n_states, store.n_partitions
     coordinator = Coordinator(
         store,
         options,
         Members(network, {k: Member(str(k)) for k in range(solvers)}, patience=15.0),
-        np.array([0 if weather.alone else network.random.randrange(solvers) for _ in range(p)]),
+        np.array([0 if weather.alone else network.random.randrange(solvers) for _ in range(store.n_partitions)]),
         facts_of(store),
-        Known(np.zeros(n), np.full(n, -1, np.int32), np.zeros(p, np.bool_), np.zeros(p, np.bool_)),
-        from_start=True,
+        checkpoint or first_values(store),
+        from_start=checkpoint is None,
+        note=note,
         moves=weather.moves,
         spreads=weather.moves or not weather.alone,
     )
@@ -530,6 +556,110 @@ def test_who_takes_over_everything_works_on_it_together(
     assert coordinator.statistics().backups <= sweeps * store.n_states
 
 
+@pytest.mark.parametrize("method", ["p-eva", "vi"])
+def test_who_reads_from_before_hears_of_what_was_done_to_all_values_at_once(tmp_path: Path, method: Any):
+    """The last partition is another solver's, then everything one solver's, then it is the other's again."""
+    rng = np.random.default_rng(1)
+
+    def action() -> Action:  # nobody reads the last partition, so that nothing comes back to the others
+        return Action(float(rng.random()), {int(s): 1 / 6 for s in rng.choice(30, 6, replace=False)})
+
+    model = Model(tuple(State((action(), action())) for _ in range(40)))
+    store = make_store(Case(model, partitions=4), tmp_path / "s")
+    options = SolveOptions(0.9, method=method, cache=CacheSize(share=0.3), device="cpu")
+    shared, whole = np.array([0, 0, 0, 1], np.int32), np.zeros(4, np.int32)
+    first, changed, last = (np.array([0, 0, 0, g], np.int32) for g in (1, 2, 3))
+
+    async def check() -> None:
+        def work(network: Network, k: int) -> None:
+            solve_share(SolverOptions(k, store, options, threads=1), network.mailboxes[k], network.sender(k))
+
+        network, numbers = Network(2, Weather(0, 0.0), work), itertools.count(1)
+
+        async def tell(k: int, what: Any) -> Any:
+            verb = "command" if isinstance(what, Report) else "post"
+            return await network.ask(k, verb, Command(next(numbers), what), 30.0)
+
+        async def at_rest(epoch: int) -> None:
+            while True:
+                before = [mailbox.look() for mailbox in network.mailboxes]
+                await asyncio.sleep(0.01)
+                after = [mailbox.look() for mailbox in network.mailboxes]
+                unmoved = [s.activity for s in before] == [s.activity for s in after]
+                if unmoved and all(s.passive and s.epoch == epoch for s in before + after):
+                    return
+
+        async def assign(epoch: int, owner: IntArray, generation: IntArray, **adopted: Values) -> None:
+            for k in (0, 1):
+                addresses = {0: "0", 1: "1"}
+                assignment = Assignment(epoch, owner, generation, addresses, adopted.get(f"by_{k}"), epoch == 1)
+                await tell(k, assignment)
+            await at_rest(epoch)
+
+        try:
+            await assign(1, shared, first)
+            given = await tell(1, Report())
+            for k in (0, 1):
+                await tell(k, Go())
+            await assign(2, whole, changed, by_0=replace(given, bounds=None))
+            all_of_them = await tell(0, Report())
+            part = slice(*store.partition_ptr[3:5].tolist())
+            back = Values(np.array([3]), all_of_them.values[part], all_of_them.policy[part], np.array([True]))
+            await assign(3, shared, last, by_1=back)
+            reports = [await tell(k, Report()) for k in (0, 1)]
+        finally:
+            for mailbox in network.mailboxes:
+                mailbox.expel()
+            for thread in network.threads:
+                await asyncio.to_thread(thread.join, 30.0)
+        values = store.to_original(np.concatenate([report.values for report in reports]))
+        claimed = max(report.bounds[:2].max() for report in reports)
+        assert max(map(abs, distance(values, optimum(rows_of(store), 0.9)))) <= claimed + 1e-9
+
+    asyncio.run(asyncio.wait_for(check(), 60.0))
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("size", [1.0, 1e12])
+def test_solvers_know_how_large_values_were_before_the_checkpoint_that_they_go_on_from(tmp_path: Path, size: float):
+    """Else they think that they have proved what rounding keeps the coordinator from claiming, and nobody goes on."""
+    store = make_store(Case(random_model(3, 12), partitions=4), tmp_path / "s")
+    known = first_values(store)
+    known.copied[:], known.value_size = True, size
+    options = SolveOptions(0.9, epsilon=1e-6, cache=CacheSize(share=1.0), device="cpu")
+    outcome, _ = asyncio.run(solve_on(store, replace(options, method="p-eva"), 2, Weather(1, 0.0), known))
+    assert outcome is (Outcome.PROVED if size == 1.0 else Outcome.PRECISION)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("fault", ["does not answer", "has no store"])
+def test_a_worker_that_comes_and_cannot_take_part_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+):
+    async def newcomers(network: Network) -> list[int]:
+        if fault == "does not answer":
+            await asyncio.sleep(3600.0)
+        if len(network.mailboxes) > 2:
+            return []
+        network.mailboxes.append(Mailbox(network.loop))
+        network.ended[2] = StoreError("on another machine: it does not exist")
+        return [2]
+
+    def slowly(run: Run) -> None:
+        time.sleep(0.01)
+        tick(run)
+
+    tick, notes = Run.tick, list[str]()
+    monkeypatch.setattr(Network, "newcomers", newcomers)
+    monkeypatch.setattr(Run, "tick", slowly)
+    store = make_store(Case(random_model(3, 12), partitions=6), tmp_path / "s")
+    options = SolveOptions(0.9, method="vi", cache=CacheSize(share=0.5), device="cpu", epsilon=1e-6)
+    outcome, _ = asyncio.run(solve_on(store, options, 2, Weather(1, 0.0), note=notes.append))
+    assert outcome is Outcome.PROVED
+    said = ["worker 2 (2) cannot take part: on another machine: it does not exist"]
+    assert notes == (said if fault == "has no store" else [])
+
+
 @pytest.fixture
 def two_solvers(tmp_path: Path) -> Coordinator:
     """Of two solvers that own two partitions each, and have told of them after the first assignment."""
@@ -542,7 +672,7 @@ def two_solvers(tmp_path: Path) -> Coordinator:
         Members(SimpleNamespace(), members, 1.0),
         np.array([0, 0, 1, 1]),
         facts_of(store),
-        Known(np.zeros(12), np.zeros(12, np.int32), np.zeros(4, np.bool_), np.zeros(4, np.bool_)),
+        first_values(store),
         from_start=True,
     )
     coordinator._epoch = 1
@@ -605,6 +735,84 @@ def bare_solver(mailbox: Mailbox, **facts: Any) -> Any:
     return solver
 
 
+@pytest.mark.parametrize(("failures", "lost"), [(1, False), (2, True)])
+def test_a_coordinator_that_stood_still_asks_once_more_before_a_solver_is_lost(failures: int, lost: bool):
+    async def check() -> None:
+        left = failures
+
+        async def ask(number: int, verb: str, argument: Any, timeout: float) -> Any:
+            nonlocal left
+            await asyncio.sleep(0.001)
+            if not left:
+                return Status()
+            left -= 1
+            if left == failures - 1:
+                members.of[0].answered -= 60.0
+            raise TimeoutError
+
+        async def no(_: int) -> bool:
+            return False
+
+        async def dismiss(_: int) -> None: ...
+
+        link: Any = SimpleNamespace(ask=ask, lost=no, dismiss=dismiss)
+        members = Members(link, {0: Member("a")}, 1.0)
+        members.follow_all()
+        await asyncio.sleep(0.3)
+        await members.close()
+        assert members.alive() == ([] if lost else [0])
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("resting", [False, True])
+def test_a_solver_that_works_for_long_is_still_and_one_that_rests_is_not(resting: bool):
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        assert mailbox.look().still == 0.0
+        mailbox.begin()
+        mailbox.take()
+        thread = threading.Thread(target=mailbox.rest, args=(lambda: True, 60.0))
+        if resting:
+            thread.start()
+            while not mailbox.look().passive:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.1)
+        assert (mailbox.look().still == 0.0) == resting
+        mailbox.expel()
+        if resting:
+            await asyncio.to_thread(thread.join, 30.0)
+
+    asyncio.run(check())
+
+
+def test_what_is_large_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch):
+    """It would be sent again and again, and never arrive."""
+    values = Values(np.arange(1), np.zeros(10**6), np.zeros(10**6, np.int32), np.zeros(1, np.bool_))
+    none = np.zeros(1, np.int32)
+    monkeypatch.setattr(endpoint, "_SEND_SECONDS", 0.1)
+
+    async def slow(**_: Any) -> str:
+        await asyncio.sleep(0.4)
+        return "taken"
+
+    async def ask(number: int, verb: str, argument: Any, timeout: float) -> str:
+        return await asyncio.wait_for(slow(), timeout)
+
+    async def no(_: int) -> bool:
+        return False
+
+    async def check() -> None:
+        members = Members(SimpleNamespace(ask=ask, lost=no), {0: Member("a")}, 0.1)  # type: ignore[arg-type]
+        await members.put(0, Assignment(1, none, none, {}, values))
+        worker: Any = SimpleNamespace(rpc=lambda _: SimpleNamespace(ooc_mdp=slow))
+        assert await endpoint._deliver(worker, "run", "a", an_update({0: (1, 1, np.zeros(10**6))}))
+        with pytest.raises(TimeoutError):
+            await endpoint._deliver(worker, "run", "a", a_message())
+
+    asyncio.run(asyncio.wait_for(check(), 10.0))
+
+
 def test_a_command_that_comes_late_or_again_is_not_obeyed():
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
@@ -619,12 +827,35 @@ def test_a_command_that_comes_late_or_again_is_not_obeyed():
     asyncio.run(check())
 
 
+def test_a_solver_goes_on_where_nobody_waits_for_its_answer_any_more():
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        request = Request(Command(1, Halt()))
+        mailbox.put(request)
+        waiting = asyncio.ensure_future(asyncio.wrap_future(request.answer))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.sleep(0)
+        solver = bare_solver(mailbox)
+        solver._take_in()
+        assert solver._halted
+
+    asyncio.run(check())
+
+
 def test_a_solver_that_is_never_at_rest_ends_too_once_its_coordinator_is_silent_for_longer_than_the_lease():
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
         solver = bare_solver(mailbox, _pass_on=lambda: None, _leave=False, _published=np.inf)
         solver.exchange()
         mailbox.heard -= 61.0
+        solver.exchange()  # it may have been stopped, and has yet to read what came meanwhile
+        mailbox.heard += 61.0
+        solver.exchange()
+        mailbox.heard -= 61.0
+        solver.exchange()
+        assert mailbox._unheard is not None
+        mailbox._unheard -= 16.0
         with pytest.raises(solver_module._Ended, match="coordinator has not been heard of"):
             solver.exchange()
 
@@ -675,3 +906,23 @@ def test_only_the_present_owner_of_a_partition_is_asked_for_it():
         assert not any(peer.questions for peer in peers.values())
 
     asyncio.run(check())
+
+
+def test_what_counts_as_visited_has_a_policy_where_newer_copies_come_meanwhile():
+    known = Known(np.zeros(4), np.zeros(4, np.int32), np.zeros(2, np.bool_), np.ones(2, np.bool_))
+    newer = Values(np.arange(2), np.ones(4), np.full(4, 7, np.int32), np.ones(2, np.bool_))
+
+    class Late(np.ndarray[Any, np.dtype[np.int32]]):
+        """A policy beside which newer copies come as soon as it has been read."""
+
+        def __getitem__(self, which: Any) -> Any:
+            found = super().__getitem__(which).copy()
+            known.policy = np.asarray(self)
+            known.take(newer, np.array([0, 2, 4]))
+            return found
+
+    known.policy = known.policy.view(Late)
+    given = known.of(np.arange(2), np.array([0, 2, 4]), with_bounds=False)
+    assert given is not None
+    assert not given.visited.any()
+    assert given.policy.tolist() == [0, 0, 0, 0]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ooc_mdp.distributed import lending
-from ooc_mdp.distributed.lending import FarArray, Loan, Place, borrow, here, may_borrow, read
-from ooc_mdp.distributed.messages import Values
+from ooc_mdp.distributed import endpoint, lending
+from ooc_mdp.distributed.endpoint import SolverPlugin, unwrapped
+from ooc_mdp.distributed.lending import Borrowed, FarArray, Loan, Place, borrow, here, may_borrow, read
+from ooc_mdp.distributed.mailbox import Request
+from ooc_mdp.distributed.members import Member, Members
+from ooc_mdp.distributed.messages import Command, Report, Values
 
 needs_linux = pytest.mark.skipif(here() is None, reason="no process can read another's memory here")
 
@@ -74,6 +80,74 @@ def test_a_process_borrows_of_others_of_its_machine_only() -> None:
     assert not may_borrow(None)
     assert not may_borrow(here())
     assert not may_borrow(Place("another", 1))
+
+
+@needs_linux
+def test_a_loan_stays_until_that_one_is_given_back_or_its_solver_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy and what a solver gives up are read at the same time."""
+    monkeypatch.setattr(endpoint, "_LOAN_SECONDS", 0.0)
+    own = here()
+    assert own is not None
+    asker = Place(own.machine, own.process + 1)
+    answers = [
+        Values(np.arange(1), np.full(200_000, float(k)), np.zeros(200_000, np.int32), np.ones(1)) for k in range(4)
+    ]
+
+    async def check() -> None:
+        plugin = SolverPlugin()
+        plugin.setup(SimpleNamespace(handlers={}, metrics={}))  # type: ignore[arg-type]
+        plugin.open("run", 3)
+        mailbox = plugin.mailbox("run")
+        assert mailbox is not None
+
+        async def lent(number: int) -> Any:
+            asked = asyncio.ensure_future(plugin.handle("run", "command", (Command(number, Report()), asker)))
+            await asyncio.sleep(0)
+            (request,) = mailbox.take()
+            assert isinstance(request, Request)
+            request.answer.set_result(answers[number])
+            copy = np.empty(200_000)
+            read(borrow(unwrapped(await asked)).values, slice(0, 200_000), copy)
+            return copy[0]
+
+        async def give_back(number: int, whole: bool = False) -> Any:
+            return unwrapped(await plugin.handle("run", "give back", (number, whole)))
+
+        assert [await lent(number) for number in range(2)] == [0, 1]
+        assert await give_back(0) is True
+        assert await give_back(0) is None
+        assert await give_back(1, whole=True) is answers[1]
+        for number in (1, 2, 3):  # who does not give back is no longer reading
+            await lent(number)
+        assert [await give_back(number) for number in (1, 2)] == [None, True]
+        plugin.close("run", 2)
+        assert plugin.mailbox("run") is mailbox  # a later solver's
+        plugin.close("run", 3)
+        assert plugin.mailbox("run") is None
+        await asyncio.sleep(0.01)
+        assert not plugin._loans
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("kept", [True, None])
+def test_what_was_read_counts_only_if_the_loan_was_there_to_the_end(kept: bool | None) -> None:
+    taken = []
+
+    async def settle(copied: bool) -> Any:
+        assert copied
+        return kept
+
+    async def ask(*_: Any) -> Borrowed:
+        return Borrowed(answer, settle)
+
+    async def check() -> Any:
+        members = Members(SimpleNamespace(ask=ask), {0: Member("a")}, 1.0)  # type: ignore[arg-type]
+        return await members.command(0, Report(), taken.append)
+
+    answer = Values(np.arange(1), np.zeros(1), np.zeros(1, np.int32), np.ones(1, np.bool_))
+    assert asyncio.run(check()) is (answer if kept else None)
+    assert taken == [answer]
 
 
 def test_where_the_system_cannot_read_memory_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import re
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -376,7 +377,7 @@ class DaskLink:
 
         async def settle(copied: bool) -> Any:
             self._borrows = self._borrows and copied  # others come over the connection at once
-            return await self._ask(number, "give back", not copied, timeout)
+            return await self._ask(number, "give back", (argument.number, not copied), timeout)
 
         return Borrowed(borrow(answer), settle)
 
@@ -430,8 +431,13 @@ class DaskLink:
         tasks = [self._tasks[number] for number in numbers if number not in self._gone]
         with suppress(TimeoutError), self._client.as_current():
             wait(tasks, timeout=_END_SECONDS)
-        done = [task for task in tasks if task.status == "finished"]
-        return [plan for _, plan in self._client.gather(done, errors="skip") if plan is not None]
+        plans = []
+        for task in tasks:
+            if task.status == "finished":
+                # The worker may have gone since: Dask waits for one at its address then.
+                with suppress(OSError, TimeoutError, CancelledError, KilledWorker):
+                    plans.append(task.result(timeout=_PROBE_SECONDS)[1])
+        return [plan for plan in plans if plan is not None]
 
 
 def use_devices(device: str, workers: int) -> int:

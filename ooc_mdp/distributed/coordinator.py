@@ -6,8 +6,9 @@ solvers have been passive through an interval: with the same count of messages t
 on its way, since each waits for its receipt (Mattern's double wave over acknowledged messages; docs/distributed.md).
 What is then proved is worked out here, from the bounds of all partitions by their owners.
 
-A solver that does not answer for `patience` seconds, or whose worker the scheduler has lost, takes part no longer: an
-assignment of a new epoch gives its partitions to the others, at the values of the last copy.
+A solver that does not answer for `patience` seconds, whose worker the scheduler has lost, or whose thread has not
+finished a step for 40 times the patience, takes part no longer: an assignment of a new epoch gives its partitions to
+the others, at the values of the last copy.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ _LATE_SECONDS = 1.0
 """For which a stop waits, before anybody has swept, for a certificate of the first values."""
 _GIVING = 4
 """Times the patience: for which a solver is waited for that is to give up partitions."""
+_STILL = 40
+"""Times the patience: a solver whose thread has not looked for messages for so long hangs. A read of a partition from a
+slow disk must take less."""
 _SPAN_GROWTH = 0.01
 """Share by which the range of the values must grow before all solvers are told."""
 _MOVE_SECONDS = 0.05
@@ -125,8 +129,12 @@ class Coordinator:
         self._going = False
         self._late, self._late_since = -1, 0.0
         """How many solvers have not begun, and since when there are so many."""
+        self._still: dict[int, float] = {}
+        """Solvers whose threads seem to hang, and since when."""
         self._arriving: dict[int, Member] = {}
         """Solvers that have been started, and take part once they answer."""
+        self._meeting: asyncio.Task[list[int]] | None = None
+        """Looks for them."""
         self.earlier_seconds = 0.0
 
     # ------------------------------------------------------------------------------------------------ the course
@@ -153,6 +161,9 @@ class Coordinator:
                 return stop.outcome
         finally:
             watching.cancel()
+            if self._meeting is not None:
+                self._meeting.cancel()
+                await asyncio.wait({self._meeting}, timeout=_LOOK_SECONDS)
             await self._end_copy()
             for number in self._arriving:
                 self._solvers.dismiss(number)
@@ -202,6 +213,23 @@ class Coordinator:
                 f"has not begun in {patience:g} s: its threads are {why}; the others go on without it until it is free",
             )
 
+    def _give_up_still(self) -> None:
+        """Go on without solvers whose threads hang while their workers answer, where another is left."""
+        patience, now = self._solvers.patience, time.monotonic()
+        alive = self._solvers.alive()
+        seconds = {k: self._solvers.of[k].status.still for k in alive}
+        still = [k for k in alive if seconds[k] > _STILL * patience]
+        others = any(self._solvers.of[k].status.begun for k in alive if k not in still)
+        # Seen for a while, since threads of a process that was stopped have yet to look.
+        self._still = {k: self._still.get(k, now) for k in still}
+        for k in still:
+            if others and now - self._still[k] > patience:
+                self._solvers.lose(
+                    k,
+                    f"has not finished a step for {seconds[k]:.0f} s: its thread hangs, or waits for a disk or device; "
+                    f"the others go on with its partitions (give a longer --patience if such steps are usual)",
+                )
+
     async def _look(self) -> None:
         """Wait a little for news, and do what is due."""
         await self._look_at_losses()
@@ -221,7 +249,7 @@ class Coordinator:
             return
         self._copy_if_due(now)
         if now - self._welcomed >= _WELCOME_SECONDS:
-            await self._welcome()
+            await self._welcome(now)
         if self._moves and now - self._moved >= _MOVE_SECONDS:
             await self._move()
 
@@ -291,6 +319,7 @@ class Coordinator:
             await asyncio.wait_for(self._solvers.news.wait(), _LOOK_SECONDS)
         self._solvers.news.clear()
         self._solvers.raise_failures()
+        self._give_up_still()
         await self._replace_lost()
 
     # ------------------------------------------------------------------------------------------------ who owns what
@@ -348,23 +377,38 @@ class Coordinator:
         count = stand[most].absent_dirty // (len(idle) + 1)
         await self._hand_over(most, max(count, 1), idle)
 
-    async def _welcome(self) -> None:
+    async def _welcome(self, now: float) -> None:
         """Have workers that came later, or were lost and are there again, take a share of what is dirty."""
-        self._welcomed = time.monotonic()
-        for number in await self._solvers.link.newcomers():
-            self._arriving[number] = Member(self._solvers.link.address(number))
-        for number, member in list(self._arriving.items()):
-            try:
-                status = await self._solvers.link.ask(number, "status", (-1, 0.0), self._solvers.patience)
-            except (OSError, TimeoutError):
-                del self._arriving[number]
-                self._solvers.dismiss(number)
-                continue
-            if isinstance(status, Status) and status.version > 0:  # its loop runs
-                del self._arriving[number]
-                await self._admit(number, member)
+        if self._meeting is None:
+            self._meeting = asyncio.ensure_future(self._meet())
+            await asyncio.wait({self._meeting}, timeout=_LOOK_SECONDS)
+        if self._meeting.done():
+            meeting, self._meeting, self._welcomed = self._meeting, None, now
+            for number in meeting.result():
+                await self._admit(number, self._arriving.pop(number))
         if self._spreads:
             await self._share()
+
+    async def _meet(self) -> list[int]:
+        """Solvers on workers that came later, once their loops run; one that does not answer holds up nothing else."""
+        link = self._solvers.link
+        for number in await link.newcomers():
+            self._arriving[number] = Member(link.address(number))
+        ready = []
+        for number, member in list(self._arriving.items()):
+            failure, status = link.failure(number), None
+            if failure is not None:
+                self._note(f"worker {number} ({member.address}) cannot take part: {failure}")
+                del self._arriving[number]
+                continue
+            with suppress(OSError, TimeoutError):
+                status = await link.ask(number, "status", (-1, 0.0), self._solvers.patience)
+            if status is None:
+                del self._arriving[number]
+                self._solvers.dismiss(number)
+            elif isinstance(status, Status) and status.version > 0:  # its loop runs
+                ready.append(number)
+        return ready
 
     async def _admit(self, number: int, member: Member) -> None:
         """A solver takes part from now on."""
@@ -451,12 +495,12 @@ class Coordinator:
             await self._solvers.hint(span)
 
     def _span(self) -> Span:
-        """The range of all values, by the last statuses."""
+        """The range of all values, by the last statuses; their size is the largest that anybody has ever seen."""
         living = [m.status for m in self._solvers.living() if m.status.smallest <= m.status.largest]
         return Span(
             min((s.smallest for s in living), default=0.0),
             max((s.largest for s in living), default=0.0),
-            max((s.size for s in living), default=0.0),
+            max(self.known.value_size, *(m.status.size for m in self._solvers.of.values())),
         )
 
     def progress(self) -> SolveProgress:
@@ -473,6 +517,7 @@ class Coordinator:
             error_bound=max(m.status.error_bound for m in owners) if bounded else np.inf,
             residual_bound=max(m.status.residual_bound for m in owners) if bounded else np.inf,
             target=self.target.asked,
+            target_kind="residual" if self.target.plain else "epsilon",
             dirty=min(dirty, s.n_partitions),
             partitions=s.n_partitions,
             hit_rate=s.hit_rate,

@@ -21,7 +21,7 @@ from distributed.protocol.serialize import Serialize, to_serialize
 
 from ooc_mdp.distributed.lending import Loan, may_borrow
 from ooc_mdp.distributed.mailbox import Mailbox, Request
-from ooc_mdp.distributed.messages import Status, Subscribe, Update, Values
+from ooc_mdp.distributed.messages import SLOWEST, Status, Subscribe, Update, Values
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
 from ooc_mdp.memory_plan import MemoryPlan
 
@@ -30,7 +30,11 @@ __all__ = ["OPERATION", "SolverPlugin", "describe", "open_mailbox", "run_solver"
 OPERATION = "ooc_mdp"
 """Name of the handler that workers have for us."""
 _SEND_SECONDS = 10.0
-"""After which a message counts as lost."""
+"""After which a message counts as lost, if it is small."""
+_LOANS = 2
+"""That a coordinator reads at the same time: a copy, and what a solver gives up meanwhile."""
+_LOAN_SECONDS = 60.0
+"""For which a loan outlives its solver, since the coordinator may be reading it yet."""
 _METRICS: dict[str, Callable[[Status], float]] = {
     "ooc-mdp hit rate": lambda s: s.statistics.hit_rate,
     "ooc-mdp loads": lambda s: s.statistics.loads,
@@ -52,7 +56,8 @@ class SolverPlugin(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Dask calls it on the worker."""
         self._mailboxes: dict[str, Mailbox] = {}
-        self._loans: dict[str, Loan] = {}
+        self._loans: dict[str, dict[int, Loan]] = {}
+        """Of each run by the number of the command."""
         worker.handlers[OPERATION] = self.handle
         for title, figure in _METRICS.items():
             worker.metrics[title] = partial(self._figure, figure)
@@ -73,15 +78,19 @@ class SolverPlugin(WorkerPlugin):
         """The mailbox of a run, if it was opened."""
         return self._mailboxes.get(run)
 
-    def close(self, run: str) -> None:
-        """The run's solver has ended."""
-        self._mailboxes.pop(run, None)
-        self._loans.pop(run, None)
+    def close(self, run: str, number: int) -> None:
+        """The run's solver of that number has ended."""
+        mailbox = self._mailboxes.get(run)
+        if mailbox is not None and mailbox.number == number:
+            del self._mailboxes[run]
+            if run in self._loans:
+                mailbox.loop.call_later(_LOAN_SECONDS, self._loans.pop, run, None)
 
     async def handle(self, run: str, verb: str, argument: Any = None) -> Any:
         """What other workers and the coordinator ask; they get the answer's serialised form.
 
-        The answer to a command from another process of this machine is lent where it is large, until it is given back.
+        The answer to a command from another process of this machine is lent where it is large, until it is given back:
+        "give back" is answered by True, or the whole answer if asked for, and by None where the loan has ended.
         """
         mailbox = self._mailboxes.get(run)
         if mailbox is None:
@@ -94,14 +103,15 @@ class SolverPlugin(WorkerPlugin):
         if verb == "expel":
             mailbox.expel()
             if not mailbox.look().begun:  # nobody else will
-                self.close(run)
+                self.close(run, mailbox.number)
             return "expelled"
         if verb == "post":
             mailbox.put(Request(unwrapped(argument)))
             return "taken"
         if verb == "give back":
-            loan = self._loans.pop(run, None)
-            return to_serialize(loan.answer if unwrapped(argument) and loan is not None else None)
+            number, whole = unwrapped(argument)
+            loan = self._loans.get(run, {}).pop(number, None)
+            return to_serialize(None if loan is None else loan.answer if whole else True)
         command, asker = unwrapped(argument)
         request = Request(command)
         mailbox.put(request)
@@ -109,7 +119,10 @@ class SolverPlugin(WorkerPlugin):
         if isinstance(answer, Values) and may_borrow(asker):
             loan = Loan(answer)
             if loan.worth_while:
-                self._loans[run] = loan
+                loans = self._loans.setdefault(run, {})
+                loans[command.number] = loan
+                if len(loans) > _LOANS:
+                    del loans[min(loans)]
                 return to_serialize(loan.lent())
         return to_serialize(answer)
 
@@ -149,7 +162,7 @@ def run_solver(run: str, asked: SolverOptions) -> tuple[str, MemoryPlan | None]:
     try:
         return solve_share(asked, mailbox, send, plans.append), plans[0] if plans else None
     finally:
-        mailbox.loop.call_soon_threadsafe(plugin.close, run)
+        mailbox.loop.call_soon_threadsafe(plugin.close, run, asked.number)
 
 
 def _went_well(done: Future[bool]) -> bool:
@@ -160,7 +173,7 @@ async def _deliver(worker: Worker, run: str, address: str, message: Subscribe | 
     """Whether the message is in the mailbox of the solver at the address."""
     peer = worker.rpc(address)
     asked = getattr(peer, OPERATION)(run=run, verb="deliver", argument=to_serialize(message))
-    return bool(await asyncio.wait_for(asked, _SEND_SECONDS) == "taken")
+    return bool(await asyncio.wait_for(asked, _SEND_SECONDS + message.nbytes / SLOWEST) == "taken")
 
 
 def describe(packages: tuple[str, ...], dask_worker: Worker | None = None) -> dict[str, Any]:

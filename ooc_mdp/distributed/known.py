@@ -56,16 +56,20 @@ class Known:
         self.copied[values.partitions] = True
 
     def of(self, partitions: IntArray, partition_ptr: IntArray, with_bounds: bool) -> Values | None:
-        """What is known of partitions, of those of which there are copies; None if there are none."""
+        """What is known of partitions, of those of which there are copies; None if there are none.
+
+        While another thread takes in newer ones, some values may be those; what counts as visited has a policy.
+        """
         partitions = partitions[self.copied[partitions]]
         if not partitions.size:
             return None
+        visited = self.visited[partitions]
         pieces = [piece for piece, _ in pieces_of(partitions, partition_ptr)]
         return Values(
             partitions,
             np.concatenate([self.values[piece] for piece in pieces]),
             np.concatenate([self.policy[piece] for piece in pieces]),
-            self.visited[partitions],
+            visited,
             self.bounds[:, partitions] if with_bounds and self.bounds is not None else None,
         )
 

@@ -69,8 +69,8 @@ class Borrowed:
     answer: Any
     """With `FarArray` for some of its arrays."""
     settle: Callable[[bool], Coroutine[Any, Any, Any]]
-    """To be called once: with True when all has been read that is wanted, so that the answerer may forget it; with
-    False where it cannot be read, for an answer that holds all its arrays."""
+    """To be called once: with True when all has been read that is wanted, so that the answerer may forget it, and says
+    True if it had it until then; with False where it cannot be read, for an answer that holds all its arrays."""
 
 
 class Loan:

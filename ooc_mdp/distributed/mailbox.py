@@ -25,6 +25,7 @@ class Request:
     def __init__(self, command: Command) -> None:
         self.number, self.command = command
         self.answer: Future[Any] = Future()
+        self.answer.set_running_or_notify_cancel()  # who waits may go away; the solver answers all the same
 
 
 class Mailbox:
@@ -47,11 +48,29 @@ class Mailbox:
         """Whether others have told the solver that they go on without it."""
         self.heard = time.monotonic()
         """When the coordinator last asked."""
+        self._unheard: float | None = None
+        """When the lease was first seen to be over."""
+        self._looked: float | None = None
+        """When the solver's thread last looked for messages; None before it has started, and while it rests."""
 
     def begin(self) -> None:
         """The solver's thread has started."""
         with self._condition:
             self._status.begun = True
+            self._looked = time.monotonic()
+
+    def abandoned(self, lease: float) -> bool:
+        """Whether the coordinator has not asked for longer than the lease.
+
+        It must be so for another quarter of it: a process that was stopped and goes on has not read the questions yet
+        that came meanwhile.
+        """
+        now = time.monotonic()
+        if now - self.heard <= lease:
+            self._unheard = None
+        elif self._unheard is None:
+            self._unheard = now
+        return self._unheard is not None and now - self._unheard > lease / 4
 
     def put(self, message: Subscribe | Update | Request) -> None:
         """From any thread."""
@@ -77,6 +96,7 @@ class Mailbox:
         """Everything that has arrived, in order."""
         with self._condition:
             taken, self._arrived = self._arrived, []
+            self._looked = time.monotonic()
         return taken
 
     def rest(self, passive: Callable[[], bool], timeout: float) -> None:
@@ -86,7 +106,9 @@ class Mailbox:
                 if passive() and not self._status.passive:
                     self._status.passive = True
                     self._tell()
+                self._looked = None
                 self._condition.wait(timeout)
+                self._looked = time.monotonic()
             self._woken = False
 
     def publish(self, status: Status, urgent: bool = False) -> None:
@@ -105,7 +127,8 @@ class Mailbox:
     def look(self) -> Status:
         """How the solver stands."""
         with self._condition:
-            return replace(self._status)
+            still = 0.0 if self._looked is None else time.monotonic() - self._looked
+            return replace(self._status, still=still)
 
     async def changed(self, seen: int, timeout: float) -> Status:
         """How it stands, once the version is another than the one seen, or after `timeout` seconds."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from ooc_mdp.distributed.lending import Borrowed
-from ooc_mdp.distributed.messages import Command, End, Release, Report, Status, Values
+from ooc_mdp.distributed.messages import SLOWEST, Assignment, Command, End, Release, Report, Status, Values
 from ooc_mdp.errors import OocMdpError
 
 __all__ = ["Link", "Member", "Members", "SolversLostError", "on_a_thread"]
@@ -145,6 +145,7 @@ class Members:
         well = True
         while member.alive and not self._over:
             status: Any = None
+            asked_before = not well
             # A connection to a worker that has just gone is tried for long, before the scheduler knows of it.
             timeout = self.patience if well else min(self.patience, _PROBE_SECONDS)
             with suppress(OSError, TimeoutError):
@@ -155,8 +156,9 @@ class Members:
                 member.answered, member.status = time.monotonic(), status
                 await asyncio.sleep(0.005)
                 continue
-            # Silence, or the word that no solver is there: if it failed, its task says so.
-            silent = time.monotonic() - member.answered > self.patience
+            # Silence, or the word that no solver is there: if it failed, its task says so. One question more is asked,
+            # since where this process itself was stopped, answers have come that it has not read.
+            silent = asked_before and time.monotonic() - member.answered > self.patience
             if silent or (status is None and await self.link.lost(number)):
                 self.lose(number)
                 return
@@ -253,8 +255,8 @@ class Members:
         except OSError:  # it comes over the connection
             copied = False
         whole = await self._unless(number, borrowed.settle(copied), self.of[number].gone, self.hurry)
-        if copied:
-            return cast(Values, borrowed.answer)
+        if copied:  # if the loan was there all the time, and no other array in its place
+            return cast(Values, borrowed.answer) if whole else None
         if not isinstance(whole, Values):
             return None
         await on_a_thread(receive, whole)
@@ -289,7 +291,8 @@ class Members:
     async def put(self, number: int, what: Any) -> None:
         """Put a command into the mailbox of one who is not lost meanwhile."""
         command = self._numbered(what)
-        while self.of[number].alive and await self.ask(number, "post", command) is None:
+        timeout = self.patience + (what.nbytes / SLOWEST if isinstance(what, Assignment) else 0.0)
+        while self.of[number].alive and await self.ask(number, "post", command, timeout) is None:
             await asyncio.sleep(_AGAIN_SECONDS)
 
     def _numbered(self, what: Any) -> Command:

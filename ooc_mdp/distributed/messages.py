@@ -20,6 +20,7 @@ from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.solution import SolveStatistics
 
 __all__ = [
+    "SLOWEST",
     "Assignment",
     "Command",
     "End",
@@ -35,6 +36,9 @@ __all__ = [
     "Wanted",
     "pieces_of",
 ]
+
+SLOWEST = 10e6
+"""Bytes a second that every connection carries: what is large is waited for by so much longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,11 @@ class Values:
     bounds: FloatArray | None = None
     """float64 [4, k]: rows as `ResidualBounds.arrays` names them, at the values of all partitions of the model; None
     where nothing is known of them."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays of states."""
+        return self.values.nbytes + self.policy.nbytes
 
     @property
     def lendable(self) -> tuple[FloatArray, npt.NDArray[np.int32]]:
@@ -92,6 +101,11 @@ class Assignment:
     """Last known values of partitions that the solver gets, as far as there are any."""
     from_start: bool = False
     """Whether all solvers begin at values that all of them know: the store's initial ones, or 0."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.owner.nbytes + self.generation.nbytes + (0 if self.adopted is None else self.adopted.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +214,8 @@ class Status:
     """Rises whenever something is put into its mailbox: with the same number and `passive` twice, it was so between."""
     begun: bool = False
     """Whether its thread has started: else the worker's threads are busy with something else."""
+    still: float = 0.0
+    """Seconds since its thread last looked for messages, as it does between two accesses; 0 while it rests."""
     passive: bool = False
     """Nothing to sweep, nothing to take in, nothing on its way to others."""
     halted: bool = True

@@ -35,6 +35,7 @@ from ooc_mdp.methods.checkpoint import (
     check_arrays,
     checkpoint_path,
     load_checkpoint,
+    remove_checkpoint,
     save_checkpoint,
     saved_unless_written,
 )
@@ -173,7 +174,7 @@ def solve_distributed(
         if output is not None and outcome.proved:
             with saved_unless_written(save, lambda: turn_signs(known.values) if store.sense == "min" else None):
                 write_result(output, store, solution, identity, replace=resume or overwrite)
-            checkpoint_path(output).unlink(missing_ok=True)
+            remove_checkpoint(checkpoint_path(output))
     return solution
 
 

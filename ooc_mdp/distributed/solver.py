@@ -309,7 +309,7 @@ class _Solver:
     def _take_in(self) -> None:
         if self._mailbox.expelled:
             raise _Ended("the others have gone on without it")
-        if time.monotonic() - self._mailbox.heard > self._asked.lease:
+        if self._mailbox.abandoned(self._asked.lease):
             raise _Ended("the coordinator has not been heard of")
         for message in self._mailbox.take():
             if isinstance(message, Request):

@@ -22,12 +22,14 @@ from ooc_mdp.kernels.device import Argument, Device, Kernel, Stream
 from ooc_mdp.kernels.state_lists import ListChanges, StateLists
 from ooc_mdp.mdp import FloatArray, IntArray
 
-__all__ = ["EXCHANGE_KERNELS", "TileExchange"]
+__all__ = ["EXCHANGE_KERNELS", "PIECES_BYTES", "TileExchange"]
 
 EXCHANGE_KERNELS = ("read_values", "gather_values", "take_values", "raise_moved")
 _PIECE = 4 << 20
 _PIECES = 16
 """Bytes of a piece of the values on its way to the host, and how many are on their way."""
+PIECES_BYTES = _PIECES * _PIECE
+"""Page-locked bytes of these pieces."""
 _STATES_A_BLOCK = 2048
 _SIGN = np.uint64(1 << 63)
 
