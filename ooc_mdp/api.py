@@ -359,7 +359,8 @@ def solve(
     trace : CSV file that gets every access.
     time_limit, checkpoint_interval : seconds.
     progress : told of progress a few times a second.
-    note : told in a sentence where a resumed solve begins, what makes one slow, and which workers were lost or joined.
+    note : told in a sentence that loops are compiled first, where a resumed solve begins, what makes one slow, and
+        which workers were lost or joined.
     client : of a Dask cluster, on whose workers the MDP is solved.
     workers, scheduler, placement, patience : see :class:`~ooc_mdp.options.ClusterOptions`; cache and device memory are
         those of each worker. Worker processes run the calling script anew: call from under
@@ -373,6 +374,7 @@ def solve(
     ------
     OptionsError, StoreError, MemoryBudgetError, ClusterError, MissingExtraError : as their names say.
     """
+    from ooc_mdp.kernels.compiling import told_of_compiling
     from ooc_mdp.methods.solver import solve as solve_store
 
     options = SolveOptions(
@@ -396,32 +398,33 @@ def solve(
         raise OptionsError("resume needs an output: its checkpoint lies beside it")
     cluster = cluster_of(workers, scheduler, placement, patience, device, client)
     tell = note or (lambda _: None)
-    if cluster is not None:
-        from ooc_mdp.distributed.solve import solve_on_cluster
+    with told_of_compiling(tell):
+        if cluster is not None:
+            from ooc_mdp.distributed.solve import solve_on_cluster
 
-        if trace is not None:
-            raise OptionsError("a trace is of one process: leave it out, or client, workers and scheduler")
-        return solve_on_cluster(
+            if trace is not None:
+                raise OptionsError("a trace is of one process: leave it out, or client, workers and scheduler")
+            return solve_on_cluster(
+                _opened(store, device),
+                options,
+                cluster,
+                client,
+                output=None if output is None else Path(output),
+                resume=resume,
+                overwrite=overwrite,
+                watch=progress,
+                note=tell,
+            )
+        return solve_store(
             _opened(store, device),
             options,
-            cluster,
-            client,
             output=None if output is None else Path(output),
             resume=resume,
             overwrite=overwrite,
+            trace=None if trace is None else Path(trace),
             watch=progress,
             note=tell,
         )
-    return solve_store(
-        _opened(store, device),
-        options,
-        output=None if output is None else Path(output),
-        resume=resume,
-        overwrite=overwrite,
-        trace=None if trace is None else Path(trace),
-        watch=progress,
-        note=tell,
-    )
 
 
 def cluster_of(
@@ -462,22 +465,33 @@ def open_result(path: AnyPath) -> Result:
     return open_(Path(path))
 
 
-def verify(store: TableSource | AnyPath, result: Result | AnyPath, *, progress: Watcher | None = None) -> Verification:
+def verify(
+    store: TableSource | AnyPath, result: Result | Solution | AnyPath, *, progress: Watcher | None = None
+) -> Verification:
     """Stream the whole table once in float64 and measure what a result's values really leave.
+
+    Parameters
+    ----------
+    store : as for :func:`solve`.
+    result : its path, or opened; or what :func:`solve` returned, which does not say of which table it is: any of as
+        many states is taken for it, and refutes it if it is another.
+    progress : called with ("verify", partitions done, of how many).
 
     Raises
     ------
     OptionsError : the result belongs to another table.
     StoreError : store or result is missing or damaged.
     """
-    from ooc_mdp.methods.results import Result
+    from ooc_mdp.methods.results import Result, unkept
     from ooc_mdp.methods.verify import verify as verify_result
+    from ooc_mdp.solution import Solution
 
-    return verify_result(
-        _opened(store, "auto"),
-        result if isinstance(result, Result) else open_result(result),
-        progress,
-    )
+    table = _opened(store, "auto")
+    if isinstance(result, Solution):
+        opened = unkept(result, table)
+    else:
+        opened = result if isinstance(result, Result) else open_result(result)
+    return verify_result(table, opened, progress)
 
 
 def simulate(

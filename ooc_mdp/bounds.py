@@ -39,6 +39,8 @@ from ooc_mdp.partition import Coupling
 __all__ = ["Contraction", "Measured", "ResidualBounds"]
 
 _UNIT_ROUNDOFF = 2.0**-53
+_UNDERFLOW = 1e-310
+"""Stands for what is lost where products underflow: each loses 2.5e-324 at most, and many enter a bound."""
 _UP = 1.0 + 1e-12
 """Sums of a few float64 bounds are rounded up by this factor."""
 _UP_ONE_SUM = 1.0 + 2 * _UNIT_ROUNDOFF
@@ -410,7 +412,7 @@ class ResidualBounds:
         """Bound on what float64 rounding of a backup adds to N (or to the plain residual), if |V| <= value_size."""
         c = contraction
         size = np.abs(reward_range).max(axis=1, initial=0.0) + c.discount * c.row_sum * value_size
-        rounding = (max_successors + 8.0) * _UNIT_ROUNDOFF * size
+        rounding = (max_successors + 8.0) * _UNIT_ROUNDOFF * size + _UNDERFLOW * (size > 0)
         return float(np.max(rounding if plain else rounding * c.inverse, initial=0.0))
 
     def rounding(self, value_size: float, plain: bool = False) -> float:

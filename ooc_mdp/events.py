@@ -21,6 +21,8 @@ class SolveProgress:
     """Bound on the plain Bellman residual now."""
     target: float
     """What the bound in force must come down to."""
+    target_kind: str
+    """Which bound that is: "epsilon", of the error, or "residual", the plain one."""
     dirty: int
     """Partitions whose bound is above the target."""
     partitions: int

@@ -187,16 +187,22 @@ class Stager:
 
     def close(self) -> None:
         """Drop what is under way and end the threads."""
-        self.drop()
-        self._announcer.shutdown(wait=True, cancel_futures=True)
-        self._pool.shutdown(wait=True)
+        try:
+            self.drop()
+        finally:
+            self._announcer.shutdown(wait=True, cancel_futures=True)
+            self._pool.shutdown(wait=True)
 
     def drop(self) -> None:
-        """Wait for what is under way, and give it up."""
+        """Wait for what is under way, and give it up; all of it, where something goes wrong with a part."""
         for future in self._pending.values():
             future.cancel()
-        for partition, future in self._pending.items():
-            self._cache.forget(partition)
-            if not future.cancelled() and future.exception() is None:
-                self._backend.release(self._backend.admit(future.result()[0]))
-        self._pending.clear()
+        try:
+            for partition in list(self._pending):
+                future = self._pending.pop(partition)
+                self._cache.forget(partition)
+                if not future.cancelled() and future.exception() is None:
+                    self._backend.release(self._backend.admit(future.result()[0]))
+        finally:
+            if self._pending:
+                self.drop()

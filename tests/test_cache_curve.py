@@ -497,6 +497,17 @@ def test_several_traces_are_drawn_on_one_plot_without_pyplot(
             assert words in drawn
 
 
+@pytest.mark.parametrize(("partitions", "dots"), [(1, 2), (2, 1)])
+def test_a_curve_of_one_size_is_drawn_as_dots(tmp_path: Path, partitions: int, dots: int) -> None:
+    """Of two sizes only the point of diminishing returns is one."""
+    pytest.importorskip("matplotlib")
+    trace = trace_of([(0, False, 0.0)] * 3, partitions)
+    curve = cache_curve(trace, "lru", "frontier", raw=True)
+    file = tmp_path / "c.svg"
+    plot_cache_curves([TraceCurves("t", trace, (curve,))], file)
+    assert sum("<use" in line and "fill: #1f77b4" in line for line in file.read_text().splitlines()) == dots
+
+
 def test_more_traces_than_colours_are_not_drawn(tmp_path: Path) -> None:
     each = TraceCurves("t", trace_of([(0, False, 0.0)], 1), ())
     with pytest.raises(OptionsError, match="11 traces cannot be told apart"):
@@ -556,6 +567,19 @@ def test_pipes_and_links_are_not_replaced(place: Path, tmp_path: Path, option: s
     assert pipe.is_fifo()
     assert link.is_symlink()
     assert target.read_text() == "mine"
+
+
+def test_an_output_is_on_disk_before_it_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, synced = tmp_path / "c.csv", []
+    file.write_text("mine")
+
+    def sync(fd: int) -> None:
+        synced.append((os.fstat(fd).st_ino, file.read_text()))
+
+    monkeypatch.setattr("ooc_mdp.store.transaction.os.fsync", sync)
+    with whole_file(file, overwrite=True) as temporary:
+        temporary.write_text("new")
+    assert synced == [(file.stat().st_ino, "mine"), (tmp_path.stat().st_ino, "new")]
 
 
 def test_an_output_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:

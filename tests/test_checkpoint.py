@@ -191,6 +191,16 @@ def test_resuming_what_is_finished_returns_it_at_once(store, tmp_path):
     )
 
 
+@pytest.mark.parametrize("discount", [0.9, 1.0])
+def test_what_a_kill_left_of_a_checkpoint_goes_with_it(tmp_path, discount):
+    lines = "S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n"
+    (tmp_path / "m.txt").write_text(lines)
+    store = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s")
+    (tmp_path / "r.checkpoint.partial").write_bytes(b"half")
+    ooc_mdp.solve(store, discount, device="cpu", output=tmp_path / "r")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.txt", "r", "s"]
+
+
 def test_a_full_disk_leaves_the_previous_checkpoint(store, stopped):
     """A limit on the size of files stands in for a full disk: the checkpoint needs about 15 KiB."""
     path = checkpoint_path(stopped)
@@ -199,7 +209,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(store, stopped):
     solving = ("solve", store, *HARD, "--output", stopped, "--resume", "--checkpoint-interval", 0)
     ran = process(*solving, limit="-f 8")
     assert ran.status == 2, ran
-    assert f"error: cannot write the checkpoint {path}" in ran.err
+    assert f"error: cannot write the checkpoint {path}: File too large; make room, then go on from the one" in ran.err
     assert "Traceback" not in ran.err
     assert path.read_bytes() == before
     assert sorted(p.name for p in stopped.parent.iterdir()) == ["r.checkpoint"]
@@ -214,7 +224,7 @@ def test_an_error_while_a_checkpoint_is_written_leaves_no_file(tmp_path, monkeyp
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ooc_mdp.methods.checkpoint.os.fsync", full)
+    monkeypatch.setattr("ooc_mdp.store.transaction.os.fsync", full)
     with pytest.raises(StoreError, match="No space left on device"):
         save_checkpoint(path, IDENTITY, ARRAYS, SolveStatistics(loads=1))
     assert path.read_bytes() == before

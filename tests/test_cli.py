@@ -15,6 +15,8 @@ import pytest
 from command_line import ooc, process, refused, start
 
 import ooc_mdp
+from ooc_mdp.events import SolveProgress
+from ooc_mdp.report import terminal
 
 COMMANDS = ("convert", "generate", "solve", "inspect", "validate", "verify", "export", "cache-curve", "simulate")
 FIGURES = {
@@ -479,3 +481,25 @@ def test_an_option_that_is_no_list_of_numbers_is_named(tmp_path):
     )
     assert "--block-shape '5;5'" in refused(*common, "--block-shape", "5;5")
     assert "--grid and -p grid=... say the same" in refused(*common, "--grid", "30,30")
+
+
+@pytest.mark.parametrize(
+    ("kind", "bounds"),
+    [
+        ("epsilon", "error ≤ 2.00e+00 (target 1.0e-02), residual ≤ 2.0e-01,"),
+        ("residual", "error ≤ 2.00e+00, residual ≤ 2.0e-01 (target 1.0e-02),"),
+    ],
+)
+def test_a_log_has_the_target_beside_its_bound_and_the_rate_since_the_line_before(kind, bounds, monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "_LOG_SECONDS", 0.0)
+    line = terminal.SolveLine()
+    for n_bytes, seconds in ((1 << 20, 2.0), (3 << 20, 10.0)):
+        line(
+            SolveProgress(
+                error_bound=2.0, residual_bound=0.2, target=0.01, target_kind=kind, dirty=1, partitions=4, hit_rate=0.5,
+                bytes_read=n_bytes, read_rate=1e9, loads=7, seconds=seconds,
+            )
+        )  # fmt: skip
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"{bounds} 1 of 4 partitions dirty, 7 loads, hit rate 50.0%, 512.0 KiB/s, 2 s"
+    assert second == f"{bounds} 1 of 4 partitions dirty, 7 loads, hit rate 50.0%, 256.0 KiB/s, 10 s"

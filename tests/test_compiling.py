@@ -40,6 +40,15 @@ def test_loops_that_are_compiled_already_are_not_told_of() -> None:
     assert said == []
 
 
+def test_a_solve_from_python_is_told_of_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = njit(lambda x: x + 1)
+    usual = CpuBackend.call_loops
+    monkeypatch.setattr(CpuBackend, "call_loops", lambda *a: (one(1), usual(*a))[1])
+    said: list[str] = []
+    ooc_mdp.solve(make_store(Case(HALVES), tmp_path / "s"), 0.9, device="cpu", note=said.append)
+    assert sum("compiling loops" in text for text in said) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("discount", [0.9, 1])
 def test_a_first_solve_says_that_it_compiles_and_a_second_does_not(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from math import cos, sin
 from pathlib import Path
 from typing import NamedTuple
@@ -526,6 +527,20 @@ def test_a_users_file_with_an_error_is_refused_by_file_and_line(tmp_path, old, n
         make_problem(str(changed(tmp_path, old, new)))
 
 
+def test_a_users_file_may_have_dataclasses_with_annotations_as_texts_and_a_modules_name(tmp_path):
+    file = tmp_path / "math.py"
+    file.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        + FILE.replace(
+            "def dynamics", "@dataclass(frozen=True)\nclass Bounds:\n    low: float = -1.0\n\ndef dynamics"
+        ).replace('"x", -1.0', '"x", Bounds().low')
+    )
+    known = dict(sys.modules)
+    assert make_problem(file, {"grid": 5}).rows(np.arange(5)).n_rows == 10
+    assert sys.modules["math"] is math
+    assert {name for name in sys.modules if name not in known and "math" in name} == set()
+
+
 @pytest.mark.parametrize(
     ("new", "message"),
     [
@@ -550,6 +565,22 @@ def test_an_error_of_arithmetic_names_the_state_at_which_it_happens(tmp_path):
     assert (problem.rows(np.arange(1, 5)).probabilities >= 0).all()
     with pytest.raises(OptionsError, match=r"problem 'mine': ZeroDivisionError: .* state 0 \(x = -1\)"):
         problem.rows(np.arange(4, -1, -1))
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({"longest_step": 1e-20}, "give a longest_step of 2e-06 or more, not 1e-20, or a smaller most_time"),
+        ({"thrust": 1e20}, "the state moves too fast for its cells: give other parameters, or a coarser grid"),
+    ],
+)
+def test_a_trajectory_that_takes_too_many_steps_is_refused_with_its_state(tmp_path, given, remedy):
+    said = [word for name, value in given.items() for word in ("-p", f"{name}={value}")]
+    message = refused("generate", "mountain-car", tmp_path / "s", "-p", "grid=5", "--device", "cpu", *said)
+    assert "problem 'mountain-car': from state 0 (position = -1, velocity = -4)" in message
+    assert "control 0 (-1.0) takes 1,000,000 steps of the integrator" in message
+    assert remedy in message
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_numbers_that_are_none_are_refused_with_state_and_action(tmp_path):

@@ -90,6 +90,14 @@ def test_the_kernel_compiled_for_the_host_gives_numbas_rows(name, parameters):
     agree(problem.rows(states), rows_of_kernel(problem, states), len(problem.points) + 1)
 
 
+def test_a_trajectory_of_too_many_steps_has_no_duration_in_cpp_either():
+    problem = make_problem("mountain-car", {"grid": 5, "longest_step": 1e-20})
+    rows = rows_of_kernel(problem, np.arange(1))
+    assert np.isnan(rows.durations).all()
+    with pytest.raises(OptionsError, match=r"problem 'mountain-car': from state 0 .* control 0 .* 1,000,000 steps"):
+        problem.refuse_endless(np.arange(1), rows.durations)
+
+
 def test_the_kernel_takes_states_in_any_order():
     problem = make_problem("mountain-car", {"grid": "9"})
     states = np.array([80, 3, 3, 41])

@@ -91,3 +91,13 @@ def test_a_policy_that_never_ends_is_told_by_its_departures(tmp_path: Path) -> N
         with Streamed(store, int(store.partition_bytes.max()), 1) as tables:
             found = evaluate(tables, 3, by, 1.0, np.zeros((10, 2)), np.array([1e-9, 1e-9]), 50)
         assert found.ends == ends
+
+
+def test_totals_whose_squares_overflow_are_no_cause_for_warnings(tmp_path: Path) -> None:
+    waiting = [State((Action(-1.0, {s: 1.0, (s + 1) % 4: 1e-200, 4: 1e-200}),)) for s in range(4)]
+    store = make_store(Case(Model((*waiting, State(()))), "max", "float64", 2), tmp_path / "m.store")
+    none = np.empty(0, np.int64)
+    by = Departures(np.full(5, NO_CLASS, np.uint32), none, none, none, np.array([0, 0, 0, 0, -1], np.int32))
+    with Streamed(store, int(store.partition_bytes.max()), 1) as tables:
+        found = evaluate(tables, 2, by, 1.0, np.zeros((5, 2)), np.array([1e-9, 1e-9]), 50)
+    assert not found.ends

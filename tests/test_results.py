@@ -155,6 +155,36 @@ def test_a_full_disk_leaves_no_result_and_the_previous_one(store, result):
     assert sorted(p.name for p in result.parent.iterdir()) == ["r"]
 
 
+def test_a_policy_is_kept_and_exported_in_the_sources_numbers_of_actions_too(tmp_path):
+    """In state 0 action 7 pays most, in state 1 action 3 does; state 2 ends the process."""
+    (tmp_path / "m.txt").write_text(
+        "S:0:0:2\nA:4:1\nD:1:1.0:0\nA:7:1\nD:2:1.0:9\nS:1:0:2\nA:0:1\nD:0:1.0:-4\nA:3:1\nD:2:1.0:8\nS:2:0:0\n"
+    )
+    store = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s", partitions=2)
+    ooc_mdp.solve(store, DISCOUNT, device="cpu", output=tmp_path / "r")
+    kept = open_result(tmp_path / "r")
+    assert kept.solution.policy.tolist() == [1, 1, -1]
+    assert kept.actions is not None
+    assert kept.actions.tolist() == [7, 3, -1]
+    assert ooc("export", tmp_path / "r", tmp_path / "x.csv").status == 0
+    lines = ["state,value,policy,action", "0,9.0,1,7", "1,8.0,1,3", "2,0.0,-1,-1"]
+    assert (tmp_path / "x.csv").read_text().split() == lines
+    assert ooc("export", tmp_path / "r", tmp_path / "x.npz").status == 0
+    with np.load(tmp_path / "x.npz") as file:
+        assert file["action"].tolist() == [7, 3, -1]
+    group = zarr.open_group(tmp_path / "r", mode="r+")
+    del group["action"]
+    group.create_array("action", data=np.zeros(2, np.int64))
+    with pytest.raises(StoreError, match="damaged"):
+        open_result(tmp_path / "r")
+
+
+def test_where_actions_are_numbered_from_0_an_export_has_no_column_for_it(result, tmp_path):
+    assert open_result(result).actions is None
+    assert ooc("export", result, tmp_path / "x.csv").status == 0
+    assert (tmp_path / "x.csv").read_text().startswith("state,value,policy\n")
+
+
 @pytest.mark.parametrize("suffix", ["npy", "npz", "csv"])
 def test_a_full_disk_leaves_no_export(result, tmp_path, suffix):
     file = tmp_path / f"x.{suffix}"

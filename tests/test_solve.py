@@ -71,6 +71,9 @@ LARGE_TERMINAL_START = Case(
 )
 """The residual of a terminal state is a difference of unlike numbers, rounded."""
 
+PRODUCTS_THAT_UNDERFLOW = Case(Model((State((Action(0.0, {1: 0.5, 2: 0.5}),)), State((), 5e-324), State(()))))
+"""Half of the smallest number above 0 is 0 in float64."""
+
 
 @few
 @given(
@@ -98,7 +101,7 @@ def test_each_method_proves_its_bound_from_any_cache(
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("case", [MEASURED_BUT_NEVER_SWEPT, LARGE_TERMINAL_START])
+@pytest.mark.parametrize("case", [MEASURED_BUT_NEVER_SWEPT, LARGE_TERMINAL_START, PRODUCTS_THAT_UNDERFLOW])
 @pytest.mark.parametrize("discount", [0.0, 0.9])
 @pytest.mark.parametrize("options", [{"epsilon": 1e-6}, {"epsilon": 1e-300}, {}])
 def test_claims_hold_of_cases_that_once_broke_them(case: Case, method: dict, discount: float, options: dict) -> None:

@@ -180,6 +180,21 @@ def test_a_failure_ahead_is_raised_when_it_is_taken_over(two: Bench) -> None:
     two.assert_consistent()
 
 
+def test_closing_ends_the_threads_and_drops_the_rest_where_a_table_is_not_admitted() -> None:
+    bench = Bench(2)
+    bench.backend.too_large.add(0)
+    assert bench.stager.prefetch(0)
+    assert bench.stager.prefetch(1)
+    for future in bench.stager._pending.values():
+        future.result(timeout=10)
+    with pytest.raises(MemoryBudgetError, match="no room for partition 0"):
+        bench.stager.close()
+    assert bench.stager.under_way() == []
+    assert bench.backend.released == [1]
+    assert list(bench.cache) == []
+    assert not [thread for thread in bench.stager._pool._threads if thread.is_alive()]
+
+
 def test_closing_waits_for_threads_and_drops_what_they_bring() -> None:
     bench = Bench(3)
     bench.source.gate.clear()

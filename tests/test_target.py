@@ -11,11 +11,13 @@ from ooc_mdp.options import SolveOptions
 from ooc_mdp.partition import Coupling
 
 
-def bounds(level: float, plain: float | None = None, largest_reward: float = 1.0) -> ResidualBounds:
-    """One partition that reads itself, discount 0.5, at the given residuals."""
+def bounds(
+    level: float, plain: float | None = None, largest_reward: float = 1.0, discount: float = 0.5
+) -> ResidualBounds:
+    """One partition that reads itself, at the given residuals."""
     made = ResidualBounds(
         Coupling(np.array([0, 1]), np.array([0]), np.ones(1)),
-        Contraction.of(0.5, np.ones(1), np.ones(1), np.array([2])),
+        Contraction.of(discount, np.ones(1), np.ones(1), np.array([2])),
         np.array([[-largest_reward, largest_reward]]),
         np.array([2]),
     )
@@ -108,6 +110,11 @@ def test_a_sweep_within_the_change_limit_leaves_its_share_of_the_target() -> Non
     limit = plain.change_limit(0, 0.25)
     b.swept(0, limit, limit)
     assert b.plain()[0] == pytest.approx(0.25 * plain.wanted)
+
+
+def test_changes_have_no_limit_where_hardly_anything_is_left_of_them() -> None:
+    made = target(bounds(0.0, largest_reward=1e130, discount=1e-300), (0.0, 1e130), epsilon=1e126)
+    assert made.change_limit(0, 0.5) == np.inf
 
 
 def test_a_partition_that_does_not_read_itself_is_done_after_one_sweep() -> None:

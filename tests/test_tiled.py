@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from claims import assert_that_all_claims_hold, scale_of
 from emulated_device import EmulatedDevice
@@ -33,7 +34,7 @@ from ooc_mdp.kernels.tiled import TiledBackend
 from ooc_mdp.mdp import Rows
 from ooc_mdp.methods import solver
 from ooc_mdp.methods.checkpoint import checkpoint_path
-from ooc_mdp.methods.plan import model_of
+from ooc_mdp.methods.plan import model_of, plan_memory
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
 from ooc_mdp.solution import Outcome, Solution
@@ -520,6 +521,27 @@ def test_what_is_allocated_is_what_was_planned(stores: Callable[[str], Store]) -
         assert taken <= sum(planned.values())
         engine.backend.close()
         assert device.memory_free() == 1 << 26
+
+
+def test_what_is_page_locked_beside_tables_on_their_way_is_what_was_planned(stores: Callable[[str], Store]) -> None:
+    class Counting(EmulatedDevice):
+        locked = 0
+
+        def pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
+            self.locked += nbytes
+            return EmulatedDevice.pinned(self, nbytes)
+
+    device, store = Counting(1 << 26), stores("random")
+    engine = Engine(store, 0.9, device, slots=2)
+    engine.load(0)
+    engine.sweep(0, SweepLimits(0.0, 2))
+    engine.backend.values()
+    engine.backend.policy()
+    planned = engine.backend.page_locked_bytes(engine.model)
+    assert planned - (1 << 16) <= device.locked <= planned
+    plan = plan_memory(store, SolveOptions(0.9), engine.backend, engine.model, writes=False)
+    assert plan.host["page-locked"] == planned
+    engine.backend.close()
 
 
 def test_a_device_without_memory_is_refused_by_name(stores: Callable[[str], Store]) -> None:

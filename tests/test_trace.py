@@ -77,10 +77,20 @@ def test_a_trace_that_cannot_be_begun_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_is_named() -> None:
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_full_disk_is_named_in_the_end(lines: int) -> None:
     trace = Trace(Path("/dev/full"), {})
-    with pytest.raises(StoreError, match="cannot write the trace /dev/full: No space left"):  # noqa: PT012
-        for _ in range(100_000):
-            trace.access(0, False, True, 1, 0.5, 0.5)
-    with pytest.raises(StoreError, match="No space left"):
+    for _ in range(lines):
+        trace.access(0, False, True, 1, 0.5, 0.5)
+    with pytest.raises(StoreError, match="the trace /dev/full is cut off: No space left on device; make room"):
         trace.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("discount", [0.9, 1.0])
+def test_a_solve_whose_trace_finds_no_room_keeps_what_it_solved(tmp_path: Path, discount: float) -> None:
+    (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
+    store = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s")
+    with pytest.raises(StoreError, match="the trace /dev/full is cut off"):
+        ooc_mdp.solve(store, discount, device="cpu", output=tmp_path / "r", trace="/dev/full")
+    assert ooc_mdp.verify(store, tmp_path / "r").holds

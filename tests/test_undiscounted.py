@@ -436,6 +436,13 @@ def test_what_float64_cannot_tell_apart_ends_as_a_matter_of_precision(tmp_path: 
     assert solution.error_bound == math.inf
 
 
+def test_totals_beyond_float64_end_as_a_matter_of_precision_without_warnings(tmp_path: Path) -> None:
+    """They are -1e312."""
+    solution = solved(tmp_path, Model((State((to(-1e12, s0=1.0, s1=1e-300),)), end(0.0))))
+    assert solution.outcome is Outcome.PRECISION
+    assert solution.error_bound == math.inf
+
+
 def test_a_stop_for_precision_does_not_keep_a_looser_target_from_being_reached(tmp_path: Path) -> None:
     store = make_store(Case(gambler(0.5, 50), "max", "float64", 5), tmp_path / "m.store")
     output = tmp_path / "r"

@@ -1,4 +1,4 @@
-"""Verification: each claim of a certificate is held against the table, and rewards that overflow are refused."""
+"""Verification: each claim of a certificate is held against the table, and numbers that overflow are refused."""
 
 from __future__ import annotations
 
@@ -40,6 +40,17 @@ def test_what_a_solve_claims_holds(solved: tuple[Store, Result]) -> None:
     assert found.summary()["refuted"] == []
 
 
+def test_a_solution_that_was_not_kept_is_verified_against_the_table_that_is_given(
+    solved: tuple[Store, Result], tmp_path: Path
+) -> None:
+    store, result = solved
+    assert ooc_mdp.verify(store, result.solution) == ooc_mdp.verify(store, result)
+    assert not ooc_mdp.verify(store, replace(result.solution, values=result.solution.values + 1.0)).holds
+    other = ooc_mdp.generate("GW-8x4", tmp_path / "other", partitions=2)
+    with pytest.raises(OptionsError, match=r"the solution has 256 values and .*other has 64 states; give the table"):
+        ooc_mdp.verify(other, result.solution)
+
+
 @pytest.mark.parametrize("name", SMALLER)
 def test_each_bound_that_is_exceeded_is_named(solved: tuple[Store, Result], name: str) -> None:
     store, result = solved
@@ -49,6 +60,23 @@ def test_each_bound_that_is_exceeded_is_named(solved: tuple[Store, Result], name
     found = verify(store, claiming(result, **{name: SMALLER[name] * getattr(claims, name)}))
     assert not found.holds
     assert found.refuted == (name,)
+
+
+def test_sums_of_rows_in_another_order_refute_nothing_where_discounts_are_next_to_1(tmp_path: Path) -> None:
+    """Of 1 - g rho = 1e-10 a unit in the last place of a row's sum is a millionth."""
+    rng = np.random.default_rng(2)
+
+    def action() -> Action:
+        k = int(rng.integers(2, 5))
+        chosen, weights = rng.choice(8, k, replace=False), rng.random(k)
+        successors = dict(zip(chosen.tolist(), (weights / weights.sum()).tolist(), strict=True))
+        return Action(float(rng.uniform(-1, 1)), successors, 1e-6)
+
+    for i in range(10):
+        model = Model(tuple(State((action(), action())) for _ in range(8)), durations=True)
+        store = make_store(Case(model), tmp_path / f"s{i}")
+        ooc_mdp.solve(store, 0.9999, residual=10.0, exact_priorities=True, device="cpu", output=tmp_path / f"r{i}")
+        assert verify(store, ooc_mdp.open_result(tmp_path / f"r{i}")).refuted == ()
 
 
 def test_a_proof_of_an_infinite_error_is_none(solved: tuple[Store, Result]) -> None:
@@ -84,3 +112,17 @@ def test_rewards_whose_sum_is_too_large_for_float64_are_refused_and_others_solve
     exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.999)
     assert solution.outcome.proved
     assert np.abs(solution.values - exact.values).max() <= solution.error_bound < size
+
+
+@pytest.mark.parametrize("size", [1.7e308, 1e140])
+def test_initial_values_that_are_too_large_for_float64_are_refused_and_others_solved(
+    tmp_path: Path, size: float
+) -> None:
+    states = tuple(State((Action(1.0, {i: 0.5, 1 - i: 0.5}),), 0.0, (-1) ** i * size) for i in range(2))
+    store = make_store(Case(Model(states, initial_values=True)), tmp_path / "s")
+    if size > 1e150:
+        with pytest.raises(OptionsError, match=r"initial values up to 1\.7e\+308 .*start the solve from others"):
+            ooc_mdp.solve(store, 0.9, device="cpu")
+        return
+    solution = ooc_mdp.solve(store, 0.9, device="cpu", epsilon=1e-3, method="policy-iteration")
+    assert np.abs(solution.values - 10.0).max() <= solution.error_bound

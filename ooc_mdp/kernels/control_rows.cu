@@ -110,13 +110,14 @@ __device__ __forceinline__ bool look(const State& x, const Setup& s, State& seen
     return out || ends(seen, s.p);
 }
 
-// Where the action leads from `start`, the reward on the way and how long it takes.
+// Where the action leads from `start`, the reward on the way and how long it takes: no number after MOST_STEPS steps.
 __device__ __forceinline__ State follow(
     const State& start, const Numbers<U>& control, const Setup& s, double& reward, double& duration) {
     State x = start, seen;
     bool ended = look(start, s, seen);
     double time = 0.0, earned = 0.0;
     double paid = reward_rate(seen, control, s.p);
+    int steps = 0;
     while (!ended && time < s.most_time) {
         State k1 = dynamics(x, control, s.p);
         double fastest = 0.0;
@@ -133,10 +134,11 @@ __device__ __forceinline__ State follow(
         bool left = false;
         #pragma unroll
         for (int i = 0; i < D; ++i) left = left || fabs(x.at[i] - start.at[i]) >= s.h[i];
-        if (left) break;
+        if (++steps == MOST_STEPS || left) break;
     }
     if (ended) earned += final_reward(wrapped(x, s), s.p);
     duration = ended ? infinity() : (double)(float)(time / s.time_unit);
+    if (steps == MOST_STEPS) duration = not_a_number();
     reward = (double)(float)earned;
     return x;
 }

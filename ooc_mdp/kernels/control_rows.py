@@ -151,6 +151,7 @@ class ControlRows:
                 for host, device in zip(arrays, computed, strict=True):
                     each = host.size // n
                     device.get(out=host[first * each : (first + part.size) * each])
+        discretised.refuse_endless(states, arrays[3])
         return Rows(
             np.arange(n + 1, dtype=np.int64) * a,
             np.arange(n * a + 1, dtype=np.int64) * k,

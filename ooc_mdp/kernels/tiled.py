@@ -36,7 +36,7 @@ from ooc_mdp.kernels.row_layout import kernel_defines
 from ooc_mdp.kernels.sources import TILES, read_sources
 from ooc_mdp.kernels.state_lists import ListChanges, StateLists
 from ooc_mdp.kernels.tile_batches import TileBatch
-from ooc_mdp.kernels.tile_exchange import EXCHANGE_KERNELS, TileExchange
+from ooc_mdp.kernels.tile_exchange import EXCHANGE_KERNELS, PIECES_BYTES, TileExchange
 from ooc_mdp.kernels.tile_layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
 from ooc_mdp.kernels.tile_loads import Frames, FrameSource, TileLoader
 from ooc_mdp.mdp import FloatArray, IntArray
@@ -181,6 +181,11 @@ class TiledBackend:
         partitions = (_PLACE.itemsize + 4 + 80 + 8) * tiling.per_partition.size
         policy = model.n_states * (1 if layout.narrow_policy(model) else 4)
         return {"policy": policy, "tiles": tiles + partitions + (64 << 10), "staging": TileLoader.device_bytes(model)}
+
+    def page_locked_bytes(self, model: ModelConstants) -> int:
+        """Of the host, for values and policy on their way there and for what a batch is told and reports."""
+        partitions = model.row_sums.size
+        return PIECES_BYTES + 84 * partitions + (64 << 10)
 
     def _layout_of(self, model: ModelConstants) -> tuple[Tiling, SlotLayout]:
         tiling = Tiling.of(model, self._tile_states)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,8 +19,17 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.solution import SolveStatistics
+from ooc_mdp.store.metadata import PARTIAL_SUFFIX
+from ooc_mdp.store.transaction import sync
 
-__all__ = ["check_arrays", "checkpoint_path", "load_checkpoint", "save_checkpoint", "saved_unless_written"]
+__all__ = [
+    "check_arrays",
+    "checkpoint_path",
+    "load_checkpoint",
+    "remove_checkpoint",
+    "save_checkpoint",
+    "saved_unless_written",
+]
 
 _VERSION = 2
 
@@ -29,6 +37,17 @@ _VERSION = 2
 def checkpoint_path(output: Path) -> Path:
     """Where the checkpoint of a result lies: beside it."""
     return output.with_name(output.name + ".checkpoint")
+
+
+def _temporary(path: Path) -> Path:
+    """Where a checkpoint is written before it takes its place."""
+    return path.with_name(path.name + PARTIAL_SUFFIX)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Remove a checkpoint that is no longer needed, and what a run that was killed while it wrote one left."""
+    for file in (path, _temporary(path)):
+        file.unlink(missing_ok=True)
 
 
 def save_checkpoint(
@@ -44,20 +63,18 @@ def save_checkpoint(
     StoreError : the file cannot be written (disk full, no permission); the previous checkpoint stays.
     """
     facts = json.dumps({"version": _VERSION, "identity": identity, "statistics": asdict(statistics)})
-    temporary = path.with_name(path.name + ".partial")
+    temporary = _temporary(path)
     try:
         with temporary.open("wb") as f:
             np.savez(f, facts=np.frombuffer(facts.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
-            f.flush()
-            os.fsync(f.fileno())
+        sync(temporary)
         temporary.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync(path.parent)
     except OSError as error:
-        raise StoreError(f"cannot write the checkpoint {path}: {error.strerror or error}") from error
+        kept = "go on from the one before with --resume" if path.exists() else "solve again, or name another --output"
+        raise StoreError(
+            f"cannot write the checkpoint {path}: {error.strerror or error}; make room, then {kept}"
+        ) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

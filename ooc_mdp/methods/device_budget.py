@@ -15,7 +15,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.kernels.base import ModelConstants
 from ooc_mdp.options import format_bytes
 
-__all__ = ["HasSlots", "PlacesRows", "ReportsFreeMemory", "cache_left", "refuse_what_is_not_free"]
+__all__ = ["HasSlots", "LocksHostMemory", "PlacesRows", "ReportsFreeMemory", "cache_left", "refuse_what_is_not_free"]
 
 
 @runtime_checkable
@@ -33,6 +33,15 @@ class HasSlots(Protocol):
 
     def slot_bytes(self, model: ModelConstants) -> int | None:
         """Bytes of a slot, into which the largest partition fits; None where each partition takes its own size."""
+        ...
+
+
+@runtime_checkable
+class LocksHostMemory(Protocol):
+    """A backend with page-locked memory of the host beside tables on their way; to take part, define this."""
+
+    def page_locked_bytes(self, model: ModelConstants) -> int:
+        """Bytes of it, without those of a policy's rows."""
         ...
 
 

@@ -25,7 +25,14 @@ from ooc_mdp.kernels.base import (
 from ooc_mdp.mdp import FloatArray, discounts
 from ooc_mdp.memory import resident_bytes
 from ooc_mdp.memory_plan import MemoryPlan
-from ooc_mdp.methods.device_budget import HasSlots, PlacesRows, ReportsFreeMemory, cache_left, refuse_what_is_not_free
+from ooc_mdp.methods.device_budget import (
+    HasSlots,
+    LocksHostMemory,
+    PlacesRows,
+    ReportsFreeMemory,
+    cache_left,
+    refuse_what_is_not_free,
+)
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
 from ooc_mdp.partition import PartitionTable
 from ooc_mdp.store import Store
@@ -33,6 +40,7 @@ from ooc_mdp.store.numbering import GridNumbering
 from ooc_mdp.table_source import TableSource
 
 __all__ = [
+    "LARGEST_VALUE",
     "aside_bytes",
     "at_once_bytes",
     "begins_with_rows",
@@ -47,15 +55,17 @@ __all__ = [
     "staging_depth",
     "strongly_coupled",
     "warm_up",
+    "writing_bytes",
 ]
 
+LARGEST_VALUE = 1e150
+"""Of values, whose squares are added up."""
 _MOST_STAGED = 12
 _MOST_OF_THE_TABLE = 1 / 2
 """Share of the table's bytes that a policy's rows may take beside it."""
 _MANY_READ = 12.0
 """Partitions that one reads on average from which on policy iteration is quicker than p-eva: gridworlds and the car
 read 4 to 8, double pendulums in four axes 16 and more."""
-_LARGEST_VALUE = 1e150
 _WARM_STATES = 256
 _WARM_SUCCESSORS = 64
 _ROWS = "rows of the policy"
@@ -91,10 +101,10 @@ def check_size(store: TableSource, options: SolveOptions) -> None:
     """
     largest = float(np.abs(store.reward_range).max(initial=0.0))
     steps = 1.0 if options.discount == 1 else float(contraction_of(store, options).inverse.max())
-    if not largest * steps <= _LARGEST_VALUE:
+    if not largest * steps <= LARGEST_VALUE:
         raise OptionsError(
             f"{store.name}: rewards up to {largest:.3g} add up to {largest * steps:.3g} at this discount, and numbers "
-            f"above {_LARGEST_VALUE:.0e} are too large for float64 once they are squared; give rewards in a larger "
+            f"above {LARGEST_VALUE:.0e} are too large for float64 once they are squared; give rewards in a larger "
             f"unit (divide all of them by one number), and multiply the values by it"
         )
 
@@ -226,7 +236,7 @@ def plan_memory(
 ) -> MemoryPlan:
     """Every large buffer of the solve, in bytes; `writes` says whether checkpoints and a result are written.
 
-    The process as it is now counts as "interpreter", so it should have loaded its code (:func:`_warm_up`).
+    The process as it is now counts as "interpreter", so it should have loaded its code (:func:`warm_up`).
 
     Raises
     ------
@@ -257,7 +267,7 @@ def plan_memory(
     if not loader.on_device:
         host[_STAGING[store.kind]] = depth * (2 * largest + loader.scratch_bytes)  # decoded, and packed for the device
     if writes:
-        host["writing"] = min(16 * n, _WRITE_BUFFERS)
+        host["writing"] = writing_bytes(store)
     if backend.name == "cpu":
         # On the CPU a table is decoded straight into the room that the cache has set aside for it.
         host["cache"] = cache
@@ -270,6 +280,8 @@ def plan_memory(
             assert isinstance(backend, KeepsPolicyRows)  # the CPU does
             rows[_ROWS] = backend.rows_bytes(model)
         return MemoryPlan(host | backend.plan(model) | rows, {})
+    if isinstance(backend, LocksHostMemory):
+        host["page-locked"] = backend.page_locked_bytes(model)
     device = {"cache": cache} | _on_device_beside_the_cache(store, backend, model)
     free = backend.memory_free() if isinstance(backend, ReportsFreeMemory) else None
     if begins_with_rows(store, options, backend, model, cache):
@@ -280,6 +292,12 @@ def plan_memory(
         device, host = device | on_device, host | in_ram
     refuse_what_is_not_free(device, free, backend.name, options.device_memory, place)
     return MemoryPlan(host, device)
+
+
+def writing_bytes(store: TableSource) -> int:
+    """What writing a checkpoint or a result takes: buffers, and the source's numbers of the policy's actions."""
+    actions = 8 * store.n_states if "action_labels" in store.fields else 0
+    return min(16 * store.n_states, _WRITE_BUFFERS) + actions
 
 
 def at_once_bytes(

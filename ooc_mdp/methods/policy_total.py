@@ -183,6 +183,7 @@ def _ratio(a: FloatArray, b: FloatArray) -> FloatArray:
     return np.divide(a, b, out=np.zeros_like(a), where=b != 0)
 
 
+@np.errstate(all="ignore")  # where the method breaks down, or numbers overflow, is found out by what is left
 def evaluate(
     rows: Streamed | PolicyRows,
     partitions: int,

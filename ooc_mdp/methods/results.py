@@ -2,6 +2,7 @@
 
     value    float64 [n_states]   in the source's state order and sign
     policy   int32   [n_states]   the state's own action index, -1 where it has none
+    action   int64   [n_states]   the source's number of that action, where it does not number them 0, 1, ...
     lower, upper  float64 [n_states]   bounds on V*, at discount 1 only
 
 Attributes: format "ooc-mdp-result", version, identity (table fingerprint, sense, discount), provenance, certificate,
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.mdp import IntArray
 from ooc_mdp.methods.checkpoint import checkpoint_path
 from ooc_mdp.methods.target import default_target
 from ooc_mdp.options import SolveOptions
@@ -36,6 +38,7 @@ __all__ = [
     "finished_before",
     "is_result",
     "open_result",
+    "unkept",
     "write_result",
 ]
 
@@ -54,6 +57,9 @@ class Result:
     solution: Solution
     provenance: dict[str, Any] = field(default_factory=dict)
     """Where the table came from, as its store says it; empty in results of releases that did not keep it."""
+    actions: IntArray | None = None
+    """int64 [n_states]; the source's numbers of the policy's actions, -1 where the policy has none; None where it
+    numbers them 0, 1, ... in each state, and in results of releases that did not keep it."""
 
 
 def check_output(output: Path, replace: bool) -> None:
@@ -145,7 +151,7 @@ def write_result(
     }
     with writing(output, overwrite=replace, recognise=_recognise) as place:
         group = zarr.create_group(place, zarr_format=3, overwrite=False)
-        for name, data in _arrays(solution):
+        for name, data in _arrays(solution, store):
             chunk = max(1, min(data.size, _CHUNK_STATES))
             array = group.create_array(
                 name,
@@ -161,13 +167,27 @@ def write_result(
         group.attrs.update(attributes)
 
 
-def _arrays(solution: Solution) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def _arrays(solution: Solution, store: TableSource) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     """The arrays of a result by name."""
     yield "value", solution.values
     yield "policy", solution.policy
+    if "action_labels" in store.fields:
+        yield "action", _source_actions(solution.policy, store)
     if solution.lower is not None and solution.upper is not None:
         yield "lower", solution.lower
         yield "upper", solution.upper
+
+
+def _source_actions(policy: npt.NDArray[np.int32], store: TableSource) -> IntArray:
+    """int64 [n_states]: the source's numbers of the policy's actions, -1 where it has none."""
+    found = np.full(policy.size, -1, np.int64)
+    for p in range(store.n_partitions):
+        states, counts = store.original_states(p), store.action_counts(p)
+        labels, _ = store.read_field("action_labels", p)
+        rows = np.cumsum(counts) - counts + policy[states]
+        acts = policy[states] >= 0
+        found[states[acts]] = labels[rows[acts]]
+    return found
 
 
 def open_result(path: str | Path) -> Result:
@@ -185,11 +205,12 @@ def open_result(path: str | Path) -> Result:
         group = zarr.open_group(path, mode="r")
         values, policy = (_whole(group[name], dtype) for name, dtype in (("value", "float64"), ("policy", "int32")))
         bounds = [_whole(group[name], "float64") if name in group else None for name in ("lower", "upper")]
+        actions = _whole(group["action"], "int64") if "action" in group else None
         outcome = next(o for o in Outcome if o.word == attributes["outcome"])
         if not values.shape == policy.shape == (attributes["statistics"]["n_states"],):
             raise ValueError(f"{values.size} values and {policy.size} actions")
-        if any(bound is not None and bound.shape != values.shape for bound in bounds):
-            raise ValueError(f"bounds of other sizes than {values.size}")
+        if any(array is not None and array.shape != values.shape for array in (actions, *bounds)):
+            raise ValueError(f"bounds or actions of other sizes than {values.size}")
         solution = Solution(
             outcome=outcome,
             method=attributes["method"],
@@ -203,9 +224,25 @@ def open_result(path: str | Path) -> Result:
             lower=bounds[0],
             upper=bounds[1],
         )
-        return Result(path, dict(attributes["identity"]), solution, dict(attributes.get("provenance") or {}))
+        return Result(path, dict(attributes["identity"]), solution, dict(attributes.get("provenance") or {}), actions)
     except Exception as error:  # whatever Zarr and its codecs make of damaged files
         raise StoreError(f"the result {path} is damaged ({error or type(error).__name__}); solve again") from error
+
+
+def unkept(solution: Solution, store: TableSource) -> Result:
+    """A solution that was not written, as the result of a table.
+
+    Raises
+    ------
+    OptionsError : the table has another number of states.
+    """
+    if solution.values.size != store.n_states:
+        raise OptionsError(
+            f"the solution has {solution.values.size} values and {store.name} has {store.n_states} states; give the "
+            f"table that it was solved from"
+        )
+    identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": solution.discount}
+    return Result(Path("the solution"), identity, solution)
 
 
 def _whole(array: Any, dtype: str) -> npt.NDArray[Any]:

@@ -283,6 +283,7 @@ class Run:
         assert isinstance(self.backend, SweepsAside)  # the caller has looked
         self.largest[:], self.smallest[:] = self.backend.take_aside()
         up, down = (np.array([getattr(report, way) for report in reports]) for way in ("up", "down"))
+        self.moved[:] = True
         for p in range(up.size):
             self.bounds.swept(p, up[p], down[p])
         self.bounds.disturb_many(np.arange(up.size), up, down)
@@ -341,6 +342,7 @@ class Run:
             if left + self.target.rounding > self.target.asked:
                 return False
         self.backend.shift(by)
+        self.moved[:] = True
         self.bounds.shifted(by, self.value_size)
         self.largest += by
         self.smallest += by
@@ -429,6 +431,7 @@ class Run:
             error_bound=self.bounds.error(self.value_size),
             residual_bound=float(self.bounds.plain().max(initial=0.0)),
             target=self.target.asked,
+            target_kind="residual" if self.target.plain else "epsilon",
             dirty=int(self.target.dirty().sum()),
             partitions=s.n_partitions,
             hit_rate=s.hit_rate,

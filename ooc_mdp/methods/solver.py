@@ -23,6 +23,7 @@ from ooc_mdp.methods.checkpoint import (
     check_arrays,
     checkpoint_path,
     load_checkpoint,
+    remove_checkpoint,
     save_checkpoint,
     saved_unless_written,
 )
@@ -136,8 +137,8 @@ def solve(
             where = checkpoint_path(output)
             run.pauses.save = lambda: save_checkpoint(where, identity, _state(run), _statistics(run))
         if trace is not None:
-            run.trace = Trace(trace, {**identity, "method": method_name(options), "partitions": opened.n_partitions})
-            stack.callback(run.trace.close)
+            facts = {**identity, "method": method_name(options), "partitions": opened.n_partitions}
+            run.trace = stack.enter_context(Trace(trace, facts))
         run.note, run.pauses.watch = note, watch
         run.pauses.interrupted = stack.enter_context(signals())
         with short_turns(run.backend.loads_beside):
@@ -164,7 +165,7 @@ def solve(
         if output is not None and outcome.proved:
             with saved_unless_written(run.pauses.save, lambda: turn_signs(values) if opened.sense == "min" else None):
                 write_result(output, opened, solution, identity, replace=resume or overwrite)
-            checkpoint_path(output).unlink(missing_ok=True)
+            remove_checkpoint(checkpoint_path(output))
     return solution
 
 

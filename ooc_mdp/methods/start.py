@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from ooc_mdp.bounds import ResidualBounds
 from ooc_mdp.cache import PartitionCache
+from ooc_mdp.errors import OptionsError
 from ooc_mdp.kernels.base import Backend, ModelConstants, Resident
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.eviction import eviction_rank
 from ooc_mdp.methods.pauses import Pauses
-from ooc_mdp.methods.plan import cache_budget, contraction_of, model_of, staging_depth
+from ooc_mdp.methods.plan import LARGEST_VALUE, cache_budget, contraction_of, model_of, staging_depth
 from ooc_mdp.methods.run import Run
 from ooc_mdp.methods.target import Target
 from ooc_mdp.options import SolveOptions
@@ -47,6 +48,10 @@ def start_run(
     ----------
     stack : gets what must be closed after the run.
     owned : bool [P]; the partitions that this run is to solve, where others solve the rest. Read at all times.
+
+    Raises
+    ------
+    OptionsError : initial values are too large for float64 once they are squared.
     """
     p = store.n_partitions
     bounds = bounds_of(store, options)
@@ -57,6 +62,12 @@ def start_run(
         for q in range(p):
             own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
             values[own] = model.sign * store.read_field("initial_values", q)[0]
+        size = max(float(values.max()), -float(values.min()))
+        if not size <= LARGEST_VALUE:
+            raise OptionsError(
+                f"{store.name}: initial values up to {size:.3g} are above {LARGEST_VALUE:.0e}, and too large for "
+                f"float64 once they are squared; start the solve from others, or from none"
+            )
     else:
         bounds.from_zero_values(reward_range)
     backend.start(model, values, None)

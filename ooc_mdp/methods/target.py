@@ -141,5 +141,6 @@ class Target:
         if not self.plain:
             factors = factors * c.inverse[partitions]
         limits = np.full(factors.size, np.inf)
-        np.divide(share * max(self.wanted, 0.0), factors, out=limits, where=factors > 0)
+        with np.errstate(over="ignore"):  # infinite then too
+            np.divide(share * max(self.wanted, 0.0), factors, out=limits, where=factors > 0)
         return limits

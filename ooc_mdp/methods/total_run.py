@@ -116,6 +116,7 @@ class TotalRun:
             error_bound=np.inf,
             residual_bound=self.residual,
             target=self.options.residual or self.target(),
+            target_kind="epsilon" if self.options.residual is None else "residual",
             dirty=int(self.dirty.sum()),
             partitions=s.n_partitions,
             hit_rate=s.hit_rate,
@@ -168,7 +169,8 @@ class TotalRun:
                     self.tables.trace.access(p, False, hit, sweeps, change, -np.inf)
             self.join(exits)
             size = float(np.abs(self.values).max(initial=0.0))
-            self.width = float((self.values[:, 1] - self.values[:, 0]).max(initial=0.0) + 8 * np.spacing(size))
+            with np.errstate(invalid="ignore"):  # of values beyond float64 nothing is known, and nothing is settled
+                self.width = float((self.values[:, 1] - self.values[:, 0]).max(initial=0.0) + 8 * np.spacing(size))
             if not self.width <= 2 * max(self.target(), first):
                 return "apart"
             if not self.dirty.any():

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from ooc_mdp.errors import OptionsError, StoreError
 
@@ -32,13 +35,17 @@ TRACE_COLUMNS = ("access", "partition", "kind", "visit", "hit", "sweeps", "bound
 
 
 class Trace:
-    """Writes accesses as they happen; the file is complete up to the last flush if the process dies."""
+    """Writes accesses as they happen; the file is complete up to the last flush if the process dies.
+
+    A disk that fills up ends the trace and not the solve: :meth:`close` says so. A context manager, which closes it.
+    """
 
     def __init__(self, path: Path, facts: Mapping[str, object]) -> None:
         try:
             self._file = path.open("w", encoding="utf-8", buffering=1 << 16)
         except OSError as error:
             raise OptionsError(f"cannot write the trace {path}: {error.strerror}") from None
+        self._failure: OSError | None = None
         self._write(f"{TRACE_TITLE} {TRACE_VERSION}\n")
         for name, value in facts.items():
             self._write(f"# {name}: {value}\n")
@@ -48,7 +55,7 @@ class Trace:
         self._started = time.monotonic()
 
     def access(self, partition: int, auxiliary: bool, hit: bool, sweeps: int, bound: float, priority: float) -> None:
-        """Note one access; raises StoreError where the disk is full.
+        """Note one access.
 
         Parameters
         ----------
@@ -66,23 +73,38 @@ class Trace:
         self._count += 1
 
     def remark(self, text: str) -> None:
-        """Note between two accesses what the solver has decided; raises StoreError where the disk is full."""
+        """Note between two accesses what the solver has decided."""
         self._write(f"{TRACE_REMARK} after {time.monotonic() - self._started:.6f} s: {text}\n")
 
     def close(self) -> None:
-        """Write out what is left; raises StoreError."""
+        """Write out what is left.
+
+        Raises
+        ------
+        StoreError : the disk was full; lines are missing.
+        """
         try:
             self._file.close()
         except OSError as error:
-            raise self._failure(error) from None
+            self._failure = self._failure or error
+        if self._failure is not None:
+            raise StoreError(
+                f"the trace {self._file.name} is cut off: {self._failure.strerror}; make room and solve again for a "
+                f"whole one"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with suppress(StoreError) if error is not None else nullcontext():  # what went wrong first is to be said
+            self.close()
 
     def _write(self, line: str) -> None:
-        try:
-            self._file.write(line)
-        except OSError as error:
-            raise self._failure(error) from None
-
-    def _failure(self, error: OSError) -> StoreError:
-        return StoreError(
-            f"cannot write the trace {self._file.name}: {error.strerror}; solve without --trace, or make room"
-        )
+        if self._failure is None:
+            try:
+                self._file.write(line)
+            except OSError as error:
+                self._failure = error

@@ -10,7 +10,7 @@ L <= V_pi <= V <= U (`ooc_mdp.methods.inductive`). ``docs/undiscounted.md`` has 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,14 @@ from ooc_mdp.methods.checkpoint import (
     check_arrays,
     checkpoint_path,
     load_checkpoint,
+    remove_checkpoint,
     save_checkpoint,
     saved_unless_written,
 )
 from ooc_mdp.methods.end_components import ANALYSIS_BYTES, check_totals
 from ooc_mdp.methods.inductive import Inductive
 from ooc_mdp.methods.pauses import Pauses, StoppedEarly
-from ooc_mdp.methods.plan import check_size
+from ooc_mdp.methods.plan import check_size, writing_bytes
 from ooc_mdp.methods.policy_total import EVALUATION_BYTES, Departures, RowsKept, rows_bytes
 from ooc_mdp.methods.results import finished_before, write_result
 from ooc_mdp.methods.streaming import Neighbours, Streamed
@@ -90,7 +91,9 @@ def solve_total(
             if finished is not None:
                 return finished
     neighbours = Neighbours(store.coupling)
-    with Streamed(store, budget, _DEPTH) as tables, signals() as interrupted:
+    with ExitStack() as stack:
+        tables = stack.enter_context(Streamed(store, budget, _DEPTH))
+        interrupted = stack.enter_context(signals())
         run = TotalRun(
             tables=tables,
             neighbours=neighbours,
@@ -116,20 +119,17 @@ def solve_total(
         if saved is not None and output is not None:
             _take_up(run, checkpoint_path(output), saved, note)
         if trace is not None:
-            tables.trace = Trace(trace, {**identity, "method": METHOD, "partitions": store.n_partitions})
-        try:
-            tables.tick = run.tick
-            outcome, middle, policy, found = _work(run, output, identity, saved is not None)
-        finally:
-            if tables.trace is not None:
-                tables.trace.close()
+            facts = {**identity, "method": METHOD, "partitions": store.n_partitions}
+            tables.trace = stack.enter_context(Trace(trace, facts))
+        tables.tick = run.tick
+        outcome, middle, policy, found = _work(run, output, identity, saved is not None)
         if not outcome.proved and run.pauses.save is not None:
             run.pauses.save()
         solution = _conclude(run, outcome, middle, policy, found, plan)
         if output is not None and outcome.proved:
             with saved_unless_written(run.pauses.save):
                 write_result(output, store, solution, identity, replace=resume or overwrite)
-            checkpoint_path(output).unlink(missing_ok=True)
+            remove_checkpoint(checkpoint_path(output))
     return solution
 
 
@@ -183,7 +183,7 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
         "staging": _DEPTH * store.loader("cpu").scratch_bytes,
     }
     if writes:
-        host["writing"] = 16 * n
+        host["writing"] = writing_bytes(store)
     return budget, MemoryPlan(host, {})
 
 

@@ -32,7 +32,7 @@ We read:
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -49,7 +49,7 @@ from ooc_mdp.problems.cells import (
     four_each,
     moves,
 )
-from ooc_mdp.problems.configuration import asked_states, in_range
+from ooc_mdp.problems.configuration import SHOWN, asked_states, in_range
 from ooc_mdp.problems.counter_random import bits_below
 from ooc_mdp.problems.gridworld import reward_states
 
@@ -66,7 +66,7 @@ class AnimatOptions:
     """Rows of cells."""
     width: int = 1024
     """Columns of cells."""
-    food: int = 0
+    food: int = field(default=0, metadata={SHOWN: "(by the size)"})
     """Exact number of cells with food; 0 takes Jóhannsson's number of reward states for the size."""
     food_low: float = 2.0
     """Smallest value of food."""

@@ -16,10 +16,13 @@ import numpy as np
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.mdp import IntArray
 
-__all__ = ["Parameter", "asked_states", "configure", "in_range"]
+__all__ = ["SHOWN", "Parameter", "asked_states", "configure", "in_range"]
 
 Parameter = int | float | str | bool | Sequence[int]
 C = TypeVar("C")
+
+SHOWN = "shown"
+"""In the metadata of a field whose default stands for another value: what listings say in its place."""
 
 
 def configure(options: type[C], parameters: Mapping[str, Parameter], problem: str) -> C:
@@ -64,7 +67,8 @@ def asked_states(states: IntArray, n_states: int, problem: str) -> IntArray:
 
 def _listed(fields: Mapping[str, dataclasses.Field[Any]]) -> str:
     return ", ".join(
-        name if field.default is dataclasses.MISSING else f"{name}={field.default}" for name, field in fields.items()
+        name if field.default is dataclasses.MISSING else f"{name}={field.metadata.get(SHOWN, field.default)}"
+        for name, field in fields.items()
     )
 
 

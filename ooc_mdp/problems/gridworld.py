@@ -35,7 +35,7 @@ Their 119,992 transitions of 100 x 100 cells are what merging gives: 12 a cell, 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numba
@@ -54,7 +54,7 @@ from ooc_mdp.problems.cells import (
     four_each,
     moves,
 )
-from ooc_mdp.problems.configuration import asked_states, in_range
+from ooc_mdp.problems.configuration import SHOWN, asked_states, in_range
 from ooc_mdp.problems.counter_random import bits_below, draw, stream_key, unit
 
 __all__ = ["Gridworld", "GridworldOptions", "QuintanillaOptions", "QuintanillaWorld", "reward_states"]
@@ -79,7 +79,7 @@ class GridworldOptions:
     """Columns of cells."""
     successors: int = 4
     """Outcomes of an action: 1, 2 or 4."""
-    reward_states: int = 0
+    reward_states: int = field(default=0, metadata={SHOWN: "(by the size)"})
     """Exact number of reward states; 0 takes table 6.1's, or one in 1,024 for a size that is not there."""
     scramble: float = 0.0
     """Share of successors replaced by random states, 0 .. 0.5 (section 6.3)."""

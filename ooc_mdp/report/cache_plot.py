@@ -94,8 +94,12 @@ def _draw(left: Any, right: Any, curve: CacheCurve, colour: str) -> None:
     percent = 100 * np.arange(1, curve.n_partitions + 1) / curve.n_partitions
     rate = 100 * curve.hit_rate
     dashes = _DASHES[curve.policy]
-    left.plot(percent, rate[1:], color=colour, linestyle=dashes, linewidth=2.0)
-    right.plot(percent, curve.loads_per_partition[1:], color=colour, linestyle=dashes, linewidth=0.8)
+    dot = "." if curve.n_partitions == 1 else ""  # a line needs two sizes
+    left.plot(percent, rate[1:], color=colour, linestyle=dashes, linewidth=2.0, marker=dot, clip_on=not dot)
+    right.plot(
+        percent, curve.loads_per_partition[1:], color=colour, linestyle=dashes, linewidth=0.8, marker=dot,
+        clip_on=not dot,
+    )  # fmt: skip
     best = curve.diminishing
     if best is not None:
         left.plot([100 * best / curve.n_partitions], [rate[best]], color=colour, marker="o", linestyle="none")

@@ -1,19 +1,22 @@
 """The values and policy of a result as one file for other programs; the suffix chooses which.
 
 .npy   values        .npz   value, policy        .csv   state, value, policy
+
+and, after the policy, the source's numbers of its actions (action) where it does not number them 0, 1, ...
 """
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.methods.results import Result
 from ooc_mdp.report.files import whole_file
-from ooc_mdp.solution import Solution
 
 __all__ = ["export_result"]
 
@@ -33,25 +36,34 @@ def export_result(result: Result, file: Path, *, overwrite: bool = False) -> Non
     if write is None:
         raise OptionsError(f"cannot export to {file.name}: the name must end in .npy, .npz or .csv")
     with whole_file(file, overwrite=overwrite) as temporary:
-        write(temporary, result.solution)
+        write(temporary, result)
 
 
-def _write_npy(file: Path, solution: Solution) -> None:
+def _write_npy(file: Path, result: Result) -> None:
     with file.open("wb") as f:
-        np.save(f, solution.values)
+        np.save(f, result.solution.values)
 
 
-def _write_npz(file: Path, solution: Solution) -> None:
+def _write_npz(file: Path, result: Result) -> None:
     with file.open("wb") as f:
-        np.savez(f, value=solution.values, policy=solution.policy)
+        np.savez(f, value=result.solution.values, **_choices(result))  # type: ignore[arg-type]
 
 
-def _write_csv(file: Path, solution: Solution) -> None:
-    values, policy = solution.values, solution.policy
+def _write_csv(file: Path, result: Result) -> None:
+    values, choices = result.solution.values, _choices(result)
     with file.open("w", newline="", encoding="ascii") as f:
         out = csv.writer(f)
-        out.writerow(("state", "value", "policy"))
+        out.writerow(("state", "value", *choices))
         for start in range(0, values.size, _LINES):
             part = slice(start, start + _LINES)
             states = range(start, min(start + _LINES, values.size))
-            out.writerows(zip(states, map(repr, values[part].tolist()), policy[part].tolist(), strict=True))
+            chosen = [choice[part].tolist() for choice in choices.values()]
+            out.writerows(zip(states, map(repr, values[part].tolist()), *chosen, strict=True))
+
+
+def _choices(result: Result) -> dict[str, npt.NDArray[Any]]:
+    """The policy by the state's own numbers of actions and, where they are others, by the source's."""
+    choices: dict[str, npt.NDArray[Any]] = {"policy": result.solution.policy}
+    if result.actions is not None:
+        choices["action"] = result.actions
+    return choices

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.store.transaction import sync
 
 __all__ = ["check_output_files", "whole_file"]
 
@@ -51,7 +52,8 @@ def _check_place(file: Path, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def whole_file(file: Path, *, overwrite: bool) -> Iterator[Path]:
-    """The path to write to; what is there becomes `file` in one step once the block ends without an error.
+    """The path to write to; what is there is brought to the disk and becomes `file` in one step once the block ends
+    without an error.
 
     Raises
     ------
@@ -61,7 +63,9 @@ def whole_file(file: Path, *, overwrite: bool) -> Iterator[Path]:
     temporary = file.with_name(f".{file.name}.partial")
     try:
         yield temporary
+        sync(temporary)
         temporary.replace(file)
+        sync(file.parent)
     except OSError as error:
         raise StoreError(f"cannot write {file}: {error.strerror or f'no room ({error})'}") from error
     finally:

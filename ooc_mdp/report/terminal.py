@@ -66,6 +66,8 @@ class SolveLine:
         self._live = sys.stderr.isatty()
         self._status = self._console.status("starting") if self._live else None
         self._logged = time.monotonic()
+        self._bytes, self._seconds = 0, 0.0
+        """Read, and how long it had taken, at the last line of a log."""
 
     def __enter__(self) -> Self:
         if self._status is not None:
@@ -80,16 +82,23 @@ class SolveLine:
 
     def __call__(self, p: SolveProgress) -> None:
         """Show progress; in a log, every ten seconds."""
-        line = (
-            f"error ≤ {p.error_bound:.2e} (target {p.target:.1e}), residual ≤ {p.residual_bound:.1e}, "
-            f"{p.dirty} of {p.partitions} partitions dirty, {p.loads} loads, hit rate {p.hit_rate:.1%}, "
-            f"{p.read_rate / 1e6:.0f} MB/s, {p.seconds:.0f} s"
-        )
         if self._status is not None:
-            self._status.update(line)
+            self._status.update(_progress(p, p.read_rate))
         elif time.monotonic() - self._logged >= _LOG_SECONDS:
-            self._logged = time.monotonic()
-            self._console.print(line, soft_wrap=True)
+            rate = (p.bytes_read - self._bytes) / max(p.seconds - self._seconds, 1e-9)
+            self._logged, self._bytes, self._seconds = time.monotonic(), p.bytes_read, p.seconds
+            self._console.print(_progress(p, rate), soft_wrap=True)
+
+
+def _progress(p: SolveProgress, rate: float) -> str:
+    """Where a solve stands; the target beside the bound that it is for, and bytes a second as they are given."""
+    target = f" (target {p.target:.1e})"
+    of_error, of_residual = ("", target) if p.target_kind == "residual" else (target, "")
+    return (
+        f"error ≤ {p.error_bound:.2e}{of_error}, residual ≤ {p.residual_bound:.1e}{of_residual}, "
+        f"{p.dirty} of {p.partitions} partitions dirty, {p.loads} loads, hit rate {p.hit_rate:.1%}, "
+        f"{format_bytes(int(rate))}/s, {p.seconds:.0f} s"
+    )
 
 
 _FILE_WIDTH = 160

@@ -26,7 +26,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE, LOCK_FILE
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, read_metadata
 
-__all__ = ["check_outside", "check_target", "clear", "writing"]
+__all__ = ["check_outside", "check_target", "clear", "sync", "writing"]
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -195,17 +195,17 @@ class _Lock:
 def _move_into_place(partial: Path, store: Path, lock: _Lock) -> None:
     if not os.path.lexists(store):
         os.rename(partial, store)
-        _sync(store.parent)
+        sync(store.parent)
     else:
         lock.add(store)
         if _exchange(partial, store):
-            _sync(store.parent)
+            sync(store.parent)
             _remove_tree(partial)
         else:
             previous = store.with_name(store.name + PREVIOUS_SUFFIX)
             os.rename(store, previous)
             os.rename(partial, store)
-            _sync(store.parent)
+            sync(store.parent)
             _remove_tree(previous)
     (store / JOURNAL_FILE).unlink(missing_ok=True)
     (store / LOCK_FILE).unlink()
@@ -259,11 +259,12 @@ def _sync_tree(root: Path) -> None:
     paths = [Path(top, name) for top, _, names in os.walk(root) for name in names]
     paths += [Path(top) for top, _, _ in os.walk(root)]
     with ThreadPoolExecutor(_FSYNC_THREADS) as threads:
-        for _ in threads.map(_sync, paths):
+        for _ in threads.map(sync, paths):
             pass
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a directory, are on the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -25,7 +25,7 @@ from ooc_mdp.problems.control.device_functions import (
     tuple_of,
 )
 from ooc_mdp.problems.control.discretised import Discretised
-from ooc_mdp.problems.control.integrate import STEP_SHARE, WEIGHT_UNIT
+from ooc_mdp.problems.control.integrate import MOST_STEPS, STEP_SHARE, WEIGHT_UNIT
 from ooc_mdp.problems.control.translate import Program
 
 __all__ = ["problem_source", "setup"]
@@ -56,6 +56,7 @@ def problem_source(problem: ControlProblem) -> str:
             f"constexpr int D = {d}, A = {len(problem.controls)}, U = {u};",
             f"constexpr unsigned PERIODIC = {_bits([x.periodic for x in problem.axes])};",
             f"constexpr unsigned CLIPPED = {_bits([x.clipped for x in problem.axes])};",
+            f"constexpr int MOST_STEPS = {MOST_STEPS};",
             f"constexpr double STEP_SHARE = {literal(STEP_SHARE)}, WEIGHT_UNIT = {literal(WEIGHT_UNIT)};",
             f"struct Parameters {{ {members} }};",
             f"__device__ const Numbers<U> CONTROLS[A] = {{{controls}}};",

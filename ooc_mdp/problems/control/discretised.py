@@ -18,10 +18,10 @@ import numpy as np
 from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import IntArray, Rows
-from ooc_mdp.problems.configuration import Parameter, asked_states, configure, in_range
+from ooc_mdp.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.problems.configuration import SHOWN, Parameter, asked_states, configure, in_range
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.integrate import compile_rows
+from ooc_mdp.problems.control.integrate import MOST_STEPS, compile_rows
 from ooc_mdp.problems.control.refusals import check_functions, not_compilable
 
 __all__ = ["DiscretisationOptions", "Discretised", "discretise"]
@@ -105,25 +105,57 @@ class Discretised:
 
         Raises
         ------
-        OptionsError : a state that does not exist, or a function of the problem that cannot be compiled or fails.
+        OptionsError : a state that does not exist, a function of the problem that cannot be compiled or fails, or a
+            trajectory that takes too many steps.
         """
         states = asked_states(states, self.n_states, self.name)
         try:
-            return self._computed(states)
+            rows = self._computed(states)
         except (NumbaError, UnsupportedBytecodeError) as error:
             raise not_compilable(self.problem, error) from error
         except (ArithmeticError, ValueError) as error:
             if states.size > 1:
                 for state in states:  # the first that fails alone is named
                     self.rows(state[None])
-            place = ", ".join(
-                f"{axis.name} = {x:.6g}"
-                for axis, x in zip(self.problem.axes, self.coordinates(states[:1])[0], strict=True)
-            )
             raise OptionsError(
                 f"problem {self.name!r}: {type(error).__name__}: {error} in its functions on the way from state "
-                f"{states[0]} ({place})"
+                f"{self._place(states[0])}"
             ) from error
+        assert rows.durations is not None
+        self.refuse_endless(states, rows.durations)
+        return rows
+
+    def refuse_endless(self, states: IntArray, durations: FloatArray) -> None:
+        """Refuse rows of trajectories that were given up after too many steps.
+
+        Parameters
+        ----------
+        states : int64 [n].
+        durations : float64 [n A]; of their rows, the first that is no number after all that are computed.
+
+        Raises
+        ------
+        OptionsError : there is one; says which, and what to change.
+        """
+        endless = np.isnan(durations)
+        if not endless.any():
+            return
+        n, action = divmod(int(endless.argmax()), self.n_actions)
+        least = 2 * self.most_time / MOST_STEPS
+        remedy = "the state moves too fast for its cells: give other parameters, or a coarser grid"
+        if self.longest_step < least:
+            remedy = f"give a longest_step of {least:g} or more, not {self.longest_step:g}, or a smaller most_time"
+        control = ", ".join(map(str, self.problem.controls[action]))
+        raise OptionsError(
+            f"problem {self.name!r}: from state {self._place(states[n])}, control {action} ({control}) takes "
+            f"{MOST_STEPS:,} steps of the integrator and more; {remedy}"
+        )
+
+    def _place(self, state: int) -> str:
+        """A state's number and coordinates."""
+        coordinates = self.coordinates(np.array([state]))[0]
+        said = ", ".join(f"{axis.name} = {x:.6g}" for axis, x in zip(self.problem.axes, coordinates, strict=True))
+        return f"{state} ({said})"
 
     def _computed(self, states: IntArray) -> Rows:
         axes = self.problem.axes
@@ -186,9 +218,17 @@ def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> 
     both = sorted(set(own) & {f.name for f in dataclasses.fields(DiscretisationOptions)})
     if both:
         raise OptionsError(f"problem {problem.name!r} calls a parameter {both[0]!r}, which the grid has; rename it")
+    shown = {
+        "grid": ",".join(map(str, _own_grid(problem))),
+        "longest_step": problem.longest_step,
+        "most_time": problem.most_time,
+    }
     everything = dataclasses.make_dataclass(
         "Parameters",
-        [(f.name, f.type, f.default) for f in dataclasses.fields(DiscretisationOptions)]
+        [
+            (f.name, f.type, dataclasses.field(default=f.default, metadata={SHOWN: shown.get(f.name, f.default)}))
+            for f in dataclasses.fields(DiscretisationOptions)
+        ]
         + [(name, float, default) for name, default in own.items()],
         frozen=True,
         namespace={"__annotations__": {}},
@@ -201,12 +241,17 @@ def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> 
 
 def _grid(problem: ControlProblem, text: str) -> tuple[int, ...]:
     """Points along each axis: those of the text, or the problem's own."""
-    shape = _shape(problem, text) if text else problem.default_grid or (100,) * len(problem.axes)
+    shape = _shape(problem, text) if text else _own_grid(problem)
     for axis, n in zip(problem.axes, shape, strict=True):
         least = 3 if axis.periodic else 2
         if n < least:
             raise OptionsError(f"problem {problem.name!r}: {n} points on the axis {axis.name}; give at least {least}")
     return shape
+
+
+def _own_grid(problem: ControlProblem) -> tuple[int, ...]:
+    """Points along each axis where nobody says how many."""
+    return problem.default_grid or (100,) * len(problem.axes)
 
 
 def _shape(problem: ControlProblem, text: str) -> tuple[int, ...]:

@@ -33,7 +33,15 @@ from numba.extending import register_jitable
 from ooc_mdp.problems.control.definition import ControlProblem
 from ooc_mdp.problems.control.definitions_of import called_functions, plain_function
 
-__all__ = ["STEP_SHARE", "WEIGHT_UNIT", "compile_point", "compile_rows", "compiled_function", "once_for_functions"]
+__all__ = [
+    "MOST_STEPS",
+    "STEP_SHARE",
+    "WEIGHT_UNIT",
+    "compile_point",
+    "compile_rows",
+    "compiled_function",
+    "once_for_functions",
+]
 
 T = TypeVar("T")
 
@@ -45,6 +53,9 @@ WEIGHT_UNIT = 2.0**-24
 
 STEP_SHARE = 0.3
 """Share of a cell that one Runge-Kutta step crosses."""
+
+MOST_STEPS = 1_000_000
+"""Steps of a trajectory at which it is given up, some tenths of a second: its row's duration is then no number."""
 
 
 def _never(state, p):
@@ -153,6 +164,7 @@ def compile_rows(problem: ControlProblem) -> Callable[..., None]:
     Arguments of the kernel: states int64 [n]; points, stride (tuples of int), low, high, span, h (tuples of float),
     periodic, clipped (tuples of bool), controls (tuple of tuples), p (the NamedTuple), longest_step, most_time,
     time_unit; it fills successors int64 [n A K], probabilities float64 [n A K], rewards and durations float64 [n A].
+    At the first trajectory of MOST_STEPS steps it stops, with a duration that is no number.
     """
     dynamics = compiled_function(problem.dynamics)
     rate = compiled_function(problem.reward_rate or _no_rate)
@@ -161,6 +173,7 @@ def compile_rows(problem: ControlProblem) -> Callable[..., None]:
     d = len(problem.axes)
     share = STEP_SHARE
     unit = WEIGHT_UNIT
+    most_steps = MOST_STEPS
     zero = (0.0,) * d
     zeros = (0,) * d
 
@@ -184,6 +197,7 @@ def compile_rows(problem: ControlProblem) -> Callable[..., None]:
                 time = 0.0
                 earned = 0.0
                 paid = rate(seen, control, p)
+                steps = 0
                 while not ended and time < most_time:
                     k1 = dynamics(x, control, p)
                     fastest = 0.0
@@ -201,9 +215,13 @@ def compile_rows(problem: ControlProblem) -> Callable[..., None]:
                     left = False
                     for i in range(d):
                         left = left or abs(x[i] - start[i]) >= h[i]
-                    if left:
+                    steps += 1
+                    if left or steps == most_steps:
                         break
                 row = n * len(controls) + a
+                if steps == most_steps:
+                    durations[row] = np.nan
+                    return
                 if ended:
                     earned += final(_wrapped(x, low, span, periodic), p)
                     durations[row] = np.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,14 +28,15 @@ def load_problem(file: str, parameters: Mapping[str, Parameter]) -> Discretised:
 
 
 def load_definition(file: str) -> ControlProblem:
-    """Run the file and take its ``problem``."""
+    """Run the file and take its ``problem``; no module of its name stays known."""
     path = Path(file)
     if not path.is_file():
         raise OptionsError(f"there is no problem file {file}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"ooc_mdp_problem_file_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise OptionsError(f"{file} cannot be run as Python")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look annotations up
     try:
         spec.loader.exec_module(module)
     except OptionsError as error:
@@ -45,6 +47,8 @@ def load_definition(file: str) -> ControlProblem:
             line = line.tb_next
         where = f", line {line.tb_lineno}" if line is not None and line.tb_frame.f_code.co_filename == str(path) else ""
         raise OptionsError(f"{file}{where}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.modules.pop(spec.name, None)
     problem = getattr(module, "problem", None)
     if not isinstance(problem, ControlProblem):
         raise OptionsError(
