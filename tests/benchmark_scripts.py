@@ -28,12 +28,13 @@ def run_here(script: str, *arguments: object, temporary: Path | None = None) -> 
     path = BENCHMARKS / script
     given = [str(path), *map(str, arguments)]
     folder = tempfile.gettempdir() if temporary is None else str(temporary)
+    environment = _environment(folder)
     out = io.StringIO()
     with (
         _own_modules(path),
         mock.patch.object(sys, "argv", given),
         mock.patch.object(tempfile, "tempdir", folder),
-        mock.patch.dict(os.environ, _environment(folder)),
+        mock.patch.dict(os.environ, environment),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(io.StringIO()),
     ):
@@ -51,7 +52,8 @@ def run_in_a_process(script: str, *arguments: object, temporary: Path | None = N
 
 def _environment(folder: str) -> dict[str, str]:
     found = [str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")]
-    return {"PYTHONPATH": os.pathsep.join(filter(None, found)), "TMPDIR": folder}
+    torch = str(Path(tempfile.gettempdir(), "torchinductor"))  # its profiler makes a folder for its compiler
+    return {"PYTHONPATH": os.pathsep.join(filter(None, found)), "TMPDIR": folder, "TORCHINDUCTOR_CACHE_DIR": torch}
 
 
 @contextlib.contextmanager
