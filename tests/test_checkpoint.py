@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -207,13 +208,55 @@ def test_a_full_disk_leaves_the_previous_checkpoint(store, stopped):
     before = path.read_bytes()
     assert len(before) > 8 << 10
     solving = ("solve", store, *HARD, "--output", stopped, "--resume", "--checkpoint-interval", 0)
-    ran = process(*solving, limit="-f 8")
+    ran = process(*solving, "--time-limit", 1e-9, limit="-f 8")
     assert ran.status == 2, ran
     assert f"error: cannot write the checkpoint {path}: File too large; make room, then go on from the one" in ran.err
     assert "Traceback" not in ran.err
     assert path.read_bytes() == before
     assert sorted(p.name for p in stopped.parent.iterdir()) == ["r.checkpoint"]
     assert process(*solving).status == 0
+
+
+@pytest.mark.parametrize("discount", [0.9, 1.0])
+def test_a_checkpoint_that_cannot_be_written_ends_no_solve(tmp_path, monkeypatch, discount):
+    """The disk is full for the second and third checkpoint."""
+    chain = "".join(f"S:{i}:0:1\nA:0:2\nD:{i}:0.5:-1\nD:{i + 1}:0.5:-1\n" for i in range(60))
+    (tmp_path / "m.txt").write_text(f"{chain}S:60:0:0\n")
+    path = tmp_path / "s"
+    ooc_mdp.convert(tmp_path / "m.txt", path, partitions=8)
+    written: list[bytes] = []
+    result = tmp_path / "r"
+
+    def sync(place: Path) -> None:
+        if place.suffix == ".partial":
+            written.append(b"")
+            if len(written) in (2, 3):
+                raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ooc_mdp.methods.checkpoint.sync", sync)
+    monkeypatch.setattr("ooc_mdp.methods.pauses._SAVING_SHARE", 0)
+    said: list[str] = []
+    how: dict[str, Any] = {"cache": "30%", "device": "cpu", "checkpoint_interval": 0.0, "note": said.append}
+    assert ooc_mdp.solve(path, discount, output=result, **how).outcome.proved
+    assert len(written) > 3
+    assert [text for text in said if "checkpoint" in text] == [
+        f"cannot write the checkpoint {result}.checkpoint: No space left on device; the solve goes on and tries again: "
+        f"make room. Until then --resume goes on from the one before",
+        "checkpoints are written again",
+    ]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.txt", "r", "s"]
+
+
+def test_where_no_checkpoint_was_ever_written_there_is_nothing_to_go_on_from(store, tmp_path, monkeypatch):
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ooc_mdp.methods.checkpoint.sync", full)
+    said: list[str] = []
+    how: dict[str, Any] = {"cache": "30%", "device": "cpu", "checkpoint_interval": 0.0, "note": said.append}
+    assert ooc_mdp.solve(store, 0.9, output=tmp_path / "r", **how).outcome.proved
+    (told,) = [text for text in said if "checkpoint" in text]
+    assert told.endswith("Until then --resume has nothing to go on from")
 
 
 def test_an_error_while_a_checkpoint_is_written_leaves_no_file(tmp_path, monkeypatch):

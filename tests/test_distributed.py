@@ -768,6 +768,31 @@ def test_the_first_copy_does_not_wait_for_the_interval(
     assert [p.name for p in tmp_path.iterdir()] == ["r"]
 
 
+def test_a_checkpoint_that_cannot_be_written_ends_no_solve_of_several_workers(
+    maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody comes to rest before it was tried, on a disk that is full."""
+    rest, said = solver._Solver.rest, []
+
+    def waiting(self: Any) -> bool:
+        while not any("checkpoint" in text for text in said):
+            self.exchange()
+            time.sleep(0.01)
+        return rest(self)
+
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(solver._Solver, "rest", waiting)
+    monkeypatch.setattr(coordinator, "_FIRST_COPY_SECONDS", 0.05, raising=False)
+    monkeypatch.setattr("ooc_mdp.methods.checkpoint.sync", full)
+    how: dict[str, Any] = {"time_limit": 30.0, "checkpoint_interval": 3600.0}
+    check(maze, 0.9, solve(maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", note=said.append, **how))
+    (told,) = [text for text in said if "checkpoint" in text]
+    assert "No space left on device; the solve goes on" in told
+    assert [p.name for p in tmp_path.iterdir()] == ["r"]
+
+
 def test_a_target_below_the_rounding_is_refused_by_several_workers_too(maze: Store, clusters: Clusters) -> None:
     solution = solve(maze, 0.9999, clusters[2], epsilon=1e-13)
     assert solution.outcome is Outcome.PRECISION

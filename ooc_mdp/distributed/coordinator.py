@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from ooc_mdp.distributed.messages import (
 from ooc_mdp.distributed.placement import PlacementFacts, take_over
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress, SolveWatcher
+from ooc_mdp.methods.checkpoint import saved_or_told
 from ooc_mdp.methods.start import bounds_of
 from ooc_mdp.methods.target import Target
 from ooc_mdp.options import SolveOptions
@@ -126,6 +128,8 @@ class Coordinator:
         self._copying_took = 0.0
         self._keeping = threading.Lock()
         self._activity_copied = -1
+        self._failing = False
+        """Whether the last checkpoint could not be written."""
         self._going = False
         self._late, self._late_since = -1, 0.0
         """How many solvers have not begun, and since when there are so many."""
@@ -476,10 +480,15 @@ class Coordinator:
         began = time.monotonic()
         reports = await self._solvers.command_all(Report(), self._keep)  # each of its own time
         if self.save is not None and reports is not None:
-            await on_a_thread(self.save, self.known)
+            await on_a_thread(self._write, self.known)
         self._activity_copied = activity
         self._copied = time.monotonic()
         self._copying_took = self._copied - began
+
+    def _write(self, known: Known) -> None:
+        """Write a checkpoint, where that can be done."""
+        assert self.save is not None  # who calls has looked
+        self._failing = not saved_or_told(partial(self.save, known), self._note, self._failing)
 
     def _keep(self, values: Values) -> None:
         with self._keeping:

@@ -23,15 +23,28 @@ from ooc_mdp.store.metadata import PARTIAL_SUFFIX
 from ooc_mdp.store.transaction import sync
 
 __all__ = [
+    "UnwrittenCheckpointError",
     "check_arrays",
     "checkpoint_path",
     "load_checkpoint",
     "remove_checkpoint",
     "save_checkpoint",
+    "saved_or_told",
     "saved_unless_written",
 ]
 
 _VERSION = 2
+
+
+class UnwrittenCheckpointError(StoreError):
+    """A checkpoint could not be written; the one before is as it was."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        self.what = f"cannot write the checkpoint {path}: {why}"
+        self.before = path.exists()
+        """Whether there is one before."""
+        kept = "go on from the one before with --resume" if self.before else "solve again, or name another --output"
+        super().__init__(f"{self.what}; make room, then {kept}")
 
 
 def checkpoint_path(output: Path) -> Path:
@@ -60,7 +73,7 @@ def save_checkpoint(
 
     Raises
     ------
-    StoreError : the file cannot be written (disk full, no permission); the previous checkpoint stays.
+    UnwrittenCheckpointError : disk full, no permission; the previous checkpoint stays.
     """
     facts = json.dumps({"version": _VERSION, "identity": identity, "statistics": asdict(statistics)})
     temporary = _temporary(path)
@@ -71,13 +84,29 @@ def save_checkpoint(
         temporary.replace(path)
         sync(path.parent)
     except OSError as error:
-        kept = "go on from the one before with --resume" if path.exists() else "solve again, or name another --output"
-        raise StoreError(
-            f"cannot write the checkpoint {path}: {error.strerror or error}; make room, then {kept}"
-        ) from error
+        raise UnwrittenCheckpointError(path, error.strerror or str(error)) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def saved_or_told(save: Callable[[], None], note: Callable[[str], None], failing: bool) -> bool:
+    """Write a checkpoint of a solve that goes on without it where that fails; whether it is written.
+
+    Parameters
+    ----------
+    failing : the last could not be written; what was said then is not said again.
+    """
+    try:
+        save()
+    except UnwrittenCheckpointError as error:
+        if not failing:
+            left = "goes on from the one before" if error.before else "has nothing to go on from"
+            note(f"{error.what}; the solve goes on and tries again: make room. Until then --resume {left}")
+        return False
+    if failing:
+        note("checkpoints are written again")
+    return True
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ooc_mdp.events import SolveProgress, SolveWatcher
+from ooc_mdp.methods.checkpoint import saved_or_told
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.solution import Outcome
 
@@ -34,6 +35,8 @@ class Pauses:
     interrupted: Callable[[], bool] = lambda: False
     save: Callable[[], None] | None = None
     """Writes a checkpoint."""
+    note: Callable[[str], None] = lambda _: None
+    """Told of checkpoints that cannot be written."""
     started: float = field(default_factory=time.monotonic)
     earlier_seconds: float = 0.0
     """Seconds of the runs that this one resumes."""
@@ -42,6 +45,8 @@ class Pauses:
     """At the last report."""
     _saved: float = field(default_factory=time.monotonic)
     _saving_took: float = 0.0
+    _failing: bool = False
+    """Whether the last checkpoint could not be written."""
 
     @property
     def seconds(self) -> float:
@@ -67,12 +72,16 @@ class Pauses:
             raise StoppedEarly(Outcome.TIME_LIMIT)
 
     def keep(self) -> bool:
-        """Write a checkpoint if it is time for one; whether it was."""
+        """Write a checkpoint if it is time for one; whether there is a new one.
+
+        One that cannot be written ends no solve: a disk that is full at night may have room in the morning.
+        """
         now = time.monotonic()
         pause = max(self.options.checkpoint_interval, _SAVING_SHARE * self._saving_took)
         if self.save is None or now - self._saved < pause:
             return False
-        self.save()
+        written = saved_or_told(self.save, self.note, self._failing)
+        self._failing = not written
         self._saved = time.monotonic()
         self._saving_took = self._saved - now
-        return True
+        return written

@@ -139,7 +139,8 @@ def solve(
         if trace is not None:
             facts = {**identity, "method": method_name(options), "partitions": opened.n_partitions}
             run.trace = stack.enter_context(Trace(trace, facts))
-        run.note, run.pauses.watch = note, watch
+        run.note = run.pauses.note = note
+        run.pauses.watch = watch
         run.pauses.interrupted = stack.enter_context(signals())
         with short_turns(run.backend.loads_beside):
             outcome = _work(run)

@@ -112,7 +112,7 @@ def solve_total(
             node=np.empty(0, np.int64),
             charge=0.0,
             most_charge=np.inf,
-            pauses=Pauses(options, watch, interrupted),
+            pauses=Pauses(options, watch, interrupted, note=note),
             dirty=np.ones(store.n_partitions, np.bool_),
         )
         run.charge = FIRST_CHARGE * _first_target(run)
