@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from command_line import process
 from numba import njit
+from numba.core.dispatcher import Dispatcher
 from small_mdps import Case, make_store
 from store_models import Action, Model, State
 
 import ooc_mdp
-from ooc_mdp.kernels import cpu
+from ooc_mdp.kernels import cpu, cpu_at_once, cpu_flow_rounds, cpu_flow_solver, cpu_policy, cpu_together
 from ooc_mdp.kernels.compiling import told_of_compiling
 from ooc_mdp.kernels.cpu import CpuBackend
 from ooc_mdp.methods.plan import model_of, warm_up
-from ooc_mdp.options import SolveOptions
+from ooc_mdp.methods.solver import solve
+from ooc_mdp.options import CacheSize, SolveOptions
 
+MODULES = (cpu, cpu_at_once, cpu_flow_rounds, cpu_flow_solver, cpu_policy, cpu_together)
 HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
 """A state that leads to the end."""
 
@@ -62,6 +66,27 @@ def test_a_first_solve_says_that_it_compiles_and_a_second_does_not(
         assert ("compiling loops" in ran.err) == compiles
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("method", ["p-eva", "vi", "policy-iteration"])
+def test_no_loop_is_compiled_within_a_solve(
+    tmp_path: Path, method: Literal["p-eva", "vi", "policy-iteration"], dtype: str
+) -> None:
+    """Every loop that a solve calls has been called before, on arguments of the same types."""
+    store = ooc_mdp.generate("GW-32x4", tmp_path / "s", partitions=4, dtype=dtype)
+    loops = {id(x): x for module in MODULES for x in vars(module).values() if isinstance(x, Dispatcher)}.values()
+    for loop in loops:
+        loop._reset_overloads()  # what other tests have called
+    discount = 0.9 if method == "vi" else 0.999
+    options = SolveOptions(discount, epsilon=1e-6, method=method, device="cpu", cache=CacheSize(share=0.6))
+    backend = CpuBackend()
+    warm_up(store, options, backend, model_of(store, options), writes=False)
+    backend.close()
+    before = {loop.__name__: set(loop.signatures) for loop in loops}
+    assert any(before.values())
+    assert solve(store, options).outcome.proved
+    assert {loop.__name__: set(loop.signatures) for loop in loops} == before
+
+
 def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its first seconds would be spent compiling, with a progress that does not move."""
     store = ooc_mdp.generate("GW-32x4", tmp_path / "s", partitions=2)
@@ -75,6 +100,7 @@ def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monke
             CpuBackend, name, lambda self, *a, name=name, usual=usual: (tried.append(name), usual(self, *a))[1]
         )
     backend = CpuBackend()
-    warm_up(store, backend, model_of(store, SolveOptions(0.9)), writes=False)
+    options = SolveOptions(0.9)
+    warm_up(store, options, backend, model_of(store, options), writes=False)
     backend.close()
     assert tried == ["RoundsAlongFlow", "RoundsInOrder", "visit", "measure", "visit_all"]

@@ -145,7 +145,7 @@ def solve_share(
             )
         model = model_of(source, options)
         give_memory_back()
-        warm_up(source, backend, model, writes=False)
+        warm_up(source, options, backend, model, writes=False)
         announce(plan_memory(source, options, backend, model, writes=False))
         owned = np.zeros(source.n_partitions, np.bool_)
         run = start_run(source, options, backend, model, stack, owned)

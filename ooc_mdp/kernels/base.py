@@ -245,8 +245,9 @@ class SweepsSeveral(Protocol):
 class CompilesLoops(Protocol):
     """A backend whose loops are compiled when they are first called."""
 
-    def call_loops(self, resident: Resident) -> None:
-        """Call every loop that sweeps or measures partitions like this one; values and policy are no use afterwards."""
+    def call_loops(self, resident: Resident, rows: bool) -> None:
+        """Call every loop that sweeps or measures partitions like this one, which is all of the model, and with `rows`
+        those that keep a policy's rows and evaluate it on them; values and policy are no use afterwards."""
         ...
 
 

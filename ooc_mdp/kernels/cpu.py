@@ -170,7 +170,7 @@ class CpuBackend(ListsByCopies):
     def release(self, resident: Resident) -> None:
         """Nothing to do: the arrays go with their last reference."""
 
-    def call_loops(self, resident: Resident) -> None:
+    def call_loops(self, resident: Resident, rows: bool) -> None:
         """One sweep each; together along the flow of the policy first, if that may suit, then in order."""
         once = SweepLimits(0.0, 1)
         self.visit_together([resident], [once]).reports()
@@ -179,6 +179,12 @@ class CpuBackend(ListsByCopies):
         self.visit(resident, once)
         self.measure(resident, 0.0)
         self.visit_all([resident], 1, 0.0).reports()
+        if rows:
+            self.open_rows(Coupling(np.array([0, 1]), np.zeros(1, np.int64), np.ones(1)))
+            assert self._rows is not None  # they are open
+            self.improve([resident], 0.0)
+            self._rows.call_loops(self._values, self._policy)
+            self.close_rows()
 
     def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
         """Gauss-Seidel sweeps."""

@@ -142,6 +142,19 @@ class PolicyRows:
                 backups += states * self._krylov(values, limit / residual, most - backups // states)
         return Evaluation(backups, measured[0], measured[1], measured[2:6], measured[6], measured[7], measured[8])
 
+    def call_loops(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """Call every loop, and load what solvers need; all partitions are kept. Values are no use afterwards."""
+        import scipy.sparse.linalg  # noqa: F401
+
+        self.evaluate(values, policy, -1.0, 1)
+        self._flow_solver().solve(self._product(values, np.empty(values.size), True))
+
+    def _flow_solver(self) -> FlowSolver:
+        return FlowSolver(
+            self._first, self._ptr, self._widths, self.kept, self.successors, self.probabilities, self.discounts,
+            self._model.discount,
+        )  # fmt: skip
+
     def _sweeps(self, values: FloatArray, limit: float, most: int) -> int:
         """Rounds of sweeps of what has something to do, until nothing has or so many backups are made; how many."""
         made = np.zeros(self._threads, np.int64)
@@ -218,10 +231,7 @@ class PolicyRows:
                 most_iterations -= first
                 self._stiff = bool(missed) and first == _PLAIN_ITERATIONS and n < MOST_STATES
             if self._stiff and most_iterations > 0:
-                solver = FlowSolver(
-                    self._first, self._ptr, self._widths, self.kept, self.successors, self.probabilities,
-                    self.discounts, self._model.discount,
-                )  # fmt: skip
+                solver = self._flow_solver()
                 inverse = LinearOperator((n, n), matvec=along_flow, dtype=np.float64)
                 use(bicgstab(operator, right, rtol=0.0, atol=goal, maxiter=most_iterations, M=inverse)[0])
         return products

@@ -141,10 +141,11 @@ def least_weights_of(store: TableSource, options: SolveOptions) -> FloatArray:
     return np.asarray(weights * (1 - (store.max_successors + 4) * 2.0**-52))
 
 
-def warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes: bool) -> None:
+def warm_up(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, writes: bool) -> None:
     """Load code now, so that the plan counts it: compiled kernels take some 60 MB, Zarr's writer some 10.
 
-    Kernels are called on a small table with the store's types and shapes. A CUDA backend loads its own at the start.
+    Kernels are called on a small table with the store's types and shapes, those of policy iteration only where a solve
+    is likely to begin with it. A CUDA backend loads its own at the start.
     """
     if writes:
         import zarr.codecs  # noqa: F401
@@ -175,11 +176,20 @@ def warm_up(store: TableSource, backend: Backend, model: ModelConstants, writes:
     if shape is not None:
         shape[0, -1] = n
     small = replace(
-        model, longest_row=k, n_states=n, largest_partition=n, largest_halo=0, row_sums=np.ones(1), block_shapes=shape
+        model,
+        n_states=n,
+        largest_partition=n,
+        largest_halo=0,
+        row_sums=np.ones(1),
+        block_shapes=shape,
+        partition_ptr=np.array([0, n]),
+        longest_row=k,
+        row_widths=np.array([k]),
     )
+    rows = options.way == "policy-iteration" or (options.way == "auto" and strongly_coupled(store))
     backend.start(small, None, None)
     resident = backend.admit(backend.prepare(table))
-    backend.call_loops(resident)
+    backend.call_loops(resident, rows)
     backend.release(resident)
 
 

@@ -121,7 +121,7 @@ def solve(
     backend = select_backend(options.device, options.sweep_order, options.kernel)
     model = model_of(opened, options)
     give_memory_back()
-    warm_up(opened, backend, model, writes=output is not None)
+    warm_up(opened, options, backend, model, writes=output is not None)
     plan = plan_memory(opened, options, backend, model, writes=output is not None)
     if announce is not None:
         announce(plan)
