@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from tiled_engine import MakeDevice
+    from worker_clusters import Clusters
 
     from ooc_mdp.store import Store
 
@@ -86,3 +88,40 @@ def device(request: pytest.FixtureRequest) -> MakeDevice:
     from ooc_mdp.kernels.device import CudaDevice
 
     return emulated if request.param == "emulated" else lambda: CudaDevice(0)
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[Clusters]:
+    """Clusters of threads in this process, started when they are first asked for."""
+    from worker_clusters import Clusters
+
+    with ExitStack() as stack:
+        yield Clusters(stack)
+
+
+@pytest.fixture(scope="session")
+def ragged(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Ragged rows, durations, terminal states, initial values; minimised."""
+    from small_mdps import Case, make_store
+    from store_models import random_model
+
+    model = random_model(11, 60, durations=True, initial_values=True)
+    return make_store(Case(model, "min", partitions=12), tmp_path_factory.mktemp("ragged") / "s")
+
+
+@pytest.fixture(scope="session")
+def coupled(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """81 partitions of 16 states."""
+    import ooc_mdp
+
+    path = tmp_path_factory.mktemp("coupled") / "s"
+    return ooc_mdp.generate("double-pendulum", path, {"grid": "6,6,6,6"}, blocks=[3] * 4)
+
+
+@pytest.fixture(scope="session")
+def maze(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """16 partitions of a gridworld."""
+    import ooc_mdp
+
+    path = tmp_path_factory.mktemp("maze") / "s"
+    return ooc_mdp.generate("GW-24x4", path, {"seed": 1}, partitions=16, workers=1)

@@ -1,0 +1,223 @@
+"""Solvers on threads of this process, and a network between them that may misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ooc_mdp.distributed import solver as solver_module
+from ooc_mdp.distributed.coordinator import Coordinator
+from ooc_mdp.distributed.known import Known
+from ooc_mdp.distributed.mailbox import Mailbox, Request
+from ooc_mdp.distributed.members import Member, Members
+from ooc_mdp.distributed.messages import (
+    Subscribe,
+    Update,
+)
+from ooc_mdp.distributed.placement import facts_of
+from ooc_mdp.distributed.solver import SolverOptions, solve_share
+from ooc_mdp.kernels.state_lists import ListsByCopies
+from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.solution import Outcome
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How the network behaves, and what happens on it."""
+
+    seed: int
+    faults: float
+    """Share of messages with one."""
+    moves: bool = False
+    loses: bool = False
+    """Whether a solver is cut off in the middle, and goes on alone."""
+    gains: bool = False
+    """Whether another comes later."""
+    alone: bool = False
+    """Whether one solver begins with everything, and stays so unless partitions move."""
+
+
+class Network:
+    """Solvers on threads, each with a mailbox; what goes between them may be lost, late, twice or out of order."""
+
+    def __init__(self, solvers: int, weather: Weather, work: Callable[[Network, int], None]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.mailboxes = [Mailbox(self.loop) for _ in range(solvers)]
+        self.weather = weather
+        self.random = random.Random(weather.seed)
+        self.lock = threading.Lock()
+        self.cut: int | None = None
+        self.ended: dict[int, str | BaseException] = {}
+        self.work = work
+        self.threads: list[threading.Thread] = []
+        for number in range(solvers):
+            self.start(number)
+
+    def start(self, number: int) -> None:
+        def run() -> None:
+            try:
+                self.work(self, number)
+                self.ended[number] = "done"
+            except BaseException as error:  # the coordinator asks for it
+                self.ended[number] = error
+
+        self.threads.append(threading.Thread(target=run, daemon=True))
+        self.threads[-1].start()
+
+    def fate(self, here: int | None, there: int) -> str:
+        if self.cut is not None and self.cut in (here, there):
+            return "lost"
+        with self.lock:
+            if self.random.random() >= self.weather.faults:
+                return "well"
+            return self.random.choice(["lost", "late", "answer lost", "slow"])
+
+    def soon(self, seconds: float, what: Callable[[], None]) -> None:
+        def plan() -> None:
+            self.loop.call_later(seconds, what)
+
+        self.loop.call_soon_threadsafe(plan)
+
+    def sender(self, number: int) -> solver_module.Send:
+        def send(address: str, message: Subscribe | Update, delivered: Callable[[bool], None]) -> None:
+            there = int(address)
+            copy = pickle.loads(pickle.dumps(message))
+            fate = self.fate(number, there)
+
+            def put() -> None:
+                self.mailboxes[there].put(copy)
+
+            def arrive() -> None:
+                put()
+                delivered(True)
+
+            if fate == "well":
+                self.soon(0.0, arrive)
+            elif fate == "slow":
+                self.soon(0.02, arrive)
+            else:
+                if fate == "answer lost":
+                    self.soon(0.0, put)
+                elif fate == "late":
+                    self.soon(0.03, put)  # the next attempt may come first
+                self.soon(0.001, lambda: delivered(False))
+
+        return send
+
+    # What the coordinator sees:
+
+    async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
+        mailbox, fate = self.mailboxes[number], self.fate(None, number)
+        if number in self.ended:
+            return "unknown"
+        if fate == "lost":
+            await asyncio.sleep(0.001)
+            raise OSError("lost")
+        if verb == "status":
+            return await mailbox.changed(*argument)
+        request = Request(argument)
+        if fate == "late":
+            self.soon(0.03, lambda: mailbox.put(Request(argument)))
+            raise OSError("late")
+        mailbox.put(request)
+        if fate == "answer lost":
+            raise OSError("answer lost")
+        return "taken" if verb == "post" else await asyncio.wrap_future(request.answer)
+
+    async def lost(self, number: int) -> bool:
+        return number == self.cut
+
+    def failure(self, number: int) -> BaseException | None:
+        found = self.ended.get(number)
+        return found if isinstance(found, BaseException) else None
+
+    async def newcomers(self) -> list[int]:
+        if not self.weather.gains:
+            return []
+        self.weather = replace(self.weather, gains=False)
+        self.mailboxes.append(Mailbox(self.loop))
+        self.start(len(self.threads))
+        return [len(self.threads) - 1]
+
+    def address(self, number: int) -> str:
+        return str(number)
+
+    async def dismiss(self, number: int) -> None:
+        await asyncio.sleep(0.05)  # it goes on meanwhile, and others may hear of it yet
+        self.mailboxes[number].expel()
+
+    def broken(self) -> str | None:
+        return None
+
+
+def first_values(store: Any) -> Known:
+    n, p = store.n_states, store.n_partitions
+    return Known(np.zeros(n), np.full(n, -1, np.int32), np.zeros(p, np.bool_), np.zeros(p, np.bool_))
+
+
+async def solve_on(
+    store: Any,
+    options: SolveOptions,
+    solvers: int,
+    weather: Weather,
+    checkpoint: Known | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> tuple[Outcome, Coordinator]:
+    """The coordinator after a solve on solvers that begin with partitions at random, or on one that has all."""
+
+    def work(network: Network, k: int) -> None:
+        solve_share(SolverOptions(k, store, options, threads=1), network.mailboxes[k], network.sender(k))
+
+    network = Network(solvers, weather, work)
+    coordinator = Coordinator(
+        store,
+        options,
+        Members(network, {k: Member(str(k)) for k in range(solvers)}, patience=15.0),
+        np.array([0 if weather.alone else network.random.randrange(solvers) for _ in range(store.n_partitions)]),
+        facts_of(store),
+        checkpoint or first_values(store),
+        from_start=checkpoint is None,
+        note=note,
+        moves=weather.moves,
+        spreads=weather.moves or not weather.alone,
+    )
+    if weather.loses:
+        network.loop.call_later(network.random.uniform(0.0, 0.1), setattr, network, "cut", 0)
+    try:
+        outcome = await asyncio.wait_for(coordinator.lead(), 60.0)
+    finally:
+        for mailbox in network.mailboxes:
+            mailbox.expel()
+        for thread in network.threads:
+            await asyncio.to_thread(thread.join, 30.0)
+    return outcome, coordinator
+
+
+def an_update(of: dict[int, tuple[int, int, FloatArray]], sender: int = 0, number: int = 1) -> Update:
+    """Serial, generation and values of some partitions."""
+    serials, generations, values = zip(*of.values(), strict=True) if of else ((), (), ())
+    ptr = np.cumsum([0, *(v.size for v in values)])
+    told = [np.array(each, np.int64) for each in (list(of), serials, generations)]
+    return Update(sender, number, *told, ptr, np.concatenate([np.empty(0), *values]))
+
+
+class HostVector(ListsByCopies):
+    """A value vector of 0."""
+
+    def __init__(self, states: int) -> None:
+        self.values = np.zeros(states)
+
+    def read(self, states: IntArray) -> FloatArray:
+        return self.values[states]
+
+    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
+        assert ptr[-1] == states.size
+        self.values[states] = values

@@ -1,0 +1,169 @@
+"""What the coordinator claims, whom it takes for lost, and what it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from small_mdps import Case, make_store
+from solver_network import an_update, first_values
+from store_models import random_model
+
+from ooc_mdp.distributed import endpoint
+from ooc_mdp.distributed.coordinator import Coordinator
+from ooc_mdp.distributed.known import Known
+from ooc_mdp.distributed.members import Member, Members
+from ooc_mdp.distributed.messages import (
+    Assignment,
+    Status,
+    Values,
+)
+from ooc_mdp.distributed.placement import facts_of
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.solution import SolveStatistics
+
+
+@pytest.fixture
+def two_solvers(tmp_path: Path) -> Coordinator:
+    """Of two solvers that own two partitions each, and have told of them after the first assignment."""
+    store = make_store(Case(random_model(2, 12), partitions=4), tmp_path / "s")
+    figures = {"error_bound": 0.5, "residual_bound": 0.1, "dirty": 1, "epoch": 1, "joining": False}
+    members = {k: Member(str(k), status=Status(**figures)) for k in (0, 1)}
+    coordinator = Coordinator(
+        store,
+        SolveOptions(0.9, device="cpu"),
+        Members(SimpleNamespace(), members, 1.0),
+        np.array([0, 0, 1, 1]),
+        facts_of(store),
+        first_values(store),
+        from_start=True,
+    )
+    coordinator._epoch = 1
+    return coordinator
+
+
+def test_progress_is_the_largest_bound_of_those_that_own_partitions(two_solvers: Coordinator):
+    two_solvers._solvers.of[1].status.error_bound = 0.7
+    now = two_solvers.progress()
+    assert (now.error_bound, now.residual_bound, now.dirty) == (0.7, 0.1, 2)
+    two_solvers._solvers.of[2] = Member("2", status=Status(epoch=1))  # a newcomer, which owns nothing yet
+    assert two_solvers.progress().error_bound == 0.7
+
+
+@pytest.mark.parametrize(
+    ("what", "dirty"), [("lost", 3), ("on its way", 3), ("not told of", 3), ("joining", 3), ("before the start", 4)]
+)
+def test_no_bound_is_claimed_while_nobody_answers_for_a_partition(two_solvers: Coordinator, what: str, dirty: int):
+    solvers = two_solvers._solvers.of
+    if what == "lost":
+        solvers[1].alive = False
+    elif what == "on its way":
+        two_solvers.owner[2] = -1
+    elif what == "not told of":
+        two_solvers.owner[1], two_solvers._generation[1] = 1, 2
+    elif what == "joining":
+        solvers[1].status.joining, solvers[1].status.dirty = True, 2
+    else:
+        for member in solvers.values():
+            member.status = Status()
+    now = two_solvers.progress()
+    assert (now.error_bound, now.residual_bound, now.dirty) == (np.inf, np.inf, dirty)
+
+
+def test_the_rate_of_reading_is_that_since_the_last_report(two_solvers: Coordinator, monkeypatch: pytest.MonkeyPatch):
+    two_solvers._last_report = 10.0, 0
+    rates = []
+    for now, read in ((20.0, 500), (22.0, 700)):
+        monkeypatch.setattr("ooc_mdp.distributed.coordinator.time", SimpleNamespace(monotonic=lambda t=now: t))
+        two_solvers._solvers.of[0].status.statistics.bytes_read = read
+        rates.append(two_solvers.progress().read_rate)
+    assert rates == [50.0, 100.0]
+
+
+def test_what_solvers_have_read_counts_as_read_whatever_was_copied(two_solvers: Coordinator):
+    for member, never in zip(two_solvers._solvers.of.values(), (2, 3), strict=True):
+        member.status.statistics = SolveStatistics(n_partitions=4, partitions_never_read=never)
+    assert two_solvers.statistics().partitions_never_read == 1
+    two_solvers.known.visited[:] = True
+    assert two_solvers.statistics().partitions_never_read == 0
+
+
+@pytest.mark.parametrize(("failures", "lost"), [(1, False), (2, True)])
+def test_a_coordinator_that_stood_still_asks_once_more_before_a_solver_is_lost(failures: int, lost: bool):
+    async def check() -> None:
+        left = failures
+
+        async def ask(number: int, verb: str, argument: Any, timeout: float) -> Any:
+            nonlocal left
+            await asyncio.sleep(0.001)
+            if not left:
+                return Status()
+            left -= 1
+            if left == failures - 1:
+                members.of[0].answered -= 60.0
+            raise TimeoutError
+
+        async def no(_: int) -> bool:
+            return False
+
+        async def dismiss(_: int) -> None: ...
+
+        link: Any = SimpleNamespace(ask=ask, lost=no, dismiss=dismiss)
+        members = Members(link, {0: Member("a")}, 1.0)
+        members.follow_all()
+        await asyncio.sleep(0.3)
+        await members.close()
+        assert members.alive() == ([] if lost else [0])
+
+    asyncio.run(check())
+
+
+def test_what_is_large_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch):
+    """It would be sent again and again, and never arrive."""
+    values = Values(np.arange(1), np.zeros(10**6), np.zeros(10**6, np.int32), np.zeros(1, np.bool_))
+    none = np.zeros(1, np.int32)
+    monkeypatch.setattr(endpoint, "_SEND_SECONDS", 0.1)
+
+    async def slow(**_: Any) -> str:
+        await asyncio.sleep(0.4)
+        return "taken"
+
+    async def ask(number: int, verb: str, argument: Any, timeout: float) -> str:
+        return await asyncio.wait_for(slow(), timeout)
+
+    async def no(_: int) -> bool:
+        return False
+
+    async def check() -> None:
+        members = Members(SimpleNamespace(ask=ask, lost=no), {0: Member("a")}, 0.1)  # type: ignore[arg-type]
+        await members.put(0, Assignment(1, none, none, {}, values))
+        worker: Any = SimpleNamespace(rpc=lambda _: SimpleNamespace(ooc_mdp=slow))
+        assert await endpoint._deliver(worker, "run", "a", an_update({0: (1, 1, np.zeros(10**6))}))
+        with pytest.raises(TimeoutError):
+            await endpoint._deliver(worker, "run", "a", an_update({}))
+
+    asyncio.run(asyncio.wait_for(check(), 10.0))
+
+
+def test_what_counts_as_visited_has_a_policy_where_newer_copies_come_meanwhile():
+    known = Known(np.zeros(4), np.zeros(4, np.int32), np.zeros(2, np.bool_), np.ones(2, np.bool_))
+    newer = Values(np.arange(2), np.ones(4), np.full(4, 7, np.int32), np.ones(2, np.bool_))
+
+    class Late(np.ndarray[Any, np.dtype[np.int32]]):
+        """A policy beside which newer copies come as soon as it has been read."""
+
+        def __getitem__(self, which: Any) -> Any:
+            found = super().__getitem__(which).copy()
+            known.policy = np.asarray(self)
+            known.take(newer, np.array([0, 2, 4]))
+            return found
+
+    known.policy = known.policy.view(Late)
+    given = known.of(np.arange(2), np.array([0, 2, 4]), with_bounds=False)
+    assert given is not None
+    assert not given.visited.any()
+    assert given.policy.tolist() == [0, 0, 0, 0]

@@ -1,0 +1,172 @@
+"""Limits and checkpoints of solves on several workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_mdps import rows_of
+from worker_clusters import Clusters, check, solve
+
+import ooc_mdp
+from ooc_mdp.distributed import coordinator, solver
+from ooc_mdp.events import SolveProgress
+from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.reference import policy_iteration
+from ooc_mdp.solution import Outcome
+from ooc_mdp.store import Store
+
+
+def interrupt_once_bounded(progress: SolveProgress) -> None:
+    """A signal to this process, once each partition has been read."""
+    if np.isfinite(progress.error_bound):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def stopped(maze: Store, clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """Folder with the checkpoint of a solve on 4 workers that a signal stopped, and the error that was proved then."""
+    place = tmp_path_factory.mktemp("stopped")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinator, "_REPORT_SECONDS", 0.0)
+        solution = solve(
+            maze,
+            0.999,
+            clusters[4],
+            epsilon=1e-9,
+            output=place / "r",
+            progress=interrupt_once_bounded,
+            placement="random",
+        )
+    assert solution.outcome is Outcome.INTERRUPTED
+    assert [p.name for p in place.iterdir()] == ["r.checkpoint"]
+    best = policy_iteration(rows_of(maze), 0.999, maze.sense).values
+    assert float(np.abs(solution.values - best).max()) <= solution.error_bound < np.inf
+    return place, solution.error_bound
+
+
+def copied(stopped: tuple[Path, float], tmp_path: Path) -> Path:
+    output = tmp_path / "r"
+    shutil.copy(stopped[0] / "r.checkpoint", checkpoint_path(output))
+    return output
+
+
+def test_a_checkpoint_of_several_workers_is_gone_on_from_without_reading_what_it_proves(
+    maze: Store, stopped: tuple[Path, float], clusters: Clusters, tmp_path: Path
+) -> None:
+    """On several workers, on as many as one, and on one machine; bounds were kept for all partitions."""
+    epsilon = 1.01 * stopped[1]
+    for client in (clusters[4], clusters[1], None):
+        (tmp_path / str(client and len(client.ncores()))).mkdir()
+        output = copied(stopped, tmp_path / str(client and len(client.ncores())))
+        options: dict[str, Any] = {"epsilon": epsilon, "output": output, "resume": True}
+        if client is None:
+            solution = ooc_mdp.solve(maze, 0.999, device="cpu", cache="60%", **options)
+        else:
+            solution = solve(maze, 0.999, client, **options)
+            assert solution.statistics.loads == 0
+        assert solution.outcome.proved
+        assert solution.error_bound <= epsilon
+        assert ooc_mdp.verify(maze, output).holds
+        assert not checkpoint_path(output).exists()
+
+
+def test_a_checkpoint_of_several_workers_is_gone_on_from_to_the_end(
+    maze: Store, stopped: tuple[Path, float], clusters: Clusters, tmp_path: Path
+) -> None:
+    output = copied(stopped, tmp_path)
+    solution = solve(maze, 0.999, clusters[2], epsilon=stopped[1] / 10, output=output, resume=True)
+    assert solution.error_bound <= stopped[1] / 10
+    assert ooc_mdp.verify(maze, output).holds
+    assert solution.statistics.seconds > 0
+
+
+def test_a_checkpoint_of_one_machine_is_gone_on_from_by_several_workers(
+    maze: Store, clusters: Clusters, tmp_path: Path
+) -> None:
+    output = tmp_path / "r"
+    first = ooc_mdp.solve(
+        maze, 0.999, device="cpu", cache="60%", epsilon=1e-9, output=output, time_limit=0.02, method="vi"
+    )
+    assert first.outcome is Outcome.TIME_LIMIT
+    assert checkpoint_path(output).exists()
+    epsilon = 1.01 * first.error_bound if np.isfinite(first.error_bound) else 1e-6
+    solution = solve(maze, 0.999, clusters[4], epsilon=epsilon, output=output, resume=True)
+    check(maze, 0.999, solution, size=100.0)
+    assert ooc_mdp.verify(maze, output).holds
+    if epsilon > first.error_bound:
+        assert solution.statistics.loads == 0
+
+
+def test_a_time_limit_ends_a_solve_with_a_checkpoint(
+    maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just after the workers are told to go."""
+    limit = coordinator.Coordinator._limit
+    monkeypatch.setattr(coordinator.Coordinator, "_limit", lambda self: limit(self) if self._going else None)
+    began = time.monotonic()
+    solution = solve(
+        maze, 0.999, clusters[4], epsilon=1e-9, output=tmp_path / "r", time_limit=0.05, checkpoint_interval=0.05
+    )
+    assert solution.outcome is Outcome.TIME_LIMIT
+    assert time.monotonic() - began < 30
+    assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
+    best = policy_iteration(rows_of(maze), 0.999, maze.sense).values
+    assert float(np.abs(solution.values - best).max()) <= solution.error_bound
+
+
+def test_the_first_copy_does_not_wait_for_the_interval(
+    maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody comes to rest before there is a checkpoint."""
+    rest = solver._Solver.rest
+
+    def waiting(self: Any) -> bool:
+        while not checkpoint_path(tmp_path / "r").exists():
+            self.exchange()
+            time.sleep(0.01)
+        return rest(self)
+
+    monkeypatch.setattr(solver._Solver, "rest", waiting)
+    monkeypatch.setattr(coordinator, "_FIRST_COPY_SECONDS", 0.05, raising=False)
+    solution = solve(
+        maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", checkpoint_interval=3600.0, time_limit=30.0
+    )
+    check(maze, 0.9, solution)
+    assert [p.name for p in tmp_path.iterdir()] == ["r"]
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_no_solve_of_several_workers(
+    maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody comes to rest before it was tried, on a disk that is full."""
+    rest, said = solver._Solver.rest, []
+
+    def waiting(self: Any) -> bool:
+        while not any("checkpoint" in text for text in said):
+            self.exchange()
+            time.sleep(0.01)
+        return rest(self)
+
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(solver._Solver, "rest", waiting)
+    monkeypatch.setattr(coordinator, "_FIRST_COPY_SECONDS", 0.05, raising=False)
+    monkeypatch.setattr("ooc_mdp.methods.checkpoint.sync", full)
+    how: dict[str, Any] = {"time_limit": 30.0, "checkpoint_interval": 3600.0}
+    check(maze, 0.9, solve(maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", note=said.append, **how))
+    (told,) = [text for text in said if "checkpoint" in text]
+    assert "No space left on device; the solve goes on" in told
+    assert [p.name for p in tmp_path.iterdir()] == ["r"]
+
+
+def test_a_target_below_the_rounding_is_refused_by_several_workers_too(maze: Store, clusters: Clusters) -> None:
+    solution = solve(maze, 0.9999, clusters[2], epsilon=1e-13)
+    assert solution.outcome is Outcome.PRECISION
