@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ooc_mdp.distributed import solver as solver_module
 from ooc_mdp.distributed.coordinator import Coordinator
 from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.mailbox import Mailbox, Request
@@ -21,6 +20,7 @@ from ooc_mdp.distributed.messages import (
     Subscribe,
     Update,
 )
+from ooc_mdp.distributed.outbox import Send
 from ooc_mdp.distributed.placement import facts_of
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
 from ooc_mdp.kernels.state_lists import ListsByCopies
@@ -86,7 +86,7 @@ class Network:
 
         self.loop.call_soon_threadsafe(plan)
 
-    def sender(self, number: int) -> solver_module.Send:
+    def sender(self, number: int) -> Send:
         def send(address: str, message: Subscribe | Update, delivered: Callable[[bool], None]) -> None:
             there = int(address)
             copy = pickle.loads(pickle.dumps(message))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +20,7 @@ from ooc_mdp.distributed.messages import (
     Halt,
     Subscribe,
 )
+from ooc_mdp.distributed.outbox import Outbox
 
 
 def bare_solver(mailbox: Mailbox, **facts: Any) -> Any:
@@ -101,28 +101,27 @@ def test_values_that_come_after_newer_ones_of_the_same_sender_are_not_taken():
 def test_only_the_present_owner_of_a_partition_is_asked_for_it():
     async def check() -> None:
         posted = []
-        peers = {k: solver_module._Peer(str(k)) for k in (1, 2)}
+        outbox = Outbox(lambda address, message, delivered: posted.append((address, message)), lambda: None)
         interests = Interests(HostVector(6))
         interests.read({q: [np.array([q])] for q in (4, 5)}, True)
         owner = np.array([0, 0, 0, 0, 2, 1, 0])
         solver = bare_solver(
             Mailbox(asyncio.get_running_loop()),
             _me=0,
-            _sent=6,
             _run=SimpleNamespace(moved=np.zeros(owner.size, np.bool_)),
             _readers=Readers(),
-            _delivered=deque(),
-            _peers=peers,
+            _outbox=outbox,
             _interests=interests,
             _assignment=Assignment(3, owner, np.zeros_like(owner), {}),
-            _post=lambda peer, message: posted.append((peer, message)),
         )
         # 4 was 1's until now, and has been asked of 2 since; 6 has become this solver's own.
-        peers[1].questions = dict.fromkeys([4, 5, 6])
-        peers[2].questions = dict.fromkeys([4])
+        for k in (1, 2):
+            outbox.meet(k, str(k))
+        for k, p in ((1, 4), (1, 5), (1, 6), (2, 4)):
+            outbox.ask(k, p)
         solver._pass_on()
-        asked = [(peer, [w.partition for w in message.wanted], message.number) for peer, message in posted]
-        assert asked == [(peers[1], [5], 7), (peers[2], [4], 7)]
-        assert not any(peer.questions for peer in peers.values())
+        asked = [(address, [w.partition for w in message.wanted], message.number) for address, message in posted]
+        assert asked == [("1", [5], 1), ("2", [4], 2)]
+        assert outbox.pause(0.0) is None
 
     asyncio.run(check())

@@ -19,7 +19,6 @@ from solver_network import Network, Weather, first_values, solve_on
 from store_models import Action, Model, State, random_model
 
 import ooc_mdp
-from ooc_mdp.distributed import solver as solver_module
 from ooc_mdp.distributed.mailbox import Mailbox
 from ooc_mdp.distributed.messages import (
     Assignment,
@@ -39,7 +38,7 @@ from ooc_mdp.solution import Outcome
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries and moves without long pauses."""
-    monkeypatch.setattr(solver_module, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("ooc_mdp.distributed.outbox._RETRY_SECONDS", 0.01)
     monkeypatch.setattr("ooc_mdp.distributed.members._AGAIN_SECONDS", 0.01)
     monkeypatch.setattr("ooc_mdp.distributed.coordinator._MOVE_SECONDS", 0.0)
     monkeypatch.setattr("ooc_mdp.distributed.coordinator._LEAST_LEFT", 1)

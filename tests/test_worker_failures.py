@@ -25,7 +25,7 @@ from store_models import random_model
 from worker_clusters import Clusters, check, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import cluster, coordinator, endpoint, solver
+from ooc_mdp.distributed import cluster, coordinator, endpoint, outbox, solver
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
@@ -85,7 +85,7 @@ def test_messages_that_are_lost_late_or_double_change_no_answer(
 ) -> None:
     late: list[asyncio.Task[bool]] = []
     monkeypatch.setattr(endpoint, "_deliver", faulty(endpoint._deliver, seed, late))
-    monkeypatch.setattr(solver, "_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(outbox, "_RETRY_SECONDS", 0.02)
     solution = solve(ragged, 0.9, clusters[4], method=method, placement=placement, epsilon=1e-6)
     check(ragged, 0.9, solution, size=100.0)
     assert late  # there were faults

@@ -6,8 +6,7 @@
 Values that a solver reads and another owns are as it was last told. Its bounds R[p] are about those: told of others, it
 raises them by what these mean (`Run.heard`), as it does after visits of its own. So at any time R[p] bounds the
 residual of p at the values that its solver sees, and once nothing is on its way all see the same (docs/distributed.md
-has the argument). A message to a peer waits until the one before has arrived, and then has the values of that moment: a
-slow peer is sent less often, and nothing piles up.
+has the argument). What it sends, and when, is `outbox.py`'s.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +38,7 @@ from ooc_mdp.distributed.messages import (
     Values,
     pieces_of,
 )
+from ooc_mdp.distributed.outbox import Outbox, Send
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.kernels.base import ExchangesValues, SlotsTooSmall
 from ooc_mdp.kernels.select import select_backend
@@ -58,7 +57,7 @@ from ooc_mdp.stager import short_turns
 from ooc_mdp.store import open_store
 from ooc_mdp.table_source import TableSource
 
-__all__ = ["Send", "SolverOptions", "StoreAt", "solve_share"]
+__all__ = ["SolverOptions", "StoreAt", "solve_share"]
 
 _METHODS: dict[str, Callable[[Run], None]] = {
     "p-eva": p_eva,
@@ -67,12 +66,7 @@ _METHODS: dict[str, Callable[[Run], None]] = {
 }
 _REPORT_SECONDS = 0.1
 """Between two statuses of a solver that is at work."""
-_RETRY_SECONDS = 0.2
-"""After a message that did not arrive, before the next to the same solver."""
 _HALO_THREADS = 4
-
-Send = Callable[[str, "Subscribe | Update", Callable[[bool], None]], None]
-"""Sends a message to the solver at an address, and calls back, from any thread, whether it has arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,20 +149,6 @@ def solve_share(
             return solver.work()
 
 
-@dataclass(slots=True)
-class _Peer:
-    """What is to be sent to another solver."""
-
-    address: str
-    moved: set[int] = field(default_factory=set)
-    """Own partitions of which it should hear."""
-    questions: dict[int, None] = field(default_factory=dict)
-    """Its partitions of which we want to hear, in order."""
-    busy: bool = False
-    """A message is on its way."""
-    not_before: float = 0.0
-
-
 class _Solver:
     """The state of a share of a solve; one thread owns it."""
 
@@ -181,14 +161,14 @@ class _Solver:
         backend: ExchangesValues,
         owned: npt.NDArray[np.bool_],
     ) -> None:
-        self._asked, self._mailbox, self._send, self._run = asked, mailbox, send, run
+        self._asked, self._mailbox, self._run = asked, mailbox, run
+        self._outbox = Outbox(send, mailbox.wake)
         self._values = backend
         self._owned = owned
         self._me = asked.number
         n = run.store.n_partitions
         self._assignment = Assignment(-1, np.full(n, -1, np.int32), np.full(n, -1, np.int32), {})
         self._interests, self._readers = Interests(backend, asked.number), Readers()
-        self._peers: dict[int, _Peer] = {}
         self._joining: dict[int, set[int]] = {}
         """Partitions that are ours but not swept yet: whose values they await."""
         self._restored: dict[int, FloatArray] = {}
@@ -199,9 +179,6 @@ class _Solver:
         """The method must begin anew: a partition is no longer ours, or all are."""
         self._gone: set[int] = set()
         """Solvers that took part once."""
-        self._delivered: deque[tuple[_Peer, Subscribe | Update, bool]] = deque()
-        """What became of messages, as the event loop tells."""
-        self._sent = self._bytes = 0
         self._newest: dict[int, int] = {}
         """Number of the last message of each other solver."""
         self._obeyed = 0
@@ -260,14 +237,13 @@ class _Solver:
     def _wait(self) -> None:
         self._publish(time.monotonic())
         began = time.monotonic()
-        pauses = [peer.not_before - began for peer in self._peers.values() if peer.moved or peer.questions]
-        timeout = min([max(pause, 0.01) for pause in pauses], default=self._asked.lease / 2)
+        pause = self._outbox.pause(began)
+        timeout = self._asked.lease / 2 if pause is None else max(pause, 0.01)
         self._mailbox.rest(self._nothing_under_way, timeout)
         self._idle += time.monotonic() - began
 
     def _nothing_under_way(self) -> bool:
-        peers = self._peers.values()
-        return not self._joining and not any(peer.busy or peer.moved or peer.questions for peer in peers)
+        return not self._joining and self._outbox.quiet()
 
     def _publish(self, now: float) -> None:
         run = self._run
@@ -293,8 +269,8 @@ class _Solver:
                 outcome=self._outcome,
                 statistics=run.statistics,
                 idle_seconds=self._idle,
-                messages=self._sent,
-                bytes_sent=self._bytes,
+                messages=self._outbox.sent,
+                bytes_sent=self._outbox.bytes_sent,
             ),
             urgent=self._outcome is not None,
         )
@@ -383,11 +359,9 @@ class _Solver:
         self._owned[partitions] = True
 
     def _note_reader(self, message: Subscribe) -> None:
-        peer = self._peers.get(message.sender)
         for wanted in message.wanted:
             self._readers.add(message.sender, wanted)
-            if peer is not None:
-                peer.moved.add(wanted.partition)
+            self._outbox.tell(message.sender, wanted.partition)
 
     def _see(self, span: Span) -> None:
         """The others' values, by which a relative target goes."""
@@ -407,13 +381,12 @@ class _Solver:
         taken = np.flatnonzero(mine & (before.owner != self._me))
         lost = np.flatnonzero(~mine & (before.owner == self._me))
         for reader in before.addresses.keys() - new.addresses.keys():
-            self._peers.pop(reader, None)
+            self._outbox.forget(reader)
             self._readers.forget_reader(reader)
             self._gone.add(reader)
-        fresh = new.addresses.keys() - self._peers.keys() - {self._me}
-        for number, address in new.addresses.items():
-            if number != self._me and number not in self._peers:
-                self._peers[number] = _Peer(address)
+        fresh = {number for number in new.addresses if number != self._me and number not in self._outbox}
+        for number in fresh:
+            self._outbox.meet(number, new.addresses[number])
         if lost.size:
             self._give_up(lost)
         if new.adopted is not None:
@@ -426,9 +399,7 @@ class _Solver:
         elsewhere = np.flatnonzero(~mine & ((before.owner != new.owner) | (before.generation != new.generation)))
         asked |= set(elsewhere.tolist()).intersection(self._interests)
         for q in asked:
-            peer = self._peers.get(int(new.owner[q]))
-            if peer is not None:  # else it is on its way to its next owner, and an assignment will follow
-                peer.questions[q] = None
+            self._outbox.ask(int(new.owner[q]), q)  # one on its way to its next owner has none; an assignment follows
         unknown = self._interests.unknown()
         coupling = run.store.coupling
         for p in taken.tolist():
@@ -446,8 +417,8 @@ class _Solver:
             self._join(np.array([p]))
         for p, readers in self._readers.items():  # some asked before they or we knew of the assignment
             for reader in readers:
-                if mine[p] and reader in self._peers and (reader in fresh or p in taken):
-                    self._peers[reader].moved.add(p)
+                if mine[p] and (reader in fresh or p in taken):
+                    self._outbox.tell(reader, p)
         self._leave |= run.alone and not was_alone  # now everything can be worked on together
         self._outcome = None
         run.refresh_target()
@@ -504,8 +475,7 @@ class _Solver:
             self._joining.pop(p, None)
             self._restored.pop(p, None)
             self._readers.forget_partition(p)
-            for peer in self._peers.values():
-                peer.moved.discard(p)
+            self._outbox.tell_nobody(p)
         dependents = [q for p in partitions.tolist() for q in self._run.bounds.dependents(p).tolist()]
         ours = np.unique(np.array([q for q in dependents if self._mine()[q]], np.int64))
         self._read_surroundings(ours, known=True)
@@ -546,60 +516,28 @@ class _Solver:
         run = self._run
         for p in np.flatnonzero(run.moved).tolist():
             for reader in self._readers.of(p):
-                if reader in self._peers:
-                    self._peers[reader].moved.add(p)
+                self._outbox.tell(reader, p)
         run.moved[:] = False
-        now = time.monotonic()
-        while self._delivered:
-            self._note_delivery(*self._delivered.popleft(), now)
-        for number, peer in self._peers.items():
-            if peer.busy or now < peer.not_before:
-                continue
-            # Some have another owner since they were noted, who has been asked already.
-            questions = [q for q in peer.questions if self._assignment.owner[q] == number]
-            peer.questions = {}
-            if questions:
-                self._post(peer, Subscribe(self._me, self._sent + 1, self._interests.ask(questions)))
-            elif peer.moved:
-                moved, peer.moved = peer.moved, set()
-                update = self._update(number, sorted(moved))
-                if update is not None:
-                    self._post(peer, update)
+        self._outbox.post(self._question, self._update)
 
-    def _update(self, reader: int, partitions: list[int]) -> Update | None:
+    def _question(self, owner: int, number: int, partitions: Collection[int]) -> Subscribe | None:
+        """Of those of the partitions that are still the owner's; who has the others has been asked already."""
+        still = [q for q in partitions if self._assignment.owner[q] == owner]
+        return Subscribe(self._me, number, self._interests.ask(still)) if still else None
+
+    def _update(self, reader: int, number: int, partitions: Collection[int]) -> Update | None:
         """What the reader reads of these, as it is now; None where it reads nothing of them any more."""
         mine = self._mine()
-        told = np.array([p for p in partitions if mine[p] and reader in self._readers.of(p)], np.int64)
+        told = np.array([p for p in sorted(partitions) if mine[p] and reader in self._readers.of(p)], np.int64)
         if not told.size:
             return None
         lists, which = self._readers.lists_of(reader, told.tolist())
         return Update(
             self._me,
-            self._sent + 1,
+            number,
             told,
             np.array([self._readers.of(p)[reader].serial for p in told.tolist()]),
             self._assignment.generation[told].astype(np.int64),
             np.concatenate([[0], np.cumsum(np.diff(lists.ptr)[which])]),
             self._values.gather(lists, which),
         )
-
-    def _post(self, peer: _Peer, message: Subscribe | Update) -> None:
-        peer.busy = True
-        self._sent += 1
-        self._bytes += message.nbytes
-
-        def delivered(well: bool) -> None:
-            self._delivered.append((peer, message, well))
-            self._mailbox.wake()
-
-        self._send(peer.address, message, delivered)
-
-    def _note_delivery(self, peer: _Peer, message: Subscribe | Update, well: bool, now: float) -> None:
-        peer.busy = False
-        if well:
-            return
-        peer.not_before = now + _RETRY_SECONDS
-        if isinstance(message, Subscribe):
-            peer.questions |= {wanted.partition: None for wanted in message.wanted}
-        else:
-            peer.moved |= set(message.partitions.tolist())
