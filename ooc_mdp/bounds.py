@@ -36,11 +36,13 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.mdp import FloatArray, IntArray, discounts
 from ooc_mdp.partition import Coupling
 
-__all__ = ["Contraction", "Measured", "ResidualBounds"]
+__all__ = ["Contraction", "Measured", "ResidualBounds", "underflow_of"]
 
 _UNIT_ROUNDOFF = 2.0**-53
 _UNDERFLOW = 1e-310
-"""Stands for what is lost where products underflow: each loses 2.5e-324 at most, and many enter a bound."""
+"""Stands for what a product loses where it underflows: 2.5e-324 at most, and many enter a bound."""
+_UNDERFLOW_FLOAT32 = 2.0**-178
+"""The same where a device multiplies weights that are 2^-896 of themselves, as it reads float32 (`tile_rows.cuh`)."""
 _UP = 1.0 + 1e-12
 """Sums of a few float64 bounds are rounded up by this factor."""
 _UP_ONE_SUM = 1.0 + 2 * _UNIT_ROUNDOFF
@@ -135,6 +137,11 @@ class Contraction:
         return cls(discount, row_sum, 1 / margin, stretch, margin * _UP if alike else np.ones_like(margin))
 
 
+def underflow_of(dtype: npt.DTypeLike) -> float:
+    """What a product of a backup loses where it underflows, on any backend, for weights of this type."""
+    return _UNDERFLOW_FLOAT32 if np.dtype(dtype) == np.float32 else _UNDERFLOW
+
+
 class _Flow:
     """How much changed values, all of one sign, may have moved a row of each partition since its last visit.
 
@@ -191,15 +198,21 @@ class ResidualBounds:
     contraction : discounts and row sums of the partitions.
     reward_range : float64 [P, 2], of the maximisation.
     max_successors : int64 [P].
+    underflow : see :func:`underflow_of`.
     """
 
     def __init__(
-        self, coupling: Coupling, contraction: Contraction, reward_range: FloatArray, max_successors: IntArray
+        self,
+        coupling: Coupling,
+        contraction: Contraction,
+        reward_range: FloatArray,
+        max_successors: IntArray,
+        underflow: float = _UNDERFLOW,
     ) -> None:
         n = contraction.inverse.size
         self.contraction = contraction
         self.reward_range = reward_range
-        self._max_successors = max_successors
+        self._max_successors, self._underflow = max_successors, underflow
         rows = np.repeat(np.arange(n), np.diff(coupling.ptr))
         diagonal = rows == coupling.partitions
         self.own_mass = np.zeros(n)
@@ -408,16 +421,19 @@ class ResidualBounds:
         max_successors: IntArray,
         value_size: float,
         plain: bool = False,
+        underflow: float = _UNDERFLOW,
     ) -> float:
         """Bound on what float64 rounding of a backup adds to N (or to the plain residual), if |V| <= value_size."""
         c = contraction
         size = np.abs(reward_range).max(axis=1, initial=0.0) + c.discount * c.row_sum * value_size
-        rounding = (max_successors + 8.0) * _UNIT_ROUNDOFF * size + _UNDERFLOW * (size > 0)
+        rounding = (max_successors + 8.0) * (_UNIT_ROUNDOFF * size + underflow * (size > 0))
         return float(np.max(rounding if plain else rounding * c.inverse, initial=0.0))
 
     def rounding(self, value_size: float, plain: bool = False) -> float:
         """:meth:`rounding_of` over all partitions."""
-        return self.rounding_of(self.contraction, self.reward_range, self._max_successors, value_size, plain)
+        return self.rounding_of(
+            self.contraction, self.reward_range, self._max_successors, value_size, plain, self._underflow
+        )
 
     def error(self, value_size: float) -> float:
         """The proved bound on ||V - V*||, rounding included."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+import sys
 from dataclasses import dataclass
 from numbers import Real
 from typing import Literal, SupportsFloat, SupportsIndex, cast, get_args
@@ -64,11 +65,14 @@ def real_number(name: str, value: object) -> float:
 
     Raises
     ------
-    OptionsError : it is no number.
+    OptionsError : it is no number, or larger than any float.
     """
     if not isinstance(value, Real):
         raise OptionsError(f"{name} is {value!r}, which is no number")
-    return float(cast(SupportsFloat, value))
+    try:
+        return float(cast(SupportsFloat, value))
+    except OverflowError:
+        raise OptionsError(f"{name} is larger than any number that a float64 holds, {sys.float_info.max:.4g}") from None
 
 
 def whole_number(name: str, value: object, remedy: str = "") -> int:

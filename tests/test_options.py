@@ -137,6 +137,7 @@ def test_numbers_of_numpy_become_pythons_own() -> None:
         ({"discount": None}, "discount is None, which is no number"),
         ({"discount": np.array([0.9])}, "discount is array.*, which is no number"),
         ({"time_limit": "3"}, "time limit is '3', which is no number"),
+        ({"time_limit": 10**400}, "time limit is larger than any number"),
         ({"method": "vi", "sweeps": 2.5}, "sweeps is 2.5, which is no whole number"),
     ],
 )

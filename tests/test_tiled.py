@@ -35,6 +35,8 @@ from ooc_mdp.mdp import Rows
 from ooc_mdp.methods import solver
 from ooc_mdp.methods.checkpoint import checkpoint_path
 from ooc_mdp.methods.plan import model_of, plan_memory
+from ooc_mdp.methods.results import unkept
+from ooc_mdp.methods.verify import verify
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
 from ooc_mdp.solution import Outcome, Solution
@@ -271,6 +273,26 @@ def assert_claims_hold_of_the_reference(solution: Solution, store: Store, discou
     assert s.cache_peak_bytes <= s.cache_bytes
     assert s.hits + s.misses == s.accesses
     assert s.loads >= s.misses
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_claims_hold_where_rewards_are_denormal_float32s(
+    seed: int, tmp_path: Path, solve: Callable[..., Solution], device: MakeDevice
+) -> None:
+    """Their products underflow where weights are read as 2^-896 of themselves, and lose more than float64 does."""
+    rng = np.random.default_rng(seed)
+
+    def action() -> Action:
+        p = float(rng.random())
+        to = rng.permutation(9)[:2].tolist()
+        return Action(float(rng.integers(0, 1 << 10)) * 2.0**-149, {to[0]: p, to[1]: 1.0 - p})
+
+    model = Model(tuple(State((action(), action())) for _ in range(9)))
+    store = make_store(Case(model, dtype="float32", partitions=1), tmp_path / "s")
+    rows = rows_of(store)
+    solution = solve(store, device, discount=0.5, method="vi", epsilon=1e-55)
+    assert_that_all_claims_hold(solution, store, rows, optimum(rows, 0.5), 0.5)
+    assert verify(store, unkept(solution, store)).holds
 
 
 def value_of(rows: Rows, policy: np.ndarray, discount: float) -> np.ndarray:

@@ -3,8 +3,9 @@
 // A float32 becomes UNIT of itself as a double by a shift of its bits by 3, since exponents of doubles begin below
 // those of floats, also if it is 0 or denormal; a conversion would take four times as long as any other instruction of
 // an iteration. It is exact, and so is the product with 2^896 that undoes it; sums lose what is below
-// 2^-1074 / UNIT = 2^-178. In iterations, `shift` is a 3 that the compiler does not know, unless AHEAD: it would else
-// work out all doubles before the first iteration and keep them, in more registers than there are.
+// 2^-1074 / UNIT = 2^-178, which bounds.py allows for. In iterations, `shift` is a 3 that the compiler does not know,
+// unless AHEAD: it would else work out all doubles before the first iteration and keep them, in more registers than
+// there are.
 #define UNIT (sizeof(REAL) == 4 && !RAGGED ? 0x1p-896 : 1.0)
 #define UNITS (sizeof(REAL) == 4 && !RAGGED ? 0x1p896 : 1.0)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.bounds import ResidualBounds
+from ooc_mdp.bounds import ResidualBounds, underflow_of
 from ooc_mdp.cache import PartitionCache
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.kernels.base import Backend, ModelConstants, Resident
@@ -31,7 +31,8 @@ __all__ = ["bounds_of", "lay_out_again", "open_cache", "see_values", "start_run"
 def bounds_of(store: TableSource, options: SolveOptions) -> ResidualBounds:
     """Bounds of which nothing is known yet."""
     maximised = store.reward_range if store.sense == "max" else -store.reward_range[:, ::-1]
-    return ResidualBounds(store.coupling, contraction_of(store, options), maximised, store.max_successors)
+    underflow = underflow_of(store.fields["probabilities"].dtype)
+    return ResidualBounds(store.coupling, contraction_of(store, options), maximised, store.max_successors, underflow)
 
 
 def start_run(
