@@ -220,6 +220,27 @@ def test_a_full_disk_is_said_plainly(tmp_path: Path, code: int) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("before", [None, "half"])
+def test_a_disk_without_room_for_the_lock_leaves_what_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    usual = os.open
+
+    def full(path: object, *arguments: int) -> int:
+        if str(path).endswith(transaction.LOCK_FILE):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return usual(path, *arguments)  # type: ignore[arg-type]
+
+    if before is not None:
+        (tmp_path / "s.partial").mkdir()
+        (tmp_path / "s.partial" / before).touch()
+    found = sorted(map(str, tmp_path.rglob("*")))
+    monkeypatch.setattr(transaction.os, "open", full)
+    with pytest.raises(StoreError, match="no room"):
+        write(tmp_path / "s", "new")
+    assert sorted(map(str, tmp_path.rglob("*"))) == found
+
+
 def test_a_refused_permission_is_said_plainly_only_where_it_is_ours(tmp_path: Path) -> None:
     ours = str(tmp_path / "s.partial" / "c")
     with pytest.raises(StoreError, match="check the directory's permissions"):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from store_models import random_model
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.methods.trace import Trace
+from ooc_mdp.methods.trace import TRACE_TITLE, TRACE_VERSION, Trace
 
 
 def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
@@ -47,7 +47,7 @@ def test_a_trace_has_a_line_an_access_that_adds_up_to_the_statistics(tmp_path: P
     for p in range(8):
         mine = [a for a in accesses if int(a["partition"]) == p]
         swept = [int(a["kind"] == "frontier") for a in mine]
-        assert [int(a["visit"]) for a in mine] == list(accumulate(swept))
+        assert [int(a["visit"]) for a in mine] == list(itertools.accumulate(swept))
 
 
 @pytest.mark.parametrize("priority", ["h1", "h2"])
@@ -69,6 +69,27 @@ def test_the_recorded_priorities_are_those_that_the_scheduler_went_by(tmp_path: 
         known[partition] = float(access["priority"])
     assert chosen > 12
     assert set(known.values()) == {-math.inf}  # nothing is dirty when the target is reached
+
+
+def test_a_trace_is_replaced_only_if_asked_and_nothing_else_ever(tmp_path: Path) -> None:
+    store = make_store(Case(random_model(2, 12)), tmp_path / "s")
+    trace, other = tmp_path / "t.csv", tmp_path / "thesis.csv"
+    other.write_text("years of work\n")
+    trace.write_text(f"{TRACE_TITLE} 1\n")
+
+    def solve(file: Path, **how: Any) -> None:
+        ooc_mdp.solve(store, 0.9, device="cpu", trace=file, output=tmp_path / "r", **how)
+
+    for file, resume in itertools.product((other, trace), (False, True)):
+        with pytest.raises(OptionsError, match=rf"{file.name} exists; name another file .* with --overwrite"):
+            solve(file, resume=resume)
+    with pytest.raises(OptionsError, match="is no trace, and is not replaced by one"):
+        solve(other, overwrite=True)
+    assert other.read_text() == "years of work\n"
+    assert trace.read_text() == f"{TRACE_TITLE} 1\n"
+    assert not (tmp_path / "r").exists()
+    solve(trace, overwrite=True)
+    assert trace.read_text().startswith(f"{TRACE_TITLE} {TRACE_VERSION}\n")
 
 
 def test_a_trace_that_cannot_be_begun_is_refused(tmp_path: Path) -> None:

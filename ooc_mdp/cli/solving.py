@@ -88,7 +88,7 @@ def solve(
     output: Annotated[Path | None, typer.Option(help="Where the result is kept; checkpoints lie beside it.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the output's checkpoint.")] = False,
     overwrite: OverwriteOption = False,
-    trace: Annotated[Path | None, typer.Option(help="CSV file that gets every access to a partition.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="New CSV file that gets every access to a partition.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds, with a checkpoint.")] = None,
     checkpoint_interval: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
     workers: Annotated[

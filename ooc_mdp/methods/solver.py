@@ -45,7 +45,7 @@ from ooc_mdp.methods.results import check_output, finished_before, write_result
 from ooc_mdp.methods.run import Run
 from ooc_mdp.methods.signals import signals
 from ooc_mdp.methods.start import lay_out_again, open_cache, see_values, start_run
-from ooc_mdp.methods.trace import Trace
+from ooc_mdp.methods.trace import Trace, check_trace
 from ooc_mdp.methods.undiscounted import solve_total
 from ooc_mdp.methods.value_iteration import value_iteration
 from ooc_mdp.options import SolveOptions
@@ -85,7 +85,7 @@ def solve(
     options : discount, target, method, cache, device, limits.
     output : where the result is written (whole or not at all); checkpoints lie beside it while it is worked on.
     resume : go on from the output's checkpoint, or from the output itself; from the beginning if there is neither.
-    overwrite : replace an output that exists.
+    overwrite : replace an output or trace that exists.
     trace : CSV file that gets every access.
     watch : told of progress a few times a second.
     announce : given the memory plan before anything large is allocated.
@@ -102,6 +102,8 @@ def solve(
     opened = open_store(store) if isinstance(store, (str, Path)) else store
     if output is not None:
         check_output(output, replace=resume or overwrite)
+    if trace is not None:
+        check_trace(trace, overwrite)
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
     if options.discount == 1:
         return solve_total(

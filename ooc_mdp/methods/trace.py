@@ -20,7 +20,7 @@ from typing import Self
 
 from ooc_mdp.errors import OptionsError, StoreError
 
-__all__ = ["TRACE_COLUMNS", "TRACE_REMARK", "TRACE_TITLE", "TRACE_VERSION", "Trace"]
+__all__ = ["TRACE_COLUMNS", "TRACE_REMARK", "TRACE_TITLE", "TRACE_VERSION", "Trace", "check_trace"]
 
 TRACE_TITLE = "# ooc-mdp trace"
 """Begins the first line; the version follows."""
@@ -34,10 +34,31 @@ TRACE_VERSION = 2
 TRACE_COLUMNS = ("access", "partition", "kind", "visit", "hit", "sweeps", "bound", "priority", "seconds")
 
 
+def check_trace(path: Path, overwrite: bool) -> None:
+    """Refuse to replace a file, or with `overwrite` one that is no trace; a device or pipe is written to as it is.
+
+    Raises
+    ------
+    OptionsError : there is such a file.
+    """
+    if not path.is_file():
+        return
+    if not overwrite:
+        raise OptionsError(f"{path} exists; name another file for the trace, or replace it with --overwrite")
+    with path.open("rb") as file:
+        begins = file.read(len(TRACE_TITLE))
+    if begins not in (b"", TRACE_TITLE.encode()):
+        raise OptionsError(f"{path} is no trace, and is not replaced by one; name another file")
+
+
 class Trace:
     """Writes accesses as they happen; the file is complete up to the last flush if the process dies.
 
     A disk that fills up ends the trace and not the solve: :meth:`close` says so. A context manager, which closes it.
+
+    Raises
+    ------
+    OptionsError : the file cannot be written.
     """
 
     def __init__(self, path: Path, facts: Mapping[str, object]) -> None:

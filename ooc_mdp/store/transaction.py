@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ooc_mdp.errors import StoreError
@@ -156,6 +156,10 @@ class _Lock:
                 raise _Busy(f"another process is writing {store}; wait for it or choose another name") from None
             except FileNotFoundError:
                 pass  # the previous holder removed the directory between the two calls: look again
+            except OSError:
+                with suppress(OSError):  # it is not empty, or gone
+                    self._partial.rmdir()
+                raise
             self.close()
         if empty:
             clear(self._partial)
@@ -173,7 +177,7 @@ class _Lock:
             if not any(map(self._is_here, self._fds)):
                 self.add(self._partial)
             return any(map(self._is_here, self._fds))
-        except (BlockingIOError, FileNotFoundError):
+        except OSError:
             return False
 
     def has_moved(self) -> bool:
