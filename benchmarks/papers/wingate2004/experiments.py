@@ -56,9 +56,8 @@ def solve(
     """What one solve cost; its values and policy under "solution"."""
     rule = target or {"residual": RESIDUAL}
     began = time.process_time()
-    solution = ooc_mdp.solve(
-        table, DISCOUNT, **rule, cache=cache, device="cpu", time_limit=limit, trace=trace, **_OPTIONS[variant]
-    )
+    how = {"cache": cache, "device": "cpu", "time_limit": limit, "trace": trace, "overwrite": True}
+    solution = ooc_mdp.solve(table, DISCOUNT, **rule, **how, **_OPTIONS[variant])
     if solution.outcome is ooc_mdp.Outcome.INTERRUPTED:
         raise SystemExit(solution.outcome.message.partition(";")[0])
     s = solution.statistics
