@@ -90,6 +90,24 @@ def test_a_question_for_the_status_is_answered_when_it_changes_or_time_is_up():
     asyncio.run(check())
 
 
+def test_what_a_solver_does_before_it_is_ready_is_told_at_once_and_kept():
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        version = -1
+        for step in (mailbox.begin, mailbox.compiles, mailbox.ready):
+            version = (await mailbox.changed(-1, 60.0)).version
+            asked = asyncio.ensure_future(mailbox.changed(version, 60.0))
+            await asyncio.to_thread(step)
+            assert (await asyncio.wait_for(asked, 30.0)).version > version
+        mailbox.publish(Status())
+        told = mailbox.look()
+        assert told.begun
+        assert told.compiling
+        assert told.ready
+
+    asyncio.run(check())
+
+
 @pytest.mark.parametrize("resting", [False, True])
 def test_a_solver_that_works_for_long_is_still_and_one_that_rests_is_not(resting: bool):
     async def check() -> None:

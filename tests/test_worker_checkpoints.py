@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 from small_mdps import rows_of
 from worker_clusters import Clusters, check, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import coordinator, solver
+from ooc_mdp.distributed import cluster, coordinator, solver
+from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.solution import Outcome
 from ooc_mdp.store import Store
@@ -119,6 +123,44 @@ def test_a_time_limit_ends_a_solve_with_a_checkpoint(
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
     best = policy_iteration(rows_of(maze), 0.999, maze.sense).values
     assert float(np.abs(solution.values - best).max()) <= solution.error_bound
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_the_clock_runs_from_where_workers_have_loaded_their_code(
+    compiles: bool, ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on one machine; where loops have to be compiled, that is said once."""
+    said: list[str] = []
+    held = threading.Barrier(2)
+
+    def load(*_: Any, **__: Any) -> None:
+        if compiles:
+            njit(lambda x: x + 1)(1)
+        held.wait(60)  # of a clock that began before both have come here, time is up soon
+        time.sleep(2.0)
+
+    monkeypatch.setattr(solver, "warm_up", load)
+    options = SolveOptions(0.9, epsilon=1e-6, device="cpu", cache=CacheSize(share=0.6), time_limit=1.9)
+    solution = solve_distributed(ragged, options, clusters[2], note=said.append)
+    check(ragged, 0.9, solution, size=100.0)
+    assert solution.statistics.seconds < 1.9
+    assert sum("compiling loops" in text for text in said) == compiles
+
+
+def test_workers_that_never_have_loaded_their_code_stop_the_clock_for_a_while_only(
+    ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(solver, "warm_up", lambda *_, **__: released.wait(60))
+    monkeypatch.setattr(coordinator, "_MOST_LOADING", 0.3)
+    monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
+    began = time.monotonic()
+    try:
+        solution = solve(ragged, 0.9, clusters[2], epsilon=1e-6, time_limit=0.5, patience=1.0)
+    finally:
+        released.set()
+    assert solution.outcome is Outcome.TIME_LIMIT
+    assert 0.8 <= time.monotonic() - began < 30
 
 
 def test_the_first_copy_does_not_wait_for_the_interval(

@@ -39,6 +39,7 @@ from ooc_mdp.distributed.messages import (
 from ooc_mdp.distributed.placement import PlacementFacts, take_over
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress, SolveWatcher
+from ooc_mdp.kernels.compiling import COMPILING
 from ooc_mdp.methods.checkpoint import saved_or_told
 from ooc_mdp.methods.start import bounds_of
 from ooc_mdp.methods.target import Target
@@ -51,6 +52,8 @@ __all__ = ["Coordinator"]
 _LOOK_SECONDS = 0.25
 """Between two looks at limits and losses, where no status comes."""
 _REPORT_SECONDS = 0.25
+_MOST_LOADING = 300.0
+"""Seconds that solvers may load their code before the clock runs: one that hangs must not stop it for ever."""
 _FIRST_COPY_SECONDS = 5.0
 """After which values are copied for the first time, if that is not due before."""
 _LATE_SECONDS = 1.0
@@ -124,6 +127,10 @@ class Coordinator:
         self._started = self._reported = self._copied = self._moved = self._welcomed = time.monotonic()
         self._last_report = self._started, 0
         """When progress was told last, and what had been read then."""
+        self._loading = 0.0
+        self._loading_since: float | None = None
+        """Seconds in which solvers have loaded their code, and since when some do now."""
+        self._told_of_compiling = False
         self._copying: asyncio.Task[None] | None = None
         self._copying_took = 0.0
         self._keeping = threading.Lock()
@@ -176,6 +183,7 @@ class Coordinator:
     async def _watch_limits(self) -> None:
         """Have answers of solvers waited for no longer once a limit or signal says to stop."""
         while self._limit() is None:
+            self._note_loading()
             await asyncio.sleep(_LOOK_SECONDS)
         self._solvers.hurry.set()
 
@@ -184,7 +192,25 @@ class Coordinator:
         if self._interrupted():
             return Outcome.INTERRUPTED
         limit = self._options.time_limit
-        return Outcome.TIME_LIMIT if limit is not None and time.monotonic() - self._started >= limit else None
+        return Outcome.TIME_LIMIT if limit is not None and self._seconds() >= limit else None
+
+    def _note_loading(self) -> None:
+        """Stop the clock while solvers that have begun load their code, and say so where it has to be compiled."""
+        now, living = time.monotonic(), [m.status for m in self._solvers.living()]
+        if not self._told_of_compiling and any(s.compiling for s in living):
+            self._told_of_compiling = True
+            self._note(COMPILING)
+        loading = not self._going and any(s.begun and not s.ready for s in living)
+        if loading and self._loading_since is None:
+            self._loading_since = now
+        elif not loading and self._loading_since is not None:
+            self._loading, self._loading_since = self._loading + now - self._loading_since, None
+
+    def _seconds(self) -> float:
+        """Since the solve began, without those in which solvers loaded their code: as on one machine."""
+        now = time.monotonic()
+        loading = self._loading + (0.0 if self._loading_since is None else now - self._loading_since)
+        return now - self._started - min(loading, _MOST_LOADING)
 
     async def _begin(self) -> None:
         """Give out the partitions; go once everybody knows what it reads."""
@@ -237,6 +263,7 @@ class Coordinator:
     async def _look(self) -> None:
         """Wait a little for news, and do what is due."""
         await self._look_at_losses()
+        self._note_loading()
         now = time.monotonic()
         stuck = {m.status.outcome for m in self._solvers.living()}
         for outcome in Outcome:
@@ -561,7 +588,7 @@ class Coordinator:
             read = sum(s.n_partitions - s.partitions_never_read for s in told)
             never = min(never, max(total.n_partitions - read, 0))
         total.partitions_never_read = never
-        total.seconds = self.earlier_seconds + time.monotonic() - self._started
+        total.seconds = self.earlier_seconds + self._seconds()
         return total
 
     def _all(self, holds: Callable[[Status], bool]) -> bool:

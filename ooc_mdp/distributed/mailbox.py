@@ -58,6 +58,19 @@ class Mailbox:
         with self._condition:
             self._status.begun = True
             self._looked = time.monotonic()
+            self._tell()
+
+    def compiles(self) -> None:
+        """The solver's thread has begun to compile loops."""
+        with self._condition:
+            self._status.compiling = True
+            self._tell()
+
+    def ready(self) -> None:
+        """The solver's thread has loaded its code and has its memory."""
+        with self._condition:
+            self._status.ready = True
+            self._tell()
 
     def abandoned(self, lease: float) -> bool:
         """Whether the coordinator has not asked for longer than the lease.
@@ -116,7 +129,15 @@ class Mailbox:
         with self._condition:
             old = self._status
             passive = old.passive and not self._arrived
-            self._status = replace(status, version=old.version, activity=old.activity, begun=old.begun, passive=passive)
+            self._status = replace(
+                status,
+                version=old.version,
+                activity=old.activity,
+                begun=old.begun,
+                compiling=old.compiling,
+                ready=old.ready,
+                passive=passive,
+            )
             if urgent:
                 self._tell()
 

@@ -214,6 +214,10 @@ class Status:
     """Rises whenever something is put into its mailbox: with the same number and `passive` twice, it was so between."""
     begun: bool = False
     """Whether its thread has started: else the worker's threads are busy with something else."""
+    compiling: bool = False
+    """Whether it has loops to compile before it is ready."""
+    ready: bool = False
+    """Whether it has loaded its code and has its memory."""
     still: float = 0.0
     """Seconds since its thread last looked for messages, as it does between two accesses; 0 while it rests."""
     passive: bool = False

@@ -41,6 +41,7 @@ from ooc_mdp.distributed.messages import (
 from ooc_mdp.distributed.outbox import Outbox, Send
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.kernels.base import ExchangesValues, SlotsTooSmall
+from ooc_mdp.kernels.compiling import told_of_compiling
 from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.memory import give_memory_back
@@ -139,10 +140,12 @@ def solve_share(
             )
         model = model_of(source, options)
         give_memory_back()
-        warm_up(source, options, backend, model, writes=False)
+        with told_of_compiling(lambda _: mailbox.compiles()):
+            warm_up(source, options, backend, model, writes=False)
         announce(plan_memory(source, options, backend, model, writes=False))
         owned = np.zeros(source.n_partitions, np.bool_)
         run = start_run(source, options, backend, model, stack, owned)
+        mailbox.ready()
         solver = _Solver(asked, mailbox, send, run, backend, owned)
         run.exchange, run.rest = solver.exchange, solver.rest
         with short_turns(backend.loads_beside):

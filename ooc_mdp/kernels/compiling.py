@@ -8,7 +8,9 @@ from typing import Any
 
 from numba.core.event import Listener, install_listener
 
-__all__ = ["told_of_compiling"]
+__all__ = ["COMPILING", "told_of_compiling"]
+
+COMPILING = "compiling loops for tables of this kind: some seconds, the first time only"
 
 
 class _First(Listener):
@@ -21,7 +23,7 @@ class _First(Listener):
         """Say so, once."""
         note, self._note = self._note, None
         if note is not None:
-            note("compiling loops for tables of this kind: some seconds, the first time only")
+            note(COMPILING)
 
     def on_end(self, event: Any) -> None:
         """Nothing to do."""
