@@ -355,6 +355,17 @@ def test_attributes_say_where_a_store_comes_from(tmp_path: Path) -> None:
     assert store.n_partitions == 6
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_progress_is_states_read_of_how_many_where_the_source_says_so(known: bool, tmp_path: Path) -> None:
+    source = ModelSource(random_model(0, 20), block=8)
+    source.n_states = 20 if known else None
+    steps: list[tuple[str, int, int | None]] = []
+    convert(source, tmp_path / "s", ConvertOptions(partitions=2), progress=lambda *step: steps.append(step))
+    in_all = 20 if known else None
+    assert steps[:3] == [("read", 8, in_all), ("read", 16, in_all), ("read", 20, in_all)]
+    assert steps[3:] == [(what, done, 2) for what in ("partitions", "finish") for done in (1, 2)]
+
+
 def test_a_grid_is_cut_into_as_many_blocks_along_each_axis_as_asked(tmp_path: Path) -> None:
     problem = make_problem("mountain-car", {"grid": "30,20"})
     store = generate(problem, tmp_path / "s", ConvertOptions(blocks=(4, 3), dtype="float32"))

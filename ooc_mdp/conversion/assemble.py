@@ -21,7 +21,7 @@ from ooc_mdp.store.writer import PartitionArrays, StoreWriter
 __all__ = ["Description", "Progress", "assemble", "written_by"]
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with a step ("read", "partitions", "finish"), parts done, and of how many (None: unknown)."""
+"""Called with a step, parts done, and of how many (None: unknown): states in "read", else partitions."""
 
 
 @dataclass(frozen=True, slots=True)

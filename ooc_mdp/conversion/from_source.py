@@ -112,7 +112,7 @@ def _read_all(source: Source, scratch: Path, options: ConvertOptions, progress: 
             raise InputError(source.path, f"a block begins at state {segment.first_state}, not at {expected}")
         segments.append(segment)
         if progress is not None:
-            progress("read", len(segments), None)
+            progress("read", segment.end_state, source.n_states)
     source.finish()
     return segments
 
