@@ -74,6 +74,21 @@ def test_no_bound_is_claimed_while_nobody_answers_for_a_partition(two_solvers: C
     assert (now.error_bound, now.residual_bound, now.dirty) == (np.inf, np.inf, dirty)
 
 
+@pytest.mark.parametrize("compiling", [False, True])
+def test_a_solver_that_compiles_for_long_is_not_taken_for_one_that_hangs(
+    two_solvers: Coordinator, monkeypatch: pytest.MonkeyPatch, compiling: bool
+):
+    lost: list[int] = []
+    monkeypatch.setattr(two_solvers._solvers, "lose", lambda number, why: lost.append(number))
+    first, second = (member.status for member in two_solvers._solvers.of.values())
+    first.begun = first.ready = second.begun = True
+    second.still, second.compiling = 1e4, compiling
+    for now in (100.0, 200.0):
+        monkeypatch.setattr("ooc_mdp.distributed.coordinator.time", SimpleNamespace(monotonic=lambda t=now: t))
+        two_solvers._give_up_still()
+    assert lost == ([] if compiling else [1])
+
+
 def test_the_rate_of_reading_is_that_since_the_last_report(two_solvers: Coordinator, monkeypatch: pytest.MonkeyPatch):
     two_solvers._last_report = 10.0, 0
     rates = []

@@ -247,9 +247,10 @@ class Coordinator:
         """Go on without solvers whose threads hang while their workers answer, where another is left."""
         patience, now = self._solvers.patience, time.monotonic()
         alive = self._solvers.alive()
-        seconds = {k: self._solvers.of[k].status.still for k in alive}
+        statuses = {k: self._solvers.of[k].status for k in alive}
+        seconds = {k: 0.0 if s.compiling and not s.ready else s.still for k, s in statuses.items()}
         still = [k for k in alive if seconds[k] > _STILL * patience]
-        others = any(self._solvers.of[k].status.begun for k in alive if k not in still)
+        others = any(statuses[k].begun for k in alive if k not in still)
         # Seen for a while, since threads of a process that was stopped have yet to look.
         self._still = {k: self._still.get(k, now) for k in still}
         for k in still:
