@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.distributed.clock import Clock
 from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.members import Member, Members, SolversLostError, on_a_thread
 from ooc_mdp.distributed.messages import (
@@ -52,8 +53,6 @@ __all__ = ["Coordinator"]
 _LOOK_SECONDS = 0.25
 """Between two looks at limits and losses, where no status comes."""
 _REPORT_SECONDS = 0.25
-_MOST_LOADING = 300.0
-"""Seconds that solvers may load their code before the clock runs: one that hangs must not stop it for ever."""
 _FIRST_COPY_SECONDS = 5.0
 """After which values are copied for the first time, if that is not due before."""
 _LATE_SECONDS = 1.0
@@ -89,7 +88,7 @@ class Coordinator:
     from_start : whether `known` holds nothing that the solvers do not know by themselves.
     copy_interval : seconds between two copies of all values.
     save : given `known` after each copy.
-    interrupted : whether a signal says to stop.
+    clock : by default one that begins now, and knows of no signals.
     moves : whether idle solvers take dirty partitions from busy ones.
     spreads : whether partitions are divided among all solvers; else one has all of them, and another if it is lost.
     """
@@ -106,7 +105,7 @@ class Coordinator:
         from_start: bool,
         copy_interval: float = 60.0,
         save: Callable[[Known], None] | None = None,
-        interrupted: Callable[[], bool] = lambda: False,
+        clock: Clock | None = None,
         watch: SolveWatcher | None = None,
         note: Callable[[str], None] = lambda _: None,
         moves: bool = False,
@@ -115,7 +114,7 @@ class Coordinator:
         self._store, self._options, self._solvers = store, options, solvers
         self._facts, self.known, self._from_start = facts, known, from_start
         self._copy_interval, self.save = copy_interval, save
-        self._interrupted, self._watch, self._note = interrupted, watch, note
+        self._watch, self._note = watch, note
         self._moves, self._spreads = moves, spreads
         self.bounds = bounds_of(store, options)
         ranges = self.bounds.reward_range
@@ -124,12 +123,10 @@ class Coordinator:
         self.owner = owner.astype(np.int32)
         self._generation = np.zeros(owner.size, np.int32)
         self._told = Span(0.0, 0.0, 0.0)
-        self._started = self._reported = self._copied = self._moved = self._welcomed = time.monotonic()
-        self._last_report = self._started, 0
+        self.clock = clock or Clock(options.time_limit, lambda: False)
+        self._reported = self._copied = self._moved = self._welcomed = self.clock.started
+        self._last_report = self.clock.started, 0
         """When progress was told last, and what had been read then."""
-        self._loading = 0.0
-        self._loading_since: float | None = None
-        """Seconds in which solvers have loaded their code, and since when some do now."""
         self._told_of_compiling = False
         self._copying: asyncio.Task[None] | None = None
         self._copying_took = 0.0
@@ -146,7 +143,6 @@ class Coordinator:
         """Solvers that have been started, and take part once they answer."""
         self._meeting: asyncio.Task[list[int]] | None = None
         """Looks for them."""
-        self.earlier_seconds = 0.0
 
     # ------------------------------------------------------------------------------------------------ the course
 
@@ -182,35 +178,18 @@ class Coordinator:
 
     async def _watch_limits(self) -> None:
         """Have answers of solvers waited for no longer once a limit or signal says to stop."""
-        while self._limit() is None:
-            self._note_loading()
+        while self._look_at_the_clock() is None:
             await asyncio.sleep(_LOOK_SECONDS)
         self._solvers.hurry.set()
 
-    def _limit(self) -> Outcome | None:
-        """What says to stop, if anything does."""
-        if self._interrupted():
-            return Outcome.INTERRUPTED
-        limit = self._options.time_limit
-        return Outcome.TIME_LIMIT if limit is not None and self._seconds() >= limit else None
-
-    def _note_loading(self) -> None:
-        """Stop the clock while solvers that have begun load their code, and say so where it has to be compiled."""
-        now, living = time.monotonic(), [m.status for m in self._solvers.living()]
-        if not self._told_of_compiling and any(s.compiling for s in living):
+    def _look_at_the_clock(self) -> Outcome | None:
+        """What says to stop, if anything does; say once where solvers have loops to compile, for which it stands."""
+        statuses = [m.status for m in self._solvers.living()]
+        if not self._told_of_compiling and any(s.compiling for s in statuses):
             self._told_of_compiling = True
             self._note(COMPILING)
-        loading = not self._going and any(s.begun and not s.ready for s in living)
-        if loading and self._loading_since is None:
-            self._loading_since = now
-        elif not loading and self._loading_since is not None:
-            self._loading, self._loading_since = self._loading + now - self._loading_since, None
-
-    def _seconds(self) -> float:
-        """Since the solve began, without those in which solvers loaded their code: as on one machine."""
-        now = time.monotonic()
-        loading = self._loading + (0.0 if self._loading_since is None else now - self._loading_since)
-        return now - self._started - min(loading, _MOST_LOADING)
+        self.clock.look(statuses, self._going)
+        return self.clock.ends()
 
     async def _begin(self) -> None:
         """Give out the partitions; go once everybody knows what it reads."""
@@ -264,15 +243,14 @@ class Coordinator:
     async def _look(self) -> None:
         """Wait a little for news, and do what is due."""
         await self._look_at_losses()
-        self._note_loading()
         now = time.monotonic()
         stuck = {m.status.outcome for m in self._solvers.living()}
         for outcome in Outcome:
             if outcome.word in stuck:
                 raise _Stop(outcome)
-        limit = self._limit()
-        if limit is not None:
-            raise _Stop(limit)
+        ended = self._look_at_the_clock()
+        if ended is not None:
+            raise _Stop(ended)
         await self._tell_span(_SPAN_GROWTH)
         if self._watch is not None and now - self._reported >= _REPORT_SECONDS:
             self._reported = now
@@ -589,7 +567,7 @@ class Coordinator:
             read = sum(s.n_partitions - s.partitions_never_read for s in told)
             never = min(never, max(total.n_partitions - read, 0))
         total.partitions_never_read = never
-        total.seconds = self.earlier_seconds + self._seconds()
+        total.seconds = self.clock.seconds()
         return total
 
     def _all(self, holds: Callable[[Status], bool]) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client
 
+from ooc_mdp.distributed.clock import Clock
 from ooc_mdp.distributed.cluster import (
     DaskLink,
     Devices,
@@ -147,13 +148,12 @@ def solve_distributed(
             known,
             from_start=not resumed,
             copy_interval=options.checkpoint_interval,
-            interrupted=interrupted,
+            clock=Clock(options.time_limit, interrupted, earlier),
             watch=watch,
             note=note,
             moves=asked.moves,
             spreads=not alone,
         )
-        coordinator.earlier_seconds = earlier
         if output is not None:
             place = checkpoint_path(output)
             coordinator.save = lambda known: save_checkpoint(
