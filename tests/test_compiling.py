@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
-from command_line import process
+from command_line import ooc, process
 from numba import njit
 from numba.core.dispatcher import Dispatcher
 from small_mdps import Case, make_store
-from store_models import Action, Model, State
+from store_models import Action, Model, State, random_model
+from tiled_engine import TILE_STATES, emulated
 
 import ooc_mdp
-from ooc_mdp.kernels import cpu, cpu_at_once, cpu_flow_rounds, cpu_flow_solver, cpu_policy, cpu_together
+from ooc_mdp.kernels import compiling, cpu, cpu_at_once, cpu_flow_rounds, cpu_flow_solver, cpu_policy, cpu_together
 from ooc_mdp.kernels.compiling import told_of_compiling
 from ooc_mdp.kernels.cpu import CpuBackend
+from ooc_mdp.kernels.tiled import TiledBackend
+from ooc_mdp.methods import solver as solver_module
 from ooc_mdp.methods.plan import model_of, warm_up
 from ooc_mdp.methods.solver import solve
 from ooc_mdp.options import CacheSize, SolveOptions
@@ -42,6 +47,61 @@ def test_loops_that_are_compiled_already_are_not_told_of() -> None:
         one(2)
     other(1)
     assert said == []
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_kernels_of_a_device_are_told_of_where_they_take_long(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "_SLOW_SECONDS", 0.01 if slow else 60.0)
+    said: list[str] = []
+    with compiling.told_of_compiling(said.append):
+        for _ in range(2):
+            with compiling.compiling_kernels():
+                time.sleep(0.2)
+    assert said == [compiling.COMPILING] * slow
+
+
+@pytest.mark.parametrize("method", ["p-eva", "vi", "policy-iteration"])
+def test_no_kernel_is_compiled_within_a_solve_on_a_device(
+    method: Literal["p-eva", "vi", "policy-iteration"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(Case(random_model(5, 24), partitions=3), tmp_path / "s")
+    compiled: set[tuple[object, ...]] = set()  # what a device keeps, and loads at once when it is asked again
+    within: list[set[tuple[object, ...]]] = []
+    device, work = emulated(), solver_module._work
+    compile_, usual = device.compile, work
+
+    def compile_and_note(source: str, defines: Any, names: Sequence[str]) -> Any:
+        compiled.add((source, *sorted(defines.items()), *names))
+        return compile_(source, defines, names)
+
+    def work_and_count(run: Any) -> Any:
+        before = compiled.copy()
+        outcome = usual(run)
+        within.append(compiled - before)
+        return outcome
+
+    monkeypatch.setattr(device, "compile", compile_and_note)
+    monkeypatch.setattr(solver_module, "select_backend", lambda *_, **__: TiledBackend(device, TILE_STATES))
+    monkeypatch.setattr(solver_module, "_work", work_and_count)
+    options = SolveOptions(0.9, method=method, device="cuda:0", cache=CacheSize(share=1.0))
+    assert solver_module.solve(store, options).outcome.proved
+    assert within == [set()]
+    assert compiled
+
+
+@pytest.mark.gpu
+def test_a_first_solve_on_a_gpu_says_that_it_compiles_and_a_second_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import cupy
+
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "kept"))
+    make_store(Case(HALVES), tmp_path / "s")
+    for compiles in (True, False):
+        cupy.clear_memo()
+        ran = ooc("solve", tmp_path / "s", "--discount", 0.9, "--device", "cuda:0", "--method", "policy-iteration")
+        assert ran.status == 0, ran.err
+        assert ("compiling loops" in ran.err) == compiles
 
 
 def test_a_solve_from_python_is_told_of_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,11 +140,11 @@ def solve_share(
             )
         model = model_of(source, options)
         give_memory_back()
+        owned = np.zeros(source.n_partitions, np.bool_)
         with told_of_compiling(lambda _: mailbox.compiles()):
             warm_up(source, options, backend, model, writes=False)
-        announce(plan_memory(source, options, backend, model, writes=False))
-        owned = np.zeros(source.n_partitions, np.bool_)
-        run = start_run(source, options, backend, model, stack, owned)
+            announce(plan_memory(source, options, backend, model, writes=False))
+            run = start_run(source, options, backend, model, stack, owned)
         mailbox.ready()
         solver = _Solver(asked, mailbox, send, run, backend, owned)
         run.exchange, run.rest = solver.exchange, solver.rest

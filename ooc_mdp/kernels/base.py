@@ -380,6 +380,15 @@ class KeepsPolicyRows(Protocol):
         ...
 
 
+@runtime_checkable
+class CompilesRowKernels(Protocol):
+    """A backend whose kernels for a policy's rows are not among those that it compiles at the start."""
+
+    def load_row_kernels(self) -> None:
+        """Once it has been started; else the first improvement does."""
+        ...
+
+
 class Backend(Protocol):
     """Holds values and policy, admits partitions, sweeps and measures them."""
 

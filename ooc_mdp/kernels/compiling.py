@@ -1,16 +1,33 @@
-"""Says that compiled loops have to be made first: it takes seconds, once for every kind of table, and nothing moves."""
+"""Says that loops or kernels are compiled first: it takes seconds, once for every kind of table, and nothing moves."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from numba.core.event import Listener, install_listener
+from numba.core.event import Listener, install_listener, start_event
 
-__all__ = ["COMPILING", "told_of_compiling"]
+__all__ = ["COMPILING", "compiling_kernels", "told_of_compiling"]
 
 COMPILING = "compiling loops for tables of this kind: some seconds, the first time only"
+
+
+_DEVICE = "ooc-mdp:compile"
+_SLOW_SECONDS = 0.5
+"""Kernels that an earlier run has compiled take less to load."""
+
+
+@contextmanager
+def compiling_kernels() -> Iterator[None]:
+    """Around the compilation of a device's kernels: whoever wants to know is told if that takes long."""
+    slow = threading.Timer(_SLOW_SECONDS, start_event, (_DEVICE,))
+    slow.start()
+    try:
+        yield
+    finally:
+        slow.cancel()
 
 
 class _First(Listener):
@@ -31,6 +48,7 @@ class _First(Listener):
 
 @contextmanager
 def told_of_compiling(note: Callable[[str], None]) -> Iterator[None]:
-    """Meanwhile, `note` is told once if a loop has to be compiled."""
-    with install_listener("numba:compile", _First(note)):
+    """Meanwhile, `note` is told once if a loop or a device's kernel has to be compiled."""
+    first = _First(note)
+    with install_listener("numba:compile", first), install_listener(_DEVICE, first):
         yield

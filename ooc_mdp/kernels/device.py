@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.kernels.compiling import compiling_kernels
 from ooc_mdp.kernels.cuda import cupy_for
 from ooc_mdp.kernels.cuda_driver import Arguments, CudaDriver, address_of, cuda_library
 
@@ -247,7 +248,7 @@ class CudaDevice:
     def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Kernel]:
         """Compiled with NVRTC; CuPy keeps what it compiled on disk."""
         prelude = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-        with self._cupy.cuda.Device(self._number):
+        with self._cupy.cuda.Device(self._number), compiling_kernels():
             module = self._cupy.RawModule(code=prelude + source, options=("--std=c++17",))
             return {name: _CudaKernel(self._cupy, self._number, module.get_function(name)) for name in names}
 

@@ -100,10 +100,8 @@ class DeviceRows:
             )
         self._device, self._model, self._places = device, model, places
         self.options = EvaluationOptions()
-        kernels = device.compile(
-            read_sources("policy_rows.cuh", "device_rows.cu"), kernel_defines(model), (*_KERNELS, *_ITERATION)
-        )
-        self._kernels: dict[str, Kernel] = kernels
+        kernels = self.kernels(device, model)
+        self._kernels = kernels
         self._blocks = {name: kernel.blocks_at_once(BLOCK, 0) for name, kernel in kernels.items()}
         sizes = RowSizes.of(model, max(self._blocks.values()))
         free = device.memory_free()
@@ -147,6 +145,12 @@ class DeviceRows:
             stream.clear(at["p"], sizes.vectors["p"])
             stream.clear(at["r"], sizes.vectors["r"])
         stream.wait()
+
+    @staticmethod
+    def kernels(device: Device, model: ModelConstants) -> dict[str, Kernel]:
+        """Compiled where they have not been before."""
+        files = read_sources("policy_rows.cuh", "device_rows.cu")
+        return device.compile(files, kernel_defines(model), (*_KERNELS, *_ITERATION))
 
     @staticmethod
     def nbytes(model: ModelConstants) -> int:

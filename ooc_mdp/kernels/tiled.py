@@ -484,6 +484,11 @@ class TiledBackend:
         room = self._device.memory_free() if room is None else room
         return DeviceRows.placed(model, room)
 
+    def load_row_kernels(self) -> None:
+        """Compiled where they have not been before; those of sweeps were at the start."""
+        self._improve_kernel()
+        DeviceRows.kernels(self._device, self._model)
+
     def open_rows(self, coupling: Coupling) -> None:
         """On the device, or in the host's memory where that leaves too little; all partitions are swept."""
         self.close_rows()

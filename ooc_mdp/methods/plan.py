@@ -48,6 +48,7 @@ __all__ = [
     "check_size",
     "contraction_of",
     "least_weights_of",
+    "may_keep_rows",
     "model_of",
     "partitions_read",
     "plan_memory",
@@ -186,11 +187,15 @@ def warm_up(store: TableSource, options: SolveOptions, backend: Backend, model: 
         longest_row=k,
         row_widths=np.array([k]),
     )
-    rows = options.way == "policy-iteration" or (options.way == "auto" and strongly_coupled(store))
     backend.start(small, None, None)
     resident = backend.admit(backend.prepare(table))
-    backend.call_loops(resident, rows)
+    backend.call_loops(resident, may_keep_rows(store, options))
     backend.release(resident)
+
+
+def may_keep_rows(store: TableSource, options: SolveOptions) -> bool:
+    """Whether a solve is likely to begin with policy iteration."""
+    return options.way == "policy-iteration" or (options.way == "auto" and strongly_coupled(store))
 
 
 def cache_budget(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants) -> int:

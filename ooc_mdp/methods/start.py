@@ -12,11 +12,11 @@ import numpy.typing as npt
 from ooc_mdp.bounds import ResidualBounds, underflow_of
 from ooc_mdp.cache import PartitionCache
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.kernels.base import Backend, ModelConstants, Resident
+from ooc_mdp.kernels.base import Backend, CompilesRowKernels, ModelConstants, Resident
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.eviction import eviction_rank
 from ooc_mdp.methods.pauses import Pauses
-from ooc_mdp.methods.plan import LARGEST_VALUE, cache_budget, contraction_of, model_of, staging_depth
+from ooc_mdp.methods.plan import LARGEST_VALUE, cache_budget, contraction_of, may_keep_rows, model_of, staging_depth
 from ooc_mdp.methods.run import Run
 from ooc_mdp.methods.target import Target
 from ooc_mdp.options import SolveOptions
@@ -72,6 +72,8 @@ def start_run(
     else:
         bounds.from_zero_values(reward_range)
     backend.start(model, values, None)
+    if isinstance(backend, CompilesRowKernels) and may_keep_rows(store, options):
+        backend.load_row_kernels()
     budget = cache_budget(store, options, backend, model)
     entry, read = open_cache(store, backend, budget)
     cache: PartitionCache[Resident] = PartitionCache(budget, p, backend.release)
