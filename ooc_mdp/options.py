@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import operator
 import re
-import sys
 from dataclasses import dataclass
+from decimal import Decimal
 from numbers import Real
 from typing import Literal, SupportsFloat, SupportsIndex, cast, get_args
 
@@ -60,19 +60,23 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.ASCII | re.IGNORECASE)
 
 
+_MOST = 2**63 - 1
+"""The largest whole number that files and kernels take."""
+
+
 def real_number(name: str, value: object) -> float:
     """A number as Python's float, which every file and kernel takes; NumPy's float32 is none.
 
     Raises
     ------
-    OptionsError : it is no number, or larger than any float.
+    OptionsError : it is no number, which truth values are not, or beyond all floats.
     """
-    if not isinstance(value, Real):
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
         raise OptionsError(f"{name} is {value!r}, which is no number")
     try:
         return float(cast(SupportsFloat, value))
-    except OverflowError:
-        raise OptionsError(f"{name} is larger than any number that a float64 holds, {sys.float_info.max:.4g}") from None
+    except (OverflowError, ValueError):  # an integer, a Decimal's signal
+        raise OptionsError(f"{name} is larger than any float; give a number of at most 1e308") from None
 
 
 def whole_number(name: str, value: object, remedy: str = "") -> int:
@@ -80,12 +84,17 @@ def whole_number(name: str, value: object, remedy: str = "") -> int:
 
     Raises
     ------
-    OptionsError : it is none.
+    OptionsError : it is none, as truth values are not, or has more than 64 bits.
     """
     try:
-        return operator.index(cast(SupportsIndex, value))
+        number = operator.index(cast(SupportsIndex, value))
     except TypeError:
-        raise OptionsError(f"{name} is {value!r}, which is no whole number{remedy}") from None
+        number = None
+    if number is None or isinstance(value, bool):
+        raise OptionsError(f"{name} is {value!r}, which is no whole number{remedy}")
+    if abs(number) > _MOST:
+        raise OptionsError(f"{name} is more than 64 bits hold; give at most {_MOST}")
+    return number
 
 
 def parse_bytes(text: str | int) -> int:
@@ -102,7 +111,8 @@ def parse_bytes(text: str | int) -> int:
         unit = _UNITS.get(match[2].lower()) if match else None
         if match is None or unit is None:
             raise OptionsError(f"{text!r} is no size; write for example 67108864, 64MiB or 1.5GB")
-        size = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+        exact = Decimal(match[1]) * unit
+        size = whole_number("a size", int(min(exact, Decimal(_MOST + 1))))
     if size <= 0:
         raise OptionsError(f"a size of {size} bytes cannot hold anything; give a positive one")
     return size
@@ -259,6 +269,8 @@ class SolveOptions:
             if value is not None or name in ("discount", "checkpoint_interval"):
                 object.__setattr__(self, name, real_number(name.replace("_", " "), value))
         object.__setattr__(self, "sweeps", whole_number("sweeps", self.sweeps))
+        if self.device_memory is not None:
+            object.__setattr__(self, "device_memory", whole_number("device memory", self.device_memory))
 
     def _check_undiscounted(self) -> None:
         """Refuse what steers methods for discounts below 1."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,12 @@ def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
 @pytest.mark.parametrize("size", [0, -1, "0", "0MiB", "0.3"])
 def test_nothing_fits_no_bytes(size: str | int) -> None:
     with pytest.raises(OptionsError, match="cannot hold anything; give a positive one"):
+        parse_bytes(size)
+
+
+@pytest.mark.parametrize("size", [2**63, 10**400, "8388608TiB", "9" * 5000, "9" * 400 + ".5"])
+def test_a_size_beyond_64_bits_is_refused(size: str | int) -> None:
+    with pytest.raises(OptionsError, match="a size is more than 64 bits hold; give at most 9223372036854775807"):
         parse_bytes(size)
 
 
@@ -126,6 +134,8 @@ def test_numbers_of_numpy_become_pythons_own() -> None:
     for name, value in {"discount": 0.5, "epsilon": 0.25, "time_limit": 3.0, "sweeps": 2}.items():
         assert getattr(options, name) == value
         assert type(getattr(options, name)) is type(value)
+    exact = SolveOptions(Decimal("0.5"), epsilon=Fraction(1, 4))  # type: ignore[arg-type]
+    assert (type(exact.discount), exact.discount, exact.epsilon) == (float, 0.5, 0.25)
     assert type(ClusterOptions(workers=np.int64(2)).workers) is int  # type: ignore[arg-type]
     assert parse_bytes(np.int64(4096)) == 4096  # type: ignore[arg-type]
 
@@ -137,8 +147,16 @@ def test_numbers_of_numpy_become_pythons_own() -> None:
         ({"discount": None}, "discount is None, which is no number"),
         ({"discount": np.array([0.9])}, "discount is array.*, which is no number"),
         ({"time_limit": "3"}, "time limit is '3', which is no number"),
-        ({"time_limit": 10**400}, "time limit is larger than any number"),
+        ({"time_limit": 10**400}, "time limit is larger than any float"),
         ({"method": "vi", "sweeps": 2.5}, "sweeps is 2.5, which is no whole number"),
+        ({"discount": True}, "discount is True, which is no number"),
+        ({"method": "vi", "sweeps": True}, "sweeps is True, which is no whole number"),
+        ({"device_memory": 2.5e9}, "device memory is 2500000000.0, which is no whole number"),
+        ({"epsilon": 10**400}, "epsilon is larger than any float; give a number of at most 1e308"),
+        ({"time_limit": -Fraction(10**400)}, "time limit is larger than any float"),
+        ({"epsilon": Decimal("1e400")}, "epsilon must be a positive number, not inf"),
+        ({"method": "vi", "sweeps": 2**63}, "sweeps is more than 64 bits hold; give at most 9223372036854775807"),
+        ({"device_memory": 10**5000}, "device memory is more than 64 bits hold"),
     ],
 )
 def test_what_is_no_number_is_refused(options: dict[str, Any], message: str) -> None:

@@ -413,6 +413,13 @@ def test_options_out_of_range_are_refused():
     for wrong in ({"seconds": 0.0}, {"period": -1.0}, {"depth": 0}, {"depth": 9}, {"share": math.inf}, {"keep": -1.0}):
         with pytest.raises(OptionsError, match=next(iter(wrong))):
             SimulationOptions(**wrong)
+    for wrong, said in (
+        ({"seconds": 10**400}, "seconds is larger than any float"),
+        ({"keep": "5"}, "keep is '5', which is no number"),
+        ({"depth": 2.5}, "depth is 2.5, which is no whole number"),
+    ):
+        with pytest.raises(OptionsError, match=said):
+            SimulationOptions(**wrong)
     with pytest.raises(OptionsError, match="too many samples; give fewer seconds"):
         SimulationOptions(seconds=1e9)
     with pytest.raises(OptionsError, match="too many decisions; give a longer period"):

@@ -15,6 +15,7 @@ import numpy as np
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.mdp import IntArray
+from ooc_mdp.options import real_number, whole_number
 
 __all__ = ["SHOWN", "Parameter", "asked_states", "configure", "in_range"]
 
@@ -78,6 +79,8 @@ def _several(value: Parameter) -> TypeGuard[Sequence[int]]:
 
 
 def _typed(problem: str, name: str, value: Parameter, wanted: type) -> Parameter:
+    if isinstance(value, int) and not isinstance(value, bool):  # one of thousands of digits cannot be printed
+        (whole_number if wanted is int else real_number)(f"problem {problem!r}: {name}", value)
     mismatch = OptionsError(f"problem {problem!r}: {name} = {value!r} is not a value of type {wanted.__name__}")
     if wanted is str:
         return ",".join(map(str, value)) if _several(value) else str(value)
@@ -91,6 +94,8 @@ def _typed(problem: str, name: str, value: Parameter, wanted: type) -> Parameter
         number = int(value) if wanted is int else float(value)
     except (ValueError, OverflowError) as error:
         raise mismatch from error
-    if not math.isfinite(number) or (isinstance(value, float | np.floating) and number != value):
+    if isinstance(number, float) and not math.isfinite(number):
+        raise mismatch
+    if isinstance(value, float | np.floating) and number != value:
         raise mismatch
     return number

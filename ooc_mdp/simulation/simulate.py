@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.options import real_number, whole_number
 from ooc_mdp.problems.control.definition import ControlProblem, State
 from ooc_mdp.problems.control.discretised import Discretised
 from ooc_mdp.simulation.closed_loop import LOOKAHEAD, NEAREST, VOTE, Grid, Limits, Loop, compile_loop
@@ -108,6 +109,9 @@ class SimulationOptions:
     """Go on where the problem's `ends` holds, to see whether the goal is held; leaving the axes still ends a run."""
 
     def __post_init__(self) -> None:
+        for name in ("seconds", "period", "share", "keep", "sample", "cells"):
+            object.__setattr__(self, name, real_number(name, getattr(self, name)))
+        object.__setattr__(self, "depth", whole_number("depth", self.depth))
         for name, least in (("seconds", 0.0), ("keep", 0.0), ("sample", 0.0), ("share", 0.0), ("cells", 0.0)):
             if not least < getattr(self, name) < math.inf:
                 raise OptionsError(f"{name} is {getattr(self, name)}; give a number above {least:g}")
