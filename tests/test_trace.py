@@ -71,30 +71,47 @@ def test_the_recorded_priorities_are_those_that_the_scheduler_went_by(tmp_path: 
     assert set(known.values()) == {-math.inf}  # nothing is dirty when the target is reached
 
 
-def test_a_trace_is_replaced_only_if_asked_and_nothing_else_ever(tmp_path: Path) -> None:
-    store = make_store(Case(random_model(2, 12)), tmp_path / "s")
-    trace, other = tmp_path / "t.csv", tmp_path / "thesis.csv"
-    other.write_text("years of work\n")
-    trace.write_text(f"{TRACE_TITLE} 1\n")
-
-    def solve(file: Path, **how: Any) -> None:
-        ooc_mdp.solve(store, 0.9, device="cpu", trace=file, output=tmp_path / "r", **how)
-
-    for file, resume in itertools.product((other, trace), (False, True)):
-        with pytest.raises(OptionsError, match=rf"{file.name} exists; name another file .* with --overwrite"):
-            solve(file, resume=resume)
-    with pytest.raises(OptionsError, match="is no trace, and is not replaced by one"):
-        solve(other, overwrite=True)
-    assert other.read_text() == "years of work\n"
-    assert trace.read_text() == f"{TRACE_TITLE} 1\n"
-    assert not (tmp_path / "r").exists()
-    solve(trace, overwrite=True)
-    assert trace.read_text().startswith(f"{TRACE_TITLE} {TRACE_VERSION}\n")
-
-
 def test_a_trace_that_cannot_be_begun_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionsError, match=r"cannot write the trace .*: No such file"):
         Trace(tmp_path / "nowhere" / "t.csv", {})
+
+
+@pytest.mark.parametrize("discount", [0.9, 1.0])
+def test_what_is_there_is_replaced_only_if_the_user_says_so(tmp_path: Path, discount: float) -> None:
+    (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
+    store, trace = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s"), tmp_path / "t.csv"
+    old = f"{TRACE_TITLE} 1\n"
+    trace.write_text(old)
+    with pytest.raises(
+        StoreError, match=r"the trace .*t\.csv exists; name another file, or replace it with --overwrite"
+    ):
+        ooc_mdp.solve(store, discount, device="cpu", trace=trace, output=tmp_path / "r", resume=True)
+    assert trace.read_text() == old
+    ooc_mdp.solve(store, discount, device="cpu", trace=trace, overwrite=True)
+    assert trace.read_text().startswith(f"{TRACE_TITLE} {TRACE_VERSION}\n")
+
+
+def test_what_is_no_trace_is_never_replaced_by_one(tmp_path: Path) -> None:
+    store, other = make_store(Case(random_model(2, 12)), tmp_path / "s"), tmp_path / "thesis.csv"
+    other.write_text("years of work\n")
+    with pytest.raises(StoreError, match="is no trace, and is not replaced by one"):
+        ooc_mdp.solve(store, 0.9, device="cpu", trace=other, overwrite=True)
+    assert other.read_text() == "years of work\n"
+
+
+def test_a_place_that_is_no_traces_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
+    store, output = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s"), tmp_path / "r"
+    for place, said in (
+        (tmp_path / "s" / "zarr.json", "would lie inside .*s, a Zarr group or store"),
+        (tmp_path, "it is a directory; name a file in it"),
+        (output, "would take the place of the result or its checkpoint"),
+        (tmp_path / "r.checkpoint", "would take the place of the result or its checkpoint"),
+    ):
+        with pytest.raises((OptionsError, StoreError), match=said):
+            ooc_mdp.solve(store, 0.9, device="cpu", trace=place, output=output, overwrite=True)
+    assert not output.exists()
+    assert ooc_mdp.open_store(tmp_path / "s").n_states == 2
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")

@@ -103,7 +103,7 @@ def solve(
     if output is not None:
         check_output(output, replace=resume or overwrite)
     if trace is not None:
-        check_trace(trace, overwrite)
+        check_trace(trace, overwrite, output)
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
     if options.discount == 1:
         return solve_total(

@@ -19,6 +19,8 @@ from types import TracebackType
 from typing import Self
 
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.store.transaction import check_outside
 
 __all__ = ["TRACE_COLUMNS", "TRACE_REMARK", "TRACE_TITLE", "TRACE_VERSION", "Trace", "check_trace"]
 
@@ -34,21 +36,33 @@ TRACE_VERSION = 2
 TRACE_COLUMNS = ("access", "partition", "kind", "visit", "hit", "sweeps", "bound", "priority", "seconds")
 
 
-def check_trace(path: Path, overwrite: bool) -> None:
-    """Refuse to replace a file, or with `overwrite` one that is no trace; a device or pipe is written to as it is.
+def check_trace(trace: Path, replace: bool, output: Path | None) -> None:
+    """Refuse, before any work, a trace that could not be written or would replace what may not be.
+
+    Parameters
+    ----------
+    output : the result that is asked for as well.
 
     Raises
     ------
-    OptionsError : there is such a file.
+    StoreError : the place is no place for a file, inside a store or result, or taken.
+    OptionsError : it is the output's, or its checkpoint's.
     """
-    if not path.is_file():
+    if trace.is_dir():
+        raise StoreError(f"cannot write the trace {trace}: it is a directory; name a file in it")
+    if not trace.parent.is_dir():
+        raise StoreError(f"cannot write the trace {trace}: {trace.parent} is no directory")
+    if output is not None and trace.resolve() in (output.resolve(), checkpoint_path(output).resolve()):
+        raise OptionsError(f"the trace {trace} would take the place of the result or its checkpoint; name another file")
+    check_outside(trace)
+    if not trace.is_file():  # a device or pipe is written to as it is
         return
-    if not overwrite:
-        raise OptionsError(f"{path} exists; name another file for the trace, or replace it with --overwrite")
-    with path.open("rb") as file:
+    if not replace:
+        raise StoreError(f"the trace {trace} exists; name another file, or replace it with --overwrite")
+    with trace.open("rb") as file:
         begins = file.read(len(TRACE_TITLE))
     if begins not in (b"", TRACE_TITLE.encode()):
-        raise OptionsError(f"{path} is no trace, and is not replaced by one; name another file")
+        raise StoreError(f"{trace} is no trace, and is not replaced by one; name another file")
 
 
 class Trace:

@@ -71,7 +71,7 @@ def solve_total(
     note: Callable[[str], None],
     signals: Callable[[], AbstractContextManager[Callable[[], bool]]],
 ) -> Solution:
-    """`ooc_mdp.methods.solver.solve` at discount 1; the output has been checked.
+    """`ooc_mdp.methods.solver.solve` at discount 1; output and trace have been checked.
 
     Raises
     ------
