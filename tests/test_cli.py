@@ -493,13 +493,14 @@ def test_an_option_that_is_no_list_of_numbers_is_named(tmp_path):
 def test_a_log_has_the_target_beside_its_bound_and_the_rate_since_the_line_before(kind, bounds, monkeypatch, capsys):
     monkeypatch.setattr(terminal, "_LOG_SECONDS", 0.0)
     line = terminal.SolveLine()
-    for n_bytes, seconds in ((1 << 20, 2.0), (3 << 20, 10.0)):
+    earlier = 1 << 30, 1000.0  # of the run that is resumed, at 1 MiB a second
+    for n_bytes, seconds in (earlier, (earlier[0] + (1 << 20), 1002.0), (earlier[0] + (3 << 20), 1010.0)):
         line(
             SolveProgress(
                 error_bound=2.0, residual_bound=0.2, target=0.01, target_kind=kind, dirty=1, partitions=4, hit_rate=0.5,
                 bytes_read=n_bytes, read_rate=1e9, loads=7, seconds=seconds,
             )
         )  # fmt: skip
-    first, second = capsys.readouterr().err.splitlines()
-    assert first == f"{bounds} 1 of 4 partitions dirty, 7 loads, hit rate 50.0%, 512.0 KiB/s, 2 s"
-    assert second == f"{bounds} 1 of 4 partitions dirty, 7 loads, hit rate 50.0%, 256.0 KiB/s, 10 s"
+    _, first, second = capsys.readouterr().err.splitlines()
+    assert first == f"{bounds} 1 of 4 partitions dirty, 7 loads, hit rate 50.0%, 512.0 KiB/s, 1002 s"
+    assert second == f"{bounds} 1 of 4 partitions dirty, 7 loads, hit rate 50.0%, 256.0 KiB/s, 1010 s"

@@ -362,8 +362,8 @@ def test_progress_is_states_read_of_how_many_where_the_source_says_so(known: boo
     steps: list[tuple[str, int, int | None]] = []
     convert(source, tmp_path / "s", ConvertOptions(partitions=2), progress=lambda *step: steps.append(step))
     in_all = 20 if known else None
-    assert steps[:3] == [("read", 8, in_all), ("read", 16, in_all), ("read", 20, in_all)]
-    assert steps[3:] == [(what, done, 2) for what in ("partitions", "finish") for done in (1, 2)]
+    assert steps[:4] == [("read", 8, in_all), ("read", 16, in_all), ("read", 20, in_all), ("read", 20, 20)]
+    assert steps[4:] == [(what, done, 2) for what in ("partitions", "finish") for done in (1, 2)]
 
 
 def test_a_grid_is_cut_into_as_many_blocks_along_each_axis_as_asked(tmp_path: Path) -> None:

@@ -114,6 +114,8 @@ def _read_all(source: Source, scratch: Path, options: ConvertOptions, progress: 
         if progress is not None:
             progress("read", segment.end_state, source.n_states)
     source.finish()
+    if progress is not None and source.n_states is not None:
+        progress("read", source.n_states, source.n_states)  # else its clock runs on beside the steps that follow
     return segments
 
 

@@ -66,8 +66,8 @@ class SolveLine:
         self._live = sys.stderr.isatty()
         self._status = self._console.status("starting") if self._live else None
         self._logged = time.monotonic()
-        self._bytes, self._seconds = 0, 0.0
-        """Read, and how long it had taken, at the last line of a log."""
+        self._since: SolveProgress | None = None
+        """At the last line of a log; before one, at the first report, which may be of a resumed solve."""
 
     def __enter__(self) -> Self:
         if self._status is not None:
@@ -82,11 +82,12 @@ class SolveLine:
 
     def __call__(self, p: SolveProgress) -> None:
         """Show progress; in a log, every ten seconds."""
+        self._since = self._since or p
         if self._status is not None:
             self._status.update(_progress(p, p.read_rate))
         elif time.monotonic() - self._logged >= _LOG_SECONDS:
-            rate = (p.bytes_read - self._bytes) / max(p.seconds - self._seconds, 1e-9)
-            self._logged, self._bytes, self._seconds = time.monotonic(), p.bytes_read, p.seconds
+            rate = (p.bytes_read - self._since.bytes_read) / max(p.seconds - self._since.seconds, 1e-9)
+            self._logged, self._since = time.monotonic(), p
             self._console.print(_progress(p, rate), soft_wrap=True)
 
 
