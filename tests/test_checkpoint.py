@@ -202,6 +202,15 @@ def test_what_a_kill_left_of_a_checkpoint_goes_with_it(tmp_path, discount):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.txt", "r", "s"]
 
 
+def test_what_a_kill_left_of_a_checkpoint_goes_where_the_result_is_finished(tmp_path):
+    (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
+    store = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s")
+    ooc_mdp.solve(store, 0.9, device="cpu", output=tmp_path / "r")
+    (tmp_path / "r.checkpoint.partial").write_bytes(b"half")
+    ooc_mdp.solve(store, 0.9, device="cpu", output=tmp_path / "r", resume=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.txt", "r", "s"]
+
+
 def test_a_full_disk_leaves_the_previous_checkpoint(store, stopped):
     """A limit on the size of files stands in for a full disk: the checkpoint needs about 15 KiB."""
     path = checkpoint_path(stopped)

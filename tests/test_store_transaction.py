@@ -241,6 +241,50 @@ def test_a_disk_without_room_for_the_lock_leaves_what_it_found(
     assert sorted(map(str, tmp_path.rglob("*"))) == found
 
 
+def test_a_disk_that_fails_is_said_with_what_to_do(tmp_path: Path) -> None:
+    ours = str(tmp_path / "s.partial" / "c")
+    with pytest.raises(StoreError, match=r"s was not written: Input/output error: .*partial/c; look at the disk"):
+        fail(tmp_path / "s", OSError(errno.EIO, "broken", ours))
+    with pytest.raises(StoreError, match=r"s was not written: Input/output error; look at the disks that are read and"):
+        fail(tmp_path / "s", OSError(errno.EIO, "broken"))
+    with pytest.raises(OSError, match="/elsewhere/model"):
+        fail(tmp_path / "s", OSError(errno.EIO, "broken", "/elsewhere/model"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_store_that_is_in_its_place_is_not_called_unwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "s", "old")
+
+    def broken(path: Path) -> None:
+        if path == tmp_path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(transaction, "sync", broken)
+    with pytest.raises(StoreError, match=r"s is whole and in its place, but then Input/output error"):
+        write(tmp_path / "s", "new", overwrite=True)
+    assert content(tmp_path / "s") == "new"
+
+
+@pytest.mark.parametrize("stop", [OSError(errno.EIO, "broken"), KeyboardInterrupt()])
+def test_a_store_that_waits_for_the_new_one_is_put_back_where_that_cannot_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: BaseException
+) -> None:
+    write(tmp_path / "s", "old")
+    rename = os.rename
+
+    def renamed(a: Path, b: Path) -> None:
+        if a.name == "s.partial":
+            raise stop
+        rename(a, b)
+
+    monkeypatch.setattr(transaction, "_exchange", lambda a, b: False)
+    monkeypatch.setattr(transaction.os, "rename", renamed)
+    with pytest.raises((StoreError, KeyboardInterrupt)):
+        write(tmp_path / "s", "new", overwrite=True)
+    assert content(tmp_path / "s") == "old"
+    assert sorted(os.listdir(tmp_path)) == ["s"]
+
+
 def test_a_refused_permission_is_said_plainly_only_where_it_is_ours(tmp_path: Path) -> None:
     ours = str(tmp_path / "s.partial" / "c")
     with pytest.raises(StoreError, match="check the directory's permissions"):

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.mdp import IntArray
-from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.methods.checkpoint import checkpoint_path, remove_checkpoint
 from ooc_mdp.methods.target import default_target
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
@@ -300,6 +300,7 @@ def finished_before(
             asked = default(result.solution) if options.epsilon is None else options.epsilon
             enough = claims.error_bound <= asked
         if enough:
+            remove_checkpoint(checkpoint_path(output))  # of which there is what a killed run began, at most
             note(f"{output} holds what is asked for: nothing is left to do")
             return result.solution
         short = f"{output} proves less than what is asked for, and "

@@ -31,7 +31,9 @@ __all__ = ["check_outside", "check_target", "clear", "sync", "writing"]
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 _FSYNC_THREADS = 8
-_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
+_BROKEN_DISK = (errno.EIO, errno.ESTALE)
 
 
 @contextmanager
@@ -58,6 +60,7 @@ def writing(
     """
     _check_place(store)
     partial = store.with_name(store.name + PARTIAL_SUFFIX)
+    moved = False
     try:
         with closing(_Lock(partial)) as lock:
             try:
@@ -69,11 +72,15 @@ def writing(
                 _check_replaceable(store, overwrite, recognise)
                 _move_into_place(partial, store, lock)
             except BaseException as error:
-                if not isinstance(error, _Busy) and lock.holds() and (lock.has_moved() or not keep(error)):
+                moved = lock.has_moved()
+                if not isinstance(error, _Busy) and lock.holds() and (moved or not keep(error)):
                     _remove_tree(partial)
                 raise
     except OSError as error:
         message = _plain_message(error, store, partial)
+        if moved:
+            left = f"; remove {partial}, which is left of what was replaced" if partial.exists() else ""
+            message = f"{store} is whole and in its place, but then {error.strerror} ({error.filename or store}){left}"
         if message is None:
             raise
         raise StoreError("; ".join([message, *getattr(error, "__notes__", [])])) from error
@@ -207,8 +214,12 @@ def _move_into_place(partial: Path, store: Path, lock: _Lock) -> None:
             _remove_tree(partial)
         else:
             previous = store.with_name(store.name + PREVIOUS_SUFFIX)
-            os.rename(store, previous)
-            os.rename(partial, store)
+            try:
+                os.rename(store, previous)
+                os.rename(partial, store)
+            except BaseException:
+                _restore_previous(store)
+                raise
             sync(store.parent)
             _remove_tree(previous)
     (store / JOURNAL_FILE).unlink(missing_ok=True)
@@ -278,13 +289,18 @@ def sync(path: Path) -> None:
 
 def _plain_message(error: OSError, store: Path, partial: Path) -> str | None:
     """What to tell the user where writing the store failed; None where the error is about something else."""
-    if error.errno is None or error.errno not in _WRITE_ERRORS:
+    if error.errno is None:
         return None
     reason = os.strerror(error.errno)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in _NO_ROOM:
         return f"{store} was not written: no room ({reason}); free space or choose another disk"
-    ours = {str(store.parent), str(store), str(partial)}
+    if error.errno in _BROKEN_DISK and error.filename is None:  # of a write, or of a read of what it is made from
+        return f"{store} was not written: {reason}; look at the disks that are read and written, or choose others"
     name = str(error.filename)
-    if name in ours or name.startswith(f"{partial}{os.sep}"):
+    if name not in (str(store.parent), str(store), str(partial)) and not name.startswith(f"{partial}{os.sep}"):
+        return None
+    if error.errno in _NO_PERMISSION:
         return f"{store} was not written: {reason}: {name}; check the directory's permissions"
+    if error.errno in _BROKEN_DISK:
+        return f"{store} was not written: {reason}: {name}; look at the disk, or choose another"
     return None
