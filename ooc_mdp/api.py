@@ -515,14 +515,20 @@ def simulate(
 
     Raises
     ------
-    OptionsError : the result is of no control problem, or a start is outside its axes.
+    OptionsError : the result is of no control problem or was not kept, or a start is outside its axes.
     StoreError : the result is missing or damaged.
     """
     from ooc_mdp.methods.results import Result
     from ooc_mdp.problems.control import Discretised
     from ooc_mdp.simulation import SimulationOptions, parse_start, problem_of, random_starts
     from ooc_mdp.simulation import simulate as run_policy
+    from ooc_mdp.solution import Solution
 
+    if isinstance(result, Solution):
+        raise OptionsError(
+            "a solution says neither whose values it holds nor whether they were maximised; give solve an output, and "
+            "simulate its path"
+        )
     opened = result if isinstance(result, Result) else open_result(result)
     if isinstance(problem, Discretised):
         of = problem

@@ -138,6 +138,8 @@ def test_an_export_that_cannot_be_written_is_refused(place, tmp_path):
     assert "is no directory" in refused("export", result, tmp_path / "file" / "x.npy")
     (tmp_path / "d.npy").mkdir()
     assert "is a directory" in refused("export", result, tmp_path / "d.npy", "--overwrite")
+    for around in (result, place / "maze.store"):  # it would go with that when that is replaced
+        assert "would lie inside" in refused("export", result, around / "x.npy")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["d.npy", "file"]
 
 
@@ -261,7 +263,8 @@ def test_what_exists_is_replaced_only_on_request_and_only_if_it_is_a_result(plac
 def test_outputs_that_could_not_be_written_are_refused_before_the_work(place, tmp_path):
     solving = ("solve", place / "maze.store", "--discount", 0.9, "--device", "cpu")
     (tmp_path / "file").touch()
-    for output in (tmp_path / "none" / "r", tmp_path / "file" / "r", tmp_path / "r.partial", tmp_path / "r.previous"):
+    places = ("none/r", "file/r", "r.partial", "r.previous", "r.checkpoint")
+    for output in (tmp_path / place for place in places):
         said = refused(*solving, "--output", output)
         assert str(output) in said
         assert "memory plan" not in said

@@ -492,6 +492,13 @@ def test_results_of_other_problems_are_refused_with_the_reason(tmp_path):
     assert "is no result" in refused("simulate", tmp_path / "s")
 
 
+def test_a_solution_that_was_not_kept_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
+    solution = ooc_mdp.solve(ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s"), 0.9, device="cpu")
+    with pytest.raises(OptionsError, match="give solve an output, and simulate its path"):
+        ooc_mdp.simulate(solution)
+
+
 def test_results_that_say_nothing_of_their_problem_are_refused(car):
     opened = dataclasses.replace(ooc_mdp.open_result(car), provenance={})
     with pytest.raises(OptionsError, match="solve again"):

@@ -23,6 +23,7 @@ from ooc_mdp.store.metadata import PARTIAL_SUFFIX
 from ooc_mdp.store.transaction import sync
 
 __all__ = [
+    "CHECKPOINT_SUFFIX",
     "UnwrittenCheckpointError",
     "check_arrays",
     "checkpoint_path",
@@ -32,6 +33,8 @@ __all__ = [
     "saved_or_told",
     "saved_unless_written",
 ]
+
+CHECKPOINT_SUFFIX = ".checkpoint"
 
 _VERSION = 2
 
@@ -49,7 +52,7 @@ class UnwrittenCheckpointError(StoreError):
 
 def checkpoint_path(output: Path) -> Path:
     """Where the checkpoint of a result lies: beside it."""
-    return output.with_name(output.name + ".checkpoint")
+    return output.with_name(output.name + CHECKPOINT_SUFFIX)
 
 
 def _temporary(path: Path) -> Path:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.mdp import IntArray
-from ooc_mdp.methods.checkpoint import checkpoint_path, remove_checkpoint
+from ooc_mdp.methods.checkpoint import CHECKPOINT_SUFFIX, checkpoint_path, remove_checkpoint
 from ooc_mdp.methods.target import default_target
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
@@ -69,10 +69,10 @@ def check_output(output: Path, replace: bool) -> None:
     ------
     StoreError : the directory is missing or inside a store, or something is there that may not be replaced.
     """
-    if output.name.endswith((PARTIAL_SUFFIX, PREVIOUS_SUFFIX)):
+    if output.name.endswith((PARTIAL_SUFFIX, PREVIOUS_SUFFIX, CHECKPOINT_SUFFIX)):
         raise StoreError(
-            f"{output}: names that end in {PARTIAL_SUFFIX} or {PREVIOUS_SUFFIX} mark what is unfinished; "
-            f"name another output"
+            f"{output}: names that end in {PARTIAL_SUFFIX}, {PREVIOUS_SUFFIX} or {CHECKPOINT_SUFFIX} mark what is "
+            f"unfinished; name another output"
         )
     if not output.parent.is_dir():
         raise StoreError(f"{output} cannot be written: {output.parent} is no directory")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.store.transaction import sync
+from ooc_mdp.store.transaction import check_outside, sync
 
 __all__ = ["check_output_files", "whole_file"]
 
@@ -23,7 +23,7 @@ def check_output_files(*files: Path | None, overwrite: bool, sources: Iterable[P
     Raises
     ------
     OptionsError : a file is one of the sources, or named twice.
-    StoreError : it is no place for a file, or exists and may not be replaced.
+    StoreError : it is no place for a file, inside a store or result, or exists and may not be replaced.
     """
     read, named = {source.resolve() for source in sources}, set()
     for file in files:
@@ -44,6 +44,7 @@ def _check_place(file: Path, overwrite: bool) -> None:
         raise StoreError(f"{file} is a directory; name a file in it")
     if not file.parent.is_dir():
         raise StoreError(f"{file} cannot be written: {file.parent} is no directory")
+    check_outside(file)
     if file.exists() and not file.is_file():
         raise StoreError(f"{file} is a device or pipe, which is not replaced; name another file")
     if file.exists() and not overwrite:
