@@ -310,7 +310,7 @@ def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(store, costs, t
         raise StoreError("cannot write the result: no room")
 
     monkeypatch.setattr("ooc_mdp.methods.solver.write_result", full)
-    with pytest.raises(StoreError, match="no room"):
+    with pytest.raises(StoreError, match="no room; what was solved is kept in the checkpoint: then go on with"):
         ooc_mdp.solve(table, 0.9, epsilon=1e-3, device="cpu", output=output)
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
     monkeypatch.undo()
@@ -318,6 +318,18 @@ def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(store, costs, t
     assert ooc_mdp.verify(table, output).holds
     assert resumed.statistics.loads <= 16  # read at most once in the first solve, and not since
     assert [p.name for p in tmp_path.iterdir()] == ["r"]
+
+
+def test_a_result_that_is_in_its_place_leaves_no_checkpoint(store, tmp_path, monkeypatch):
+    def broken(path: Path) -> None:
+        if path == tmp_path:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("ooc_mdp.store.transaction.sync", broken)
+    with pytest.raises(StoreError, match="r is whole and in its place, but then Input/output error"):
+        ooc_mdp.solve(store, 0.9, epsilon=1e-3, device="cpu", output=tmp_path / "r")
+    assert [p.name for p in tmp_path.iterdir()] == ["r"]
+    assert ooc_mdp.verify(store, tmp_path / "r").holds
 
 
 def test_resuming_without_a_target_asks_for_the_usual_one(store, tmp_path):

@@ -192,8 +192,21 @@ def test_a_full_disk_leaves_no_export(result, tmp_path, suffix):
     assert ran.status == 2, ran
     assert f"cannot write {file}: " in ran.err
     assert "File too large" in ran.err or "no room" in ran.err
+    assert "; make room there, or name a file elsewhere" in ran.err
     assert "Traceback" not in ran.err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r"]
+
+
+def test_an_export_that_is_in_its_place_is_not_called_unwritten(result, tmp_path, monkeypatch):
+    def broken(path: Path) -> None:
+        if path == tmp_path:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("ooc_mdp.report.files.sync", broken)
+    ran = ooc("export", result, tmp_path / "x.npy")
+    assert ran.status == 2
+    assert "x.npy is whole and in its place, but may be lost with the power: Input/output error" in ran.err
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), open_result(result).solution.values)
 
 
 def test_a_symbolic_link_is_not_replaced(store, result):

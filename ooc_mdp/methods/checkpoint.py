@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.solution import SolveStatistics
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX
-from ooc_mdp.store.transaction import sync
+from ooc_mdp.store.transaction import InPlaceError, sync
 
 __all__ = [
     "CHECKPOINT_SUFFIX",
@@ -123,11 +123,19 @@ def saved_unless_written(save: Callable[[], None] | None, undo: Callable[[], Non
     """
     try:
         yield
-    except BaseException:
-        if save is not None:
-            undo()
-            with contextlib.suppress(StoreError):
-                save()
+    except InPlaceError:
+        raise
+    except BaseException as error:
+        if save is None:
+            raise
+        undo()
+        try:
+            save()
+            kept = True
+        except UnwrittenCheckpointError as unwritten:
+            kept = unwritten.before
+        if kept and isinstance(error, StoreError):
+            raise StoreError(f"{error}; what was solved is kept in the checkpoint: then go on with --resume") from error
         raise
 
 

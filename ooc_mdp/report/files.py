@@ -62,13 +62,18 @@ def whole_file(file: Path, *, overwrite: bool) -> Iterator[Path]:
     """
     _check_place(file, overwrite)
     temporary = file.with_name(f".{file.name}.partial")
+    moved = False
     try:
         yield temporary
         sync(temporary)
         temporary.replace(file)
+        moved = True
         sync(file.parent)
     except OSError as error:
-        raise StoreError(f"cannot write {file}: {error.strerror or f'no room ({error})'}") from error
+        reason = error.strerror or f"no room ({error})"
+        if moved:
+            raise StoreError(f"{file} is whole and in its place, but may be lost with the power: {reason}") from error
+        raise StoreError(f"cannot write {file}: {reason}; make room there, or name a file elsewhere") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

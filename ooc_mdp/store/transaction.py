@@ -26,7 +26,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE, LOCK_FILE
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, read_metadata
 
-__all__ = ["check_outside", "check_target", "clear", "sync", "writing"]
+__all__ = ["InPlaceError", "check_outside", "check_target", "clear", "sync", "writing"]
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -77,10 +77,11 @@ def writing(
                     _remove_tree(partial)
                 raise
     except OSError as error:
-        message = _plain_message(error, store, partial)
         if moved:
             left = f"; remove {partial}, which is left of what was replaced" if partial.exists() else ""
-            message = f"{store} is whole and in its place, but then {error.strerror} ({error.filename or store}){left}"
+            what = f"{store} is whole and in its place, but then {error.strerror} ({error.filename or store}){left}"
+            raise InPlaceError(what) from error
+        message = _plain_message(error, store, partial)
         if message is None:
             raise
         raise StoreError("; ".join([message, *getattr(error, "__notes__", [])])) from error
@@ -137,6 +138,10 @@ def _check_replaceable(store: Path, overwrite: bool, recognise: Callable[[Path],
         raise StoreError(f"{store} is not overwritten: {error}") from error
 
 
+class InPlaceError(StoreError):
+    """The new store is whole and in its place; what failed came after that."""
+
+
 class _Busy(StoreError):
     """Another process holds the directory."""
 
@@ -164,8 +169,8 @@ class _Lock:
             except FileNotFoundError:
                 pass  # the previous holder removed the directory between the two calls: look again
             except OSError:
-                with suppress(OSError):  # it is not empty, or gone
-                    self._partial.rmdir()
+                with suppress(OSError):
+                    self._partial.rmdir()  # which goes if it is empty: ours, or that of one who then looks again
                 raise
             self.close()
         if empty:
