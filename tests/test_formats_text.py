@@ -327,6 +327,15 @@ def test_only_regular_readable_files_are_opened(tmp_path, fmt) -> None:
             assert caught.value.path == str(path)
 
 
+@pytest.mark.parametrize("first", ["5", "# r(s)\n5"])
+def test_rewards_of_a_transition_list_may_begin_with_a_byte_order_mark(tmp_path, first: str) -> None:
+    path, rewards = tmp_path / "m.txt", tmp_path / "r.txt"
+    path.write_bytes("\ufeff0 0 1 1\r\n1 0 0 1\r\n".encode())
+    rewards.write_bytes(f"\ufeff{first}\n-1\n".replace("\n", "\r\n").encode())
+    loaded = read(TRANSITION_LIST, path, rewards=rewards)
+    assert loaded.rewards == [[5.0], [-1.0]]
+
+
 def test_a_transition_list_asks_for_its_rewards(tmp_path) -> None:
     path = tmp_path / "model.txt"
     path.write_text("0 0 0 1\n")

@@ -174,7 +174,7 @@ class _Rewards:
         head = read_bytes(path, 0, min(self.size, 3)).tobytes() if self.size else b""
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise InputError(path, "a UTF-16 file (byte-order mark); save it as UTF-8 text", 1)
-        begin = 3 if head == b"\xef\xbb\xbf" else 0
+        begin = 3 if head[:3] == b"\xef\xbb\xbf" else 0
         self.count, self._marks, _ = data_lines(path, begin, self.size, _STEP)
         if self.count == 0:
             raise InputError(path, "holds no reward; one r(s) a line is due", 1)
