@@ -260,6 +260,19 @@ def test_what_exists_is_replaced_only_on_request_and_only_if_it_is_a_result(plac
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder", "r"]
 
 
+@pytest.mark.parametrize("command", ["inspect", "validate"])
+def test_what_a_killed_run_left_beside_a_store_is_named(tmp_path, command):
+    store = tmp_path / "s"
+    assert ooc("generate", "GW-4x2", store).status == 0
+    assert ooc(command, store).err == ""
+    (tmp_path / "s.partial").mkdir()  # as a kill right after the exchange of --overwrite leaves it
+    ran = ooc(command, store)
+    assert ran.status == 0
+    assert f"{store}.partial is left of a run that was stopped or killed" in ran.err
+    assert ooc("generate", "GW-4x2", store, "--overwrite").status == 0
+    assert ooc(command, store).err == ""
+
+
 def test_outputs_that_could_not_be_written_are_refused_before_the_work(place, tmp_path):
     solving = ("solve", place / "maze.store", "--discount", 0.9, "--device", "cpu")
     (tmp_path / "file").touch()

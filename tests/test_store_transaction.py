@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store import transaction
-from ooc_mdp.store.transaction import writing
+from ooc_mdp.store.transaction import leftover, writing
 
 
 def anything(path: Path) -> None:
@@ -160,6 +160,21 @@ def test_a_second_writer_is_refused_while_the_first_lives(tmp_path: Path) -> Non
             write(tmp_path / "s", "second")
         assert (partial / "x").exists()
     assert (tmp_path / "s" / "x").exists()
+
+
+def test_what_a_dead_writer_left_beside_a_store_is_found_and_a_living_ones_is_not(tmp_path: Path) -> None:
+    store, partial = tmp_path / "s", tmp_path / "s.partial"
+    write(store, "old")
+    assert leftover(store) is None
+    with writing(tmp_path / "t", False):
+        assert (tmp_path / "t.partial").is_dir()
+        assert leftover(tmp_path / "t") is None
+    partial.mkdir()
+    assert leftover(store) == partial
+    (partial / ".lock").touch()
+    assert leftover(store) == partial
+    write(store, "new", overwrite=True)
+    assert leftover(store) is None
 
 
 def test_the_leftover_of_a_dead_writer_is_cleared(tmp_path: Path) -> None:

@@ -141,7 +141,22 @@ def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
     """Say what a store holds: sizes, partitions, compression by field, halo, cut and provenance."""
     from ooc_mdp import api
 
-    print_store(api.open_store(store), as_json)
+    opened = api.open_store(store)
+    _tell_of_leftover(opened.path)
+    print_store(opened, as_json)
+
+
+def _tell_of_leftover(store: Path) -> None:
+    """Name what takes room beside a store without being of use to anybody."""
+    from ooc_mdp.store.transaction import leftover
+
+    left = leftover(store)
+    if left is not None:
+        print(
+            f"{left} is left of a run that was stopped or killed: the next that writes {store} removes it or, "
+            f"with generate --resume, goes on from it; without such plans remove it yourself",
+            file=sys.stderr,
+        )
 
 
 @app.command()
@@ -152,6 +167,7 @@ def validate(store: StoreArgument, as_json: JsonOption = False) -> None:
     from ooc_mdp.store.validate import validate_store
 
     opened = api.open_store(store)
+    _tell_of_leftover(opened.path)
     with WorkBar() as bar:
         report = validate_store(opened, bar)
     if as_json:

@@ -26,7 +26,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE, LOCK_FILE
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, read_metadata
 
-__all__ = ["InPlaceError", "check_outside", "check_target", "clear", "sync", "writing"]
+__all__ = ["InPlaceError", "check_outside", "check_target", "clear", "leftover", "sync", "writing"]
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -111,6 +111,22 @@ def check_outside(path: Path) -> None:
     for around in (folder, *folder.parents):
         if (around / GROUP_FILE).is_file():
             raise StoreError(f"{path} would lie inside {around}, a Zarr group or store; choose a place outside it")
+
+
+def leftover(store: Path) -> Path | None:
+    """The partial directory that a killed or stopped writer left beside a store, if there is one and nobody has it."""
+    partial = store.with_name(store.name + PARTIAL_SUFFIX)
+    try:
+        fd = os.open(partial / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return partial if partial.is_dir() else None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    finally:
+        os.close(fd)
+    return partial
 
 
 def _check_place(store: Path) -> None:
