@@ -267,17 +267,6 @@ def test_a_disk_that_fails_is_said_with_what_to_do(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_disk_without_room_for_the_lock_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, *_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(transaction.os, "open", full)
-        with pytest.raises(StoreError, match="no room"):
-            write(tmp_path / "s", "new")
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_store_that_is_in_its_place_is_not_called_unwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "s", "old")
 
