@@ -226,9 +226,17 @@ def test_a_full_disk_leaves_the_previous_checkpoint(store, stopped):
     assert process(*solving).status == 0
 
 
-@pytest.mark.parametrize("discount", [0.9, 1.0])
-def test_a_checkpoint_that_cannot_be_written_ends_no_solve(tmp_path, monkeypatch, discount):
-    """The disk is full for the second and third checkpoint."""
+@pytest.mark.parametrize(
+    ("discount", "fault", "remedy"),
+    [
+        (0.9, OSError(28, "No space left on device"), "make room"),
+        (1.0, OSError(28, "No space left on device"), "make room"),
+        (0.9, OSError(5, "Input/output error"), "look at the disk"),
+        (0.9, OSError(13, "Permission denied"), "allow writing there"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_written_ends_no_solve(tmp_path, monkeypatch, discount, fault, remedy):
+    """The second and third checkpoint are not written."""
     chain = "".join(f"S:{i}:0:1\nA:0:2\nD:{i}:0.5:-1\nD:{i + 1}:0.5:-1\n" for i in range(60))
     (tmp_path / "m.txt").write_text(f"{chain}S:60:0:0\n")
     path = tmp_path / "s"
@@ -240,7 +248,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve(tmp_path, monkeypatch
         if place.suffix == ".partial":
             written.append(b"")
             if len(written) in (2, 3):
-                raise OSError(28, "No space left on device")
+                raise fault
 
     monkeypatch.setattr("ooc_mdp.methods.checkpoint.sync", sync)
     monkeypatch.setattr("ooc_mdp.methods.pauses._SAVING_SHARE", 0)
@@ -249,8 +257,8 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve(tmp_path, monkeypatch
     assert ooc_mdp.solve(path, discount, output=result, **how).outcome.proved
     assert len(written) > 3
     assert [text for text in said if "checkpoint" in text] == [
-        f"cannot write the checkpoint {result}.checkpoint: No space left on device; the solve goes on and tries again: "
-        f"make room. Until then --resume goes on from the one before",
+        f"cannot write the checkpoint {result}.checkpoint: {fault.strerror}; the solve goes on and tries again: "
+        f"{remedy}. Until then --resume goes on from the one before",
         "checkpoints are written again",
     ]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.txt", "r", "s"]

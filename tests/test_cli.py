@@ -499,6 +499,18 @@ def test_an_option_that_is_no_list_of_numbers_is_named(tmp_path):
     assert "--grid and -p grid=... say the same" in refused(*common, "--grid", "30,30")
 
 
+def test_a_log_has_lines_of_the_step_that_is_at_work(monkeypatch, capsys):
+    clock = iter([0.0, 1.0, 5.0, 11.5, 12.0, 18.0, 32.0])
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
+    bar = terminal.WorkBar()
+    with bar:
+        for done in (10, 50, 1234):
+            bar("read", done, None)
+        for done in (1, 400, 2000):
+            bar("write", done, 4000)
+    assert capsys.readouterr().err.splitlines() == ["read: 1,234, 10 s", "write: 2,000 of 4,000, 20 s"]
+
+
 @pytest.mark.parametrize(
     ("kind", "bounds"),
     [

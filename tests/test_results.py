@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_no_export(result, tmp_path, suffix):
     assert ran.status == 2, ran
     assert f"cannot write {file}: " in ran.err
     assert "File too large" in ran.err or "no room" in ran.err
-    assert "; make room there, or name a file elsewhere" in ran.err
+    assert "; make room, or name a file elsewhere" in ran.err
     assert "Traceback" not in ran.err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r"]
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.solution import SolveStatistics
+from ooc_mdp.store.disk_faults import remedy
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX
 from ooc_mdp.store.transaction import InPlaceError, sync
 
@@ -42,12 +43,13 @@ _VERSION = 2
 class UnwrittenCheckpointError(StoreError):
     """A checkpoint could not be written; the one before is as it was."""
 
-    def __init__(self, path: Path, why: str) -> None:
-        self.what = f"cannot write the checkpoint {path}: {why}"
+    def __init__(self, path: Path, error: OSError) -> None:
+        self.what = f"cannot write the checkpoint {path}: {error.strerror or error}"
+        self.remedy = remedy(error)
         self.before = path.exists()
         """Whether there is one before."""
         kept = "go on from the one before with --resume" if self.before else "solve again, or name another --output"
-        super().__init__(f"{self.what}; make room, then {kept}")
+        super().__init__(f"{self.what}; {self.remedy}, then {kept}")
 
 
 def checkpoint_path(output: Path) -> Path:
@@ -87,7 +89,7 @@ def save_checkpoint(
         temporary.replace(path)
         sync(path.parent)
     except OSError as error:
-        raise UnwrittenCheckpointError(path, error.strerror or str(error)) from error
+        raise UnwrittenCheckpointError(path, error) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -105,7 +107,7 @@ def saved_or_told(save: Callable[[], None], note: Callable[[str], None], failing
     except UnwrittenCheckpointError as error:
         if not failing:
             left = "goes on from the one before" if error.before else "has nothing to go on from"
-            note(f"{error.what}; the solve goes on and tries again: make room. Until then --resume {left}")
+            note(f"{error.what}; the solve goes on and tries again: {error.remedy}. Until then --resume {left}")
         return False
     if failing:
         note("checkpoints are written again")

@@ -20,6 +20,7 @@ from typing import Self
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.store.disk_faults import remedy
 from ooc_mdp.store.transaction import check_outside
 
 __all__ = ["TRACE_COLUMNS", "TRACE_REMARK", "TRACE_TITLE", "TRACE_VERSION", "Trace", "check_trace"]
@@ -124,8 +125,8 @@ class Trace:
             self._failure = self._failure or error
         if self._failure is not None:
             raise StoreError(
-                f"the trace {self._file.name} is cut off: {self._failure.strerror}; make room and solve again for a "
-                f"whole one"
+                f"the trace {self._file.name} is cut off: {self._failure.strerror}; {remedy(self._failure)} and solve "
+                f"again for a whole one"
             )
 
     def __enter__(self) -> Self:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.store.disk_faults import remedy
 from ooc_mdp.store.transaction import check_outside, sync
 
 __all__ = ["check_output_files", "whole_file"]
@@ -73,7 +74,7 @@ def whole_file(file: Path, *, overwrite: bool) -> Iterator[Path]:
         reason = error.strerror or f"no room ({error})"
         if moved:
             raise StoreError(f"{file} is whole and in its place, but may be lost with the power: {reason}") from error
-        raise StoreError(f"cannot write {file}: {reason}; make room there, or name a file elsewhere") from error
+        raise StoreError(f"cannot write {file}: {reason}; {remedy(error)}, or name a file elsewhere") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

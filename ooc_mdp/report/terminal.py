@@ -29,16 +29,19 @@ def _stderr() -> Console:
 
 
 class WorkBar:
-    """A progress bar a step, for conversion and validation; silent where stderr is no terminal."""
+    """A progress bar a step, for conversion and validation; in a log, lines of the step that is at work."""
 
     def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._logged = self._began = time.monotonic()
+        self._step = ""
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             console=_stderr(),
-            disable=not sys.stderr.isatty(),
+            disable=not self._live,
         )
         self._tasks: dict[str, TaskID] = {}
 
@@ -52,10 +55,22 @@ class WorkBar:
         self._progress.stop()
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
-        """Show `done` of `total` units of a step."""
+        """Show `done` of `total` units of a step; in a log, every ten seconds."""
+        if not self._live:
+            self._log(what, done, total)
+            return
         if what not in self._tasks:
             self._tasks[what] = self._progress.add_task(what, total=total)
         self._progress.update(self._tasks[what], completed=done, total=total)
+
+    def _log(self, what: str, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if what != self._step:
+            self._step, self._began = what, now
+        if now - self._logged >= _LOG_SECONDS:
+            self._logged = now
+            of = "" if total is None else f" of {total:,}"
+            print(f"{what}: {done:,}{of}, {now - self._began:.0f} s", file=sys.stderr, flush=True)
 
 
 class SolveLine:

@@ -23,6 +23,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ooc_mdp.errors import StoreError
+from ooc_mdp.store.disk_faults import BROKEN_DISK, NO_PERMISSION, NO_ROOM
 from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE, LOCK_FILE
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, read_metadata
 
@@ -31,9 +32,6 @@ __all__ = ["InPlaceError", "check_outside", "check_target", "clear", "leftover",
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 _FSYNC_THREADS = 8
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
-_BROKEN_DISK = (errno.EIO, errno.ESTALE)
 
 
 @contextmanager
@@ -313,15 +311,15 @@ def _plain_message(error: OSError, store: Path, partial: Path) -> str | None:
     if error.errno is None:
         return None
     reason = os.strerror(error.errno)
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         return f"{store} was not written: no room ({reason}); free space or choose another disk"
-    if error.errno in _BROKEN_DISK and error.filename is None:  # of a write, or of a read of what it is made from
+    if error.errno in BROKEN_DISK and error.filename is None:  # of a write, or of a read of what it is made from
         return f"{store} was not written: {reason}; look at the disks that are read and written, or choose others"
     name = str(error.filename)
     if name not in (str(store.parent), str(store), str(partial)) and not name.startswith(f"{partial}{os.sep}"):
         return None
-    if error.errno in _NO_PERMISSION:
+    if error.errno in NO_PERMISSION:
         return f"{store} was not written: {reason}: {name}; check the directory's permissions"
-    if error.errno in _BROKEN_DISK:
+    if error.errno in BROKEN_DISK:
         return f"{store} was not written: {reason}: {name}; look at the disk, or choose another"
     return None
