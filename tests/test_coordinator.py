@@ -42,7 +42,7 @@ def two_solvers(tmp_path: Path) -> Coordinator:
         first_values(store),
         from_start=True,
     )
-    coordinator._epoch = 1
+    coordinator.ownership.epoch = 1
     return coordinator
 
 
@@ -62,9 +62,9 @@ def test_no_bound_is_claimed_while_nobody_answers_for_a_partition(two_solvers: C
     if what == "lost":
         solvers[1].alive = False
     elif what == "on its way":
-        two_solvers.owner[2] = -1
+        two_solvers.ownership.owner[2] = -1
     elif what == "not told of":
-        two_solvers.owner[1], two_solvers._generation[1] = 1, 2
+        two_solvers.ownership.owner[1], two_solvers.ownership.generation[1] = 1, 2
     elif what == "joining":
         solvers[1].status.joining, solvers[1].status.dirty = True, 2
     else:
@@ -84,8 +84,8 @@ def test_a_solver_that_compiles_for_long_is_not_taken_for_one_that_hangs(
     first.begun = first.ready = second.begun = True
     second.still, second.compiling = 1e4, compiling
     for now in (100.0, 200.0):
-        monkeypatch.setattr("ooc_mdp.distributed.coordinator.time", SimpleNamespace(monotonic=lambda t=now: t))
-        two_solvers._give_up_still()
+        monkeypatch.setattr("ooc_mdp.distributed.laggards.time", SimpleNamespace(monotonic=lambda t=now: t))
+        two_solvers._laggards.give_up_still()
     assert lost == ([] if compiling else [1])
 
 

@@ -40,9 +40,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries and moves without long pauses."""
     monkeypatch.setattr("ooc_mdp.distributed.outbox._RETRY_SECONDS", 0.01)
     monkeypatch.setattr("ooc_mdp.distributed.members._AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr("ooc_mdp.distributed.coordinator._MOVE_SECONDS", 0.0)
-    monkeypatch.setattr("ooc_mdp.distributed.coordinator._LEAST_LEFT", 1)
-    monkeypatch.setattr("ooc_mdp.distributed.coordinator._WELCOME_SECONDS", 0.02)
+    monkeypatch.setattr("ooc_mdp.distributed.ownership._MOVE_SECONDS", 0.0)
+    monkeypatch.setattr("ooc_mdp.distributed.ownership._LEAST_LEFT", 1)
+    monkeypatch.setattr("ooc_mdp.distributed.newcomers._LOOK_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -99,7 +99,7 @@ def test_who_takes_over_everything_works_on_it_together(
     options = SolveOptions(0.9999, method="p-eva", cache=CacheSize(share=share), device="cpu", epsilon=1e-6)
     outcome, coordinator = asyncio.run(solve_on(store, options, 3, Weather(seed, 0.0, loses=True, alone=True)))
     assert outcome is Outcome.PROVED
-    assert np.unique(coordinator.owner).tolist() in ([1], [2])
+    assert np.unique(coordinator.ownership.owner).tolist() in ([1], [2])
     assert coordinator.statistics().backups <= sweeps * store.n_states
 
 

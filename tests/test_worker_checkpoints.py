@@ -17,7 +17,7 @@ from small_mdps import rows_of
 from worker_clusters import Clusters, check, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import clock, cluster, coordinator, solver
+from ooc_mdp.distributed import clock, cluster, coordinator, copies, solver
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.methods.checkpoint import checkpoint_path
@@ -177,7 +177,7 @@ def test_the_first_copy_does_not_wait_for_the_interval(
         return rest(self)
 
     monkeypatch.setattr(solver._Solver, "rest", waiting)
-    monkeypatch.setattr(coordinator, "_FIRST_COPY_SECONDS", 0.05, raising=False)
+    monkeypatch.setattr(copies, "_FIRST_SECONDS", 0.05)
     solution = solve(
         maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", checkpoint_interval=3600.0, time_limit=30.0
     )
@@ -201,7 +201,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve_of_several_workers(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(solver._Solver, "rest", waiting)
-    monkeypatch.setattr(coordinator, "_FIRST_COPY_SECONDS", 0.05, raising=False)
+    monkeypatch.setattr(copies, "_FIRST_SECONDS", 0.05)
     monkeypatch.setattr("ooc_mdp.methods.checkpoint.sync", full)
     how: dict[str, Any] = {"time_limit": 30.0, "checkpoint_interval": 3600.0}
     check(maze, 0.9, solve(maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", note=said.append, **how))

@@ -25,7 +25,7 @@ from store_models import random_model
 from worker_clusters import Clusters, check, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import cluster, coordinator, endpoint, outbox, solver
+from ooc_mdp.distributed import cluster, coordinator, endpoint, laggards, newcomers, outbox, solver
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
@@ -219,7 +219,7 @@ def test_a_worker_that_was_busy_takes_part_once_it_is_free(
 
     monkeypatch.setattr(solver._Solver, "exchange", noticed)
     monkeypatch.setattr(solver._Solver, "rest", patient)
-    monkeypatch.setattr(coordinator, "_WELCOME_SECONDS", 0.02)
+    monkeypatch.setattr(newcomers, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
         solution, said = told(ragged, clusters[2], 2.0, epsilon=1e-6)
     check(ragged, 0.9, solution, size=100.0)
@@ -244,7 +244,7 @@ def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cac
             joined.set()
 
     monkeypatch.setattr(solver._Solver, "exchange", held)
-    monkeypatch.setattr(coordinator, "_WELCOME_SECONDS", 0.02)
+    monkeypatch.setattr(newcomers, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
         solution, _ = told(ragged, clusters[2], 2.0, share=1.0, epsilon=1e-6, time_limit=30.0, method=method)
     check(ragged, 0.9, solution, size=100.0)
@@ -297,7 +297,7 @@ def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
         exchange(self)
 
     monkeypatch.setattr(solver._Solver, "exchange", hung)
-    monkeypatch.setattr(coordinator, "_STILL", 1)
+    monkeypatch.setattr(laggards, "_STILL", 1)
     try:
         solution, said = told(ragged, clusters[2], 1.0, epsilon=1e-6, time_limit=60.0)
     finally:

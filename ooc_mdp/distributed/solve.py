@@ -27,7 +27,7 @@ from ooc_mdp.distributed.cluster import (
 from ooc_mdp.distributed.coordinator import Coordinator
 from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.members import Member, Members, SolversLostError
-from ooc_mdp.distributed.placement import Alone, facts_of, parse_placement
+from ooc_mdp.distributed.placement import Alone, Placement, facts_of, parse_placement
 from ooc_mdp.distributed.solver import SolverOptions, StoreAt
 from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.events import SolveWatcher
@@ -45,7 +45,7 @@ from ooc_mdp.methods.plan import check_size, reads_everywhere, strongly_coupled
 from ooc_mdp.methods.results import check_output, finished_before, write_result
 from ooc_mdp.methods.signals import signals
 from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, SolveOptions
-from ooc_mdp.solution import Outcome, Solution, WorkerStatistics
+from ooc_mdp.solution import Outcome, Solution, SolveStatistics, WorkerStatistics
 from ooc_mdp.store import Store
 from ooc_mdp.table_source import TableSource
 
@@ -103,30 +103,13 @@ def solve_distributed(
     if output is not None:
         check_output(output, replace=resume or overwrite)
     identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": options.discount}
-    known = _first_values(store)
-    earlier, resumed = 0.0, False
-    if resume and output is not None:
-        where = checkpoint_path(output)
-        saved = load_checkpoint(where, identity)
-        if saved is None:
-            finished = finished_before(output, identity, options, note)
-            if finished is not None:
-                return finished
-        else:
-            arrays, statistics = saved
-            check_arrays(where, arrays, _state(store, known), optional=frozenset({"inflow"}))
-            earlier, resumed = statistics.seconds, True
-            known = _known_from(arrays)
-            note(f"going on from the checkpoint {where}, after {earlier:.1f} s of work")
-    everywhere = reads_everywhere(store)
-    placement = parse_placement(asked.first_placement, everywhere)
-    alone = isinstance(placement, Alone) and not asked.moves
-    if everywhere:
-        note(
-            "partitions read most of the others: what one worker does to such a table at once, several do step by "
-            "step, and slower; "
-            + ("one has all partitions, the others stand by" if alone else "--placement alone leaves it to one of them")
-        )
+    left = _left_by_earlier_run(store, checkpoint_path(output), identity, note) if resume and output else None
+    if resume and output is not None and left is None:
+        finished = finished_before(output, identity, options, note)
+        if finished is not None:
+            return finished
+    known, earlier = left or (_first_values(store), 0.0)
+    placement, alone = _placement(store, asked, note)
     hosts = make_ready(client)
     devices = Devices(options.device, hosts)
     on_cpu = all(devices.of(host) == "cpu" for host in hosts)
@@ -136,6 +119,7 @@ def solve_distributed(
     solvers = Members(link, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.patience, note)
     facts = facts_of(store)
     owner = placement.place(facts, np.array([m.share for m in solvers.of.values()]))
+    save = None if output is None else partial(_save, checkpoint_path(output), identity, store)
     with ExitStack() as stack:
         interrupted = stack.enter_context(signals())
         link.start(hosts)
@@ -146,33 +130,29 @@ def solve_distributed(
             owner,
             facts,
             known,
-            from_start=not resumed,
+            from_start=left is None,
             copy_interval=options.checkpoint_interval,
+            save=save,
             clock=Clock(options.time_limit, interrupted, earlier),
             watch=watch,
             note=note,
             moves=asked.moves,
             spreads=not alone,
         )
-        if output is not None:
-            place = checkpoint_path(output)
-            coordinator.save = lambda known: save_checkpoint(
-                place, identity, _state(store, known), coordinator.statistics()
-            )
         try:
             outcome = client.sync(coordinator.lead)
         except SolversLostError as error:
             note(str(error))
             outcome = Outcome.LOST
-        save = None if coordinator.save is None else partial(coordinator.save, known)
         if save is not None and not outcome.proved and known.copied.any():
-            save()
-        workers = _figures(solvers, coordinator.owner, link)
+            save(known, coordinator.statistics())
+        workers = _figures(solvers, coordinator.ownership.owner, link)
         plans = [] if outcome is Outcome.LOST else link.finish(solvers.alive())
         placed = placement.name if asked.placement == DEFAULT_PLACEMENT else asked.placement
         solution = _solution(store, options, coordinator, outcome, workers, plans, placed)
         if output is not None and outcome.proved:
-            with saved_unless_written(save, lambda: turn_signs(known.values) if store.sense == "min" else None):
+            keep = None if save is None else partial(save, known, solution.statistics)
+            with saved_unless_written(keep, lambda: turn_signs(known.values) if store.sense == "min" else None):
                 write_result(output, store, solution, identity, replace=resume or overwrite)
             remove_checkpoint(checkpoint_path(output))
     return solution
@@ -183,6 +163,33 @@ def _check(options: SolveOptions) -> None:
         raise OptionsError("discount 1 is solved on one machine only; leave --workers and --scheduler out")
     if options.exact_priorities:
         raise OptionsError("exact priorities recompute those of all dependents, on one machine only")
+
+
+def _left_by_earlier_run(
+    store: TableSource, checkpoint: Path, identity: dict[str, Any], note: Callable[[str], None]
+) -> tuple[Known, float] | None:
+    """What a run that was stopped knew, and its seconds of work; None where it left no checkpoint."""
+    saved = load_checkpoint(checkpoint, identity)
+    if saved is None:
+        return None
+    arrays, statistics = saved
+    check_arrays(checkpoint, arrays, _state(store, _first_values(store)), optional=frozenset({"inflow"}))
+    note(f"going on from the checkpoint {checkpoint}, after {statistics.seconds:.1f} s of work")
+    return _known_from(arrays), statistics.seconds
+
+
+def _placement(store: TableSource, asked: ClusterOptions, note: Callable[[str], None]) -> tuple[Placement, bool]:
+    """How partitions are placed, and whether one worker has all of them until it is lost."""
+    everywhere = reads_everywhere(store)
+    placement = parse_placement(asked.first_placement, everywhere)
+    alone = isinstance(placement, Alone) and not asked.moves
+    if everywhere:
+        note(
+            "partitions read most of the others: what one worker does to such a table at once, several do step by "
+            "step, and slower; "
+            + ("one has all partitions, the others stand by" if alone else "--placement alone leaves it to one of them")
+        )
+    return placement, alone
 
 
 def _way(
@@ -225,6 +232,12 @@ def _state(store: TableSource, known: Known) -> dict[str, np.ndarray[Any, Any]]:
         "value_size": np.array(known.value_size),
         **dict(zip(names, bounds, strict=True)),
     }
+
+
+def _save(
+    checkpoint: Path, identity: dict[str, Any], store: TableSource, known: Known, statistics: SolveStatistics
+) -> None:
+    save_checkpoint(checkpoint, identity, _state(store, known), statistics)
 
 
 def _known_from(arrays: dict[str, np.ndarray[Any, Any]]) -> Known:
