@@ -99,11 +99,11 @@ def test_a_worker_that_stands_still_holds_up_nobody_else(
     enough = threading.Event()
 
     def slow(self: Any) -> None:
-        if standing.is_set() and self._me:
-            others[self._me] = others.get(self._me, 0) + 1
+        if standing.is_set() and self._asked.number:
+            others[self._asked.number] = others.get(self._asked.number, 0) + 1
             if len(others) == 3 and sum(others.values()) >= 30:
                 enough.set()
-        if self._me == 0 and not standing.is_set():
+        if self._asked.number == 0 and not standing.is_set():
             standing.set()
             assert enough.wait(60)
         exchange(self)
@@ -207,7 +207,7 @@ def test_a_worker_that_was_busy_takes_part_once_it_is_free(
     joined = threading.Event()
 
     def noticed(self: Any) -> None:
-        if self._me > 1:
+        if self._asked.number > 1:
             joined.set()
         exchange(self)
 
@@ -236,11 +236,11 @@ def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cac
 
     def held(self: Any) -> None:
         exchange(self)
-        if self._me == 0 and self._run.cache.present.all():
+        if self._asked.number == 0 and self._run.cache.present.all():
             FREE.set()
             while self._run.target.dirty().any() and not joined.wait(0.01):
                 exchange(self)
-        elif self._me > 1 and self._owned.any():
+        elif self._asked.number > 1 and self._owned.any():
             joined.set()
 
     monkeypatch.setattr(solver._Solver, "exchange", held)
@@ -269,7 +269,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
     exchange, released, reports = solver._Solver.exchange, threading.Event(), list[SolveProgress]()
 
     def hung(self: Any) -> None:
-        if self._me == 1:
+        if self._asked.number == 1:
             assert released.wait(120)
         exchange(self)
 
@@ -292,7 +292,7 @@ def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
     exchange, released = solver._Solver.exchange, threading.Event()
 
     def hung(self: Any) -> None:
-        if self._me == 1 and self._owned.any():
+        if self._asked.number == 1 and self._owned.any():
             assert released.wait(120)
         exchange(self)
 

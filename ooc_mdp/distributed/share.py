@@ -1,0 +1,285 @@
+"""The partitions of one solver of several: whose values they read, who reads theirs, and what is known of them.
+
+    assignment ─▶ ours from now on ─▶ *joining*: the values that they read are asked of whoever owns those
+                                   ─▶ owned: swept, with bounds about the values that the solver sees
+                  others' now      ─▶ given up; what ours read of them is asked of the next owner
+
+Knows no method and waits for nothing; what is sent, and when, is `outbox.py`'s.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.distributed.exchange import Interests, Readers, split_halo
+from ooc_mdp.distributed.messages import Assignment, Release, Span, Subscribe, Update, Values, pieces_of
+from ooc_mdp.distributed.outbox import Outbox, Send
+from ooc_mdp.kernels.base import ExchangesValues
+from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.methods.run import Run
+
+__all__ = ["Share"]
+
+_HALO_THREADS = 4
+
+
+class Share:
+    """Of one solver; its thread owns it.
+
+    Parameters
+    ----------
+    number : of the solver.
+    values : all values as the solver sees them.
+    owned : bool [P]; partitions that the solver may sweep, those of the run.
+    wake : has the solver look again once something that was sent has arrived.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        run: Run,
+        values: ExchangesValues,
+        owned: npt.NDArray[np.bool_],
+        send: Send,
+        wake: Callable[[], None],
+    ) -> None:
+        self._me, self._run, self._values, self._owned = number, run, values, owned
+        self.outbox = Outbox(send, wake)
+        n = run.store.n_partitions
+        self.assignment = Assignment(-1, np.full(n, -1, np.int32), np.full(n, -1, np.int32), {})
+        """The last; before it, nobody owns anything."""
+        self._interests, self._readers = Interests(values, number), Readers()
+        self.joining: dict[int, set[int]] = {}
+        """Partitions that are ours but not swept yet: whose values they await."""
+        self._restored: dict[int, FloatArray] = {}
+        """Bounds that they will have then, where these are known."""
+        self.leave = False
+        """The method must begin anew: a partition is no longer ours, or all are."""
+        self.gone: set[int] = set()
+        """Solvers that took part once."""
+
+    def mine(self) -> npt.NDArray[np.bool_]:
+        """bool [P]: partitions that are this solver's, those that it may not sweep yet among them."""
+        mine: npt.NDArray[np.bool_] = self.assignment.owner == self._me
+        return mine
+
+    def quiet(self) -> bool:
+        """Nothing is awaited, and all that was sent has arrived."""
+        return not self.joining and self.outbox.quiet()
+
+    def take_over(self, new: Assignment) -> None:
+        """Take over what is ours from now on, and ask its surroundings of whoever owns them."""
+        run, before, was_alone = self._run, self.assignment, self._run.alone
+        self.assignment = new
+        run.sharers = max(np.unique(new.owner[new.owner >= 0]).size, 1)
+        mine = new.owner == self._me
+        taken = np.flatnonzero(mine & (before.owner != self._me))
+        lost = np.flatnonzero(~mine & (before.owner == self._me))
+        for reader in before.addresses.keys() - new.addresses.keys():
+            self.outbox.forget(reader)
+            self._readers.forget_reader(reader)
+            self.gone.add(reader)
+        fresh = {number for number in new.addresses if number != self._me and number not in self.outbox}
+        for number in fresh:
+            self.outbox.meet(number, new.addresses[number])
+        if lost.size:
+            self._give_up(lost)
+        if new.adopted is not None:
+            self._adopt(new.adopted)
+        for p in taken.tolist():
+            self._interests.drop(p)
+        for p, awaited in self.joining.items():
+            self.joining[p] = awaited - set(taken.tolist())
+        asked = self._read_surroundings(taken, known=new.from_start)
+        elsewhere = np.flatnonzero(~mine & ((before.owner != new.owner) | (before.generation != new.generation)))
+        asked |= set(elsewhere.tolist()).intersection(self._interests)
+        for q in asked:
+            self.outbox.ask(int(new.owner[q]), q)  # one on its way to its next owner has none; an assignment follows
+        unknown = self._interests.unknown()
+        coupling = run.store.coupling
+        for p in taken.tolist():
+            reads = coupling.partitions[coupling.ptr[p] : coupling.ptr[p + 1]]
+            awaited = unknown.intersection(reads.tolist())
+            if awaited:
+                self.joining[p] = awaited
+        ready = np.array([p for p in taken.tolist() if p not in self.joining], np.int64)
+        if new.from_start:
+            self._owned[ready] = True  # their bounds hold as the run began with them
+        elif ready.size:
+            self._join(ready)
+        for p in [p for p, awaited in self.joining.items() if not awaited]:
+            del self.joining[p]
+            self._join(np.array([p]))
+        for p, readers in self._readers.items():  # some asked before they or we knew of the assignment
+            for reader in readers:
+                if mine[p] and (reader in fresh or p in taken):
+                    self.outbox.tell(reader, p)
+        self.leave |= run.alone and not was_alone  # now everything can be worked on together
+        run.refresh_target()
+
+    def release(self, command: Release) -> Values:
+        """The least urgent dirty partitions, those first that would have to be loaded."""
+        run = self._run
+        dirty = run.target.dirty()
+        candidates = np.flatnonzero(dirty if command.cached else dirty & ~run.cache.present)
+        candidates = np.setdiff1d(candidates, np.array(run.stager.under_way(), np.int64))
+        rank = run.priority.rank(run.target.levels())[candidates]
+        order = np.lexsort((rank, run.cache.present[candidates]))
+        chosen = np.sort(candidates[order[: command.most]])
+        given = self.values_of(chosen, bounds=False)
+        if chosen.size:
+            owner = self.assignment.owner.copy()
+            owner[chosen] = -1
+            a = self.assignment
+            self.assignment = Assignment(a.epoch, owner, a.generation, a.addresses)
+            self._give_up(chosen)
+        return given
+
+    def hear(self, update: Update) -> None:
+        """Values of others' partitions; bounds and priorities of ours follow."""
+        heard = self._interests.hear(update)
+        if heard is None:
+            return
+        new = heard.changes
+        differs = (new.up > 0) | (new.down > 0)
+        if differs.any():
+            self._run.heard(heard.partitions[differs], new.up[differs], new.down[differs], new.highest[differs])
+        for q in heard.complete:
+            self._learnt(q)
+
+    def note_reader(self, message: Subscribe) -> None:
+        """Somebody reads states of ours from now on, and is told what they are."""
+        for wanted in message.wanted:
+            self._readers.add(message.sender, wanted)
+            self.outbox.tell(message.sender, wanted.partition)
+
+    def see(self, span: Span) -> None:
+        """The others' values, by which a relative target goes."""
+        run, others = self._run, ~self.mine()
+        run.smallest[others], run.largest[others] = span.smallest, span.largest
+        run.value_size = max(run.value_size, span.size)
+        run.refresh_target()
+
+    def values_of(self, partitions: IntArray, bounds: bool) -> Values:
+        """What is known of partitions of ours; bounds are infinite of those that await values."""
+        run = self._run
+        ptr = run.store.partition_ptr
+        states = int(np.diff(ptr)[partitions].sum())
+        values, policy = np.empty(states), np.empty(states, np.int32)
+        for piece, here in pieces_of(partitions, ptr):
+            self._values.copy(piece.start, values[here], policy[here])
+        known = np.stack(list(run.bounds.arrays().values()))[:, partitions]
+        known[:, ~self._owned[partitions]] = np.inf  # they await values
+        return Values(partitions, values, policy, run.visited[partitions], known if bounds else None)
+
+    def pass_on(self) -> None:
+        """Tell readers what moved, each as soon as it has taken in what it was told before."""
+        run = self._run
+        for p in np.flatnonzero(run.moved).tolist():
+            for reader in self._readers.of(p):
+                self.outbox.tell(reader, p)
+        run.moved[:] = False
+        self.outbox.post(self._question, self._update)
+
+    def _read_surroundings(self, partitions: IntArray, known: bool) -> set[int]:
+        """Note which states of others the partitions read; the others' partitions of which more is read now."""
+        run, mine = self._run, self.mine()
+        wanted: dict[int, list[IntArray]] = {}
+        if mine.all():  # nobody else has anything to tell, and halos may be long
+            return self._interests.read(wanted, known)
+
+        def halo_of(p: int) -> IntArray:
+            halo: IntArray = run.store.read_field("halo", p)[0].astype(np.int64, copy=False)
+            return halo
+
+        with ThreadPoolExecutor(min(_HALO_THREADS, os.cpu_count() or 1)) as threads:
+            for halo in threads.map(halo_of, partitions.tolist()):
+                for q, states in split_halo(halo, run.store.partition_ptr).items():
+                    if not mine[q]:
+                        wanted.setdefault(q, []).append(states)
+        return self._interests.read(wanted, known)
+
+    def _adopt(self, adopted: Values) -> None:
+        """Take last known values of partitions; where an owner has told us newer ones, those stay."""
+        run = self._run
+        ptr = run.store.partition_ptr
+        sizes = np.diff(ptr)[adopted.partitions]
+        ends = np.cumsum(sizes)
+        for i, p in enumerate(adopted.partitions.tolist()):
+            piece = slice(int(ends[i] - sizes[i]), int(ends[i]))
+            states = np.arange(ptr[p], ptr[p + 1])
+            values = adopted.values[piece].copy()
+            told = self._interests.told(p)
+            if told is not None:
+                values[told[0] - ptr[p]] = told[1]
+            self._values.write(states, values, np.array([p]), np.array([0, states.size]))
+            run.visited[p] = adopted.visited[i]
+            # Nobody has chosen actions where no solver has been yet, whatever a backend keeps in their place.
+            self._values.write_policy(
+                p, adopted.policy[piece] if run.visited[p] else np.full(states.size, -1, np.int32)
+            )
+            run.smallest[p], run.largest[p] = values.min(), values.max()
+            if adopted.bounds is not None and told is None:
+                self._restored[p] = adopted.bounds[:, i]
+
+    def _give_up(self, partitions: IntArray) -> None:
+        """Partitions are others' now; what ours read of them is asked of their next owner.
+
+        A method that works on everything together, or on rows that are no longer ours to evaluate, begins anew.
+        """
+        self.leave |= self._run.alone or self._run.options.way == "policy-iteration"
+        self._owned[partitions] = False
+        for p in partitions.tolist():
+            self.joining.pop(p, None)
+            self._restored.pop(p, None)
+            self._readers.forget_partition(p)
+            self.outbox.tell_nobody(p)
+        dependents = [q for p in partitions.tolist() for q in self._run.bounds.dependents(p).tolist()]
+        ours = np.unique(np.array([q for q in dependents if self.mine()[q]], np.int64))
+        self._read_surroundings(ours, known=True)
+
+    def _learnt(self, q: int) -> None:
+        """All that is read of q is known: who has awaited nothing else can begin."""
+        for p in list(self.joining):
+            awaited = self.joining[p]
+            awaited.discard(q)
+            if not awaited:
+                del self.joining[p]
+                self._join(np.array([p]))
+
+    def _join(self, partitions: IntArray) -> None:
+        """Partitions whose values and surroundings are known become ours to sweep."""
+        bounds = np.full((4, partitions.size), np.inf)
+        for i, p in enumerate(partitions.tolist()):
+            restored = self._restored.pop(p, None)
+            if restored is not None:
+                bounds[:, i] = restored
+        self._run.bounds.replaced_many(partitions, bounds)
+        self._owned[partitions] = True
+
+    def _question(self, owner: int, number: int, partitions: Collection[int]) -> Subscribe | None:
+        """Of those of the partitions that are still the owner's; who has the others has been asked already."""
+        still = [q for q in partitions if self.assignment.owner[q] == owner]
+        return Subscribe(self._me, number, self._interests.ask(still)) if still else None
+
+    def _update(self, reader: int, number: int, partitions: Collection[int]) -> Update | None:
+        """What the reader reads of these, as it is now; None where it reads nothing of them any more."""
+        mine = self.mine()
+        told = np.array([p for p in sorted(partitions) if mine[p] and reader in self._readers.of(p)], np.int64)
+        if not told.size:
+            return None
+        lists, which = self._readers.lists_of(reader, told.tolist())
+        return Update(
+            self._me,
+            number,
+            told,
+            np.array([self._readers.of(p)[reader].serial for p in told.tolist()]),
+            self.assignment.generation[told].astype(np.int64),
+            np.concatenate([[0], np.cumsum(np.diff(lists.ptr)[which])]),
+            self._values.gather(lists, which),
+        )
