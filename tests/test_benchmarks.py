@@ -63,6 +63,7 @@ def test_memory_plan_compares_the_peak_with_the_printed_plan(tmp_path):
     assert solve["printed"].startswith("memory plan, RAM: ")
 
 
+@pytest.mark.slow
 def test_memory_plan_takes_a_control_problem_on_a_grid(tmp_path):
     arguments = ("--problem", "mountain-car", "--grid", "60,60", "-p", "mass=1.1", "--cache", "10%", "--repeat", "1")
     figures = figures_of("memory_plan.py", tmp_path, *arguments, "--discount", "0.9", "--residual", "1e-3", alone=True)
@@ -223,6 +224,7 @@ def test_several_workers_leave_a_problem_without_a_grid_to_one_of_them(tmp_path)
     assert sorted(worker["loads"] > 0 for worker in figures["workers"]["2"]["workers"]) == [False, True]
 
 
+@pytest.mark.slow
 def test_recompute_compares_a_store_with_the_problem_itself(tmp_path):
     arguments = ("--problem", "mountain-car:12,12:p-eva:1e-2", "--partitions", "9", "--repeat", "1", "--cache", "50%")
     (compared,) = figures_of("recompute.py", tmp_path, *arguments, alone=True)["problems"]
@@ -295,6 +297,7 @@ def test_the_documented_ways_to_read_are_those_of_the_kept_figures():
             assert table in text, kept.name
 
 
+@pytest.mark.slow
 def test_policies_counts_the_starts_that_reach_the_goal(tmp_path):
     arguments = ("--cases", "mountain-car:60;single-pendulum:40:hold=1", "--starts", "4", "--residual", "1e-3")
     figures = figures_of("policies.py", tmp_path, *arguments, "--policies", "lookahead,vote", "--seconds", "10")
@@ -366,6 +369,7 @@ def test_wingate2004_draws_cache_curves_policy_and_the_thesis_beside_them(tmp_pa
     assert all(4 << 10 < file.stat().st_size < 100 << 10 for file in plots.iterdir())
 
 
+@pytest.mark.slow
 def test_wingate2004_counts_what_workers_tell_each_other_and_do_twice(tmp_path):
     pytest.importorskip("distributed")
     figures = wingate_figures(tmp_path, "12.7", "12.9", "12.11")
