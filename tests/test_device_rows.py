@@ -294,7 +294,7 @@ def test_partitions_without_rows_keep_their_values(
             work = _Convergence(rows, kept.backend._stream, 1e-6, 10_000)
             work._sweep(1)
             assert work._solve(), "vectors are 0 where there are no rows"
-            kept.backend._upload("values", before)
+            kept.backend._memory.upload("values", before)
         found = kept.backend.evaluate(1e-9, 10_000)
         values, policy = kept.backend.values(), kept.backend.policy()
         assert (values[~swept] == before[~swept]).all()
@@ -454,7 +454,7 @@ def test_what_a_solver_that_was_stopped_too_early_has_spoilt_is_put_back(tmp_pat
 def test_bounds_of_tiles_hold_after_an_evaluation(
     name: str, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ooc_mdp.kernels.tiled._ROUNDS", 2)
+    monkeypatch.setattr("ooc_mdp.kernels.tile_launches._ROUNDS", 2)
     engine = Engine(stores(name), 0.9, device())
     count = engine.store.n_partitions
     everything = list(range(count))

@@ -165,7 +165,7 @@ def wander(engine: Engine, data: st.DataObject, steps: int) -> None:
 def test_bounds_stay_above_the_true_residuals_whatever_values_come_from_outside(
     name: str, data: st.DataObject, stores: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ooc_mdp.kernels.tiled._ROUNDS", 2)  # few, so that batches end before all is quiet
+    monkeypatch.setattr("ooc_mdp.kernels.tile_launches._ROUNDS", 2)  # few, so that batches end before all is quiet
     kind = data.draw(st.sampled_from([TiledBackend, LittleRoom]))
     engine = Engine(stores(name), 0.9, emulated(), slots=4, backend=kind)
     engine.load(0, 1)
@@ -258,7 +258,8 @@ def test_two_solvers_on_devices_of_their_own_agree_with_the_reference(
             devices.append(emulated())
             return TiledBackend(devices[-1], TILE_STATES)
 
-    monkeypatch.setattr("ooc_mdp.kernels.tiled._ROUNDS", 8)  # few: on the emulator an idle round costs as much as any
+    # Few: on the emulator an idle round costs as much as any.
+    monkeypatch.setattr("ooc_mdp.kernels.tile_launches._ROUNDS", 8)
     monkeypatch.setattr(solver, "select_backend", tiles)
     slot = TiledBackend(emulated(), TILE_STATES).slot_bytes(model_of(store, SolveOptions(discount)))
     options = SolveOptions(discount, epsilon=1e-4, method=method, device="cpu", cache=CacheSize(size=2 * slot))

@@ -12,7 +12,7 @@ from store_models import Action, Model, ModelProblem, State
 from tiled_engine import Engine, MakeDevice, ShuffledDevice, wander
 
 from ooc_mdp.conversion import ConvertOptions, generate
-from ooc_mdp.kernels import tiled
+from ooc_mdp.kernels import tile_launches
 from ooc_mdp.kernels.base import SweepLimits
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.store import Store
@@ -98,7 +98,7 @@ def test_where_a_process_stays_values_need_not_wait_for_the_discount(
     backups = converge(engine)
     assert error(engine) <= 1e-3
     assert windows(engine)
-    monkeypatch.setattr(tiled, "_SETTLING_ROUNDS", ())
+    monkeypatch.setattr(tile_launches, "_SETTLING_ROUNDS", ())
     usual = Engine(store, DISCOUNT, device())
     usual.load(0)
     done = 0

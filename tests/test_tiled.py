@@ -50,7 +50,7 @@ from ooc_mdp.table_source import TableSource
 def test_bounds_stay_above_the_true_residuals_whatever_is_loaded_and_swept(
     name: str, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ooc_mdp.kernels.tiled._ROUNDS", 2)  # few, so that batches end before all is quiet
+    monkeypatch.setattr("ooc_mdp.kernels.tile_launches._ROUNDS", 2)  # few, so that batches end before all is quiet
     wander(Engine(stores(name), 0.9, device(), slots=4), seed=len(name), steps=40)
 
 
@@ -58,7 +58,7 @@ def test_bounds_stay_above_the_true_residuals_whatever_is_loaded_and_swept(
 def test_without_room_for_boundary_values_their_changes_are_bounded_by_their_tiles(
     name: str, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ooc_mdp.kernels.tiled._ROUNDS", 2)
+    monkeypatch.setattr("ooc_mdp.kernels.tile_launches._ROUNDS", 2)
     wander(Engine(stores(name), 0.9, device(), slots=4, backend=LittleRoom), seed=1, steps=40)
 
 
@@ -70,7 +70,7 @@ def test_bounds_hold_where_blocks_cannot_stage_their_next_tile(
     plain.staging_shared = 0
     engine = Engine(stores(name), 0.9, plain, slots=4, tile_states=states)
     usual = Engine(stores(name), 0.9, emulated(), slots=4, tile_states=states)
-    assert engine.backend._staged == 0 < usual.backend._staged
+    assert engine.backend._launches.staged == 0 < usual.backend._launches.staged
     wander(engine, seed=3, steps=25)
 
 

@@ -20,6 +20,7 @@ from ooc_mdp.bounds import Measured, ResidualBounds
 from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.kernels.device import Device
 from ooc_mdp.kernels.tile_layout import SlotLayout, Tiling
+from ooc_mdp.kernels.tile_memory import head_bytes
 from ooc_mdp.kernels.tiled import TiledBackend
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.methods.plan import contraction_of, model_of
@@ -156,7 +157,7 @@ class Engine:
 
     def _heads(self, p: int) -> npt.NDArray[np.uint32]:
         tiling, memory = self.backend._tiling, self.backend._memory
-        size = memory.nbytes["heads"] // tiling.total
+        size = head_bytes(len(tiling.shape))
         heads = np.empty((int(tiling.per_partition[p]), size // 4), np.uint32)
         self.backend._stream.download(heads, memory.at["heads"] + size * int(tiling.per_partition[:p].sum()))
         self.backend._stream.wait()

@@ -172,7 +172,7 @@ def evaluated(
     rows.options = way
     taken = []
     for _ in range(options.repeat):
-        backend._upload("values", values)
+        backend._memory.upload("values", values)
         began = time.perf_counter()
         found = backend.evaluate(limit, options.most)
         taken.append((time.perf_counter() - began, found))

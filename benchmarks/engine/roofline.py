@@ -271,7 +271,7 @@ def sweeper(backend: Backend, residents: Sequence[Resident], n_states: int) -> C
 
     def sweep() -> float:
         if rounds is not None:
-            reports = rounds(residents, limits, 16, 1, wake=False).reports()
+            reports = rounds(residents, limits, 1, 16).reports()
         else:
             reports = backend.visit_together(residents, [limits] * len(residents)).reports()
         backups = sum(
