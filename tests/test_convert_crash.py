@@ -64,7 +64,10 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("mode", ["new", "overwrite"])
-def test_a_killed_conversion_leaves_a_valid_store_or_none_and_can_be_run_again(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize("kills", [4, pytest.param(12, marks=pytest.mark.slow)])
+def test_a_killed_conversion_leaves_a_valid_store_or_none_and_can_be_run_again(
+    tmp_path: Path, mode: str, kills: int
+) -> None:
     path, overwrite = tmp_path / "s", mode == "overwrite"
     seconds_of(conversion, tmp_path / "first", 1, False)  # compiles loops where nobody has yet
     whole = seconds_of(conversion, path, 1, overwrite)
@@ -73,7 +76,7 @@ def test_a_killed_conversion_leaves_a_valid_store_or_none_and_can_be_run_again(t
         path.rename(tmp_path / "reference")
     moments = random.Random(0)
     killed = 0
-    for attempt in range(12):
+    for attempt in range(kills):
         killed += killed_after(moments.uniform(0, whole), conversion, path, 2, overwrite) is None
         if mode == "overwrite" or path.exists():
             store = open_store(path)

@@ -79,8 +79,14 @@ def test_public_cases_on_1_2_and_4_workers_have_the_reference_values(
 
 @pytest.mark.parametrize(
     ("method", "priority", "placement"),
-    [(*way, placement) for way in METHODS for placement in ("random", "dynamic")]
-    + [("p-eva", "joint", placement) for placement in PLACEMENTS if placement not in ("random", "dynamic")],
+    [(*way, "random") for way in METHODS]
+    + [("p-eva", "joint", placement) for placement in ("blocks", "dynamic")]
+    + [pytest.param(*way, "dynamic", marks=pytest.mark.slow) for way in METHODS if way != ("p-eva", "joint")]
+    + [
+        pytest.param("p-eva", "joint", placement, marks=pytest.mark.slow)
+        for placement in PLACEMENTS
+        if placement not in ("random", "blocks", "dynamic")
+    ],
 )
 def test_each_method_and_placement_proves_the_values_of_a_ragged_table(
     method: str, priority: str | None, placement: str, ragged: Store, clusters: Clusters

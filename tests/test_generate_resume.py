@@ -33,14 +33,15 @@ from ooc_mdp.store.zarr_metadata import remove_metadata
 ROOT = Path(__file__).parents[1]
 
 
-def test_a_generation_killed_at_any_moment_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("attempts", [2, pytest.param(6, marks=pytest.mark.slow)])
+def test_a_generation_killed_at_any_moment_goes_on_and_ends_the_same(tmp_path: Path, attempts: int) -> None:
     seconds_of(slow_generation, tmp_path / "whole", False)  # compiles loops where nobody has yet
     seconds = seconds_of(slow_generation, tmp_path / "again", False)
     shutil.rmtree(tmp_path / "again")
     whole = open_store(tmp_path / "whole")
     moments = random.Random(1)
     noted: list[int] = []
-    for attempt in range(6):
+    for attempt in range(attempts):
         path = tmp_path / f"s{attempt}"
         for _ in range(3):
             if killed_after(moments.uniform(0, seconds), slow_generation, path, True) is not None:
@@ -53,7 +54,7 @@ def test_a_generation_killed_at_any_moment_goes_on_and_ends_the_same(tmp_path: P
         assert store.fingerprint == whole.fingerprint
         assert validate_store(store).findings == ()
     assert max(noted, default=0) > 0
-    assert sorted(os.listdir(tmp_path)) == [*(f"s{i}" for i in range(6)), "whole"]
+    assert sorted(os.listdir(tmp_path)) == [*(f"s{i}" for i in range(attempts)), "whole"]
 
 
 class Stop(BaseException):

@@ -154,6 +154,7 @@ def any_policy(problem):
 # ------------------------------------------------------------------------------------------------------- dynamics
 
 
+@pytest.mark.slow
 def test_a_frictionless_pendulum_without_torque_keeps_its_energy():
     problem = make_problem("single-pendulum", {"grid": "100", "torque": 0.0})
     values, policy = any_policy(problem)
@@ -324,7 +325,7 @@ def test_the_goal_of_a_minimisation_is_where_what_is_paid_is_below_0():
     assert run.reached is not None
 
 
-@pytest.mark.parametrize("sense", ["max", "min"])
+@pytest.mark.parametrize("sense", ["max", pytest.param("min", marks=pytest.mark.slow)])
 def test_where_there_are_only_costs_there_is_no_goal(sense, tmp_path):
     file = tmp_path / "tank.py"
     file.write_text(ONLY_COSTS.replace("SIGN", "-" if sense == "max" else "+"))
