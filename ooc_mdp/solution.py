@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.mdp import FloatArray, IntArray
 
-__all__ = ["Certificate", "Outcome", "Solution", "SolveStatistics", "WorkerStatistics"]
+__all__ = ["Certificate", "Outcome", "Solution", "SolveHistory", "SolveStatistics", "WorkerStatistics"]
 
 
 class Outcome(enum.Enum):
@@ -143,6 +143,36 @@ class SolveStatistics:
         return (self.hits + self.auxiliary_hits) / accesses if accesses else 0.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SolveHistory:
+    """How a solve progressed: at most 10,000 rows over time, and what each partition took."""
+
+    seconds: FloatArray
+    """float64 [n], ascending; seconds of work, those of resumed runs included."""
+    bytes_read: IntArray
+    """int64 [n]; cumulative, like hits and misses."""
+    error_bound: FloatArray
+    """float64 [n]; the proved bound on ||V - V*|| at that time, infinite while nothing is known."""
+    residual_bound: FloatArray
+    """float64 [n]; the bound on the plain Bellman residual."""
+    hits: IntArray
+    misses: IntArray
+    dirty: IntArray
+    """int64 [n]; partitions whose bound is above the target."""
+    resident: IntArray
+    """int64 [n]; partitions in the cache."""
+    loads: IntArray
+    """int64 [P]; how often each partition was loaded."""
+    visits: IntArray
+    """int64 [P]; residencies in which it was swept."""
+    sweeps: IntArray
+    """int64 [P]; sweeps of it."""
+    first_visit: FloatArray
+    """float64 [P]; seconds of its first visit, NaN if it was never visited."""
+    last_visit: FloatArray
+    """float64 [P]; seconds of its last visit, likewise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Solution:
     """The answer and its proof."""
@@ -163,6 +193,8 @@ class Solution:
     """float64 [n_states]; at most V*, state by state, in the source's sign; None where the discount is below 1."""
     upper: FloatArray | None = None
     """float64 [n_states]; at least V*, likewise."""
+    history: SolveHistory | None = None
+    """How the solve progressed; None for a solution that was not recorded."""
 
     @property
     def error_bound(self) -> float:
