@@ -24,7 +24,7 @@ from ooc_mdp.store.layout import PartitionSizes
 
 Array = np.ndarray[Any, Any]
 CODECS = ("lz4:1", "lz4:5", "lz4:9", "zstd:1", "zstd:3", "zstd:9")
-CHOSEN = {"successors": "row-differences", "probabilities": "weight-planes", "rewards": None, "durations": "bit-planes"}
+CHOSEN = {"successors": "row-delta", "probabilities": "fixed24-delta2", "rewards": None, "durations": "float32-delta2"}
 NOT_INCLUDED = (
     "files: bytes are those of blosc frames, decoding is from memory",
     "crc32c, which runs at 10 to 20 GB/s",
@@ -148,7 +148,7 @@ def forms_of(layout: RowLayout, fields: dict[str, Array]) -> Iterator[tuple[str,
     others = fields["probabilities"].reshape(n, a, k)[:, :, :-1]
     yield "probabilities without the last", others
     weights = np.rint(others.astype(np.float64) * 2**24).astype(np.uint32)
-    yield "weights", weights
+    yield "fixed24", weights
     yield "weights, planes", weights.transpose(1, 2, 0)
     yield "weights, planes, first differences", zigzag(differences(weights.transpose(1, 2, 0)))
     bits = fields["durations"].astype(np.float32).reshape(n, a).T

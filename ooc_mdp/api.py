@@ -466,7 +466,11 @@ def open_result(path: AnyPath) -> Result:
 
 
 def verify(
-    store: TableSource | AnyPath, result: Result | Solution | AnyPath, *, progress: Watcher | None = None
+    store: TableSource | AnyPath,
+    result: Result | Solution | AnyPath,
+    *,
+    other_store: bool = False,
+    progress: Watcher | None = None,
 ) -> Verification:
     """Stream the whole table once in float64 and measure what a result's values really leave.
 
@@ -475,6 +479,7 @@ def verify(
     store : as for :func:`solve`.
     result : its path, or opened; or what :func:`solve` returned, which does not say of which table it is: any of as
         many states is taken for it, and refutes it if it is another.
+    other_store : measure the result on this table, although it was solved from another one.
     progress : called with ("verify", partitions done, of how many).
 
     Raises
@@ -491,7 +496,7 @@ def verify(
         opened = unkept(result, table)
     else:
         opened = result if isinstance(result, Result) else open_result(result)
-    return verify_result(table, opened, progress)
+    return verify_result(table, opened, progress, other_store=other_store)
 
 
 def simulate(

@@ -281,8 +281,8 @@ def test_reading_measures_every_way_cold_and_warm_and_every_codec_of_every_field
         assert r["page_cache"] == "warm" or r["partitions_read"] <= 9, "a cold partition is read once"
         assert r["stored_bytes"] <= r["table_bytes"]
         assert r["stored_bytes_per_second"] == pytest.approx(r["stored_bytes"] / r["seconds"])
-    fields = {"successors": "row-differences", "probabilities": "weight-planes", "rewards": None}
-    assert {c["field"]: c["encoding"] for c in table["codecs"]} == fields | {"durations": "bit-planes"}
+    fields = {"successors": "row-delta", "probabilities": "fixed24-delta2", "rewards": None}
+    assert {c["field"]: c["encoding"] for c in table["codecs"]} == fields | {"durations": "float32-delta2"}
     for c in table["codecs"]:
         assert c["ratio"] == c["value_bytes"] / c["stored_bytes"]
         assert c["codec"] != "uncompressed" or c["ratio"] == 1

@@ -309,8 +309,8 @@ def test_row_differences_become_successors(layout: RowLayout, factor: int, dtype
     layout = many_states(layout, factor)
     n = layout.sizes.transitions
     values = np.random.default_rng(seed).integers(0, np.iinfo(dtype).max, n, dtype, endpoint=True)
-    stored = encode("row-differences", values, layout)
-    field, frame = encoded_field("successors", "row-differences", stored, dtype, padding, n)
+    stored = encode("row-delta", values, layout)
+    field, frame = encoded_field("successors", "row-delta", stored, dtype, padding, n)
     raw, frames = with_pointers(field, frame, layout, n)
     arrays, faults = decoded(emulated(), raw, frames)
     assert faults is None
@@ -331,7 +331,7 @@ def probabilities_of(layout: RowLayout, dtype: str, seed: int) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("encoding", ["weights", "weight-planes"])
+@pytest.mark.parametrize("encoding", ["fixed24", "fixed24-delta2"])
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(
     layout=layouts(),
@@ -344,7 +344,7 @@ def probabilities_of(layout: RowLayout, dtype: str, seed: int) -> np.ndarray:
 def test_weights_become_probabilities(
     encoding: str, layout: RowLayout, uniform: RowLayout, factor: int, dtype: str, padding: int, seed: int
 ) -> None:
-    layout = many_states(layout if encoding == "weights" else uniform, factor)
+    layout = many_states(layout if encoding == "fixed24" else uniform, factor)
     values = probabilities_of(layout, dtype, seed)
     stored = encode(encoding, values, layout)
     field, frame = encoded_field("probabilities", encoding, stored, dtype, padding, values.size)
@@ -367,8 +367,8 @@ def test_bit_planes_become_durations(n: int, actions: int, smooth: bool, seed: i
     durations = np.cumsum(rng.random(n * actions)).astype(np.float32) if smooth else bits.view(np.float32)
     durations[np.isnan(durations)] = np.inf  # whose bits a conversion may change
     layout = RowLayout(PartitionSizes(n, n * actions, n * actions, 0), actions, 1)
-    stored = encode("bit-planes", durations, layout)
-    field, frame = encoded_field("durations", "bit-planes", stored, "f8", 0, durations.size)
+    stored = encode("float32-delta2", durations, layout)
+    field, frame = encoded_field("durations", "float32-delta2", stored, "f8", 0, durations.size)
     arrays, faults = decoded(emulated(), raw_of(field, frame, layout, stored.size), frame)
     assert faults is None
     np.testing.assert_array_equal(arrays["durations"].view(np.uint32), durations.view(np.uint32), strict=True)
@@ -392,14 +392,14 @@ def test_pointers_that_do_not_rise_are_reported() -> None:
     layout = RowLayout(PartitionSizes(3, 4, 4, 0), 0, 1, np.array([0, 1, 3, 4], np.uint32))
     for ptr in ([0, 3, 1, 4], [1, 1, 3, 4], [0, 1, 3, 5], [0, 1, 3, 2**32 - 1]):
         wrong = dataclasses.replace(layout, action_ptr=np.array(ptr, np.uint32))
-        field, frame = encoded_field("successors", "row-differences", np.zeros(4, "u1"), "u1", 0, 4)
+        field, frame = encoded_field("successors", "row-delta", np.zeros(4, "u1"), "u1", 0, 4)
         raw, frames = with_pointers(field, frame, wrong, 4)
         faults = decoded(emulated(), raw, frames)[1]
         assert faults is not None
         assert faults.startswith("action_ptr of partition 0")
     for ptr in ([0, 2, 1, 4], [0, 1, 3, 5], [0, 2**31, 2**31, 4], [0, 2**32 - 1, 0, 4]):
         wrong = RowLayout(PartitionSizes(3, 3, 4, 0), 1, 0, successor_ptr=np.array(ptr, np.uint32))
-        field, frame = encoded_field("successors", "row-differences", np.zeros(4, "u1"), "u1", 0, 4)
+        field, frame = encoded_field("successors", "row-delta", np.zeros(4, "u1"), "u1", 0, 4)
         raw, frames = with_pointers(field, frame, wrong, 4)
         faults = decoded(emulated(), raw, frames)[1]
         assert faults is not None
@@ -409,7 +409,7 @@ def test_pointers_that_do_not_rise_are_reported() -> None:
 def test_rows_that_leave_their_weights_are_reported() -> None:
     for ptr in ([0, 0, 4], [0, 4, 4], [0, 5, 4], [4, 0, 4], [0, 2**31, 4]):
         layout = RowLayout(PartitionSizes(2, 2, 4, 0), 1, 0, successor_ptr=np.array(ptr, np.uint32))
-        field, frame = encoded_field("probabilities", "weights", np.ones(2, "u4"), "f4", 0, 4)
+        field, frame = encoded_field("probabilities", "fixed24", np.ones(2, "u4"), "f4", 0, 4)
         raw, frames = with_pointers(field, frame, layout, 2)
         assert decoded(emulated(), raw, frames)[1] is not None
 

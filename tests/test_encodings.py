@@ -21,7 +21,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import Rows
 from ooc_mdp.problems import make_problem
 from ooc_mdp.store import Store, inspect_store, open_store, validate_store
-from ooc_mdp.store.chunks import encode_chunk
+from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, stored_count
 from ooc_mdp.store.layout import FIELDS, PartitionSizes, chunk_path
 
@@ -60,9 +60,9 @@ def layouts(draw: st.DrawFn, uniform: bool | None = None) -> RowLayout:
 def test_any_successors_come_back_from_their_differences(layout: RowLayout, dtype: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = rng.integers(0, np.iinfo(dtype).max, layout.sizes.transitions, dtype, endpoint=True)
-    stored = encode("row-differences", values, layout)
+    stored = encode("row-delta", values, layout)
     assert stored.dtype == values.dtype
-    np.testing.assert_array_equal(decode("row-differences", stored, values.dtype, layout), values)
+    np.testing.assert_array_equal(decode("row-delta", stored, values.dtype, layout), values)
 
 
 @settings(deadline=None)
@@ -77,7 +77,7 @@ def test_any_weights_come_back_without_the_last_of_each_row(
     for lo, hi in itertools.pairwise(begin):
         cuts = np.sort(rng.integers(0, 2**24, hi - lo - 1, endpoint=True)) * UNIT
         values[lo:hi] = np.diff(cuts, prepend=0.0, append=1.0)
-    encoding = "weight-planes" if uniform else "weights"
+    encoding = "fixed24-delta2" if uniform else "fixed24"
     stored = encode(encoding, values.astype(dtype), layout)
     assert stored.size == stored_count(values.size, encoding, layout.sizes) == values.size - layout.sizes.rows
     np.testing.assert_array_equal(decode(encoding, stored, np.dtype(dtype), layout), values)
@@ -88,15 +88,15 @@ def test_any_weights_come_back_without_the_last_of_each_row(
 def test_any_float32_durations_come_back_from_their_bits(layout: RowLayout, seed: int) -> None:
     bits = np.random.default_rng(seed).integers(0, 0x7F800000, layout.sizes.rows, np.uint32, endpoint=True)
     values = bits.view(np.float32).astype(np.float64)
-    stored = encode("bit-planes", values, layout)
-    np.testing.assert_array_equal(decode("bit-planes", stored, np.dtype(np.float64), layout), values)
+    stored = encode("float32-delta2", values, layout)
+    np.testing.assert_array_equal(decode("float32-delta2", stored, np.dtype(np.float64), layout), values)
 
 
 @pytest.mark.parametrize("row", [[0.5, 0.25], [UNIT / 2, 1 - UNIT / 2], [1.5, -0.5], [np.nan, 0.5], [0.1, 0.9]])
 def test_weights_that_are_no_multiples_of_the_unit_are_refused(row: list[float]) -> None:
     layout = RowLayout(PartitionSizes(2, 2, 4, 0), 1, 2)
     with pytest.raises(InexactWeights) as error:
-        encode("weights", np.array([0.5, 0.5, *row]), layout)
+        encode("fixed24", np.array([0.5, 0.5, *row]), layout)
     assert error.value.row == 1
 
 
@@ -154,9 +154,9 @@ def test_every_table_is_what_its_source_gave_and_valid(tmp_path: Path) -> None:
         assert table.nbytes == store.partition_bytes[p]
     assert validate_store(store).findings == ()
     assert store.attributes["encodings"] == {
-        "successors": "row-differences",
-        "probabilities": "weight-planes",
-        "durations": "bit-planes",
+        "successors": "row-delta",
+        "probabilities": "fixed24-delta2",
+        "durations": "float32-delta2",
     }
     assert store.scratch_bytes >= 4 * (store.partition_transitions - store.partition_rows).max()
 
@@ -164,7 +164,7 @@ def test_every_table_is_what_its_source_gave_and_valid(tmp_path: Path) -> None:
 def test_ragged_rows_and_long_durations_are_stored_as_they_can_be(tmp_path: Path) -> None:
     ragged = stores()["ragged weights"](tmp_path / "a") if (tmp_path / "a").mkdir() is None else None
     assert ragged is not None
-    assert ragged.attributes["encodings"] == {"successors": "row-differences", "probabilities": "weights"}
+    assert ragged.attributes["encodings"] == {"successors": "row-delta", "probabilities": "fixed24"}
     assert ragged.fields["durations"].stored == np.float32
     assert model_in(ragged).states != ()
     (tmp_path / "b").mkdir()
@@ -178,7 +178,7 @@ def test_a_last_partition_may_change_how_all_are_stored(tmp_path: Path) -> None:
     odd = Action(0.5, {0: 0.25, 1: 0.5, 2: 0.25}, duration=0.1)
     model = Model((*(State((plain, plain)) for _ in range(300)), State((odd,))), durations=True)
     store = generate(Exact(model), tmp_path / "s", ConvertOptions(partitions=3, workers=1))
-    assert store.attributes["encodings"] == {"successors": "row-differences", "probabilities": "weights"}
+    assert store.attributes["encodings"] == {"successors": "row-delta", "probabilities": "fixed24"}
     assert store.fields["durations"].stored == np.float64
     assert store.fields["successors"].dtype == np.uint8
     found = model_in(store)
@@ -248,11 +248,11 @@ def test_an_unknown_encoding_or_one_that_does_not_fit_is_refused(tmp_path: Path)
     with_attributes(encodings={**encodings, "successors": "braids"})
     with pytest.raises(StoreError, match=r"successors of .* is encoded as 'braids', which this program does not know"):
         open_store(store.path)
-    with_attributes(encodings={**encodings, "knots": "weights"})
+    with_attributes(encodings={**encodings, "knots": "fixed24"})
     with pytest.raises(StoreError, match="names encodings of fields that it does not have"):
         open_store(store.path)
     with_attributes(actions_per_state=0)
-    with pytest.raises(StoreError, match=r"probabilities of .* is encoded as 'weight-planes' of rows that differ"):
+    with pytest.raises(StoreError, match=r"probabilities of .* is encoded as 'fixed24-delta2' of rows that differ"):
         open_store(store.path)
     with_attributes(encodings={name: e for name, e in encodings.items() if name != "probabilities"})
     with pytest.raises(StoreError, match=r"field probabilities of .* is uint32"):

@@ -15,7 +15,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.partition import RawField
 from ooc_mdp.problems import make_problem
 from ooc_mdp.store import Store
-from ooc_mdp.store.chunks import encode_chunk
+from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import RowLayout, decode
 from ooc_mdp.store.frames import FRAME_ALIGNMENT
 from ooc_mdp.store.layout import chunk_path

@@ -19,7 +19,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store import Store, inspect_store, open_store, validate_store
-from ooc_mdp.store.chunks import encode_chunk
+from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import encode
 from ooc_mdp.store.layout import FIELDS, SMALL_ARRAYS, chunk_path
 from ooc_mdp.store.numbering import GridNumbering

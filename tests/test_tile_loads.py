@@ -16,7 +16,7 @@ from tiled_engine import Engine, make
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.kernels.base import SweepLimits
-from ooc_mdp.store.chunks import encode_chunk
+from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import encode
 from ooc_mdp.store.layout import chunk_path
 

@@ -239,7 +239,7 @@ class _Decoder:
         meta, sizes = self._s.store.fields[name], self._s.store.sizes(p)
         length = sizes.of(meta.field.length)
         count = stored_count(length, meta.encoding, sizes)
-        in_place = not self._inverse or meta.encoding in (None, "row-differences")
+        in_place = not self._inverse or meta.encoding in (None, "row-delta")
         stored = _decompress(frame, out if in_place else scratch, count * meta.stored.itemsize).view(meta.stored)
         if not self._inverse or meta.encoding is None:
             return stored.nbytes
@@ -247,14 +247,14 @@ class _Decoder:
         if not a or not k:
             raise NotHere("decodes uniform rows only")
         layout = RowLayout(sizes, a, k)
-        if meta.encoding == "row-differences":
+        if meta.encoding == "row-delta":
             self._compiled.from_row_differences(stored, sizes.states, a, k, layout.action_ptr, layout.successor_ptr)
             return stored.nbytes
-        if meta.encoding == "weight-planes":
+        if meta.encoding == "fixed24-delta2":
             values = out[: length * meta.dtype.itemsize].view(meta.dtype)
             self._compiled.weights_from_planes(stored, values, sizes.states, a, k)
             return values.nbytes
-        if meta.encoding == "bit-planes":
+        if meta.encoding == "float32-delta2":
             bits = out[: 4 * length].view(np.uint32)  # durations stay float32, as a device would take them
             self._compiled.bits_from_planes(stored, bits, sizes.states, a)
             return bits.nbytes

@@ -228,6 +228,9 @@ def verify(
     dtype: ProblemDtypeOption = None,
     threads: ThreadsOption = None,
     device: Annotated[str, typer.Option(help="What computes the rows of problem:NAME: auto, cpu or cuda:0.")] = "auto",
+    other_store: Annotated[
+        bool, typer.Option("--other-store", help="Measure the result although it was solved from another table.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Stream the whole table once and measure the true residual of a result. Exit status 1 if its claim fails.
@@ -252,7 +255,7 @@ def verify(
         threads=threads,
     )
     with WorkBar() as bar:
-        found = api.verify(table, result, progress=bar)
+        found = api.verify(table, result, other_store=other_store, progress=bar)
     if as_json:
         print_json(found.summary())
     else:

@@ -84,16 +84,13 @@ def assemble(
     run(restore, records)
     run(make, [p for p in range(n) if p not in restored], "partitions", len(restored))
     run(finish, range(n), "finish")
-    attributes: dict[str, Any] = {
-        "sense": description.sense,
-        "state_order": numbering.state_order(),
-        "partitioning": dict(description.partitioning),
-        "provenance": {**description.provenance, **written_by()},
+    about: dict[str, Any] = {
         "uuid": str(uuid.uuid4()),
+        "provenance": {**description.provenance, **written_by()},
+        "partitioning": dict(description.partitioning),
+        "geometry": None if description.geometry is None else dict(description.geometry),
     }
-    if description.geometry is not None:
-        attributes["geometry"] = dict(description.geometry)
-    writer.finish(attributes)
+    writer.finish(description.sense, numbering.state_order(), about)
 
 
 def written_by() -> dict[str, str]:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.mdp import Block, IntArray, Rows
-from ooc_mdp.store.chunks import write_file
+from ooc_mdp.store.chunk_file import write_file
 
 __all__ = ["Segment", "Spool", "write_segment"]
 

@@ -47,7 +47,7 @@ _RUN = 128
 _WARPS = 8
 _VALUES = 4096
 """RUN, WARPS and VALUES of device_decode.cu."""
-_FORMS = {None: 0, "row-differences": 1, "weights": 2, "weight-planes": 3, "bit-planes": 4}
+_FORMS = {None: 0, "row-delta": 1, "fixed24": 2, "fixed24-delta2": 3, "float32-delta2": 4}
 
 _FIELD = struct.Struct("<7Q12I")
 """struct Field of device_decode.cu."""
@@ -348,7 +348,7 @@ class DeviceDecoder:
         """Refuse what would lead the kernels out of their arrays; `length` of the field in the table."""
         stored = field.field
         n, a, k = raw.n_states, raw.actions_per_state, raw.successors_per_action
-        wanted = length - raw.n_rows if stored.encoding in ("weights", "weight-planes") else length
+        wanted = length - raw.n_rows if stored.encoding in ("fixed24", "fixed24-delta2") else length
         faults = []
         if a and n * a != raw.n_rows:
             faults.append(f"{n} times {a} is not {raw.n_rows}")
@@ -376,7 +376,7 @@ def _aligned(n_bytes: int) -> int:
 
 def _device_dtype(field: StoredField) -> np.dtype[Any]:
     """Type of a field's array on the device."""
-    if field.encoding == "bit-planes":
+    if field.encoding == "float32-delta2":
         return np.dtype(np.float32)
     if field.encoding is not None:
         return field.dtype
@@ -385,9 +385,9 @@ def _device_dtype(field: StoredField) -> np.dtype[Any]:
 
 def _planes(encoding: str | None, actions: int, width: int) -> int:
     match encoding:
-        case "weight-planes":
+        case "fixed24-delta2":
             return actions * (width - 1)
-        case "bit-planes":
+        case "float32-delta2":
             return actions
         case _:
             return 0
@@ -417,9 +417,9 @@ def _streams(field: RawField) -> int:
 
 def _write_blocks(raw: RawPartition, field: RawField, runs: int) -> int:
     match field.field.encoding:
-        case "weight-planes" | "bit-planes":
+        case "fixed24-delta2" | "float32-delta2":
             return -(-raw.actions_per_state * runs // _WARPS)
-        case "row-differences" | "weights":
+        case "row-delta" | "fixed24":
             return -(-raw.n_rows // _VALUES)
         case _:
             return -(-field.count // _VALUES)

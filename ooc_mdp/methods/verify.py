@@ -1,17 +1,20 @@
 """`verify`: read the whole table once, in float64, and say what the values of a result really leave.
 
-Nothing of the solver is trusted: not its bounds, not the store's row sums, not its priorities. Every row sum is added
-up again, every state's residual is computed from the stored values. Undiscounted results are checked in
+Nothing of the solver is trusted: not its bounds, not the store's row sums, not its priorities. Every chunk's SHA-256 is
+compared with the manifest's; row sums, ranges and coupling are recomputed and compared with what the store says; every
+state's residual is computed from the stored values. Undiscounted results are checked in
 `ooc_mdp.methods.verify_undiscounted`.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_mdp.bounds import Contraction, ResidualBounds
 from ooc_mdp.errors import OptionsError, StoreError
@@ -22,6 +25,8 @@ from ooc_mdp.mdp import FloatArray
 from ooc_mdp.methods.results import Result
 from ooc_mdp.methods.verify_undiscounted import check_result
 from ooc_mdp.partition import PartitionTable
+from ooc_mdp.store import Store
+from ooc_mdp.store.validate_table import check_claims
 from ooc_mdp.table_source import TableSource
 
 __all__ = ["Verification", "verify"]
@@ -92,19 +97,42 @@ class _Exceeded:
         return tuple(self._names)
 
 
-def verify(store: TableSource, result: Result, watch: Watcher | None = None) -> Verification:
+def verify(
+    store: TableSource, result: Result, watch: Watcher | None = None, *, other_store: bool = False
+) -> Verification:
     """Stream the table once and compare.
+
+    Parameters
+    ----------
+    other_store : whether to measure the result on this table although it was solved from another.
 
     Raises
     ------
-    OptionsError : the result belongs to another table.
-    StoreError : a chunk is damaged, or a value is not finite.
+    OptionsError : the result belongs to another table, or has another number of states.
+    StoreError : a chunk is damaged, the store's small arrays contradict its chunks, or a value is not finite.
     """
-    if result.identity.get("fingerprint") != store.fingerprint:
+    _check_belongs(store, result, other_store)
+    with ExitStack() as stack:
+        if isinstance(store, Store):
+            stack.enter_context(store.hold())
+            store = store.checking_sha256()
+        return _verify(store, result, watch)
+
+
+def _check_belongs(store: TableSource, result: Result, other_store: bool) -> None:
+    if result.solution.values.size != store.n_states:
+        raise OptionsError(
+            f"{result.path} has values of {result.solution.values.size} states, {store.name} has {store.n_states}"
+        )
+    if result.identity.get("fingerprint") != store.fingerprint and not other_store:
         raise OptionsError(
             f"{result.path} was solved from another table than {store.name} holds (their fingerprints differ); give "
-            f"the store, or the problem and options, that it was solved from"
+            "the store, or the problem and options, that it was solved from, or measure it on this one with "
+            "--other-store"
         )
+
+
+def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verification:
     sign = 1.0 if store.sense == "max" else -1.0
     gamma = result.solution.discount
     values = sign * from_original(store, result.solution.values)
@@ -138,8 +166,10 @@ def verify(store: TableSource, result: Result, watch: Watcher | None = None) -> 
             if p + 1 < store.n_partitions:
                 following = reader.submit(store.read, p + 1)
             bytes_read += n_bytes
+            _check_claims(store, table)
             sums = _row_sums(table)
-            k = int(store.max_successors[p])
+            k = _longest_row(table)
+            rewards = _reward_range(table, store.action_counts(p))
             longest = float(sums.max(initial=0.0)) if sums.size else 1.0
             one = Contraction.of(
                 gamma,
@@ -153,8 +183,8 @@ def verify(store: TableSource, result: Result, watch: Watcher | None = None) -> 
             wrong = np.where(actions > 0, (own < 0) | (own >= actions), own != -1)
             policy_errors += int(wrong.sum())  # before measuring, which chooses where there is no policy
             measured = backend.measure(backend.admit(backend.prepare(table)), 0.0)[0].rounded_up()
-            rounding = ResidualBounds.rounding_of(one, store.reward_range[p : p + 1], np.array([k]), size)
-            plain_rounding = ResidualBounds.rounding_of(one, store.reward_range[p : p + 1], np.array([k]), size, True)
+            rounding = ResidualBounds.rounding_of(one, rewards, np.array([k]), size)
+            plain_rounding = ResidualBounds.rounding_of(one, rewards, np.array([k]), size, True)
             normalised = max(measured.rise, measured.fall)
             plain = max(measured.plain_rise, measured.plain_fall)
             # Two sums of a row, in different orders, differ, and 1 - g rho by as much.
@@ -188,6 +218,8 @@ def _verify_total(
     if low is None or high is None:
         raise StoreError(f"{result.path} has no lower and upper values, which discount 1 needs; solve again")
     lower, upper = sign * from_original(store, low), sign * from_original(store, high)
+    for p in range(store.n_partitions if isinstance(store, Store) else 0):
+        _check_claims(store, store.read(p)[0])
     found, error, state, n_bytes = check_result(store, result, values, lower, upper, policy, watch)
     claims = solution.certificate
     above, below = float((upper - values).max()), float((values - lower).max())
@@ -215,6 +247,28 @@ def _row_sums(table: PartitionTable) -> FloatArray:
     else:
         total = np.add.reduceat(p, table.successor_ptr[:-1])
     return total[np.isfinite(table.durations)] if table.durations.size else total
+
+
+def _check_claims(store: TableSource, table: PartitionTable) -> None:
+    """Refuse a store whose small arrays are not what its chunks give; a problem's table has nothing to compare."""
+    findings = check_claims(store, table) if isinstance(store, Store) else []
+    if findings:
+        raise StoreError(f"{store.name} contradicts itself: {findings[0]}; convert or generate again")
+
+
+def _longest_row(table: PartitionTable) -> int:
+    """Transitions of the table's longest row."""
+    if table.successors_per_action:
+        return table.successors_per_action if table.n_rows else 0
+    return int(np.diff(table.successor_ptr.astype(np.int64)).max(initial=0))
+
+
+def _reward_range(table: PartitionTable, action_counts: npt.NDArray[np.int64]) -> FloatArray:
+    """float64 [1,2]: least and largest reward, values of terminal states included."""
+    terminal = action_counts == 0
+    paid = table.terminal_rewards[terminal] if table.terminal_rewards.size else np.zeros(int(terminal.sum()))
+    every = np.concatenate([table.rewards.astype(np.float64), paid])
+    return np.array([[every.min(), every.max()]])
 
 
 def from_original(store: TableSource, original: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -97,11 +97,11 @@ class Agreement:
         """How a field is encoded whose rows are uniform or not, with durations of that type."""
         match name:
             case "successors":
-                return "row-differences"
+                return "row-delta"
             case "probabilities" if self._exact_weights:
-                return "weight-planes" if uniform_actions and uniform_successors else "weights"
+                return "fixed24-delta2" if uniform_actions and uniform_successors else "fixed24"
             case "durations" if uniform_actions and durations == np.float32:
-                return "bit-planes"
+                return "float32-delta2"
             case _:
                 return None
 

@@ -174,7 +174,7 @@ def _has_exact_weights(part: PartitionArrays, sizes: PartitionSizes) -> bool:
     """Whether a store could keep the rows without their last probabilities."""
     layout = RowLayout(sizes, 0, 0, successor_ptr=part.successor_ptr.astype(np.uint32))
     try:
-        encode("weights", part.probabilities, layout)
+        encode("fixed24", part.probabilities, layout)
     except InexactWeights:
         return False
     return True

@@ -1,10 +1,10 @@
 """How a field's values become the values that its chunks hold, and back: fewer bytes for what the rest determines.
 
-row-differences   successors     the first of each row less its own state, the others less the one before
+row-delta   successors     the first of each row less its own state, the others less the one before
 weights           probabilities  in units of 2**-24, without the last of each row: it is 1 minus the others
-weight-planes     probabilities  the same where rows are uniform: a plane for each (action, k), the states of the
+fixed24-delta2     probabilities  the same where rows are uniform: a plane for each (action, k), the states of the
                                  partition in it, as zigzag of second differences
-bit-planes        durations      the bits of float32 values, a plane for each action, differences as above
+float32-delta2        durations      the bits of float32 values, a plane for each action, differences as above
 
 Successors and weights of neighbouring states hardly differ in a discretised control problem, so differences are
 small numbers, which compress. ``docs/store-format.md`` has the figures, and what else was tried. This module knows
@@ -26,7 +26,7 @@ __all__ = ["IN_PLACE", "WITHOUT_LAST", "InexactWeights", "RowLayout", "decode", 
 
 Array = npt.NDArray[Any]
 
-WITHOUT_LAST = ("weights", "weight-planes")
+WITHOUT_LAST = ("fixed24", "fixed24-delta2")
 """Encodings of probabilities that are multiples of 2**-24 and leave the last of each row out."""
 
 
@@ -86,24 +86,24 @@ def encode(encoding: str, values: Array, layout: RowLayout) -> Array:
 
     n, rows = layout.sizes.states, layout.sizes.rows
     match encoding:
-        case "row-differences":
+        case "row-delta":
             out = np.empty_like(values)
             pointers = layout.action_ptr, layout.successor_ptr
             compiled.to_row_differences(values, out, n, layout.actions, layout.width, *pointers)
             return out
-        case "weights" | "weight-planes":
+        case "fixed24" | "fixed24-delta2":
             weights = np.empty(values.size - rows, np.uint32)
             row = compiled.weights_of_rows(values, weights, rows, layout.width, layout.successor_ptr)
             if row >= 0:
                 raise InexactWeights(row)
-            return weights if encoding == "weights" else _planes(weights, n, layout.actions * (layout.width - 1))
-        case "bit-planes":
+            return weights if encoding == "fixed24" else _planes(weights, n, layout.actions * (layout.width - 1))
+        case "float32-delta2":
             return _planes(values.astype(np.float32).view(np.uint32), n, layout.actions)
         case _:
             raise ValueError(encoding)
 
 
-IN_PLACE = ("row-differences",)
+IN_PLACE = ("row-delta",)
 """Encodings whose values take the place of what the chunk holds."""
 
 
@@ -122,19 +122,19 @@ def decode(
 
     n, rows = layout.sizes.states, layout.sizes.rows
     match encoding:
-        case "row-differences":
+        case "row-delta":
             pointers = layout.action_ptr, layout.successor_ptr
             compiled.from_row_differences(stored, n, layout.actions, layout.width, *pointers)
             return stored
-        case "weights":
+        case "fixed24":
             out = new(layout.sizes.transitions, dtype)
             compiled.weights_from_rows(stored, out, rows, layout.width, layout.successor_ptr)
             return out
-        case "weight-planes":
+        case "fixed24-delta2":
             out = new(layout.sizes.transitions, dtype)
             compiled.weights_from_planes(stored, out, n, layout.actions, layout.width)
             return out
-        case "bit-planes":
+        case "float32-delta2":
             bits = new(rows, np.dtype(np.uint32))
             compiled.bits_from_planes(stored, bits, n, layout.actions)
             if dtype == np.float32:

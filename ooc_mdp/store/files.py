@@ -1,12 +1,17 @@
-"""Which files a store has too many or too few; their content is checked elsewhere."""
+"""Which files a store has too many or too few, and whether other Zarr readers are told the truth.
+
+The content of chunks is checked elsewhere.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
-from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE, LOCK_FILE, SMALL_ARRAYS
+from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE, LOCK_FILE, SMALL_ARRAYS, small_array_shape
 from ooc_mdp.store.reader import Store
+from ooc_mdp.store.regular_file import read_metadata_file
 from ooc_mdp.store.validate_table import Finding
 
 __all__ = ["unexpected_and_missing"]
@@ -26,10 +31,33 @@ def unexpected_and_missing(store: Store) -> list[Finding]:
             path = store.path / name / "c" / str(p) / "0"
             if not path.is_file():
                 findings.append(Finding(name, p, f"missing: {path}"))
-    for name in SMALL_ARRAYS:
-        if not (store.path / name / GROUP_FILE).is_file():
-            findings.append(Finding(name, None, f"missing: {store.path / name / GROUP_FILE}"))
+    for name, meta in store.fields.items():
+        shape = [store.n_partitions, meta.max_len]
+        codecs = ["bytes", "blosc", "crc32c"]
+        findings += _check_array(store.path, name, shape, [1, meta.max_len], meta.stored.name, codecs)
+    for name, (dtype, _) in SMALL_ARRAYS.items():
+        n_entries = store.coupling.partitions.size
+        shape = list(small_array_shape(name, store.n_partitions, n_entries, len(store.fields)))
+        findings += _check_array(store.path, name, shape, shape, dtype, ["bytes", "crc32c"])
     return findings
+
+
+def _check_array(
+    root: Path, name: str, shape: list[int], chunks: list[int], dtype: str, codecs: list[str]
+) -> list[Finding]:
+    """Whether an array's zarr.json, which this program does not read otherwise, describes the array."""
+    path = root / name / GROUP_FILE
+    try:
+        document = json.loads(read_metadata_file(path))
+        grid = document["chunk_grid"]["configuration"]["chunk_shape"]
+        found = document["shape"], grid, document["data_type"], [codec["name"] for codec in document["codecs"]]
+    except FileNotFoundError:
+        return [Finding(name, None, f"missing: {path}")]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return [Finding(name, None, f"{path} is no array metadata: {error!r}")]
+    if found != (shape, chunks, dtype, codecs):
+        return [Finding(name, None, f"{path} describes {found}, the array is {(shape, chunks, dtype, codecs)}")]
+    return []
 
 
 def _surplus(directory: Path, field: str, chunks: set[str]) -> list[Finding]:

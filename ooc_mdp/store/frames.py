@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.partition import RawField, StoredField
-from ooc_mdp.store.chunks import ChunkDamage, FrameHeader, checked, frame_header, read_chunk, read_into
+from ooc_mdp.store.blosc_frame import FrameHeader, decode_frame, frame_header
+from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, allocate, read_frame_file
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes
 from ooc_mdp.store.metadata import ArrayMetadata
 
@@ -52,47 +52,53 @@ def frame_room(fields: tuple[StoredField, ...], chunk_bytes: npt.NDArray[np.int6
 
 
 def read_frame(
-    path: Path | str, field: StoredField, count: int, buffer: npt.NDArray[np.uint8], offset: int
+    path: str,
+    entry: ChunkEntry,
+    field: StoredField,
+    count: int,
+    buffer: npt.NDArray[np.uint8],
+    offset: int,
+    directory: int,
 ) -> tuple[RawField, int]:
     """One chunk file into the buffer from `offset` on, and the bytes read from disk.
 
     Parameters
     ----------
+    path : from the store's directory on, whose descriptor is `directory`.
+    entry : the manifest's.
     count : stored values that belong to the partition.
     buffer : uint8, the whole buffer.
 
     Raises
     ------
-    ChunkDamage : the file is not what was written.
+    CorruptChunkError : the file is not what was written.
     FileNotFoundError, OSError : it cannot be read.
     """
     if not field.framed:
-        values, n_read = read_chunk(path, field.stored, count, field.max_len)
+        frame = read_frame_file(path, entry, allocate(entry.n_bytes + 1), directory)
+        values = decode_frame(frame, field.stored, count, field.max_len)
         if values.nbytes > buffer.size - offset:
-            raise ChunkDamage(f"it takes {values.nbytes} bytes, {buffer.size - offset} of the buffer are left")
+            raise CorruptChunkError(f"it takes {values.nbytes} bytes, {buffer.size - offset} of the buffer are left")
         buffer[offset : offset + values.nbytes] = values.view(np.uint8)
-        return RawField(field, offset, values.nbytes, count, 0, 0, False, 0), n_read
-    chunk = read_into(path, buffer[offset:])
-    frame = checked(chunk)
+        return RawField(field, offset, values.nbytes, count, 0, 0, False, 0), entry.n_bytes
+    frame = read_frame_file(path, entry, buffer[offset:], directory)
     header = frame_header(frame, field.max_len * field.stored.itemsize)
-    if header.as_is:
-        if frame.size != FrameHeader.SIZE + header.n_bytes:
-            raise ChunkDamage(f"{frame.size} bytes for {header.n_bytes} that are stored as they are")
-        return RawField(field, offset, frame.size, count, 0, 0, False, FrameHeader.SIZE), chunk.size
+    if header.uncompressed:
+        return RawField(field, offset, frame.size, count, 0, 0, False, FrameHeader.SIZE), entry.n_bytes
     if header.typesize == field.stored.itemsize and header.is_lz4:
-        raw = RawField(field, offset, frame.size, count, header.block_bytes, header.streams, header.shuffled, 0)
-        return raw, chunk.size
-    raise ChunkDamage(
+        raw = RawField(field, offset, frame.size, count, header.block_bytes, header.splits, header.shuffled, 0)
+        return raw, entry.n_bytes
+    raise CorruptChunkError(
         f"its frame (flags {header.flags:#x}, values of {header.typesize} bytes) is not of the codec in its metadata"
     )
 
 
-def prefetch_file(path: Path | str) -> None:
+def prefetch_file(path: str, directory: int) -> None:
     """Ask the system to read a file ahead, where it can be asked; a missing file is for the read to report."""
     if not hasattr(os, "posix_fadvise"):
         return
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=directory)
     except OSError:
         return
     try:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_mdp.store.layout import FIELDS, chunk_path
+from ooc_mdp.store.layout import FIELDS
 from ooc_mdp.store.reader import Store
 
 __all__ = ["inspect_store"]
@@ -69,7 +69,7 @@ def _field(store: Store, name: str) -> dict[str, Any]:
     length = FIELDS[name].length
     values = sum(store.sizes(p).of(length) for p in range(store.n_partitions))
     decoded = values * meta.dtype.itemsize
-    stored = sum(chunk_path(store.path, name, p, 0).stat().st_size for p in range(store.n_partitions))
+    stored = int(store.manifest.stored_bytes([name]).sum())
     transitions = max(store.n_transitions, 1)
     return {
         "dtype": meta.dtype.name,

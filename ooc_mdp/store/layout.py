@@ -1,8 +1,8 @@
-"""What format 2 is: names, lengths, types and codecs of the arrays in a store. Nothing here reads or writes.
+"""What format 3 is: names, lengths, types and codecs of the arrays in a store. Nothing here reads or writes.
 
 A store is a Zarr v3 group. A *field* has shape (P, max_len) and chunks (1, max_len): row p is partition p,
 padded with zeros. A *small array* holds a few numbers a partition in a single chunk. ``docs/store-format.md``
-is the table for readers of stores; this module is the one for the code. Format 1 is the same without encodings.
+is the table for readers of stores; this module is the one for the code.
 
     successors    c/0/0   [ nnz(0) values | zeros up to max_len ]      codecs: bytes, blosc, crc32c
                   c/1/0   [ nnz(1) values | zeros up to max_len ]
@@ -25,22 +25,21 @@ __all__ = [
     "GROUP_FILE",
     "JOURNAL_FILE",
     "LOCK_FILE",
-    "READABLE_VERSIONS",
     "READ_FIELDS",
     "SMALL_ARRAYS",
     "Codec",
     "Field",
     "Length",
     "PartitionSizes",
+    "chunk_name",
     "chunk_path",
-    "chunk_shape_of_small",
     "halo_dtype",
+    "small_array_shape",
     "successor_dtype",
 ]
 
 FORMAT = "ooc-mdp"
-FORMAT_VERSION = 2
-READABLE_VERSIONS = (1, 2)
+FORMAT_VERSION = 3
 GROUP_FILE = "zarr.json"
 LOCK_FILE = ".lock"
 JOURNAL_FILE = ".journal"
@@ -119,13 +118,13 @@ class Field:
 # Differences of successors are small numbers, of which shuffling makes long runs of one byte, the slowest of matches.
 # Planes of weights and durations are worth searching for longer matches (lz4hc): it is done once, and saves a third.
 _INDICES = ("uint8", "uint16", "uint32")
-_WEIGHTS = {"weights": ("uint32",), "weight-planes": ("uint32",)}
+_WEIGHTS = {"fixed24": ("uint32",), "fixed24-delta2": ("uint32",)}
 FIELDS: dict[str, Field] = {
     f.name: f
     for f in (
         Field("action_ptr", "states+1", ("uint32",), _FAST, optional=True),
         Field("successor_ptr", "rows+1", ("uint32",), _FAST, optional=True),
-        Field("successors", "transitions", _INDICES, _LARGE, encodings={"row-differences": _INDICES}, encoded=_STEPS),
+        Field("successors", "transitions", _INDICES, _LARGE, encodings={"row-delta": _INDICES}, encoded=_STEPS),
         Field("probabilities", "transitions", ("float32", "float64"), _LARGE, encodings=_WEIGHTS),
         Field("rewards", "rows", ("float32", "float64"), _FAST),
         Field(
@@ -134,7 +133,7 @@ FIELDS: dict[str, Field] = {
             ("float64", "float32"),
             _LARGE,
             optional=True,
-            encodings={"bit-planes": ("uint32",)},
+            encodings={"float32-delta2": ("uint32",)},
         ),
         Field("terminal_rewards", "states", ("float64",), _FAST, optional=True),
         Field("initial_values", "states", ("float64",), _FAST, optional=True),
@@ -162,23 +161,33 @@ SMALL_ARRAYS: dict[str, tuple[str, str]] = {
     "coupling_ptr": ("int64", "P+1"),
     "coupling_partitions": ("int64", "entries"),
     "coupling_mass": ("float64", "entries"),
+    "chunk_lengths": ("int64", "PxF"),
+    "chunk_crc32c": ("uint32", "PxF"),
+    "chunk_sha256": ("uint8", "PxFx32"),
 }
-"""Type and shape of each array that is held in RAM while a store is open."""
+"""Type and shape of each array that is held in RAM while a store is open; F is the number of fields."""
 
 
-def chunk_shape_of_small(shape: str, n_partitions: int, n_entries: int) -> tuple[int, ...]:
+def small_array_shape(name: str, n_partitions: int, n_entries: int, n_fields: int) -> tuple[int, ...]:
     """Shape of a small array, which is also the shape of its only chunk."""
     return {
         "P": (n_partitions,),
         "P+1": (n_partitions + 1,),
         "Px2": (n_partitions, 2),
+        "PxF": (n_partitions, n_fields),
+        "PxFx32": (n_partitions, n_fields, 32),
         "entries": (n_entries,),
-    }[shape]
+    }[SMALL_ARRAYS[name][1]]
+
+
+def chunk_name(name: str, *index: int) -> str:
+    """File of one chunk, from the store's directory on, under Zarr's default key encoding."""
+    return "/".join((name, "c", *map(str, index)))
 
 
 def chunk_path(root: Path, name: str, *index: int) -> Path:
-    """File of one chunk under Zarr's default key encoding."""
-    return root.joinpath(name, "c", *map(str, index))
+    """The same as a path."""
+    return root / chunk_name(name, *index)
 
 
 def successor_dtype(n_local: int) -> np.dtype[np.unsignedinteger]:

@@ -1,8 +1,13 @@
-"""Reads a store's zarr.json files and small arrays, and refuses what is not a whole store of this format."""
+"""Reads a store's zarr.json and small arrays, and refuses what is not a whole store of this format.
+
+Only the group's zarr.json is read: its attributes say of every field what the chunks hold. Attributes and small arrays
+count once both hashes hold (`ooc_mdp.store.manifest`).
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,36 +16,45 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store.attributes import fault_of
-from ooc_mdp.store.chunks import ChunkDamage, read_plain
+from ooc_mdp.store.attributes import attribute_error
+from ooc_mdp.store.chunk_file import CorruptChunkError, read_uncompressed
 from ooc_mdp.store.layout import (
     FIELDS,
     FORMAT,
     FORMAT_VERSION,
     GROUP_FILE,
     JOURNAL_FILE,
-    READABLE_VERSIONS,
     SMALL_ARRAYS,
     Field,
-    chunk_path,
-    chunk_shape_of_small,
+    chunk_name,
+    small_array_shape,
 )
+from ooc_mdp.store.manifest import table_fingerprint
+from ooc_mdp.store.regular_file import read_metadata_file
+from ooc_mdp.store.seal import digest_of
 
-__all__ = ["PARTIAL_SUFFIX", "PREVIOUS_SUFFIX", "ArrayMetadata", "read_metadata", "read_small_arrays"]
+__all__ = [
+    "PARTIAL_SUFFIX",
+    "PREVIOUS_SUFFIX",
+    "ArrayMetadata",
+    "read_fields",
+    "read_metadata",
+    "read_small_arrays",
+    "why_no_store",
+]
 
 PARTIAL_SUFFIX = ".partial"
 PREVIOUS_SUFFIX = ".previous"
+_REMEDY = "convert or generate again"
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayMetadata:
-    """What a field's zarr.json says."""
+    """What a store's attributes say of a field."""
 
     field: Field
     dtype: np.dtype[Any]
     """Type in the partition's table (the halo's: on disk)."""
-    n_chunks: int
-    """One a partition."""
     max_len: int
     """Values in a chunk, padding included."""
     stored: np.dtype[Any]
@@ -48,76 +62,84 @@ class ArrayMetadata:
     encoding: str | None
     """How they stand for the table's values; None where they are those."""
     cname: str
-    """Compressor of the chunks' blosc frames; empty if the metadata does not say."""
+    """Compressor of the chunks' blosc frames."""
     shuffle: str
-    """ "noshuffle", "shuffle" or "bitshuffle"; empty likewise."""
+    """ "noshuffle", "shuffle" or "bitshuffle"."""
 
 
-def read_metadata(root: Path) -> tuple[dict[str, Any], dict[str, ArrayMetadata]]:
-    """Attributes and fields of the store at root, or StoreError."""
-    attributes = _attributes(root)
-    encodings = attributes.get("encodings", {})
-    if not set(encodings) <= set(attributes["fields"]):
-        raise StoreError(f"{root} names encodings of fields that it does not have: {encodings}; {_REMEDY}")
-    n_partitions = attributes["n_partitions"]
-    fields: dict[str, ArrayMetadata] = {}
-    for name in attributes["fields"]:
-        if name not in FIELDS:
-            raise StoreError(f"{root} has a field {name} that format {FORMAT_VERSION} does not know; {_REMEDY}")
-        meta = _array_metadata(root, FIELDS[name], attributes)
-        if meta.max_len < 1 or meta.n_chunks != n_partitions:
-            raise StoreError(f"field {name} of {root} has not one chunk for each of {n_partitions} partitions")
-        fields[name] = meta
-    missing = [f.name for f in FIELDS.values() if not f.optional and f.name not in fields]
-    if missing:
-        raise StoreError(f"{root} lacks the fields {', '.join(missing)}; {_REMEDY}")
-    return attributes, fields
+def read_metadata(root: Path, directory: int | None = None) -> dict[str, Any]:
+    """The attributes of the store at root, as its zarr.json has them.
 
+    Parameters
+    ----------
+    directory : open descriptor of root, which is read instead of what lies at the path now.
 
-def read_small_arrays(root: Path, attributes: dict[str, Any]) -> dict[str, npt.NDArray[Any]]:
-    """Every small array, by name."""
-    n_partitions, n_entries = attributes["n_partitions"], attributes["n_couplings"]
-    small = {}
-    for name, (dtype, kind) in SMALL_ARRAYS.items():
-        shape = chunk_shape_of_small(kind, n_partitions, n_entries)
-        path = chunk_path(root, name, *(0 for _ in shape))
-        try:
-            small[name] = read_plain(path, np.dtype(dtype), shape)
-        except FileNotFoundError:
-            raise StoreError(f"{name} of {root} is missing: {path} does not exist; {_REMEDY}") from None
-        except (ChunkDamage, OSError) as error:
-            raise StoreError(f"{name} of {root} is damaged in {path}: {error}; {_REMEDY}") from error
-    return small
-
-
-_REMEDY = "convert again"
-
-
-def _attributes(root: Path) -> dict[str, Any]:
+    Raises
+    ------
+    StoreError : it is no store of this format, or not what was written.
+    """
     if root.name.endswith(PARTIAL_SUFFIX):
         remedy = _remedy_of_partial(root, root.with_name(root.name.removesuffix(PARTIAL_SUFFIX)))
         raise StoreError(f"{root} is half-written: a store when its conversion ends; {remedy} if none is running")
-    if not (root / GROUP_FILE).is_file():
-        raise StoreError(_why_no_store(root))
-    group = _read_json(root / GROUP_FILE)
+    group = _read_json(root, directory)
     attributes = group.get("attributes")
     if group.get("node_type") != "group":
         raise StoreError(f"{root} is a Zarr array, not a store of this program")
     if not isinstance(attributes, dict) or attributes.get("format") != FORMAT:
         raise StoreError(f"{root} is a Zarr group, but not one written by this program")
     version = attributes.get("format_version")
-    if version not in READABLE_VERSIONS:
+    if version != FORMAT_VERSION:
         raise StoreError(
-            f"{root} has format version {version}, this program reads {' and '.join(map(str, READABLE_VERSIONS))}; "
-            f"{_REMEDY}, or use the program's version that wrote it"
+            f"{root} has format version {version!r}, this program reads {FORMAT_VERSION}; {_REMEDY}, or use the "
+            "program's version that wrote it"
         )
-    fault = fault_of(attributes)
-    if fault is not None:
-        raise StoreError(f"{root} {fault}; {_REMEDY}")
+    error = attribute_error(attributes)
+    if error is not None:
+        raise StoreError(f"{root} {error}; {_REMEDY}")
+    try:
+        intact = digest_of(attributes) == attributes["digest"]
+    except ValueError:  # a number that is not finite, which no digest was ever taken of
+        intact = False
+    if not intact:
+        raise StoreError(f"the attributes in {root / GROUP_FILE} are not those that were written; {_REMEDY}")
     return attributes
 
 
-def _why_no_store(root: Path) -> str:
+def read_fields(root: Path, table: Mapping[str, Any]) -> dict[str, ArrayMetadata]:
+    """The fields of a store by name, in the format's order; StoreError where one is not as the format allows."""
+    given = table["fields"]
+    missing = [f.name for f in FIELDS.values() if not f.optional and f.name not in given]
+    if missing:
+        raise StoreError(f"{root} lacks the fields {', '.join(missing)}; {_REMEDY}")
+    return {name: _array_metadata(root, field, table) for name, field in FIELDS.items() if name in given}
+
+
+def read_small_arrays(
+    root: Path, attributes: Mapping[str, Any], directory: int | None = None
+) -> dict[str, npt.NDArray[Any]]:
+    """Every small array, by name; StoreError unless they are those of the fingerprint."""
+    table = attributes["table"]
+    small = {}
+    for name, (dtype, _) in SMALL_ARRAYS.items():
+        shape = small_array_shape(name, table["n_partitions"], table["n_couplings"], len(table["fields"]))
+        chunk = chunk_name(name, *(0 for _ in shape))
+        try:
+            place = root / chunk if directory is None else chunk
+            small[name] = read_uncompressed(place, np.dtype(dtype).newbyteorder("<"), shape, directory)
+        except FileNotFoundError:
+            raise StoreError(f"{name} of {root} is missing: {root / chunk} does not exist; {_REMEDY}") from None
+        except (CorruptChunkError, OSError) as error:
+            raise StoreError(f"{name} of {root} is damaged in {root / chunk}: {error}; {_REMEDY}") from error
+    if table_fingerprint(table, small) != attributes["fingerprint"]:
+        raise StoreError(
+            f"the fingerprint of {root} does not match: one of its small arrays ({', '.join(small)}) is not the one "
+            f"that was written; {_REMEDY}"
+        )
+    return small
+
+
+def why_no_store(root: Path) -> str:
+    """Why a path without a zarr.json is no store, and what to do."""
     if root.exists():
         return f"{root} is no store: it has no {GROUP_FILE}; give the directory that convert or generate wrote"
     partial = root.with_name(root.name + PARTIAL_SUFFIX)
@@ -136,45 +158,39 @@ def _remedy_of_partial(partial: Path, store: Path) -> str:
     return _REMEDY
 
 
-def _array_metadata(root: Path, field: Field, attributes: dict[str, Any]) -> ArrayMetadata:
-    encoding = attributes.get("encodings", {}).get(field.name)
+def _array_metadata(root: Path, field: Field, table: Mapping[str, Any]) -> ArrayMetadata:
+    given = table["fields"][field.name]
+    encoding = given["encoding"]
     if encoding is not None and encoding not in field.encodings:
         raise StoreError(
             f"field {field.name} of {root} is encoded as {encoding!r}, which this program does not know; {_REMEDY}, or "
             "use the program's version that wrote it"
         )
-    dtypes = field.dtypes if encoding is None else field.encodings[encoding]
-    meta = _read_json(root / field.name / GROUP_FILE)
-    try:
-        (n_chunks, max_len), chunks = meta["shape"], meta["chunk_grid"]["configuration"]["chunk_shape"]
-        codecs = [codec["name"] for codec in meta["codecs"]]
-        data_type = meta["data_type"]
-        blosc = dict(meta["codecs"][1].get("configuration", {}))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise StoreError(f"{root / field.name / GROUP_FILE} is no array metadata ({error}); {_REMEDY}") from error
-    if data_type not in dtypes or codecs != ["bytes", "blosc", "crc32c"] or chunks != [1, max_len]:
+    allowed = field.dtypes if encoding is None else field.encodings[encoding]
+    if given["stored"] not in allowed:
         raise StoreError(
-            f"field {field.name} of {root} is {data_type} in chunks {chunks} with codecs {codecs}, which "
-            f"format {FORMAT_VERSION} does not allow; {_REMEDY}"
+            f"field {field.name} of {root} is stored as {given['stored']}, which format {FORMAT_VERSION} does not "
+            f"allow; {_REMEDY}"
         )
-    if not isinstance(max_len, int):
-        raise StoreError(f"field {field.name} of {root} has chunks of {max_len!r} values; {_REMEDY}")
-    if encoding is not None and encoding.endswith("planes"):
+    if encoding is not None and encoding.endswith("delta2"):
         needed = ("actions_per_state", "successors_per_action")[: 1 if field.length == "rows" else 2]
-        if not all(attributes[name] for name in needed):
+        if not all(table[name] for name in needed):
             raise StoreError(f"field {field.name} of {root} is encoded as {encoding!r} of rows that differ; {_REMEDY}")
-    stored = np.dtype(data_type)
-    table = {"probabilities": np.dtype(attributes["dtype"]), "durations": np.dtype(np.float64)}.get(field.name, stored)
-    names = (str(blosc.get(name, "")) for name in ("cname", "shuffle"))
-    return ArrayMetadata(field, table, n_chunks, max_len, stored, encoding, *names)
+    stored = np.dtype(given["stored"])
+    dtype = {"probabilities": np.dtype(table["dtype"]), "durations": np.dtype(np.float64)}.get(field.name, stored)
+    if field.name == "probabilities" and encoding is None and stored != dtype:
+        raise StoreError(f"probabilities of {root} are stored as {stored}, the table's type is {dtype}; {_REMEDY}")
+    return ArrayMetadata(field, dtype, given["max_len"], stored, encoding, given["cname"], given["shuffle"])
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(root: Path, directory: int | None) -> dict[str, Any]:
+    path = root / GROUP_FILE
     try:
-        document = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise StoreError(f"{path} is missing; {_REMEDY}") from None
-    except (OSError, ValueError) as error:
+        content = read_metadata_file(path if directory is None else GROUP_FILE, directory=directory)
+        document = json.loads(content)
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(why_no_store(root)) from None
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read: {error}; {_REMEDY}") from error
     if not isinstance(document, dict):
         raise StoreError(f"{path} is no Zarr metadata; {_REMEDY}")

@@ -7,10 +7,9 @@ it with zarr-python. This module knows no solver and caches nothing.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -23,11 +22,16 @@ from ooc_mdp.arena import FRESH, TableMemory
 from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
-from ooc_mdp.store.chunks import ChunkDamage, read_chunk
+from ooc_mdp.store.attributes import flat_attributes
+from ooc_mdp.store.blosc_frame import decode_frame
+from ooc_mdp.store.check_sizes import size_error
+from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, read_frame_file
+from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.encodings import IN_PLACE, WITHOUT_LAST, RowLayout, decode, stored_count
 from ooc_mdp.store.frames import aligned, frame_room, prefetch_file, read_frame, stored_fields
-from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_path
-from ooc_mdp.store.metadata import ArrayMetadata, read_metadata, read_small_arrays
+from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_name
+from ooc_mdp.store.manifest import Manifest
+from ooc_mdp.store.metadata import ArrayMetadata, read_fields, read_metadata, read_small_arrays, why_no_store
 from ooc_mdp.store.numbering import GridNumbering
 from ooc_mdp.table_source import Loader
 
@@ -38,9 +42,10 @@ __all__ = ["Store", "open_store"]
 class Store:
     """A valid store, open for reading; cheap to open, safe to use from many threads."""
 
-    path: Path
+    directory: Directory
+    """Chunks are read relative to it, whatever its path leads to in the meantime."""
     attributes: dict[str, Any]
-    """The group's attributes, as ``docs/store-format.md`` lists them."""
+    """Those of table and about, as ``docs/store-format.md`` lists them, by their own names."""
     fields: dict[str, ArrayMetadata]
     """Type and padded length of each field that this store has."""
     partition_ptr: IntArray
@@ -66,6 +71,28 @@ class Store:
     """int64 [P]; transitions of the longest row."""
     coupling: Coupling = field(repr=False)
     """Largest probability mass that one row of p sends into q; every p reads itself."""
+    manifest: Manifest = field(repr=False)
+    """Length and checksums of every chunk; each load is compared with them."""
+    checks_sha256: bool = False
+    """Whether loads check SHA-256 too, which a forger cannot meet."""
+
+    def checking_sha256(self) -> Store:
+        """The same store, whose loads check SHA-256 as well as length and CRC-32C (a core does about 1 GB/s)."""
+        return replace(self, checks_sha256=True)
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Keep others from replacing the store while it is read, where the file system has locks.
+
+        Raises
+        ------
+        StoreError : it is being replaced, or was since it was opened.
+        """
+        return self.directory.hold()
+
+    @property
+    def path(self) -> Path:
+        """Where it lay when it was opened."""
+        return self.directory.path
 
     @property
     def name(self) -> str:
@@ -134,7 +161,7 @@ class Store:
         field = self.fields.get("durations")
         if field is None:
             return None
-        return np.dtype(np.float32) if field.encoding == "bit-planes" else field.stored
+        return np.dtype(np.float32) if field.encoding == "float32-delta2" else field.stored
 
     @property
     def uuid(self) -> str:
@@ -145,6 +172,10 @@ class Store:
     def fingerprint(self) -> str:
         """Hash of the stored table: the same for two writings of the same table in the same partitions."""
         return str(self.attributes["fingerprint"])
+
+    @cached_property
+    def _entries(self) -> dict[str, list[ChunkEntry]]:
+        return self.manifest.columns(self.checks_sha256)
 
     def sizes(self, p: int) -> PartitionSizes:
         """How many of everything partition p has."""
@@ -172,6 +203,7 @@ class Store:
             arrays[name], n_bytes = self._read(name, p, arrays, memory)
             total += n_bytes
         arrays["halo"] = _of_type(arrays["halo"], np.dtype(np.int64), memory)
+        self._check_pointers(p, arrays["action_ptr"], arrays["successor_ptr"])
         _check_range("successors", p, arrays["successors"], self.sizes(p).states + arrays["halo"].size)
         _check_range("halo", p, arrays["halo"], self.n_states)
         table = PartitionTable(
@@ -195,23 +227,26 @@ class Store:
         meta = self.fields.get(name)
         if meta is None:
             return np.empty(0, _ABSENT_DTYPES[name]), 0
-        path = chunk_path(self.path, name, p, 0)
+        entry = self._entries[name][p]
         sizes = self.sizes(p)
         count = stored_count(sizes.of(meta.field.length), meta.encoding, sizes)
         with memory.scratch() as scratch:
             # Values that are not decoded in place are needed until they are decoded only.
             passing = meta.encoding is not None and meta.encoding not in IN_PLACE
             new = partial(scratch.room, "values") if passing else partial(memory.empty, dtype=np.uint8)
-            with _naming(name, p, path):
-                stored, n_bytes = read_chunk(
-                    path, meta.stored, count, meta.max_len, partial(scratch.room, "chunk"), new
-                )
+            chunk = scratch.room("chunk", entry.n_bytes + 1)
+            try:
+                frame = read_frame_file(chunk_name(name, p, 0), entry, chunk, self.directory.fd)
+                stored = decode_frame(frame, meta.stored, count, meta.max_len, new)
+            except (CorruptChunkError, OSError) as error:
+                raise self._chunk_error(name, p, error) from error
+            n_bytes = entry.n_bytes
             if meta.encoding is None:
                 return _of_type(stored, meta.dtype, memory), n_bytes
             layout = self._row_layout(p, known)
             fault = layout.fault()
             if fault is not None:
-                raise StoreError(f"field {name} of partition {p} cannot be decoded: {fault}; convert again")
+                raise StoreError(f"field {name} of partition {p} cannot be decoded: {fault}; {_REMEDY}")
             return decode(meta.encoding, stored, meta.dtype, layout, memory.empty), n_bytes
 
     @cached_property
@@ -248,13 +283,14 @@ class Store:
         sizes = self.sizes(p)
         fields: list[RawField] = []
         end = total = 0
-        begin, rest = self._chunk_names(p)
         for stored in self.stored_fields:
-            count = stored_count(sizes.of(self.fields[stored.name].field.length), stored.encoding, sizes)
+            name = stored.name
+            count = stored_count(sizes.of(self.fields[name].field.length), stored.encoding, sizes)
+            path, entry = chunk_name(name, p, 0), self._entries[name][p]
             try:
-                raw, n_read = read_frame(f"{begin}{stored.name}{rest}", stored, count, buffer, aligned(end))
-            except (ChunkDamage, OSError) as error:
-                raise _fault(stored.name, p, chunk_path(self.path, stored.name, p, 0), error) from error
+                raw, n_read = read_frame(path, entry, stored, count, buffer, aligned(end), self.directory.fd)
+            except (CorruptChunkError, OSError) as error:
+                raise self._chunk_error(name, p, error) from error
             fields.append(raw)
             end = raw.offset + raw.n_bytes
             total += n_read
@@ -274,13 +310,32 @@ class Store:
 
     def prefetch(self, p: int) -> None:
         """Ask the system to read partition p's chunks ahead into its page cache; returns at once."""
-        begin, rest = self._chunk_names(p)
         for stored in self.stored_fields:
-            prefetch_file(f"{begin}{stored.name}{rest}")
+            prefetch_file(chunk_name(stored.name, p, 0), self.directory.fd)
 
-    def _chunk_names(self, p: int) -> tuple[str, str]:
-        """What stands before and after a field's name in `chunk_path`, which takes longer than to open a file."""
-        return f"{self.path}{os.sep}", os.sep.join(("", "c", str(p), "0"))
+    def _check_pointers(self, p: int, action_ptr: npt.NDArray[Any], successor_ptr: npt.NDArray[Any]) -> None:
+        """Refuse pointers that leave the arrays, and rows longer than the store says: loops follow them."""
+        actions, width = (int(self.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
+        error = RowLayout(self.sizes(p), actions, width, action_ptr, successor_ptr).fault()
+        if error is None and not width and successor_ptr.size > 1:
+            counts = successor_ptr[1:] - successor_ptr[:-1]
+            if not 1 <= counts.min() <= counts.max() == self.max_successors[p]:
+                error = (
+                    f"rows have {counts.min()} to {counts.max()} transitions, at most {self.max_successors[p]} are due"
+                )
+        if error is not None:
+            raise StoreError(f"the rows of partition {p} of {self.path} cannot be followed: {error}; {_REMEDY}")
+
+    def _chunk_error(self, name: str, p: int, error: Exception) -> StoreError:
+        path = self.path / chunk_name(name, p, 0)
+        if not self.directory.is_at_its_path():
+            return StoreError(
+                f"field {name} of partition {p} cannot be read any more ({error}): {self.path} was replaced or removed "
+                f"since it was opened; open it again"
+            )
+        if isinstance(error, FileNotFoundError):
+            return StoreError(f"field {name} of partition {p} is missing: {path} does not exist; {_REMEDY}")
+        return StoreError(f"field {name} of partition {p} is damaged in {path}: {error}; {_REMEDY}")
 
     def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
         pointers = {
@@ -303,7 +358,9 @@ class Store:
         if kind == "grid":
             return self._grid.states(p)
         if kind == "array":
-            return self.read_field("original_state", p)[0]
+            states = self.read_field("original_state", p)[0]
+            _check_range("original_state", p, states, self.n_states)
+            return states
         return np.arange(self.partition_ptr[p], self.partition_ptr[p + 1], dtype=np.int64)
 
     def action_labels(self, p: int) -> IntArray | None:
@@ -332,21 +389,20 @@ class Store:
         return GridNumbering.from_order(self.attributes["state_order"])
 
 
-@contextmanager
-def _naming(name: str, p: int, path: Path) -> Iterator[None]:
-    """Says of which field and partition a chunk is missing or damaged."""
-    try:
-        yield
-    except (ChunkDamage, OSError) as error:
-        raise _fault(name, p, path, error) from error
-
-
-def _fault(name: str, p: int, path: Path, error: Exception) -> StoreError:
-    if isinstance(error, FileNotFoundError):
-        return StoreError(f"field {name} of partition {p} is missing: {path} does not exist; convert again")
-    return StoreError(f"field {name} of partition {p} is damaged in {path}: {error}; convert again")
-
-
+_REMEDY = "convert or generate again"
+_HELD = (
+    "partition_ptr",
+    "partition_rows",
+    "partition_transitions",
+    "partition_halo",
+    "partition_bytes",
+    "chunk_bytes",
+    "reward_range",
+    "duration_range",
+    "row_sum_range",
+    "max_successors",
+)
+"""Small arrays that are fields of a Store."""
 _ABSENT_DTYPES = {
     "action_ptr": np.uint32,
     "successor_ptr": np.uint32,
@@ -364,17 +420,36 @@ def open_store(path: str | PathLike[str]) -> Store:
     StoreError : the path is missing, half-written, of another format version, damaged or no store at all.
     """
     root = Path(path)
-    attributes, fields = read_metadata(root)
-    small = read_small_arrays(root, attributes)
-    coupling = Coupling(small.pop("coupling_ptr"), small.pop("coupling_partitions"), small.pop("coupling_mass"))
-    return Store(path=root, attributes=attributes, fields=fields, coupling=coupling, **small)
+    try:
+        directory = Directory(root)
+    except OSError as error:
+        if root.is_dir():
+            raise StoreError(f"{root} cannot be opened: {error.strerror}; check its permissions") from error
+        raise StoreError(why_no_store(root)) from error
+    attributes = read_metadata(root, directory.fd)
+    table = attributes["table"]
+    fields = read_fields(root, table)
+    small = read_small_arrays(root, attributes, directory.fd)
+    manifest = Manifest(tuple(fields), *(small[f"chunk_{name}"] for name in ("lengths", "crc32c", "sha256")))
+    error_found = size_error(table, small, fields, manifest)
+    if error_found is not None:
+        raise StoreError(f"{root} {error_found}; {_REMEDY}")
+    return Store(
+        directory=directory,
+        attributes=flat_attributes(attributes),
+        fields=fields,
+        coupling=Coupling(*(small[f"coupling_{name}"] for name in ("ptr", "partitions", "mass"))),
+        manifest=manifest,
+        checks_sha256=False,
+        **{name: small[name] for name in _HELD},
+    )
 
 
 def _check_range(name: str, p: int, states: npt.NDArray[Any], count: int) -> None:
     """Refuse states that do not exist: loops follow them without looking."""
     if states.size and not 0 <= int(states.min()) <= int(states.max()) < count:
         wrong = int(states.max()) if int(states.max()) >= count else int(states.min())
-        raise StoreError(f"field {name} of partition {p} names state {wrong}, and there are {count}; convert again")
+        raise StoreError(f"field {name} of partition {p} names state {wrong}, and there are {count}; {_REMEDY}")
 
 
 def _of_type(values: npt.NDArray[Any], dtype: np.dtype[Any], memory: TableMemory) -> npt.NDArray[Any]:

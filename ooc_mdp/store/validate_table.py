@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.partition import PartitionTable
 from ooc_mdp.store.layout import FIELDS, PartitionSizes
 from ooc_mdp.store.numbering import owner
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.state_bits import StateBits
 
-__all__ = ["Finding", "check_table"]
+__all__ = ["Finding", "check_claims", "check_table"]
 
 Array = npt.NDArray[Any]
 
@@ -43,27 +44,23 @@ def check_table(store: Store, p: int, halos: StateBits, originals: StateBits) ->
     """Findings of partition p, and whether its halo is known; adds halo and original states to the sets."""
     findings: list[Finding] = []
     arrays: dict[str, Array] = {}
-    n_bytes = 0
     rows_known = True  # else nothing that is encoded by rows can be decoded
     for name, meta in store.fields.items():
         if meta.encoding is not None and not rows_known:
             continue
         try:
-            arrays[name], size = store.read_field(name, p)
+            arrays[name], _ = store.read_field(name, p)
             faults = _check_pointer(name, p, arrays[name], store.sizes(p)) if name.endswith("_ptr") else []
         except StoreError as error:
-            faults, size = [Finding(name, p, str(error))], 0
+            faults = [Finding(name, p, str(error))]
         findings += faults
         rows_known = rows_known and not (faults and name.endswith("_ptr"))
-        n_bytes += size if FIELDS[name].read else 0
     if findings:
         if "halo" not in arrays:
             return findings, False
         faults = _check_halo(store, p, arrays["halo"], halos)
         return [*findings, *faults], not faults
     table = _Table(store, p, arrays)
-    if n_bytes != store.chunk_bytes[p]:
-        table.wrong("chunk_bytes", f"says {store.chunk_bytes[p]}, the chunks have {n_bytes}")
     faults = _check_halo(store, p, arrays["halo"], halos)
     table.findings += faults
     if table.check_pointers():
@@ -72,6 +69,17 @@ def check_table(store: Store, p: int, halos: StateBits, originals: StateBits) ->
         table.check_coupling()
     table.check_states(originals)
     return table.findings, not faults
+
+
+def check_claims(store: Store, table: PartitionTable) -> list[Finding]:
+    """Findings of a table that was read: what the store says of its rows, ranges and coupling, recomputed."""
+    arrays: dict[str, Array] = {name: getattr(table, name) for name in store.fields if FIELDS[name].read}
+    checked = _Table(store, table.index, arrays)
+    if checked.check_pointers():
+        checked.check_rows()
+        checked.check_ranges()
+        checked.check_coupling()
+    return checked.findings
 
 
 def _check_pointer(name: str, p: int, ptr: Array, sizes: PartitionSizes) -> list[Finding]:

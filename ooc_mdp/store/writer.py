@@ -1,4 +1,4 @@
-"""Writes the chunks and metadata of format 2 from partitions that come in any order, from many threads.
+"""Writes the chunks and metadata of format 3 from partitions that come in any order, from many threads.
 
 What the whole store needs but only the last partition settles (padded lengths, the types of successors and durations,
 whether every state has the same number of actions, and with it how values are encoded, which optional fields exist,
@@ -26,10 +26,11 @@ import numpy.typing as npt
 from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.store.agreement import Agreement
-from ooc_mdp.store.chunks import encode_chunk, is_intact, read_chunk, write_file
+from ooc_mdp.store.blosc_frame import decode_frame, encode_frame
+from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, allocate, is_intact, read_frame_file, write_chunk
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, stored_count
-from ooc_mdp.store.fingerprint import fingerprint_of
 from ooc_mdp.store.layout import FIELDS, Length, chunk_path, halo_dtype
+from ooc_mdp.store.manifest import manifest_arrays
 from ooc_mdp.store.partition_note import PartitionNote
 from ooc_mdp.store.state_bits import StateBits
 from ooc_mdp.store.zarr_metadata import write_metadata
@@ -173,7 +174,7 @@ class StoreWriter:
         if note is None:
             raise ValueError(f"partition {p} is not written")
         chunks = {
-            name: [c.dtype.name, c.max_len, c.n_bytes, c.crc, c.encoding]
+            name: [c.dtype.name, c.max_len, c.encoding, c.entry.n_bytes, c.entry.crc32c, (c.entry.sha256 or b"").hex()]
             for name in FIELDS
             if name != "boundary" and (c := self._written[name].get(p)) is not None
         }
@@ -184,21 +185,27 @@ class StoreWriter:
 
         Any thread, each p once, before any :meth:`write_partition`.
         """
-        chunks = {name: _Chunk(np.dtype(dtype), *rest) for name, (dtype, *rest) in record["chunks"].items()}
-        for name, chunk in chunks.items():
-            if not is_intact(chunk_path(self.root, name, p, 0), chunk.n_bytes, chunk.crc):
-                return False
+        chunks = {
+            name: _Chunk(np.dtype(dtype), max_len, encoding, ChunkEntry(n_bytes, crc, bytes.fromhex(digest)))
+            for name, (dtype, max_len, encoding, n_bytes, crc, digest) in record["chunks"].items()
+        }
+        if not all(is_intact(chunk_path(self.root, name, p, 0), chunk.entry) for name, chunk in chunks.items()):
+            return False
         note = PartitionNote.from_json(record["note"])
-        path, chunk = chunk_path(self.root, "halo", p, 0), chunks["halo"]
-        halo = read_chunk(path, chunk.dtype, note.sizes.halo, chunk.max_len)[0]
+        halo = self._read_chunk("halo", p, chunks["halo"], note.sizes.halo)
         with self._lock:
             for name, chunk in chunks.items():
                 self._written[name][p] = chunk
             self._note(p, note, halo.astype(np.int64))
         return True
 
-    def finish(self, attributes: Mapping[str, Any]) -> None:
-        """Write small arrays and metadata; `attributes` are those that the writer does not know."""
+    def finish(self, sense: str, state_order: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+        """Write small arrays and metadata, the manifest among them.
+
+        Parameters
+        ----------
+        about : the attributes that say where the table comes from.
+        """
         fields = self._final_fields()
         actions, successors = self._agreed.uniform()
         notes = [note for note in self._notes if note is not None]
@@ -209,6 +216,7 @@ class StoreWriter:
             "partition_halo": self._agreed.halo,
             "partition_bytes": self._partition_bytes(fields),
             "chunk_bytes": self._chunk_bytes(fields),
+            **manifest_arrays([[self._written[n][p].entry for n in fields] for p in range(self.n_partitions)]),
             "reward_range": np.array([note.reward_range for note in notes]),
             "duration_range": np.array([note.duration_range for note in notes]),
             "row_sum_range": np.array([note.row_sum_range for note in notes]),
@@ -219,31 +227,23 @@ class StoreWriter:
         }
         lengths = self._agreed.final_lengths()
         encodings = self._agreed.encodings()
-        stored = {n: (self._agreed.stored_dtype(n, encodings.get(n)), lengths[FIELDS[n].length]) for n in fields}
-        write_metadata(
-            self.root,
-            stored,
-            small,
-            {
-                "n_states": self.n_states,
-                "n_rows": int(self._agreed.rows.sum()),
-                "n_transitions": int(self._agreed.transitions.sum()),
-                "n_partitions": self.n_partitions,
-                "n_couplings": int(small["coupling_partitions"].size),
-                "dtype": self.dtype.name,
-                "actions_per_state": actions,
-                "successors_per_action": successors,
-                "fields": fields,
-                "encodings": {name: encoding for name, encoding in encodings.items() if name in fields},
-                "fingerprint": fingerprint_of(
-                    str(attributes["sense"]),
-                    self.dtype.name,
-                    self.partition_ptr,
-                    ((name, self._checksums(name)) for name in fields),
-                ),
-                **attributes,
-            },
-        )
+        stored = {
+            n: (self._agreed.stored_dtype(n, encodings.get(n)), lengths[FIELDS[n].length], encodings.get(n))
+            for n in fields
+        }
+        sizes = {
+            "n_states": self.n_states,
+            "n_rows": int(self._agreed.rows.sum()),
+            "n_transitions": int(self._agreed.transitions.sum()),
+            "n_partitions": self.n_partitions,
+            "n_couplings": int(small["coupling_partitions"].size),
+            "sense": sense,
+            "dtype": self.dtype.name,
+            "actions_per_state": actions,
+            "successors_per_action": successors,
+            "state_order": dict(state_order),
+        }
+        write_metadata(self.root, stored, small, sizes, about)
 
     def _note(self, p: int, note: PartitionNote, halo: IntArray) -> None:
         """Count partition p, whose halo is given; with the lock held."""
@@ -293,10 +293,9 @@ class StoreWriter:
 
     def _chunk_bytes(self, fields: list[str]) -> IntArray:
         read = [name for name in fields if FIELDS[name].read]
-        return np.array([sum(self._written[n][p].n_bytes for n in read) for p in range(self.n_partitions)], np.int64)
-
-    def _checksums(self, name: str) -> list[int]:
-        return [self._written[name][p].crc for p in range(self.n_partitions)]
+        return np.array(
+            [sum(self._written[n][p].entry.n_bytes for n in read) for p in range(self.n_partitions)], np.int64
+        )
 
     def _write_values(
         self, name: str, p: int, values: Array, max_len: int, encoding: str | None, layout: RowLayout | None
@@ -310,21 +309,28 @@ class StoreWriter:
                     f"local row {error.row} of partition {p} is not made of multiples of 2**-24 that sum to 1, "
                     f"although its problem says that all are (exact_weights)"
                 ) from error
-        frame, crc = encode_chunk(FIELDS[name], values, max_len, encoding)
-        path = chunk_path(self.root, name, p, 0)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        n_bytes = write_file(path, frame, crc.to_bytes(4, "little"))
-        self._written[name][p] = _Chunk(values.dtype, max_len, n_bytes, crc, encoding)
+        frame = encode_frame(FIELDS[name], values, max_len, encoding)
+        entry = write_chunk(chunk_path(self.root, name, p, 0), frame)
+        self._written[name][p] = _Chunk(values.dtype, max_len, encoding, entry)
 
     def _read_values(self, name: str, p: int, layout: RowLayout | None = None) -> Array:
         """What was given to :meth:`_write_values`, as it was written last."""
         chunk, sizes = self._written[name][p], self._agreed.sizes(p)
         count = stored_count(sizes.of(FIELDS[name].length), chunk.encoding, sizes)
-        values = read_chunk(chunk_path(self.root, name, p, 0), chunk.dtype, count, chunk.max_len)[0]
+        values = self._read_chunk(name, p, chunk, count)
         if chunk.encoding is None or layout is None:
             return values
         dtype = chunk.dtype if name == "successors" else self._agreed.dtype_of(name)
         return decode(chunk.encoding, values, dtype, layout)
+
+    def _read_chunk(self, name: str, p: int, chunk: _Chunk, count: int) -> Array:
+        """The first `count` values of a chunk; StoreError where it is not what was written."""
+        path = chunk_path(self.root, name, p, 0)
+        try:
+            frame = read_frame_file(path, chunk.entry, allocate(chunk.entry.n_bytes + 1))
+            return decode_frame(frame, chunk.dtype, count, chunk.max_len)
+        except CorruptChunkError as error:
+            raise StoreError(f"{path} is not what was written a moment ago: {error}; look at the disk") from error
 
     def _row_layout(self, p: int) -> RowLayout:
         """Where p's rows lie, of which its own chunks say what is not uniform in p itself."""
@@ -344,6 +350,5 @@ class _Chunk:
 
     dtype: Dtype
     max_len: int
-    n_bytes: int
-    crc: int
     encoding: str | None
+    entry: ChunkEntry

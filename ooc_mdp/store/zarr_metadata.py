@@ -16,31 +16,58 @@ import zarr
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 from zarr.storage import MemoryStore
 
-from ooc_mdp.store.chunks import write_file
+from ooc_mdp.store.chunk_file import write_file
 from ooc_mdp.store.layout import FIELDS, FORMAT, FORMAT_VERSION, GROUP_FILE, SMALL_ARRAYS, Codec, chunk_path
+from ooc_mdp.store.manifest import table_fingerprint
+from ooc_mdp.store.seal import digest_of
 
 __all__ = ["remove_metadata", "write_metadata"]
 
 
 def write_metadata(
     root: Path,
-    fields: Mapping[str, tuple[np.dtype[Any], int]],
+    fields: Mapping[str, tuple[np.dtype[Any], int, str | None]],
     small: Mapping[str, npt.NDArray[Any]],
-    attributes: Mapping[str, Any],
+    sizes: Mapping[str, Any],
+    about: Mapping[str, Any],
 ) -> None:
-    """Describe the chunks already under root: fields with type and padded length; write the small arrays."""
-    attributes = {"format": FORMAT, "format_version": FORMAT_VERSION, **attributes}
-    zarr.create_group(root, zarr_format=3, attributes=attributes)
-    for name, (dtype, max_len) in fields.items():
-        codec = FIELDS[name].codec(attributes["encodings"].get(name))
-        _describe(root / name, (attributes["n_partitions"], max_len), (1, max_len), dtype, codec)
-    for name, values in small.items():
-        dtype = np.dtype(SMALL_ARRAYS[name][0])
-        _describe(root / name, values.shape, values.shape, dtype, None)
-        data = np.ascontiguousarray(values, dtype.newbyteorder("<")).tobytes()
+    """Describe and seal the chunks already under root; write the small arrays.
+
+    Parameters
+    ----------
+    fields : stored type, padded length and encoding of each, in the format's order.
+    small : every small array.
+    sizes : the attributes of `table` but `fields`.
+    about : the attributes of that name.
+    """
+    described = {}
+    for name, (dtype, max_len, encoding) in fields.items():
+        codec = FIELDS[name].codec(encoding)
+        _describe(root / name, (sizes["n_partitions"], max_len), (1, max_len), dtype, codec)
+        described[name] = {
+            "stored": dtype.name,
+            "max_len": int(max_len),
+            "encoding": encoding,
+            "cname": codec.cname,
+            "shuffle": codec.shuffle,
+        }
+    typed = {n: np.ascontiguousarray(a, np.dtype(SMALL_ARRAYS[n][0]).newbyteorder("<")) for n, a in small.items()}
+    for name, values in typed.items():
+        _describe(root / name, values.shape, values.shape, values.dtype, None)
         path = chunk_path(root, name, *(0 for _ in values.shape))
         path.parent.mkdir(parents=True, exist_ok=True)
+        data = values.tobytes()
         write_file(path, data, google_crc32c.value(data).to_bytes(4, "little"))
+    table = {**sizes, "fields": described}
+    write_group(root, {"table": table, "about": dict(about), "fingerprint": table_fingerprint(table, typed)})
+
+
+def write_group(root: Path, attributes: Mapping[str, Any]) -> None:
+    """Write the group's zarr.json with these attributes, sealed."""
+    # What is hashed must be what is read back: lists for tuples, say.
+    sealed = json.loads(json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, **attributes}))
+    sealed["digest"] = digest_of(sealed)
+    zarr.create_group(root, zarr_format=3, attributes=sealed)
 
 
 def _describe(

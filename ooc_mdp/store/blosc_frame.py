@@ -1,0 +1,159 @@
+"""Values <-> a blosc frame. Knows nothing of partitions or files.
+
+A frame decodes to max_len values, of which a partition uses the first n. The padding costs no memory on
+either side: encoding reads it from untouched zero pages, and decoding stops after the blosc block that holds
+value n, by lowering the frame's decoded size (blosc 1 blocks are independent and found through offsets in the
+frame's head).
+
+    byte  0 1 2 3   4..7     8..11      12..15   16 ..
+          v . f t   nbytes   blocksize  cbytes   offsets of blocks, blocks
+              |
+              flags: bit 0 = bytes shuffled, 1 = stored without compression, 2 = bits shuffled, 4 = blocks are one
+              stream each, 5-7 = the compressor
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from numcodecs import blosc
+
+from ooc_mdp.errors import StoreError
+from ooc_mdp.store.chunk_file import CorruptChunkError, allocate
+from ooc_mdp.store.layout import Field
+
+__all__ = ["MAX_CHUNK_BYTES", "FrameHeader", "decode_frame", "encode_frame", "frame_header"]
+
+MAX_CHUNK_BYTES = blosc.MAX_BUFFERSIZE
+"""Decoded bytes that one blosc frame can hold (2 GiB less a header)."""
+
+_HEADER = 16
+_FIELDS = struct.Struct("<2xBBIII")
+_SHUFFLED, _STORED, _BITS_SHUFFLED, _NOT_SPLIT = 0x1, 0x2, 0x4, 0x10
+_LZ4 = 1
+_MOST_STREAMS, _LEAST_STREAM = 16, 128
+"""Blocks are split into as many streams as their values have bytes, within these limits of blosc 1."""
+_SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """The first 16 bytes of a blosc frame."""
+
+    flags: int
+    typesize: int
+    n_bytes: int
+    """Decompressed bytes."""
+    block_bytes: int
+    """Decompressed bytes of each block but the last."""
+    frame_bytes: int
+    """Bytes of the frame."""
+
+    SIZE: ClassVar[int] = _HEADER
+
+    @property
+    def uncompressed(self) -> bool:
+        """Whether values follow the header, neither compressed nor shuffled."""
+        return bool(self.flags & _STORED)
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether a block holds the first byte of its values, then the second ..."""
+        return bool(self.flags & _SHUFFLED) and self.typesize > 1
+
+    @property
+    def is_lz4(self) -> bool:
+        """Whether blocks are LZ4, of bytes in order or shuffled, and made of whole values."""
+        whole = self.typesize > 0 and self.block_bytes > 0 and self.block_bytes % self.typesize == 0
+        return self.flags >> 5 == _LZ4 and not self.flags & _BITS_SHUFFLED and whole
+
+    @property
+    def splits(self) -> int:
+        """Streams of every block of block_bytes; a shorter last block is one stream."""
+        split = not self.flags & _NOT_SPLIT and self.typesize <= _MOST_STREAMS
+        return self.typesize if split and self.block_bytes // self.typesize >= _LEAST_STREAM else 1
+
+
+def encode_frame(field: Field, values: npt.NDArray[Any], max_len: int, encoding: str | None = None) -> bytes:
+    """Blosc frame of the values padded to max_len.
+
+    Parameters
+    ----------
+    encoding : the form in which the values are; None for values as they are.
+
+    Raises
+    ------
+    StoreError : the padded chunk exceeds what one blosc frame can hold.
+    """
+    nbytes = max_len * values.itemsize
+    if nbytes > MAX_CHUNK_BYTES:
+        raise StoreError(
+            f"a chunk of {field.name} would take {nbytes} bytes, one can hold {MAX_CHUNK_BYTES}; "
+            "use more or smaller partitions"
+        )
+    if values.size == max_len:
+        padded = np.ascontiguousarray(values)
+    else:
+        padded = np.zeros(max_len, values.dtype)
+        padded[: values.size] = values
+    codec = field.codec(encoding)
+    frame: bytes = blosc.Blosc(
+        cname=codec.cname, clevel=codec.clevel, shuffle=_SHUFFLES[codec.shuffle], typesize=values.itemsize
+    ).encode(padded)
+    return frame
+
+
+def decode_frame(
+    frame: Bytes, dtype: np.dtype[Any], count: int, max_len: int, new: Callable[[int], Bytes] = allocate
+) -> npt.NDArray[Any]:
+    """The first `count` of a frame's max_len values.
+
+    Parameters
+    ----------
+    frame : whole, its checksum compared; its header is modified.
+    new : gives memory of so many bytes for the values.
+
+    Raises
+    ------
+    CorruptChunkError : the frame is not one of max_len values.
+    """
+    header = frame_header(frame, max_len * dtype.itemsize)
+    wanted = count * dtype.itemsize
+    if wanted == 0:
+        return np.empty(0, dtype)
+    if wanted > header.n_bytes:
+        raise CorruptChunkError(f"{count} values are expected, the frame holds {max_len}")
+    if header.uncompressed:
+        out = new(wanted)
+        out[:] = frame[_HEADER : _HEADER + wanted]
+        return out.view(dtype)
+    nbytes, blocksize = header.n_bytes, header.block_bytes
+    decoded = min(nbytes, -(-wanted // blocksize) * blocksize) if blocksize else nbytes
+    frame[4:8].view("<u4")[0] = decoded
+    out = new(decoded)
+    try:
+        blosc.decompress(frame, out)
+    except (RuntimeError, ValueError) as error:
+        raise CorruptChunkError(f"blosc cannot decode it: {error}") from error
+    return out[:wanted].view(dtype)
+
+
+def frame_header(frame: Bytes, n_bytes: int) -> FrameHeader:
+    """The header of a whole frame of so many decompressed bytes. Raises CorruptChunkError if it is none."""
+    if frame.size < _HEADER:
+        raise CorruptChunkError(f"{frame.size} bytes are no blosc frame")
+    header = FrameHeader(*_FIELDS.unpack_from(frame.data))
+    if header.n_bytes != n_bytes or header.frame_bytes != frame.size:
+        raise CorruptChunkError(
+            f"a frame of {header.frame_bytes} bytes for {header.n_bytes}, expected {frame.size} for {n_bytes}"
+        )
+    if header.uncompressed and frame.size != _HEADER + n_bytes:
+        raise CorruptChunkError(f"{frame.size} bytes for {n_bytes} that are stored without compression")
+    return header
