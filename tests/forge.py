@@ -11,6 +11,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from ooc_mdp.store import Store
 from ooc_mdp.store.layout import FIELDS, READ_FIELDS, SMALL_ARRAYS, chunk_path, small_array_shape
 from ooc_mdp.store.manifest import table_fingerprint
 from ooc_mdp.store.seal import digest_of
@@ -64,3 +65,16 @@ def seal(root: Path, document: dict[str, Any] | None = None) -> None:
     attributes["fingerprint"] = table_fingerprint(attributes["table"], small)
     attributes["digest"] = digest_of(attributes)
     (root / "zarr.json").write_text(json.dumps(document))
+
+
+def accept(store: Store, sha256: bool = True) -> None:
+    """Have an open store take the chunks that lie there now for those of its manifest, by all checksums or but one."""
+    for i, name in enumerate(store.manifest.fields):
+        for p in range(store.n_partitions):
+            content = chunk_path(store.path, name, p, 0).read_bytes()
+            store.manifest.lengths[p, i], store.manifest.crc32c[p, i] = len(content), google_crc32c.value(content[:-4])
+            if sha256:
+                store.manifest.sha256[p, i] = np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
+    store.chunk_bytes[:] = store.manifest.stored_bytes(READ_FIELDS)
+    for cached in ("_entries", "frame_buffer_bytes"):
+        store.__dict__.pop(cached, None)

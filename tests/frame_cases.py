@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import google_crc32c
 import numpy as np
+from forge import reseal, write_frame
 from numcodecs import blosc
 
 from ooc_mdp.store import Store, open_store
@@ -22,12 +19,5 @@ def recoded(store: Store, name: str, cname: str, shuffle: str) -> Store:
         path = chunk_path(store.path, name, p, 0)
         frame = codec.encode(np.frombuffer(blosc.decompress(path.read_bytes()[:-4]), meta.stored).copy())
         write_frame(path, frame)
-    path = store.path / name / "zarr.json"
-    document = json.loads(path.read_text())
-    next(c for c in document["codecs"] if c["name"] == "blosc")["configuration"].update(cname=cname, shuffle=shuffle)
-    path.write_text(json.dumps(document))
+    reseal(store.path, lambda attributes: attributes["table"]["fields"][name].update(cname=cname, shuffle=shuffle))
     return open_store(store.path)
-
-
-def write_frame(path: Path, frame: bytes) -> None:
-    path.write_bytes(frame + google_crc32c.value(frame).to_bytes(4, "little"))

@@ -26,7 +26,7 @@ from ooc_mdp.kernels.device_decode import KERNELS, PLAN_BYTES, CudaLauncher, Dev
 from ooc_mdp.partition import PartitionTable, RawField, RawPartition, StoredField
 from ooc_mdp.problems import make_problem
 from ooc_mdp.store import Store
-from ooc_mdp.store.chunks import frame_header
+from ooc_mdp.store.blosc_frame import frame_header
 from ooc_mdp.store.encodings import RowLayout, encode
 from ooc_mdp.store.layout import PartitionSizes
 
@@ -85,10 +85,10 @@ def raw_of(field: StoredField, content: bytes, layout: RowLayout, count: int) ->
         0,
         len(content),
         count,
-        0 if header.as_is else header.block_bytes,
-        0 if header.as_is else header.streams,
-        header.shuffled and not header.as_is,
-        16 if header.as_is else 0,
+        0 if header.uncompressed else header.block_bytes,
+        0 if header.uncompressed else header.splits,
+        header.shuffled and not header.uncompressed,
+        16 if header.uncompressed else 0,
     )
     s = layout.sizes
     sizes = (s.states, s.rows, s.transitions, s.halo, layout.actions, layout.width)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from forge import reseal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_models import Action, Model, ModelProblem, ModelSource, State, model_in, random_model
@@ -21,7 +22,6 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import Rows
 from ooc_mdp.problems import make_problem
 from ooc_mdp.store import Store, inspect_store, open_store, validate_store
-from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, stored_count
 from ooc_mdp.store.layout import FIELDS, PartitionSizes, chunk_path
 
@@ -200,62 +200,33 @@ def test_a_problem_that_promises_too_much_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def to_format_1(store: Store) -> Store:
-    """The same store as format 1 has it: every field as it is."""
-    for name in store.attributes["encodings"]:
-        meta = store.fields[name]
-        path = store.path / name / "zarr.json"
-        document = json.loads(path.read_text())
-        document["data_type"] = meta.dtype.name
-        blosc = next(c for c in document["codecs"] if c["name"] == "blosc")
-        blosc["configuration"]["typesize"] = meta.dtype.itemsize
-        for p in range(store.n_partitions):
-            frame, crc = encode_chunk(meta.field, store.read_field(name, p)[0], meta.max_len)
-            chunk_path(store.path, name, p, 0).with_suffix(".new").write_bytes(frame + crc.to_bytes(4, "little"))
-        path.write_text(json.dumps(document))
-    for new in store.path.rglob("*.new"):
-        new.rename(new.with_suffix(""))
-    group = store.path / "zarr.json"
-    document = json.loads(group.read_text())
-    del document["attributes"]["encodings"]
-    document["attributes"]["format_version"] = 1
-    group.write_text(json.dumps(document))
-    return open_store(store.path)
-
-
-def test_stores_of_format_1_are_read_as_before(store: Store) -> None:
-    tables = [store.read(p)[0] for p in range(store.n_partitions)]
-    older = to_format_1(store)
-    assert {meta.encoding for meta in older.fields.values()} == {None}
-    for p, table in enumerate(tables):
-        again, _ = older.read(p)
-        for name in ("successors", "probabilities", "durations", "rewards", "halo"):
-            np.testing.assert_array_equal(getattr(again, name), getattr(table, name), strict=True)
-    assert {f.field for f in validate_store(older).findings} <= {"chunk_bytes", "fingerprint"}
+@pytest.mark.parametrize("version", [1, 2])
+def test_stores_of_older_formats_are_refused_with_the_remedy(store: Store, version: int) -> None:
+    reseal(store.path, lambda attributes: attributes.update(format_version=version))
+    with pytest.raises(StoreError, match=rf"format version {version}, this program reads 3; convert or generate again"):
+        open_store(store.path)
 
 
 def test_an_unknown_encoding_or_one_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     store = car(tmp_path)
-    group = store.path / "zarr.json"
-    original = group.read_text()
+    original = (store.path / "zarr.json").read_text()
 
-    def with_attributes(**changes: Any) -> None:
-        document = json.loads(original)
-        document["attributes"].update(changes)
-        group.write_text(json.dumps(document))
+    def with_field(name: str, **changes: Any) -> None:
+        (store.path / "zarr.json").write_text(original)
+        reseal(store.path, lambda attributes: attributes["table"]["fields"][name].update(changes))
 
-    encodings = store.attributes["encodings"]
-    with_attributes(encodings={**encodings, "successors": "braids"})
+    with_field("successors", encoding="braids")
     with pytest.raises(StoreError, match=r"successors of .* is encoded as 'braids', which this program does not know"):
         open_store(store.path)
-    with_attributes(encodings={**encodings, "knots": "fixed24"})
-    with pytest.raises(StoreError, match="names encodings of fields that it does not have"):
+    with_field("probabilities", encoding=None)
+    with pytest.raises(StoreError, match=r"field probabilities of .* is stored as uint32"):
         open_store(store.path)
-    with_attributes(actions_per_state=0)
+    with_field("probabilities", max_len=3)
+    with pytest.raises(StoreError, match=r"has a field probabilities of 3 values a chunk where a partition needs \d+"):
+        open_store(store.path)
+    (store.path / "zarr.json").write_text(original)
+    reseal(store.path, lambda attributes: attributes["table"].update(actions_per_state=0))
     with pytest.raises(StoreError, match=r"probabilities of .* is encoded as 'fixed24-delta2' of rows that differ"):
-        open_store(store.path)
-    with_attributes(encodings={name: e for name, e in encodings.items() if name != "probabilities"})
-    with pytest.raises(StoreError, match=r"field probabilities of .* is uint32"):
         open_store(store.path)
 
 

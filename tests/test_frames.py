@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from frame_cases import recoded, write_frame
+from forge import accept, write_frame
+from frame_cases import recoded
 from numcodecs import blosc
 from store_models import ModelSource, random_model
 
@@ -113,9 +114,9 @@ def test_values_that_do_not_compress_are_found_behind_the_header(tmp_path: Path)
     store = convert(ModelSource(model), tmp_path / "s", ConvertOptions(partitions=1, workers=1))
     meta = store.fields["rewards"]
     noise = np.frombuffer(np.random.default_rng(0).bytes(meta.max_len * 8), np.float64)
-    frame, _ = encode_chunk(meta.field, noise, meta.max_len)
+    frame = encode_frame(meta.field, noise, meta.max_len)
     write_frame(chunk_path(store.path, "rewards", 0, 0), frame)
-    store.chunk_bytes[0] += len(frame)
+    accept(store)
     buffer = np.empty(store.frame_buffer_bytes, np.uint8)
     raw = next(f for f in store.read_frames(0, buffer).fields if f.field.name == "rewards")
     assert (raw.values_at, raw.block_bytes, raw.streams) == (16, 0, 0)
@@ -142,7 +143,7 @@ def test_a_missing_chunk_and_one_that_outgrew_the_store_are_reported(ragged: Sto
     with pytest.raises(StoreError, match=r"field halo of partition 0 is missing"):
         ragged.read_frames(0, buffer)
     path.write_bytes(content + bytes(buffer.size))
-    with pytest.raises(StoreError, match=r"field halo of partition 0 is damaged.* are left of what the store says"):
+    with pytest.raises(StoreError, match=r"halo of partition 0 is damaged.*the file has more bytes, the manifest says"):
         ragged.read_frames(0, buffer)
 
 
@@ -151,6 +152,7 @@ def test_a_frame_of_another_codec_than_its_metadata_says_is_damage(ragged: Store
     meta = ragged.fields["rewards"]
     values = np.frombuffer(blosc.decompress(path.read_bytes()[:-4]), meta.stored).copy()
     write_frame(path, blosc.Blosc("zstd", 9, blosc.SHUFFLE, typesize=8).encode(values))
+    accept(ragged)
     with pytest.raises(StoreError, match=r"rewards of partition 0 is damaged.* not of the codec in its metadata"):
         ragged.read_frames(0, np.empty(ragged.frame_buffer_bytes, np.uint8))
 

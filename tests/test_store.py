@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import re
 import subprocess
 import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 import pytest
 import zarr
+from forge import accept, read_small, reseal, seal, write_frame, write_small
 from hypothesis import given
 from hypothesis import strategies as st
 from store_models import Action, Model, ModelSource, State, model_in, random_model
@@ -38,16 +41,17 @@ def rewrite(store: Store, name: str, p: int, change) -> None:
     change(values)
     if meta.encoding is not None:
         values = encode(meta.encoding, values, store._row_layout(p, {}))
-    frame, crc = encode_chunk(meta.field, values.astype(meta.stored, copy=False), meta.max_len)
-    chunk_path(store.path, name, p, 0).write_bytes(frame + crc.to_bytes(4, "little"))
+    frame = encode_frame(meta.field, values.astype(meta.stored, copy=False), meta.max_len)
+    write_frame(chunk_path(store.path, name, p, 0), frame)
+    accept(store)
 
 
 def rewrite_small(store: Store, name: str, change) -> None:
-    shape = zarr.open_array(store.path / name, mode="r").shape
-    path = chunk_path(store.path, name, *(0 for _ in shape))
-    values = np.frombuffer(path.read_bytes()[:-4], SMALL_ARRAYS[name][0]).reshape(shape).copy()
+    """Change a small array and seal the store with it."""
+    values = read_small(store.path, name)
     change(values)
-    path.write_bytes(values.tobytes() + google_crc32c.value(values.tobytes()).to_bytes(4, "little"))
+    write_small(store.path, name, values)
+    seal(store.path)
 
 
 def set_at(index, value):
@@ -61,10 +65,24 @@ def test_small_arrays_are_what_zarr_reads(store: Store) -> None:
     group = zarr.open_group(store.path, mode="r")
     assert set(group.array_keys()) == {*store.fields, *SMALL_ARRAYS}
     for name in SMALL_ARRAYS:
-        owner = store.coupling if name.startswith("coupling_") else store
-        held = getattr(owner, name.removeprefix("coupling_"))
-        np.testing.assert_array_equal(group[name][...], held)
-    assert dict(group.attrs) == store.attributes
+        owner = {"coupling": store.coupling, "chunk": store.manifest}.get(name.split("_")[0], store)
+        held = getattr(owner, name.split("_", 1)[1]) if owner is not store and name != "chunk_bytes" else None
+        np.testing.assert_array_equal(group[name][...], getattr(store, name) if held is None else held)
+    attributes = dict(group.attrs)
+    assert set(attributes) == {"format", "format_version", "table", "about", "fingerprint", "digest"}
+    for name, value in {**attributes["table"], **attributes["about"]}.items():
+        assert name == "fields" or store.attributes.get(name) == value
+
+
+def test_the_manifest_has_what_sha256sum_prints(store: Store) -> None:
+    group = zarr.open_group(store.path, mode="r")
+    assert list(group.attrs["table"]["fields"]) == list(store.manifest.fields)
+    for i, name in enumerate(store.manifest.fields):
+        for p in range(4):
+            content = chunk_path(store.path, name, p, 0).read_bytes()
+            assert group["chunk_lengths"][p, i] == len(content)
+            assert group["chunk_crc32c"][p, i] == int.from_bytes(content[-4:], "little")
+            assert bytes(group["chunk_sha256"][p, i]).hex() == hashlib.sha256(content).hexdigest()
 
 
 def test_metadata_are_byte_for_byte_what_zarr_writes(store: Store, tmp_path: Path) -> None:
@@ -129,7 +147,7 @@ def test_a_flipped_bit_is_found_by_read_and_by_validate(store: Store, name: str,
     damaged = bytearray(path.read_bytes())
     damaged[where] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(StoreError, match=rf"field {name} of partition 2 is damaged in .*{name}.*convert again"):
+    with pytest.raises(StoreError, match=rf"{name} of partition 2 is damaged in .*{name}.*convert or generate again"):
         store.read(2)
     store.read(1)
     assert [(f.field, f.partition) for f in validate_store(store).findings] == [(name, 2)]
@@ -141,7 +159,7 @@ def test_a_truncated_chunk_is_damaged_and_a_lost_one_missing(store: Store) -> No
     with pytest.raises(StoreError, match="halo of partition 1 is damaged"):
         store.read(1)
     path.unlink()
-    with pytest.raises(StoreError, match=r"halo of partition 1 is missing.*convert again"):
+    with pytest.raises(StoreError, match=r"halo of partition 1 is missing.*convert or generate again"):
         store.read(1)
     assert {(f.field, f.partition) for f in validate_store(store).findings} == {("halo", 1)}
 
@@ -186,7 +204,7 @@ def change_json(path: Path, change) -> None:
 
 def test_another_format_version_is_refused_with_both_numbers(store: Store) -> None:
     change_json(store.path / "zarr.json", lambda d: d["attributes"].update(format_version=7))
-    with pytest.raises(StoreError, match="has format version 7, this program reads 1 and 2"):
+    with pytest.raises(StoreError, match="has format version 7, this program reads 3"):
         open_store(store.path)
 
 
@@ -203,11 +221,10 @@ def test_another_format_version_is_refused_with_both_numbers(store: Store) -> No
         ("n_couplings", [], "a whole number of at least 1"),
         ("actions_per_state", "x", "a whole number of at least 0"),
         ("successors_per_action", -1, "a whole number of at least 0"),
-        ("fields", None, "a list of names"),
-        ("fields", ["halo", "halo"], "a list of names, none twice"),
-        ("fields", [["halo"]], "a list of names"),
-        ("encodings", {"successors": []}, "an object with a word for each field"),
-        ("encodings", "successors", "an object with a word for each field"),
+        ("fields", None, "an object with an object for each of this format's fields"),
+        ("fields", ["halo", "halo"], "an object with an object for each of this format's fields"),
+        ("fields", {"knots": {}}, "an object with an object for each of this format's fields"),
+        ("fields", {"halo": 3}, "an object with an object for each of this format's fields"),
         ("state_order", {}, "of kind identity, array, or grid"),
         ("state_order", {"kind": "other"}, "of kind identity, array, or grid"),
         ("state_order", {"kind": ["grid"]}, "of kind identity, array, or grid"),
@@ -219,60 +236,87 @@ def test_another_format_version_is_refused_with_both_numbers(store: Store) -> No
         ("provenance", [1], "an object"),
         ("geometry", 3, "an object"),
         ("uuid", 7, "a word"),
-        ("fingerprint", "", "a word"),
+        ("fingerprint", "", "a SHA-256 in hexadecimal"),
     ],
 )
 def test_an_attribute_that_the_format_does_not_allow_is_refused(
     store: Store, name: str, value: object, rule: str
 ) -> None:
-    change_json(store.path / "zarr.json", lambda d: d["attributes"].update({name: value}))
+    def change(document: dict) -> None:
+        attributes = document["attributes"]
+        for group in (attributes, attributes["table"], attributes["about"]):
+            if name in group:
+                group[name] = value
+
+    change_json(store.path / "zarr.json", change)
     with pytest.raises(StoreError) as caught:
         open_store(store.path)
-    said = str(caught.value)
-    assert said.startswith(f"{store.path} has the attribute {name} = ")
-    assert rule in said
-    assert said.endswith("; convert again")
+    message = str(caught.value)
+    assert re.match(rf"{re.escape(str(store.path))} has the attribute (table\.|about\.)?{name} = ", message)
+    assert rule in message
+    assert message.endswith("; convert or generate again")
 
 
 def test_attributes_that_are_missing_or_none_at_all_are_refused(store: Store) -> None:
-    change_json(store.path / "zarr.json", lambda d: [d["attributes"].pop(name) for name in ("sense", "uuid")])
-    with pytest.raises(StoreError, match="lacks the attributes sense, uuid; convert again"):
+    original = (store.path / "zarr.json").read_text()
+    change_json(store.path / "zarr.json", lambda d: [d["attributes"]["table"].pop(n) for n in ("n_rows", "sense")])
+    with pytest.raises(StoreError, match=r"lacks the attributes table.n_rows, table.sense; convert or generate again"):
+        open_store(store.path)
+    (store.path / "zarr.json").write_text(original)
+    change_json(store.path / "zarr.json", lambda d: d["attributes"].update(encodingr={}))
+    with pytest.raises(StoreError, match="has the attributes encodingr, which this format does not know"):
         open_store(store.path)
     change_json(store.path / "zarr.json", lambda d: d.update(attributes=1))
     with pytest.raises(StoreError, match="not one written by this program"):
         open_store(store.path)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("shape", None),
-        ("shape", [4]),
-        ("shape", ["4", 60]),
-        ("shape", [4, "60"]),
-        ("shape", [4, -1]),
-        ("chunk_grid", {"configuration": None}),
-        ("codecs", [1]),
-        ("codecs", [{"name": "bytes"}, {"name": "blosc", "configuration": 1}, {"name": "crc32c"}]),
-    ],
-)
-def test_metadata_of_a_field_with_wrong_types_are_refused(store: Store, name: str, value: object) -> None:
-    path = store.path / "rewards" / "zarr.json"
-    change_json(path, lambda d: d.update({name: value}))
-    with pytest.raises(StoreError, match="rewards"):
+@pytest.mark.parametrize("text", ["", "[1", "[]", "null", "[" * 100_000, '{"attributes": NaN}'])
+def test_a_group_file_that_is_no_metadata_is_refused(store: Store, text: str) -> None:
+    (store.path / "zarr.json").write_text(text)
+    with pytest.raises(StoreError, match=r"zarr\.json (cannot be read|is no Zarr metadata)|is a Zarr array"):
         open_store(store.path)
 
 
-def test_metadata_that_format_1_does_not_allow_is_refused(store: Store) -> None:
+def test_a_number_that_is_not_finite_is_not_what_was_sealed(store: Store) -> None:
+    change_json(store.path / "zarr.json", lambda d: d["attributes"]["about"]["provenance"].update(cost=float("nan")))
+    with pytest.raises(StoreError, match="are not those that were written"):
+        open_store(store.path)
+
+
+def test_metadata_of_arrays_are_for_others_and_only_validated(store: Store) -> None:
+    tables = [store.read(p)[0].successors.tobytes() for p in range(4)]
     change_json(store.path / "halo" / "zarr.json", lambda d: d.update(data_type="float32"))
-    with pytest.raises(StoreError, match=r"field halo of .* is float32"):
-        open_store(store.path)
-    (store.path / "halo" / "zarr.json").write_text("[1")
-    with pytest.raises(StoreError, match="cannot be read"):
-        open_store(store.path)
-    (store.path / "halo" / "zarr.json").unlink()
-    with pytest.raises(StoreError, match=r"halo/zarr.json is missing"):
-        open_store(store.path)
+    (store.path / "rewards" / "zarr.json").write_text("[1")
+    (store.path / "boundary" / "zarr.json").unlink()
+    change_json(store.path / "chunk_lengths" / "zarr.json", lambda d: d.update(shape=[4]))
+    opened = open_store(store.path)
+    assert [opened.read(p)[0].successors.tobytes() for p in range(4)] == tables
+    found = {f.field: f.message for f in validate_store(opened).findings}
+    assert set(found) == {"halo", "rewards", "boundary", "chunk_lengths"}
+    assert "float32" in found["halo"]
+    assert "missing" in found["boundary"]
+
+
+def test_a_store_whose_directory_was_replaced_is_read_no_further(tmp_path: Path, store: Store) -> None:
+    other = convert(ModelSource(random_model(6, 60)), tmp_path / "other", ConvertOptions(partitions=4))
+    first = store.read(0)[0]
+    store.path.rename(tmp_path / "old")
+    other.path.rename(store.path)
+    np.testing.assert_array_equal(store.read(0)[0].rewards, first.rewards)  # it is open, wherever it lies
+    with pytest.raises(StoreError, match="was replaced since it was opened; open it again"), store.hold():
+        pass
+    chunk_path(tmp_path / "old", "halo", 0, 0).unlink()
+    with pytest.raises(StoreError, match=r"halo of partition 0 cannot be read any more.* was replaced or removed"):
+        store.read(0)
+
+
+def test_a_special_file_in_place_of_a_stores_file_does_not_block(store: Store) -> None:
+    for name in ("halo/c/1/0", "partition_ptr/c/0", "zarr.json"):
+        (store.path / name).unlink()
+        os.mkfifo(store.path / name)
+        with pytest.raises(StoreError, match=r"halo of partition 1 is damaged|is not a regular file"):
+            open_store(store.path).read(1)
 
 
 def test_values_go_back_to_the_order_of_the_source(tmp_path: Path, store: Store) -> None:
@@ -353,21 +397,55 @@ def test_validate_names_a_wrong_value(store: Store, name: str, change, finding: 
 @pytest.mark.parametrize(
     ("name", "change", "finding"),
     [
-        ("partition_ptr", set_at(1, 0), "partition_ptr: does not rise"),
         ("row_sum_range", set_at((1, 0), 0.5), "row_sum_range of partition 1: says"),
-        ("max_successors", set_at(1, 77), "max_successors of partition 1: says 77"),
-        ("partition_bytes", set_at(1, 1), "partition_bytes of partition 1: says 1"),
-        ("chunk_bytes", set_at(1, 1), "chunk_bytes of partition 1: says 1"),
         ("duration_range", set_at((1, 1), 99.0), "duration_range of partition 1: says"),
         ("coupling_mass", set_at(0, 0.0), "coupling_mass of partition 0: 0.0 into partition 0"),
         ("coupling_mass", lambda v: np.add(v, 1e-8, out=v), "coupling_mass of partition 3"),
-        ("coupling_partitions", set_at(1, 0), "coupling_partitions of partition 0"),
-        ("coupling_ptr", set_at(1, 0), "coupling_ptr: does not rise"),
+        ("reward_range", set_at((1, 0), -99.0), "reward_range of partition 1: says"),
     ],
 )
 def test_validate_names_a_wrong_small_array(store: Store, name: str, change, finding: str) -> None:
     rewrite_small(store, name, change)
     assert any(str(f).startswith(finding) for f in validate_store(open_store(store.path)).findings)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error"),
+    [
+        ("partition_ptr", set_at(1, 0), "partition_ptr that does not rise"),
+        ("partition_ptr", set_at(4, 61), "partition_ptr that does not rise from 0 to 60 states"),
+        ("partition_rows", set_at(1, -1), "says n_rows"),
+        ("partition_rows", set_at(1, 1 << 40), "says n_rows"),
+        ("partition_transitions", set_at(1, 1 << 62), "says n_transitions"),
+        ("partition_halo", set_at(1, 60), "partition_halo outside"),
+        ("partition_bytes", set_at(1, 1), "partition_bytes that is not what its partitions take"),
+        ("chunk_bytes", set_at(1, 1), "chunk_bytes that is not the sum"),
+        ("chunk_lengths", set_at((1, 1), -5), "has chunks of -5 to"),
+        ("max_successors", set_at(1, 1 << 40), "max_successors that its partitions cannot have"),
+        ("reward_range", set_at((1, 0), np.nan), "reward_range that is no range"),
+        ("reward_range", set_at((1, 0), 1e9), "reward_range that is no range"),
+        ("duration_range", set_at((1, 0), 0.0), "durations that are not positive"),
+        ("coupling_mass", set_at(0, 2.0), "coupling_mass outside 0 to 1"),
+        ("coupling_partitions", set_at(1, 0), "coupling_partitions that do not rise"),
+        ("coupling_partitions", set_at(-1, 4), "couples partitions that do not exist: there are 4"),
+        ("coupling_ptr", set_at(1, 0), "coupling_ptr that does not rise"),
+        ("coupling_ptr", set_at(-1, 1 << 50), "coupling_ptr that does not rise"),
+    ],
+)
+def test_small_arrays_that_loops_cannot_follow_are_refused_although_sealed(store, name, change, error) -> None:
+    rewrite_small(store, name, change)
+    with pytest.raises(StoreError, match=error):
+        open_store(store.path)
+
+
+def test_a_longest_row_that_is_not_the_tables_is_refused_when_the_rows_are_read(store: Store) -> None:
+    rewrite_small(store, "max_successors", lambda v: np.add(v, 1, out=v))
+    opened = open_store(store.path)
+    with pytest.raises(
+        StoreError,
+        match=r"rows of partition 2 .* cannot be followed: rows have 1 to \d+ transitions, at most \d+ are due",
+    ):
+        opened.read(2)
 
 
 def test_rows_that_end_the_process_bound_nothing(tmp_path: Path) -> None:
@@ -383,32 +461,55 @@ def test_rows_that_end_the_process_bound_nothing(tmp_path: Path) -> None:
     assert model_in(store) == replace(model, durations=False)
     assert validate_store(store).findings == ()
     json.dumps(inspect_store(store), allow_nan=False)
-    rewrite_small(store, "duration_range", set_at((1, 1), 99.0))
+    rewrite_small(store, "duration_range", set_at((0, 1), 99.0))
     assert [f.field for f in validate_store(open_store(store.path)).findings] == ["duration_range"]
 
 
-def test_validate_names_a_grid_that_is_not_cut_into_the_partitions(tmp_path: Path) -> None:
+def test_a_grid_that_is_not_cut_into_the_partitions(tmp_path: Path) -> None:
     options = ConvertOptions(shape=(6, 10), block_shape=(3, 4))
     edges = [[0, 2, 6], [0, 10]]
     store = convert(ModelSource(random_model(5, 60)), tmp_path / "s", options)
-    change_json(store.path / "zarr.json", lambda d: d["attributes"]["state_order"].update(edges=edges))
-    findings = validate_store(open_store(store.path)).findings
-    assert [f.field for f in findings] == ["state_order"]
+    reseal(store.path, lambda attributes: attributes["table"]["state_order"].update(edges=edges))
+    with pytest.raises(StoreError, match="state_order whose blocks of the grid are not the partitions"):
+        open_store(store.path)
 
 
-def test_validate_recomputes_the_fingerprint(store: Store) -> None:
+def test_what_was_changed_and_not_sealed_is_refused(store: Store) -> None:
     other = {"max": "min", "min": "max"}[store.sense]
-    change_json(store.path / "zarr.json", lambda d: d["attributes"].update(sense=other))
-    (finding,) = validate_store(open_store(store.path)).findings
-    assert str(finding).startswith(
-        f"fingerprint: says {store.fingerprint}, but sense, dtype, partitions and chunks give "
-    )
-    change_json(store.path / "zarr.json", lambda d: d["attributes"].update(sense=store.sense))
-    assert validate_store(open_store(store.path)).valid
-    rewrite(store, "rewards", 1, lambda rewards: None)
-    assert validate_store(open_store(store.path)).valid
-    rewrite(store, "rewards", 1, lambda rewards: np.copyto(rewards, rewards[::-1].copy()))
-    assert [f.field for f in validate_store(open_store(store.path)).findings] == ["fingerprint"]
+    original = (store.path / "zarr.json").read_text()
+    change_json(store.path / "zarr.json", lambda d: d["attributes"]["table"].update(sense=other))
+    with pytest.raises(StoreError, match="are not those that were written"):
+        open_store(store.path)
+    (store.path / "zarr.json").write_text(original)
+    changed = read_small(store.path, "reward_range") * 2
+    write_small(store.path, "reward_range", changed)
+    with pytest.raises(StoreError, match=r"the fingerprint of .* does not match"):
+        open_store(store.path)
+
+
+def test_exchanged_chunks_are_refused_by_every_read(store: Store) -> None:
+    one, other = (chunk_path(store.path, "rewards", p, 0) for p in (1, 2))
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    opened = open_store(store.path)
+    for p in (1, 2):
+        with pytest.raises(StoreError, match=rf"rewards of partition {p} is damaged"):
+            opened.read(p)
+        with pytest.raises(StoreError, match=rf"rewards of partition {p} is damaged"):
+            opened.read_frames(p, np.empty(opened.frame_buffer_bytes, np.uint8))
+    assert [(f.field, f.partition) for f in validate_store(opened).findings] == [("rewards", 1), ("rewards", 2)]
+
+
+def test_a_forged_chunk_of_the_same_checksum_is_found_by_sha256(store: Store) -> None:
+    meta = store.fields["rewards"]
+    values = store.read_field("rewards", 1)[0][::-1].copy()
+    write_frame(chunk_path(store.path, "rewards", 1, 0), encode_frame(meta.field, values, meta.max_len))
+    accept(store, sha256=False)  # length and crc32c, which a forger can meet
+    store.read(1)
+    with pytest.raises(StoreError, match="it was forged"):
+        store.checking_sha256().read(1)
+    assert [(f.field, f.partition) for f in validate_store(store).findings] == [("rewards", 1)]
 
 
 def test_validate_names_files_that_do_not_belong(store: Store) -> None:

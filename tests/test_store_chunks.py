@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import hashlib
+import os
 import sys
 import threading
 import tracemalloc
+from pathlib import Path
 
 import google_crc32c
 import numpy as np
@@ -11,15 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store.chunks import MAX_CHUNK_BYTES, ChunkDamage, crc32c_function, decode_chunk, encode_chunk
+from ooc_mdp.store.blosc_frame import MAX_CHUNK_BYTES, decode_frame, encode_frame
+from ooc_mdp.store.chunk_file import (
+    ChunkEntry,
+    CorruptChunkError,
+    allocate,
+    crc32c_function,
+    read_frame_file,
+    read_uncompressed,
+    write_chunk,
+)
 from ooc_mdp.store.layout import FIELDS
 
 CASES = [(f.name, dtype) for f in FIELDS.values() for dtype in f.dtypes]
 
 
-def chunk_of(name: str, values: np.ndarray, max_len: int) -> np.ndarray:
-    frame, crc = encode_chunk(FIELDS[name], values, max_len)
-    return np.frombuffer(frame + crc.to_bytes(4, "little"), np.uint8).copy()
+def frame_of(name: str, values: np.ndarray, max_len: int) -> np.ndarray:
+    return np.frombuffer(encode_frame(FIELDS[name], values, max_len), np.uint8).copy()
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
@@ -36,7 +47,7 @@ def test_a_chunk_decodes_to_its_values_whatever_the_padding(
     drawn = np.random.default_rng(seed).integers(0, alphabet, n)
     values = (drawn % 2 == 1) if dtype == "bool" else drawn.astype(dtype)
     max_len = max(n + padding, 1)
-    decoded = decode_chunk(chunk_of(name, values, max_len), np.dtype(dtype), n, max_len)
+    decoded = decode_frame(frame_of(name, values, max_len), np.dtype(dtype), n, max_len)
     assert decoded.dtype == values.dtype
     np.testing.assert_array_equal(decoded, values)
     assert decoded.flags.c_contiguous
@@ -44,48 +55,116 @@ def test_a_chunk_decodes_to_its_values_whatever_the_padding(
 
 def test_padding_is_not_decoded() -> None:
     max_len = 20_000_000
-    chunk = chunk_of("probabilities", np.ones(1000), max_len)
+    chunk = frame_of("probabilities", np.ones(1000), max_len)
     tracemalloc.start()
-    decode_chunk(chunk, np.dtype(np.float64), 1000, max_len)
+    decode_frame(chunk, np.dtype(np.float64), 1000, max_len)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < max_len * 8 / 50
 
 
+@pytest.fixture
+def chunk(tmp_path: Path) -> tuple[Path, ChunkEntry]:
+    path = tmp_path / "rewards"
+    return path, write_chunk(path, encode_frame(FIELDS["rewards"], np.arange(1000.0), 1200))
+
+
+def read(path: Path, entry: ChunkEntry) -> np.ndarray:
+    return read_frame_file(path, entry, allocate(entry.n_bytes + 1))
+
+
+def test_a_chunk_file_is_read_as_it_was_written(chunk) -> None:
+    path, entry = chunk
+    content = path.read_bytes()
+    assert (entry.n_bytes, entry.sha256) == (len(content), hashlib.sha256(content).digest())
+    assert decode_frame(read(path, entry), np.dtype(np.float64), 1000, 1200).tolist() == list(range(1000))
+
+
 @pytest.mark.parametrize("position", [0, 7, 30, -1])
-def test_any_changed_byte_is_damage(position: int) -> None:
-    chunk = chunk_of("rewards", np.arange(1000.0), 1200)
-    chunk[position] ^= 0x10
-    with pytest.raises(ChunkDamage, match="checksum"):
-        decode_chunk(chunk, np.dtype(np.float64), 1000, 1200)
+def test_a_changed_byte_of_a_chunk_is_refused(chunk, position: int) -> None:
+    path, entry = chunk
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x10
+    path.write_bytes(content)
+    with pytest.raises(CorruptChunkError, match="checksum does not match"):
+        read(path, entry)
 
 
-def test_a_frame_of_another_length_is_damage_even_with_a_right_checksum() -> None:
-    chunk = chunk_of("rewards", np.arange(1000.0), 1200)
-    with pytest.raises(ChunkDamage, match="expected"):
-        decode_chunk(chunk, np.dtype(np.float64), 1000, 1300)
+def test_a_chunk_of_another_length_is_refused_with_both_lengths(chunk) -> None:
+    path, entry = chunk
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(CorruptChunkError, match=f"has {entry.n_bytes - 1} bytes, the manifest says {entry.n_bytes}"):
+        read(path, entry)
+    path.write_bytes(content + b"0")
+    with pytest.raises(CorruptChunkError, match="has more bytes"):
+        read(path, entry)
+    with pytest.raises(CorruptChunkError, match="are left in the buffer"):
+        read_frame_file(path, entry, allocate(entry.n_bytes))
+
+
+def test_an_intact_chunk_that_is_not_the_manifests_is_refused(chunk, tmp_path: Path) -> None:
+    path, entry = chunk
+    other = write_chunk(tmp_path / "other", encode_frame(FIELDS["rewards"], np.arange(1000.0)[::-1].copy(), 1200))
+    swapped = ChunkEntry(other.n_bytes, entry.crc32c)
+    with pytest.raises(CorruptChunkError, match="intact chunk, but not the one in the manifest"):
+        read(tmp_path / "other", swapped)
+    with pytest.raises(CorruptChunkError, match="it was forged"):
+        read(path, entry._replace(sha256=other.sha256))
+
+
+def test_what_is_no_regular_file_neither_blocks_nor_takes_memory(chunk, tmp_path: Path) -> None:
+    _, entry = chunk
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    with open(tmp_path / "giant", "wb") as file:
+        file.truncate(1 << 42)
+    for name in ("fifo", "folder", "link"):
+        with pytest.raises(OSError, match=r"Illegal seek|Is a directory"):
+            read(tmp_path / name, entry)
+        with pytest.raises(OSError, match="not a regular file"):
+            read_uncompressed(tmp_path / name, np.dtype(np.int64), (3,))
+    with pytest.raises(CorruptChunkError, match="more bytes"):
+        read(tmp_path / "giant", entry)
+    with pytest.raises(OSError, match="at most 28 are expected"):
+        read_uncompressed(tmp_path / "giant", np.dtype(np.int64), (3,))
+
+
+def test_a_frame_of_another_length_is_refused_even_with_a_right_checksum() -> None:
+    frame = frame_of("rewards", np.arange(1000.0), 1200)
+    with pytest.raises(CorruptChunkError, match="expected"):
+        decode_frame(frame, np.dtype(np.float64), 1000, 1300)
+    with pytest.raises(CorruptChunkError, match="1201 values are expected, the frame holds 1200"):
+        decode_frame(frame, np.dtype(np.float64), 1201, 1200)
     for content in (b"", b"abc", b"short"):
-        with pytest.raises(ChunkDamage):
-            decode_chunk(np.frombuffer(content, np.uint8), np.dtype(np.float64), 1, 1)
-    bare = b"short"
-    signed = np.frombuffer(bare + google_crc32c.value(bare).to_bytes(4, "little"), np.uint8)
-    with pytest.raises(ChunkDamage, match="no blosc frame"):
-        decode_chunk(signed, np.dtype(np.float64), 1, 1)
+        with pytest.raises(CorruptChunkError, match="no blosc frame"):
+            decode_frame(np.frombuffer(content, np.uint8), np.dtype(np.float64), 1, 1)
+
+
+def test_a_frame_stored_without_compression_must_hold_all_its_bytes() -> None:
+    noise = np.frombuffer(np.random.default_rng(0).bytes(800), np.float64)
+    frame = frame_of("rewards", noise, 100)
+    assert frame[2] & 2
+    cut = frame[:-8].copy()
+    cut[12:16].view("<u4")[0] -= 8
+    with pytest.raises(CorruptChunkError, match="stored without compression"):
+        decode_frame(cut, np.dtype(np.float64), 100, 100)
 
 
 def test_a_chunk_that_blosc_cannot_hold_is_refused_before_it_is_made() -> None:
     with pytest.raises(StoreError, match="use more or smaller partitions"):
-        encode_chunk(FIELDS["rewards"], np.zeros(1), MAX_CHUNK_BYTES // 8 + 1)
+        encode_frame(FIELDS["rewards"], np.zeros(1), MAX_CHUNK_BYTES // 8 + 1)
 
 
 def test_threads_decode_at_once() -> None:
     values = np.random.default_rng(0).random(200_000)
-    chunk = chunk_of("probabilities", values, 200_000)
+    chunk = frame_of("probabilities", values, 200_000)
     wrong: list[int] = []
 
     def decode() -> None:
         for i in range(50):
-            if not np.array_equal(decode_chunk(chunk.copy(), np.dtype(np.float64), 200_000, 200_000), values):
+            if not np.array_equal(decode_frame(chunk.copy(), np.dtype(np.float64), 200_000, 200_000), values):
                 wrong.append(i)
 
     threads = [threading.Thread(target=decode) for _ in range(4)]

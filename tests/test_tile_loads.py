@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emulated_device import EmulatedDevice
-from frame_cases import write_frame
+from forge import accept, write_frame
 from tiled_engine import Engine, make
 
 from ooc_mdp.errors import StoreError
@@ -74,9 +74,11 @@ def test_a_frame_that_cannot_be_decoded_is_named_and_the_next_load_is_none_the_w
     lanes = 6
     for _ in range(lanes + 1):
         write_frame(path, bytes(frame))
+        accept(store)
         with pytest.raises(StoreError, match=r"successors of partition 1 .*cannot be decoded; convert again"):
             engine.load(1)
         write_frame(path, intact)
+        accept(store)
         engine.load(1)
         engine.sweep(1, SweepLimits(0.0, 2, 1e-3))
         engine.assert_that_the_bounds_are_true()
@@ -92,10 +94,12 @@ def test_pointers_that_lead_anywhere_are_named_and_not_followed(name: str, at: i
     pointers[at] = 4_000_000_000
     engine = Engine(store, 0.9, EmulatedDevice(1 << 26), slots=2)
     intact = path.read_bytes()
-    write_frame(path, encode_chunk(meta.field, pointers, meta.max_len)[0])
+    write_frame(path, encode_frame(meta.field, pointers, meta.max_len))
+    accept(store)
     with pytest.raises(StoreError, match=rf"{name}.* of partition 1 .*cannot be decoded; convert again"):
         engine.load(1)
     path.write_bytes(intact)
+    accept(store)
     engine.load(1)
     engine.sweep(1, SweepLimits(0.0, 2, 1e-3))
     engine.assert_that_the_bounds_are_true()
@@ -113,10 +117,12 @@ def test_rows_that_lead_nowhere_are_named_and_not_followed(kind: str, name: str,
         values = encode(meta.encoding, values, store._row_layout(1, {}))
     engine = Engine(store, 0.9, EmulatedDevice(1 << 26), slots=2)
     intact = path.read_bytes()
-    write_frame(path, encode_chunk(meta.field, values.astype(meta.stored, copy=False), meta.max_len)[0])
+    write_frame(path, encode_frame(meta.field, values.astype(meta.stored, copy=False), meta.max_len))
+    accept(store)
     with pytest.raises(StoreError, match="rows of partition 1 lead to states that do not exist; convert again"):
         engine.load(1)
     path.write_bytes(intact)
+    accept(store)
     engine.load(1)
     engine.sweep(1, SweepLimits(0.0, 2, 1e-3))
     engine.assert_that_the_bounds_are_true()
