@@ -92,6 +92,8 @@ class PartitionCache(Generic[T]):
         self.budget = budget
         self.present = np.zeros(n_partitions, np.bool_)
         """bool [P]: whose content is there; for reading only."""
+        self.loads = np.zeros(n_partitions, np.int64)
+        """int64 [P]: transfers of each partition into the cache; a resumed solve counts on."""
         self.used = 0
         self.peak = 0
         self.statistics = CacheStatistics()
@@ -172,6 +174,7 @@ class PartitionCache(Generic[T]):
         entry.content = content
         self.present[partition] = True
         self.statistics.loads += 1
+        self.loads[partition] += 1
         self.statistics.bytes_read += bytes_read
         self.statistics.bytes_moved += entry.size
 

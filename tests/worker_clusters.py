@@ -48,21 +48,28 @@ def solve(store: Store, discount: float, client: Client, **options: Any) -> ooc_
     )
 
 
-def check(store: Store, discount: float, solution: ooc_mdp.Solution, size: float = 1.0) -> None:
+def check(
+    store: Store,
+    discount: float,
+    solution: ooc_mdp.Solution,
+    size: float = 1.0,
+    earlier: ooc_mdp.SolveStatistics | None = None,
+) -> None:
     """The certified error holds against an independent solver; all was counted that was done."""
     best = policy_iteration(rows_of(store), discount, store.sense).values
     assert solution.outcome.proved
     assert solution.error_bound <= solution.certificate.target
     assert float(np.abs(solution.values - best).max()) <= solution.error_bound + 1e-11 * size
-    check_counts(store, solution)
+    check_counts(store, solution, earlier)
 
 
-def check_counts(store: Store, solution: ooc_mdp.Solution) -> None:
-    s = solution.statistics
+def check_counts(store: Store, solution: ooc_mdp.Solution, earlier: ooc_mdp.SolveStatistics | None = None) -> None:
+    """Counters agree with each other, and count on from those of an earlier run."""
+    s, before = solution.statistics, earlier or ooc_mdp.SolveStatistics()
     assert s.hits + s.misses == s.accesses
     assert s.cache_peak_bytes <= s.cache_bytes
-    assert sum(w.loads for w in s.workers) == s.loads
-    assert sum(w.backups for w in s.workers) == s.backups
-    assert sum(w.bytes_read for w in s.workers) == s.bytes_read
+    assert sum(w.loads for w in s.workers) == s.loads - before.loads
+    assert sum(w.backups for w in s.workers) == s.backups - before.backups
+    assert sum(w.bytes_read for w in s.workers) == s.bytes_read - before.bytes_read
     assert sum(w.partitions for w in s.workers) == store.n_partitions
     assert all(0.0 <= w.hit_rate <= 1.0 for w in s.workers)

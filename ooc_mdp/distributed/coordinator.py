@@ -33,6 +33,7 @@ from ooc_mdp.distributed.ownership import Ownership
 from ooc_mdp.distributed.placement import PlacementFacts
 from ooc_mdp.events import SolveProgress, SolveWatcher
 from ooc_mdp.kernels.compiling import COMPILING
+from ooc_mdp.methods.history import HistoryRecorder, HistoryRow, row_of
 from ooc_mdp.methods.start import bounds_of
 from ooc_mdp.methods.target import Target
 from ooc_mdp.options import SolveOptions
@@ -69,6 +70,9 @@ class Coordinator:
     clock : by default one that begins now, and knows of no signals.
     moves : whether idle solvers take dirty partitions from busy ones.
     spreads : whether partitions are divided among all solvers; else one has all of them, and another if it is lost.
+    history : is given rows by the last statuses, and what solvers count by partition whenever values are copied and at
+        the end; what a lost solver has counted since then is lost.
+    earlier : counters of the runs that this one resumes.
     """
 
     def __init__(
@@ -88,7 +92,11 @@ class Coordinator:
         note: Callable[[str], None] = lambda _: None,
         moves: bool = False,
         spreads: bool = True,
+        history: HistoryRecorder | None = None,
+        earlier: SolveStatistics | None = None,
     ) -> None:
+        self.history = history or HistoryRecorder(np.zeros(store.n_partitions, np.int64))
+        self._earlier = earlier or SolveStatistics()
         self._store, self._solvers, self.known = store, solvers, known
         self._watch, self._note = watch, note
         self._moves = moves
@@ -97,7 +105,7 @@ class Coordinator:
         self.target = Target(options, self.bounds, float(ranges.max() - ranges.min()))
         self.clock = clock or Clock(options.time_limit, lambda: False)
         written = None if save is None else lambda known: save(known, self.statistics())
-        self._copies = Copies(solvers, known, store.partition_ptr, copy_interval, written, note)
+        self._copies = Copies(solvers, known, store.partition_ptr, copy_interval, written, note, self.history)
         self.ownership = Ownership(
             solvers, facts, self._copies, owner, store.partition_ptr, from_start=from_start, spreads=spreads
         )
@@ -116,6 +124,7 @@ class Coordinator:
         ------
         SolversLostError : the copies in `known` are what is left.
         """
+        self.history.row(self.row())
         self._solvers.follow_all()
         watching = asyncio.ensure_future(self._watch_limits())
         try:
@@ -157,7 +166,7 @@ class Coordinator:
             await self._look()
             self._laggards.give_up_late()
         await self._tell_span()
-        await self._solvers.tell(Go())
+        await self._solvers.tell(Go(self.clock.seconds()))
         self._going = True
         self._copies.begin()
 
@@ -176,6 +185,7 @@ class Coordinator:
         if self._watch is not None and now - self._reported >= _REPORT_SECONDS:
             self._reported = now
             self._watch(self.progress())
+        self.history.offer(self.row)
         if not self._going:  # bounds of a checkpoint hold while nobody sweeps
             return
         self._copies.make_if_due(now)
@@ -189,7 +199,7 @@ class Coordinator:
         for number, member in (await self._newcomers.arrived(now)).items():
             await self.ownership.admit(number, member)
             await self._solvers.put(number, self._span())
-            await self._solvers.put(number, Go())
+            await self._solvers.put(number, Go(self.clock.seconds()))
         await self.ownership.share()
 
     async def _quiet(self) -> bool:
@@ -283,18 +293,15 @@ class Coordinator:
         """Where the solve stands, by the last statuses."""
         s, span = self.statistics(), self._span()
         self.target.saw(span.smallest, span.largest, span.size)
-        owners = [self._solvers.of[k] for k in np.unique(self.ownership.owner).tolist() if k >= 0]
-        unknown = int(self.ownership.unknown().sum())
-        bounded = not unknown and not any(m.status.joining for m in owners)
-        dirty = unknown + sum(m.status.dirty for m in self._solvers.living())
+        error_bound, residual_bound, dirty = self._bounded()
         now, (then, read) = time.monotonic(), self._last_report
         self._last_report = now, s.bytes_read
         return SolveProgress(
-            error_bound=max(m.status.error_bound for m in owners) if bounded else np.inf,
-            residual_bound=max(m.status.residual_bound for m in owners) if bounded else np.inf,
+            error_bound=error_bound,
+            residual_bound=residual_bound,
             target=self.target.asked,
             target_kind="residual" if self.target.plain else "epsilon",
-            dirty=min(dirty, s.n_partitions),
+            dirty=dirty,
             partitions=s.n_partitions,
             hit_rate=s.hit_rate,
             bytes_read=s.bytes_read,
@@ -303,18 +310,41 @@ class Coordinator:
             seconds=s.seconds,
         )
 
+    def row(self) -> HistoryRow:
+        """Where the solve stands, for the history."""
+        error_bound, residual_bound, dirty = self._bounded()
+        residual_bound += self.bounds.rounding(self._span().size, plain=True)
+        return row_of(self.statistics(), error_bound, residual_bound, dirty, self.resident())
+
+    def resident(self) -> int:
+        """Partitions in the caches of all solvers."""
+        return min(sum(m.status.resident for m in self._solvers.living()), self._store.n_partitions)
+
+    def _bounded(self) -> tuple[float, float, int]:
+        """Bounds on the error and the plain residual, and how many partitions are dirty, by the last statuses.
+
+        Bounds are infinite while an owner has not reported its own.
+        """
+        owners = [self._solvers.of[k] for k in np.unique(self.ownership.owner).tolist() if k >= 0]
+        unknown = int(self.ownership.unknown().sum())
+        dirty = min(unknown + sum(m.status.dirty for m in self._solvers.living()), self._store.n_partitions)
+        if unknown or any(m.status.joining for m in owners):
+            return np.inf, np.inf, dirty
+        return max(m.status.error_bound for m in owners), max(m.status.residual_bound for m in owners), dirty
+
     def statistics(self) -> SolveStatistics:
-        """Counters of all solvers together, those that were lost as far as they had told."""
+        """Counters of all solvers together, those that were lost as far as they had told, and of earlier runs."""
         total = SolveStatistics(
             n_states=self._store.n_states,
             n_partitions=self._store.n_partitions,
             table_bytes=int(self._store.partition_bytes.sum()),
             source=self._store.kind,
         )
-        for member in self._solvers.of.values():
-            s = member.status.statistics
-            for name in _SUMMED:
-                setattr(total, name, getattr(total, name) + getattr(s, name))
+        for name in _SUMMED:
+            own = 0 if name in _OF_CACHES else getattr(self._earlier, name)
+            setattr(
+                total, name, sum((getattr(m.status.statistics, name) for m in self._solvers.of.values()), start=own)
+            )
         never = int((~self.known.visited).sum())
         if self.known.bounds is None:  # copies, if there are any, are older than what has been read since
             told = [m.status.statistics for m in self._solvers.of.values()]
@@ -347,3 +377,5 @@ _SUMMED = (
     "load_seconds",
 )
 """Counters of `SolveStatistics` that add up."""
+_OF_CACHES = frozenset({"cache_bytes", "cache_peak_bytes"})
+"""Those of them that are of this run's caches alone."""

@@ -18,6 +18,7 @@ from ooc_mdp.distributed.messages import Report, Values
 from ooc_mdp.errors import StoreError
 from ooc_mdp.mdp import IntArray
 from ooc_mdp.methods.checkpoint import saved_or_told
+from ooc_mdp.methods.history import HistoryRecorder
 
 __all__ = ["Copies"]
 
@@ -37,6 +38,7 @@ class Copies:
     partition_ptr : int [P + 1].
     interval : seconds between two copies.
     save : writes `known` as a checkpoint after each; None where there is none to be.
+    history : takes in what solvers have counted.
     """
 
     def __init__(
@@ -47,9 +49,10 @@ class Copies:
         interval: float,
         save: Callable[[Known], None] | None,
         note: Callable[[str], None],
+        history: HistoryRecorder,
     ) -> None:
         self._solvers, self.known, self._partition_ptr = solvers, known, partition_ptr
-        self._interval, self._save, self._note = interval, save, note
+        self._interval, self._save, self._note, self._history = interval, save, note, history
         self._keeping = threading.Lock()
         self._copying: asyncio.Task[None] | None = None
         self._copied = time.monotonic()
@@ -70,7 +73,11 @@ class Copies:
 
     async def of_all(self) -> dict[int, Values] | None:
         """Have all solvers tell what they know, and keep it; None where an answer is missing."""
-        return await self._solvers.command_all(Report(), self.keep)
+        reports = await self._solvers.command_all(Report(), self.keep)
+        for number, values in (reports or {}).items():
+            if values.counts is not None:
+                self._history.take(number, values.counts)
+        return reports
 
     def make_if_due(self, now: float) -> None:
         """Begin a copy where the last is over and long ago."""

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.methods.history import PartitionCounts
 from ooc_mdp.solution import SolveStatistics
 
 __all__ = [
@@ -56,6 +57,8 @@ class Values:
     bounds: FloatArray | None = None
     """float64 [4, k]: rows as `ResidualBounds.arrays` names them, at the values of all partitions of the model; None
     where nothing is known of them."""
+    counts: PartitionCounts | None = None
+    """With all partitions of a solver: what it has done since it began, to partitions that are others' now as well."""
 
     @property
     def nbytes(self) -> int:
@@ -121,6 +124,9 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class Go:
     """Begin to sweep, or go on."""
+
+    seconds: float = 0.0
+    """Of the solve so far: visits are at times of the solve, whenever a solver has joined it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +237,8 @@ class Status:
     """Own partitions above the target."""
     absent_dirty: int = 0
     """Those of them that are not in the cache."""
+    resident: int = 0
+    """Partitions in the cache, whoever owns them now."""
     error_bound: float = float("inf")
     residual_bound: float = float("inf")
     smallest: float = float("inf")

@@ -166,7 +166,7 @@ class Share:
         run.refresh_target()
 
     def values_of(self, partitions: IntArray, bounds: bool) -> Values:
-        """What is known of partitions of ours; bounds are infinite of those that await values."""
+        """What is known of partitions of ours; bounds, which are infinite of those that await values, with counts."""
         run = self._run
         ptr = run.store.partition_ptr
         states = int(np.diff(ptr)[partitions].sum())
@@ -175,7 +175,9 @@ class Share:
             self._values.copy(piece.start, values[here], policy[here])
         known = np.stack(list(run.bounds.arrays().values()))[:, partitions]
         known[:, ~self._owned[partitions]] = np.inf  # they await values
-        return Values(partitions, values, policy, run.visited[partitions], known if bounds else None)
+        if not bounds:
+            return Values(partitions, values, policy, run.visited[partitions])
+        return Values(partitions, values, policy, run.visited[partitions], known, run.history.counts())
 
     def pass_on(self) -> None:
         """Tell readers what moved, each as soon as it has taken in what it was told before."""

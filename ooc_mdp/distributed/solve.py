@@ -41,6 +41,7 @@ from ooc_mdp.methods.checkpoint import (
     saved_unless_written,
 )
 from ooc_mdp.methods.conclude import conclude, method_name, turn_signs
+from ooc_mdp.methods.history import HistoryRecorder
 from ooc_mdp.methods.plan import check_size, reads_everywhere, strongly_coupled
 from ooc_mdp.methods.results import check_output, finished_before, write_result
 from ooc_mdp.methods.signals import signals
@@ -103,12 +104,13 @@ def solve_distributed(
     if output is not None:
         check_output(output, replace=resume or overwrite)
     identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": options.discount}
-    left = _left_by_earlier_run(store, checkpoint_path(output), identity, note) if resume and output else None
+    history = HistoryRecorder(np.zeros(store.n_partitions, np.int64))
+    left = _left_by_earlier_run(store, checkpoint_path(output), identity, history, note) if resume and output else None
     if resume and output is not None and left is None:
         finished = finished_before(output, identity, options, note)
         if finished is not None:
             return finished
-    known, earlier = left or (_first_values(store), 0.0)
+    known, earlier = left or (_first_values(store), SolveStatistics())
     placement, alone = _placement(store, asked, note)
     hosts = make_ready(client)
     devices = Devices(options.device, hosts)
@@ -119,7 +121,7 @@ def solve_distributed(
     solvers = Members(link, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.patience, note)
     facts = facts_of(store)
     owner = placement.place(facts, np.array([m.share for m in solvers.of.values()]))
-    save = None if output is None else partial(_save, checkpoint_path(output), identity, store)
+    save = None if output is None else partial(_save, checkpoint_path(output), identity, store, history)
     with ExitStack() as stack:
         interrupted = stack.enter_context(signals())
         link.start(hosts)
@@ -133,17 +135,20 @@ def solve_distributed(
             from_start=left is None,
             copy_interval=options.checkpoint_interval,
             save=save,
-            clock=Clock(options.time_limit, interrupted, earlier),
+            clock=Clock(options.time_limit, interrupted, earlier.seconds),
             watch=watch,
             note=note,
             moves=asked.moves,
             spreads=not alone,
+            history=history,
+            earlier=earlier,
         )
         try:
             outcome = client.sync(coordinator.lead)
         except SolversLostError as error:
             note(str(error))
             outcome = Outcome.LOST
+        history.row(coordinator.row())
         if save is not None and not outcome.proved and known.copied.any():
             save(known, coordinator.statistics())
         workers = _figures(solvers, coordinator.ownership.owner, link)
@@ -166,16 +171,21 @@ def _check(options: SolveOptions) -> None:
 
 
 def _left_by_earlier_run(
-    store: TableSource, checkpoint: Path, identity: dict[str, Any], note: Callable[[str], None]
-) -> tuple[Known, float] | None:
-    """What a run that was stopped knew, and its seconds of work; None where it left no checkpoint."""
+    store: TableSource,
+    checkpoint: Path,
+    identity: dict[str, Any],
+    history: HistoryRecorder,
+    note: Callable[[str], None],
+) -> tuple[Known, SolveStatistics] | None:
+    """What a run that was stopped knew, and its counters; None where it left no checkpoint. Its history goes on."""
     saved = load_checkpoint(checkpoint, identity)
     if saved is None:
         return None
     arrays, statistics = saved
     check_arrays(checkpoint, arrays, _state(store, _first_values(store)), optional=frozenset({"inflow"}))
     note(f"going on from the checkpoint {checkpoint}, after {statistics.seconds:.1f} s of work")
-    return _known_from(arrays), statistics.seconds
+    history.restore(arrays, checkpoint)
+    return _known_from(arrays), statistics
 
 
 def _placement(store: TableSource, asked: ClusterOptions, note: Callable[[str], None]) -> tuple[Placement, bool]:
@@ -235,9 +245,14 @@ def _state(store: TableSource, known: Known) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _save(
-    checkpoint: Path, identity: dict[str, Any], store: TableSource, known: Known, statistics: SolveStatistics
+    checkpoint: Path,
+    identity: dict[str, Any],
+    store: TableSource,
+    history: HistoryRecorder,
+    known: Known,
+    statistics: SolveStatistics,
 ) -> None:
-    save_checkpoint(checkpoint, identity, _state(store, known), statistics)
+    save_checkpoint(checkpoint, identity, {**_state(store, known), **history.arrays()}, statistics)
 
 
 def _known_from(arrays: dict[str, np.ndarray[Any, Any]]) -> Known:
@@ -328,4 +343,6 @@ def _solution(
         visited=known.visited,
         statistics=statistics,
         plan=largest,
+        history=coordinator.history,
+        resident=coordinator.resident(),
     )

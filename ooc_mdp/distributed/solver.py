@@ -170,6 +170,7 @@ class _Solver:
         self._idle = 0.0
         self._published = 0.0
         run.visited[:] = False
+        run.history.interval = np.inf  # the coordinator records rows
 
     def work(self) -> str:
         """Take part until the end."""
@@ -240,6 +241,7 @@ class _Solver:
                 joining=joining,
                 dirty=int(dirty.sum()) + len(self._share.joining),
                 absent_dirty=int((dirty & ~run.cache.present).sum()),
+                resident=int(np.count_nonzero(run.cache.present)),
                 error_bound=float(levels.max(initial=unknown)) + run.bounds.rounding(run.value_size),
                 residual_bound=float(plain.max(initial=unknown)),
                 smallest=float(run.smallest[mine].min(initial=np.inf)),
@@ -284,6 +286,7 @@ class _Solver:
                 self._share.see(command)
             elif isinstance(command, Go):
                 self._halted = False
+                self._run.pauses.started, self._run.pauses.earlier_seconds = time.monotonic(), command.seconds
             elif isinstance(command, Halt):
                 self._halted = True
             elif isinstance(command, Release):

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from ooc_mdp.bounds import ResidualBounds
 from ooc_mdp.mdp import FloatArray
 from ooc_mdp.memory_plan import MemoryPlan
+from ooc_mdp.methods.history import HistoryRecorder, row_of
 from ooc_mdp.methods.target import Target
 from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions
 from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
@@ -32,6 +33,8 @@ def conclude(
     visited: npt.NDArray[np.bool_],
     statistics: SolveStatistics,
     plan: MemoryPlan,
+    history: HistoryRecorder,
+    resident: int,
 ) -> Solution:
     """The solution of a run.
 
@@ -41,6 +44,7 @@ def conclude(
     values : float64 [n], store order, of the maximisation; may be changed.
     policy : int32 [n], store order; completed where nothing was read.
     visited : bool [P]; partitions that were read at least once.
+    history : ends with what is proved now, and `resident` partitions in the cache.
     """
     if store.sense == "min":
         turn_signs(values)
@@ -49,16 +53,19 @@ def conclude(
         own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
         policy[own] = np.where(store.action_counts(int(q)) > 0, 0, -1)
     lower, upper = bounds.span(value_size)
+    error_bound = max(-lower, upper)
+    residual_bound = float(bounds.plain().max(initial=0.0)) + bounds.rounding(value_size, plain=True)
+    dirty = int(np.count_nonzero(target.dirty()))
     return Solution(
         outcome=outcome,
         method=method,
         device=device,
         discount=options.discount,
         certificate=Certificate(
-            error_bound=max(-lower, upper),
+            error_bound=error_bound,
             lower=lower,
             upper=upper,
-            residual_bound=float(bounds.plain().max(initial=0.0)) + bounds.rounding(value_size, plain=True),
+            residual_bound=residual_bound,
             rounding=bounds.rounding(value_size),
             target=target.asked,
             target_kind="residual" if target.plain else "epsilon",
@@ -69,6 +76,7 @@ def conclude(
         values=store.to_original(values),
         policy=store.to_original(policy),
         memory_plan={"host": plan.host, "device": plan.device},
+        history=history.end(row_of(statistics, error_bound, residual_bound, dirty, resident)),
     )
 
 

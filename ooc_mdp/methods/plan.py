@@ -33,6 +33,7 @@ from ooc_mdp.methods.device_budget import (
     cache_left,
     refuse_what_is_not_free,
 )
+from ooc_mdp.methods.history import history_bytes
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
 from ooc_mdp.partition import PartitionTable
 from ooc_mdp.store import Store
@@ -277,6 +278,7 @@ def plan_memory(
         "values": 8 * n,
         "policy": 4 * n,
         "bounds and coupling": 208 * store.n_partitions + 80 * store.coupling.mass.size,
+        "history": history_bytes(store.n_partitions),
         "result": 12 * n,
     }
     if not loader.on_device:

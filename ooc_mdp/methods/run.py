@@ -31,6 +31,7 @@ from ooc_mdp.kernels.base import (
     Visits,
 )
 from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.methods.history import HistoryRecorder, HistoryRow, row_of
 from ooc_mdp.methods.pauses import Pauses, StoppedEarly
 from ooc_mdp.methods.target import Target
 from ooc_mdp.methods.trace import Trace
@@ -105,6 +106,11 @@ class Run:
     """Whether the last sweeps changed any value."""
     saved_backups: int = 0
     """Backups that the checkpoint knows of: without new ones there is nothing to save."""
+    history: HistoryRecorder = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The history begins with the run."""
+        self.history = HistoryRecorder(self.cache.loads)
 
     def reached(self) -> bool:
         """Whether nothing is left to do."""
@@ -219,6 +225,7 @@ class Run:
             if levels[p] > wanted:
                 self.priority.exact(p, float(levels[p]), report.largest_value)
             self._count(p, hit, report)
+        self.history.visit_several(partitions, hits, [report.sweeps for report in reports], self.pauses.seconds)
 
     def _account_batch(self, partitions: Sequence[int], hits: Sequence[bool], report: BatchReport) -> None:
         """:meth:`_account` for many at once, where the priority asks for nothing but the bounds."""
@@ -235,6 +242,7 @@ class Run:
         s.visits += len(hits) - sum(hits)
         s.sweeps += int(report.sweeps.sum())
         s.backups += int(report.backups.sum())
+        self.history.visit_several(partitions, hits, report.sweeps, self.pauses.seconds)
         if self.trace is not None:
             for q, hit, sweeps in zip(partitions, hits, report.sweeps.tolist(), strict=True):
                 self._note_access(q, False, hit, sweeps)
@@ -276,6 +284,7 @@ class Run:
         self.visited[partition] = True
         self.largest[partition], self.smallest[partition] = report.largest_value, report.smallest_value
         self._count(partition, hit, report)
+        self.history.visit(partition, not hit, report.sweeps, self.pauses.seconds)
         return report
 
     def take_aside(self, reports: Sequence[VisitReport]) -> None:
@@ -303,6 +312,7 @@ class Run:
             s.sweeps += 1
             s.backups += resident.n_states
             self._note_access(q, False, hit, 1)
+        self.history.visit_several(partitions, [hit for _, hit in accessed], 1, self.pauses.seconds)
 
     def evaluated(self, found: Evaluation, kept: npt.NDArray[np.bool_], bounds: FloatArray) -> None:
         """The policy was evaluated on its rows.
@@ -417,6 +427,7 @@ class Run:
         """Between two accesses: exchange values, report, save, and stop where a limit says so."""
         self.exchange()
         self.pauses.report(self.progress)
+        self.history.offer(self.row)
         if self.target.out_of_reach:
             raise StoppedEarly(Outcome.PRECISION)
         self.pauses.stop()
@@ -440,6 +451,13 @@ class Run:
             loads=s.loads,
             seconds=s.seconds,
         )
+
+    def row(self) -> HistoryRow:
+        """Where the solve stands, for the history."""
+        self.collect()
+        residual = float(self.bounds.plain().max(initial=0.0)) + self.bounds.rounding(self.value_size, plain=True)
+        dirty, resident = (int(np.count_nonzero(which)) for which in (self.target.dirty(), self.cache.present))
+        return row_of(self.statistics, self.bounds.error(self.value_size), residual, dirty, resident)
 
     def collect(self) -> None:
         """Bring the cache's counters into the statistics."""

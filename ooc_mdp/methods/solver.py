@@ -137,7 +137,7 @@ def solve(
                 return finished
         if output is not None:
             where = checkpoint_path(output)
-            run.pauses.save = lambda: save_checkpoint(where, identity, _state(run), _statistics(run))
+            run.pauses.save = lambda: save_checkpoint(where, identity, _kept(run), _statistics(run))
         if trace is not None:
             facts = {**identity, "method": method_name(options), "partitions": opened.n_partitions}
             run.trace = stack.enter_context(Trace(trace, facts))
@@ -164,6 +164,8 @@ def solve(
             visited=run.visited,
             statistics=_statistics(run),
             plan=plan,
+            history=run.history,
+            resident=int(np.count_nonzero(run.cache.present)),
         )
         if output is not None and outcome.proved:
             with saved_unless_written(run.pauses.save, lambda: turn_signs(values) if opened.sense == "min" else None):
@@ -189,6 +191,7 @@ def _work(run: Run) -> Outcome:
     method = _METHODS[run.options.way]
     if run.options.exact_priorities:
         method = exact_p_eva
+    run.history.row(run.row())
     while True:
         try:
             method(run)
@@ -224,6 +227,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     run.statistics = statistics
     run.cache.statistics.go_on_from(statistics)
     run.stager.load_seconds = statistics.load_seconds
+    run.history.restore(arrays, where)
     see_values(run, arrays["values"])
     return None
 
@@ -239,6 +243,12 @@ def _state(run: Run) -> dict[str, npt.NDArray[Any]]:
     if isinstance(run.priority, H2):
         state["inflow"] = run.priority.value
     return state
+
+
+def _kept(run: Run) -> dict[str, npt.NDArray[Any]]:
+    """What a checkpoint holds: what the solve goes on from, and its history so far."""
+    run.history.row(run.row())
+    return {**_state(run), **run.history.arrays()}
 
 
 def _statistics(run: Run) -> SolveStatistics:

@@ -19,6 +19,7 @@ from ooc_mdp.kernels.cpu_rows import TableRows
 from ooc_mdp.kernels.cpu_total import greedy, sweep
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.methods.end_components import Labels
+from ooc_mdp.methods.history import HistoryRecorder, HistoryRow, row_of
 from ooc_mdp.methods.inductive import Inductive, inductive
 from ooc_mdp.methods.pauses import Pauses, StoppedEarly
 from ooc_mdp.methods.policy_total import POLICY_SWEEPS, Departures, PolicyRows, RowsKept, evaluate, rows_bytes
@@ -93,6 +94,11 @@ class TotalRun:
     residual: float = np.inf
     """Largest plain residual when it was last measured."""
     dirty: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    history: HistoryRecorder = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The history begins with the run."""
+        self.history = HistoryRecorder(self.tables.cache.loads)
 
     def target(self) -> float:
         """What half of `width` must come down to."""
@@ -106,6 +112,7 @@ class TotalRun:
     def tick(self) -> None:
         """Between two partitions: report, save, and stop where a limit says so."""
         self.pauses.report(self.progress)
+        self.history.offer(self.row)
         self.pauses.stop()
         self.pauses.keep()
 
@@ -125,6 +132,11 @@ class TotalRun:
             loads=s.loads,
             seconds=s.seconds,
         )
+
+    def row(self, error_bound: float = np.inf) -> HistoryRow:
+        """Where the solve stands, for the history; no error is proved before the end."""
+        dirty, resident = (int(np.count_nonzero(which)) for which in (self.dirty, self.tables.cache.present))
+        return row_of(self.count(), error_bound, self.residual, dirty, resident)
 
     def count(self) -> SolveStatistics:
         """The counters now."""
@@ -160,6 +172,7 @@ class TotalRun:
                 self.statistics.visits += 1
                 self.statistics.sweeps += sweeps
                 self.statistics.backups += sweeps * rows.n
+                self.history.visit(p, 1, sweeps, self.pauses.seconds)
                 readers = self.neighbours.readers(p)
                 flown[readers] += moved
                 flown[p] = change

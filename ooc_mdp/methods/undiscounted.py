@@ -34,6 +34,7 @@ from ooc_mdp.methods.checkpoint import (
     saved_unless_written,
 )
 from ooc_mdp.methods.end_components import ANALYSIS_BYTES, check_totals
+from ooc_mdp.methods.history import history_bytes
 from ooc_mdp.methods.inductive import Inductive
 from ooc_mdp.methods.pauses import Pauses, StoppedEarly
 from ooc_mdp.methods.plan import check_size, writing_bytes
@@ -179,6 +180,7 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
         "graph analysis, then evaluations": max(ANALYSIS_BYTES, EVALUATION_BYTES) * n,
         "coupling": 64 * store.n_partitions + 32 * store.coupling.mass.size,
         "rows of the policy": rows_bytes(store),
+        "history": history_bytes(store.n_partitions),
         "cache": min(budget, table),
         "staging": _DEPTH * store.loader("cpu").scratch_bytes,
     }
@@ -207,6 +209,7 @@ def _work(
     run: TotalRun, output: Path | None, identity: dict[str, Any], resumed: bool
 ) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive | None]:
     """Analysis, then the proof; what there is where a limit ends it."""
+    run.history.row(run.row())
     try:
         run.classes, start = check_totals(run.tables, run.neighbours)
         inside = np.flatnonzero(run.classes != NO_CLASS)
@@ -218,7 +221,7 @@ def _work(
             run.pauses.save = lambda: save_checkpoint(
                 checkpoint_path(output),
                 identity,
-                {"bounds": run.values},
+                _kept(run),
                 run.count(),
             )
         stays = np.full(int(run.node.max(initial=-1)) + 1, -1)
@@ -226,6 +229,12 @@ def _work(
     except StoppedEarly as stop:
         policy = np.full(run.tables.source.n_states, -1, np.int32)
         return stop.outcome, run.values.mean(axis=1), policy, None
+
+
+def _kept(run: TotalRun) -> dict[str, npt.NDArray[Any]]:
+    """What a checkpoint holds: what the solve goes on from, and its history so far."""
+    run.history.row(run.row())
+    return {"bounds": run.values, **run.history.arrays()}
 
 
 def _take_up(
@@ -241,6 +250,7 @@ def _take_up(
     arrays, statistics = saved
     check_arrays(where, arrays, {"bounds": run.values}, optional=frozenset())
     note(f"going on from the values of the checkpoint {where}, after {statistics.seconds:.1f} s of work")
+    run.history.restore(arrays, where)
     run.values[:] = arrays["bounds"].mean(axis=1)[:, None]
     run.pauses.earlier_seconds = statistics.seconds
     run.tables.count_on(statistics)
@@ -266,13 +276,14 @@ def _conclude(
         low, high = 0.0 - high, 0.0 - low
         middle = 0.0 - middle
     proved = found is not None
+    error_bound = float(max(-below, above))
     return Solution(
         outcome=outcome,
         method=METHOD,
         device="cpu",
         discount=1.0,
         certificate=Certificate(
-            error_bound=float(max(-below, above)),
+            error_bound=error_bound,
             lower=float(below),
             upper=float(above),
             residual_bound=run.residual,
@@ -283,6 +294,7 @@ def _conclude(
             proof=_PROOF,
         ),
         statistics=run.count(),
+        history=run.history.end(run.row(error_bound)),
         values=store.to_original(middle),
         policy=store.to_original(policy),
         memory_plan={"host": plan.host, "device": plan.device},
