@@ -24,7 +24,6 @@ __all__ = [
     "FORMAT_VERSION",
     "GROUP_FILE",
     "JOURNAL_FILE",
-    "LOCK_FILE",
     "READABLE_VERSIONS",
     "READ_FIELDS",
     "SMALL_ARRAYS",
@@ -42,7 +41,6 @@ FORMAT = "ooc-mdp"
 FORMAT_VERSION = 2
 READABLE_VERSIONS = (1, 2)
 GROUP_FILE = "zarr.json"
-LOCK_FILE = ".lock"
 JOURNAL_FILE = ".journal"
 
 Length = Literal["states", "states+1", "rows", "rows+1", "transitions", "halo"]
