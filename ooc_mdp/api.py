@@ -144,11 +144,15 @@ def convert(
     """
     from ooc_mdp.conversion import convert as convert_source
     from ooc_mdp.formats import ReadOptions, open_source
+    from ooc_mdp.store.output_lock import refuse_busy
+    from ooc_mdp.store.transaction import check_target
 
     options = _convert_options(sense, partitioner, partition_size, partitions, grid, dtype, workers, overwrite)
     reading = ReadOptions(
         rewards=None if rewards is None else Path(rewards), reward_model=reward_model, renormalise=renormalise
     )
+    check_target(Path(store), overwrite)
+    refuse_busy(Path(store))
     opened = open_source(fspath(source), format, reading)
     try:
         said = {"renormalise": renormalise, "reward_model": reward_model}
@@ -199,7 +203,11 @@ def generate(
     from ooc_mdp.kernels.control_rows import DeviceProblem
     from ooc_mdp.kernels.select import select_rows
     from ooc_mdp.problems import make_problem
+    from ooc_mdp.store.output_lock import refuse_busy
+    from ooc_mdp.store.transaction import check_target
 
+    check_target(Path(store), overwrite)
+    refuse_busy(Path(store))
     problem = select_rows(make_problem(name, parameters), device, note)
     options = _convert_options(
         sense,
@@ -376,6 +384,7 @@ def solve(
     """
     from ooc_mdp.kernels.compiling import told_of_compiling
     from ooc_mdp.methods.solver import solve as solve_store
+    from ooc_mdp.store.output_lock import refuse_busy
 
     options = SolveOptions(
         discount=discount,
@@ -396,6 +405,8 @@ def solve(
     )
     if resume and output is None:
         raise OptionsError("resume needs an output: its checkpoint lies beside it")
+    if output is not None:
+        refuse_busy(Path(output))  # before a problem's table is computed or workers are started
     cluster = cluster_of(workers, scheduler, placement, patience, device, client)
     tell = note or (lambda _: None)
     with told_of_compiling(tell):

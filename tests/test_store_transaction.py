@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from _typeshed import TraceFunction
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store import transaction
+from ooc_mdp.store import locks, transaction
 from ooc_mdp.store.transaction import leftover, writing
 
 
@@ -112,6 +112,7 @@ class Interrupted(BaseException):
 @pytest.mark.parametrize("before", ["nothing", "a store", "a leftover"])
 def test_a_signal_at_any_line_leaves_the_old_or_the_new_and_nothing_half(tmp_path: Path, before: str) -> None:
     """The n-th line that runs in the module raises, for each n; a signal while one is tidying is another matter."""
+    files = (transaction.__file__, locks.__file__)
     for n in range(10_000):
         place = tmp_path / str(n)
         place.mkdir()
@@ -123,7 +124,7 @@ def test_a_signal_at_any_line_leaves_the_old_or_the_new_and_nothing_half(tmp_pat
         lines = iter(range(n, -1, -1))
 
         def trace(frame: FrameType, event: str, argument: object, lines: Iterator[int] = lines) -> TraceFunction | None:
-            if frame.f_code.co_filename != transaction.__file__:
+            if frame.f_code.co_filename not in files or frame.f_code is locks.OpenDirectory.close.__code__:
                 return None
             if event == "line" and next(lines, None) == 0:
                 raise Interrupted
@@ -171,7 +172,7 @@ def test_what_a_dead_writer_left_beside_a_store_is_found_and_a_living_ones_is_no
         assert leftover(tmp_path / "t") is None
     partial.mkdir()
     assert leftover(store) == partial
-    (partial / ".lock").touch()
+    (partial / "chunk").touch()
     assert leftover(store) == partial
     write(store, "new", overwrite=True)
     assert leftover(store) is None
@@ -181,13 +182,12 @@ def test_the_leftover_of_a_dead_writer_is_cleared(tmp_path: Path) -> None:
     partial = tmp_path / "s.partial"
     (partial / "deep" / "er").mkdir(parents=True)
     (partial / "file").touch()
-    (partial / ".lock").touch()
     write(tmp_path / "s", "new")
     assert os.listdir(tmp_path) == ["s"]
     assert os.listdir(tmp_path / "s") == ["inner"]
 
 
-def test_a_writer_that_opened_the_lock_of_a_finished_one_starts_afresh(
+def test_a_writer_that_opened_the_directory_of_a_finished_one_starts_afresh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other writer renames its directory away between our open and our flock."""
@@ -236,13 +236,13 @@ def test_a_full_disk_is_said_plainly(tmp_path: Path, code: int) -> None:
 
 
 @pytest.mark.parametrize("before", [None, "half"])
-def test_a_disk_without_room_for_the_lock_leaves_what_it_found(
+def test_a_lock_that_cannot_be_taken_leaves_what_was_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None
 ) -> None:
     usual = os.open
 
     def full(path: object, *arguments: int) -> int:
-        if str(path).endswith(transaction.LOCK_FILE):
+        if str(path).endswith(".partial"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         return usual(path, *arguments)  # type: ignore[arg-type]
 

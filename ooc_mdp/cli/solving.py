@@ -139,6 +139,7 @@ def solve(
     from ooc_mdp.methods.solver import solve as solve_store
     from ooc_mdp.options import CacheSize, SolveOptions, parse_bytes
     from ooc_mdp.report.terminal import SolveLine, print_solution
+    from ooc_mdp.store.output_lock import refuse_busy
 
     options = SolveOptions(
         discount=discount,
@@ -159,6 +160,8 @@ def solve(
     )
     if resume and output is None:
         raise OptionsError("--resume needs --output: the checkpoint lies beside it")
+    if output is not None:
+        refuse_busy(output)  # before a problem's table is computed or workers are started
 
     def announce(plan: MemoryPlan) -> None:
         note(plan.describe())

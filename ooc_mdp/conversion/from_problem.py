@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ from ooc_mdp.mdp import IntArray
 from ooc_mdp.problems.base import Problem, provenance_of
 from ooc_mdp.store.journal import Journal, differences
 from ooc_mdp.store.layout import FORMAT_VERSION
+from ooc_mdp.store.locks import BusyError
 from ooc_mdp.store.numbering import Numbering
+from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.reader import Store, open_store
 from ooc_mdp.store.transaction import check_target, clear, writing
 from ooc_mdp.store.writer import PartitionArrays
@@ -66,11 +69,25 @@ def generate(
     ------
     OptionsError : the options do not fit the problem.
     InputError : the problem's rows are no probability distributions.
-    StoreError : the store exists, is being written, cannot be, or is to be resumed with other options.
+    StoreError : the store exists, is being written or read, cannot be written, or is to be resumed with other
+        options.
     """
     options = options or ConvertOptions()
     path = Path(store)
-    check_target(path, options.overwrite)
+    with locked_output(path, partial(check_target, overwrite=options.overwrite)):
+        _write(problem, path, options, provenance, progress, geometry)
+    return open_store(path)
+
+
+def _write(
+    problem: Problem,
+    path: Path,
+    options: ConvertOptions,
+    provenance: Mapping[str, Any] | None,
+    progress: Progress | None,
+    geometry: Mapping[str, Any] | None,
+) -> None:
+    """:func:`generate` with the place checked and locked."""
     numbering, method = partition_problem(problem, options)
 
     def arrays(p: int) -> PartitionArrays:
@@ -98,7 +115,6 @@ def generate(
     ):
         exact = problem.exact_weights
         assemble(root, numbering, arrays, description, options, progress, exact_weights=exact, journal=run.journal)
-    return open_store(path)
 
 
 @dataclass
@@ -109,10 +125,10 @@ class _Run:
     journal: Journal | None = None
 
     def keeps(self, error: BaseException) -> bool:
-        """Signals, full disks and the like leave it; faults of the problem do not."""
+        """Signals, full disks, readers of the old store and the like leave it; faults of the problem do not."""
         if isinstance(error, _OtherOptions):
             return True
-        fault = isinstance(error, Exception) and not isinstance(error, (OSError, MemoryError))
+        fault = isinstance(error, Exception) and not isinstance(error, (OSError, MemoryError, BusyError))
         if fault or not (self.resumes if self.journal is None else self.journal.holds_work):
             return False
         error.add_note("what is done was kept: the same command with --resume goes on, without it starts over")

@@ -38,6 +38,7 @@ from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.formats.base import Job, Source
 from ooc_mdp.store.layout import Length
 from ooc_mdp.store.numbering import Numbering, owner
+from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.reader import Store, open_store
 from ooc_mdp.store.transaction import check_target, writing
 from ooc_mdp.store.writer import PartitionArrays
@@ -66,14 +67,16 @@ def convert(
     ------
     InputError : the source is not what its format promises; of several faults the first in the file.
     OptionsError : the options do not fit the model.
-    StoreError : the store exists, is being written, or cannot be.
+    StoreError : the store exists, is being written or read, or cannot be written.
     """
     options = options or ConvertOptions()
     if options.resume:
         raise OptionsError("a conversion cannot be resumed, only the generation of a problem")
     path = Path(store)
-    check_target(path, options.overwrite)
-    with writing(path, options.overwrite) as root:
+    with (
+        locked_output(path, partial(check_target, overwrite=options.overwrite)),
+        writing(path, options.overwrite) as root,
+    ):
         scratch = root / ".spool"
         scratch.mkdir()
         spool = Spool(_read_all(source, scratch, options, progress))

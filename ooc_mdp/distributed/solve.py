@@ -48,6 +48,7 @@ from ooc_mdp.methods.signals import signals
 from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, SolveOptions
 from ooc_mdp.solution import Outcome, Solution, SolveStatistics, WorkerStatistics
 from ooc_mdp.store import Store
+from ooc_mdp.store.output_lock import locked_output, refuse_busy
 from ooc_mdp.table_source import TableSource
 
 __all__ = ["solve_distributed", "solve_on_cluster"]
@@ -58,6 +59,8 @@ def solve_on_cluster(
 ) -> Solution:
     """:func:`solve_distributed` on the client's cluster, the scheduler's, or one of this machine, as asked."""
     parse_placement(asked.first_placement)
+    if how.get("output") is not None:
+        refuse_busy(how["output"])  # before workers are started
     if client is not None:
         if client.asynchronous:
             raise OptionsError("the solve waits for its end: give a client that is not asynchronous")
@@ -96,13 +99,39 @@ def solve_distributed(
     Raises
     ------
     OptionsError, StoreError, MemoryBudgetError : as on one machine, wherever they occur.
+    BusyError : before any work, where another process writes the output or reads what is there.
     ClusterError : workers are missing or do not fit together.
     """
     asked = asked or ClusterOptions()
     _check(options)
     check_size(store, options)
-    if output is not None:
-        check_output(output, replace=resume or overwrite)
+    with locked_output(output, partial(check_output, replace=resume or overwrite)):
+        return _solve(
+            store,
+            options,
+            client,
+            asked,
+            output=output,
+            resume=resume,
+            overwrite=overwrite,
+            watch=watch,
+            note=note,
+        )
+
+
+def _solve(
+    store: TableSource,
+    options: SolveOptions,
+    client: Client,
+    asked: ClusterOptions,
+    *,
+    output: Path | None,
+    resume: bool,
+    overwrite: bool,
+    watch: SolveWatcher | None,
+    note: Callable[[str], None],
+) -> Solution:
+    """:func:`solve_distributed` with the output checked and locked."""
     identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": options.discount}
     history = HistoryRecorder(np.zeros(store.n_partitions, np.int64))
     left = _left_by_earlier_run(store, checkpoint_path(output), identity, history, note) if resume and output else None

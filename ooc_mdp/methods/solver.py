@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ from ooc_mdp.priority import H2
 from ooc_mdp.solution import Outcome, Solution, SolveStatistics
 from ooc_mdp.stager import short_turns
 from ooc_mdp.store import open_store
+from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.table_source import TableSource
 
 __all__ = ["solve"]
@@ -98,10 +100,36 @@ def solve(
     Raises
     ------
     OptionsError, StoreError, MemoryBudgetError : before any work, or when the disk fails.
+    BusyError : before any work, where another process writes the output or reads what is there.
     """
+    with locked_output(output, partial(check_output, replace=resume or overwrite)):
+        return _solve(
+            store,
+            options,
+            output=output,
+            resume=resume,
+            overwrite=overwrite,
+            trace=trace,
+            watch=watch,
+            announce=announce,
+            note=note,
+        )
+
+
+def _solve(
+    store: TableSource | Path | str,
+    options: SolveOptions,
+    *,
+    output: Path | None,
+    resume: bool,
+    overwrite: bool,
+    trace: Path | None,
+    watch: SolveWatcher | None,
+    announce: Callable[[MemoryPlan], None] | None,
+    note: Callable[[str], None],
+) -> Solution:
+    """:func:`solve` with the output checked and locked."""
     opened = open_store(store) if isinstance(store, (str, Path)) else store
-    if output is not None:
-        check_output(output, replace=resume or overwrite)
     if trace is not None:
         check_trace(trace, overwrite, output)
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}

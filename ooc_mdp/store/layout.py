@@ -24,7 +24,6 @@ __all__ = [
     "FORMAT_VERSION",
     "GROUP_FILE",
     "JOURNAL_FILE",
-    "LOCK_FILE",
     "READ_FIELDS",
     "SMALL_ARRAYS",
     "Codec",
@@ -41,7 +40,6 @@ __all__ = [
 FORMAT = "ooc-mdp"
 FORMAT_VERSION = 3
 GROUP_FILE = "zarr.json"
-LOCK_FILE = ".lock"
 JOURNAL_FILE = ".journal"
 
 Length = Literal["states", "states+1", "rows", "rows+1", "transitions", "halo"]

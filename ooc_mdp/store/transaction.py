@@ -1,8 +1,9 @@
 """All or nothing: a store is written beside its place and appears there in one rename.
 
-    STORE.partial/.lock   held by the writer with flock; it travels along with the rename and is removed after
-                          it, so nobody can take STORE.partial while its content is on the way to STORE
-    STORE                 absent, or the whole previous store, until the rename; the whole new one after it
+    STORE.partial   locked by the writer (flock on the directory, see `ooc_mdp.store.locks`), until it is STORE
+    STORE           absent, or the whole previous store, until the rename; the whole new one after it
+
+A previous store that another process holds is not replaced: that is checked before the work and before the rename.
 
 A leftover of a dead writer holds no lock and is emptied by the next one. Replacing a store exchanges the two
 directories in one step (renameat2); where the file system cannot, the old one waits as STORE.previous in
@@ -24,7 +25,16 @@ from pathlib import Path
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store.disk_faults import BROKEN_DISK, NO_PERMISSION, NO_ROOM
-from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE, LOCK_FILE
+from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE
+from ooc_mdp.store.locks import (
+    BusyError,
+    OpenDirectory,
+    holder_of,
+    is_at,
+    lock_against_readers,
+    refuse_readers,
+    try_lock,
+)
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, read_metadata
 
 __all__ = ["InPlaceError", "check_outside", "check_target", "clear", "leftover", "sync", "writing"]
@@ -55,6 +65,7 @@ def writing(
     ------
     StoreError : `store` exists (and is not to be overwritten, or is something else), another process is
         writing it, or the disk is full or not writable.
+    BusyError : another process writes `store`, or reads what is to be replaced.
     """
     _check_place(store)
     partial = store.with_name(store.name + PARTIAL_SUFFIX)
@@ -65,14 +76,17 @@ def writing(
                 lock.take(store, empty=not resume)
                 _restore_previous(store)
                 _check_replaceable(store, overwrite, recognise)
+                refuse_readers(store)
                 yield partial
                 _sync_tree(partial)
                 _check_replaceable(store, overwrite, recognise)
                 _move_into_place(partial, store, lock)
             except BaseException as error:
                 moved = lock.has_moved()
-                if not isinstance(error, _Busy) and lock.holds() and (moved or not keep(error)):
+                if not isinstance(error, _WrittenError) and lock.holds() and (moved or not keep(error)):
                     _remove_tree(partial)
+                if isinstance(error, BusyError) and hasattr(error, "__notes__"):
+                    raise BusyError("; ".join([str(error), *error.__notes__])) from None
                 raise
     except OSError as error:
         if moved:
@@ -115,15 +129,17 @@ def leftover(store: Path) -> Path | None:
     """The partial directory that a killed or stopped writer left beside a store, if there is one and nobody has it."""
     partial = store.with_name(store.name + PARTIAL_SUFFIX)
     try:
-        fd = os.open(partial / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        opened = OpenDirectory(partial)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError:
-        return partial if partial.is_dir() else None
+        return partial
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        try_lock(opened.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return None
     finally:
-        os.close(fd)
+        opened.close()
     return partial
 
 
@@ -156,8 +172,8 @@ class InPlaceError(StoreError):
     """The new store is whole and in its place; what failed came after that."""
 
 
-class _Busy(StoreError):
-    """Another process holds the directory."""
+class _WrittenError(BusyError):
+    """Another process writes the partial directory."""
 
 
 class _Lock:
@@ -168,20 +184,24 @@ class _Lock:
 
     def __init__(self, partial: Path) -> None:
         self._partial = partial
-        self._fds: list[int] = []
+        self._opened: list[OpenDirectory] = []
 
     def take(self, store: Path, empty: bool) -> None:
         """Make the directory, emptied or not, and hold it until `close`."""
         while True:
             self._partial.mkdir(exist_ok=True)
             try:
-                self.add(self._partial)
-                if self._is_here(self._fds[0]):
+                self._opened.append(OpenDirectory(self._partial))
+                try_lock(self._opened[0].fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._is_here(self._opened[0]):
                     break
             except BlockingIOError:
-                raise _Busy(f"another process is writing {store}; wait for it or choose another name") from None
+                by = holder_of(self._opened[0].fd)
+                raise _WrittenError(
+                    f"another process is writing {store}{by}; wait for it or choose another name"
+                ) from None
             except FileNotFoundError:
-                pass  # the previous holder removed the directory between the two calls: look again
+                pass  # the previous holder moved or removed the directory between the two calls: look again
             except OSError:
                 with suppress(OSError):
                     self._partial.rmdir()  # which goes if it is empty: ours, or that of one who then looks again
@@ -190,59 +210,61 @@ class _Lock:
         if empty:
             clear(self._partial)
 
-    def add(self, directory: Path) -> None:
-        """Take the lock of a directory until `close`."""
-        self._fds.append(os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
-        fcntl.flock(self._fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def take_replaced(self, store: Path) -> None:
+        """Hold the store that is to be replaced, too; BusyError where another process reads it."""
+        self._opened.append(OpenDirectory(store))
+        lock_against_readers(self._opened[-1].fd, store)
 
     def holds(self) -> bool:
         """Whether what is in the partial directory's place is ours or nobody's: a store exchanged with it, too."""
         try:
-            for fd in self._fds:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not any(map(self._is_here, self._fds)):
-                self.add(self._partial)
-            return any(map(self._is_here, self._fds))
+            if not any(map(self._is_here, self._opened)):
+                self._opened.append(OpenDirectory(self._partial))
+            here = list(filter(self._is_here, self._opened))
+            for opened in here:
+                try_lock(opened.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return any(map(self._is_here, here))
         except OSError:
             return False
 
     def has_moved(self) -> bool:
         """Whether the partial directory has gone to its place."""
-        return bool(self._fds) and not self._is_here(self._fds[0])
+        return bool(self._opened) and not self._is_here(self._opened[0])
+
+    def release_moved(self) -> None:
+        """Give back the lock of what has gone to its place, where others may hold it now."""
+        try_lock(self._opened[0].fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        while self._fds:
-            os.close(self._fds.pop())
+        while self._opened:
+            self._opened.pop().close()
 
-    def _is_here(self, fd: int) -> bool:
-        """False where the file that we opened was moved or removed."""
-        try:
-            return os.path.samestat(os.fstat(fd), os.stat(self._partial / LOCK_FILE))
-        except FileNotFoundError:
-            return False
+    def _is_here(self, opened: OpenDirectory) -> bool:
+        """False where the directory that we opened was moved or removed."""
+        return is_at(opened.fd, self._partial)
 
 
 def _move_into_place(partial: Path, store: Path, lock: _Lock) -> None:
+    replaced = None
     if not os.path.lexists(store):
         os.rename(partial, store)
-        sync(store.parent)
     else:
-        lock.add(store)
+        lock.take_replaced(store)
         if _exchange(partial, store):
-            sync(store.parent)
-            _remove_tree(partial)
+            replaced = partial
         else:
-            previous = store.with_name(store.name + PREVIOUS_SUFFIX)
+            replaced = store.with_name(store.name + PREVIOUS_SUFFIX)
             try:
-                os.rename(store, previous)
+                os.rename(store, replaced)
                 os.rename(partial, store)
             except BaseException:
                 _restore_previous(store)
                 raise
-            sync(store.parent)
-            _remove_tree(previous)
+    lock.release_moved()
+    sync(store.parent)
+    if replaced is not None:
+        _remove_tree(replaced)
     (store / JOURNAL_FILE).unlink(missing_ok=True)
-    (store / LOCK_FILE).unlink()
 
 
 def _restore_previous(store: Path) -> None:
@@ -268,20 +290,19 @@ def _exchange(a: Path, b: Path) -> bool:
 
 
 def clear(directory: Path) -> None:
-    """Remove everything but the lock file from a directory whose lock we hold."""
+    """Remove everything from a directory whose lock we hold."""
     for entry in directory.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
-        elif entry.name != LOCK_FILE:
+        else:
             entry.unlink()
 
 
 def _remove_tree(directory: Path) -> None:
-    """Remove a directory whose lock we hold, lock file last, unless a new writer takes it at that moment."""
+    """Remove a directory whose lock we hold, unless something is put into it at that moment."""
     if not directory.is_dir():
         return
     clear(directory)
-    (directory / LOCK_FILE).unlink(missing_ok=True)
     try:
         directory.rmdir()
     except OSError as error:

@@ -1,0 +1,158 @@
+"""Advisory locks on directories: many processes read a store, or one replaces it.
+
+    shared flock on STORE              held by whoever reads it (`hold`)
+    exclusive flock on STORE           taken by whoever replaces it, refused while somebody holds it
+    exclusive flock on STORE.partial   held by whoever writes it (`ooc_mdp.store.transaction`)
+
+A lock belongs to the open directory, not to its name: it travels with a rename, and the system gives it back when the
+process ends, however it ends. Some file systems have no such locks; there every attempt succeeds without one. Outputs
+are locked before the work by `ooc_mdp.store.output_lock`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ooc_mdp.errors import StoreError
+
+__all__ = [
+    "BusyError",
+    "OpenDirectory",
+    "hold",
+    "holder_of",
+    "is_at",
+    "lock_against_readers",
+    "refuse_readers",
+    "try_lock",
+]
+
+_UNSUPPORTED = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.EBADF)
+"""How file systems say that they have no flock; NFS answers EBADF to an exclusive one on a descriptor for reading."""
+_LOCKS = Path("/proc/locks")
+
+
+class BusyError(StoreError):
+    """Another process reads or writes what was to be written."""
+
+
+class OpenDirectory:
+    """A directory's descriptor, closed with the last reference at the latest: a signal at any line leaves no lock."""
+
+    fd = -1
+
+    def __init__(self, path: Path, start: int | None = None) -> None:
+        """Open a path, relative to the descriptor `start` where there is one."""
+        self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=start)
+
+    def close(self) -> None:
+        """Close it, and give back its lock."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    __del__ = close
+
+
+@contextmanager
+def hold(directory: Path) -> Iterator[int]:
+    """Keep a store or result from being replaced; yields the open directory, to which paths can be relative.
+
+    Another process that wants to replace the directory is refused for as long as this one holds it. One that is just
+    replacing it is waited for. Without locks in the file system the descriptor still keeps to the directory that was
+    opened, whatever takes its place.
+
+    Raises
+    ------
+    StoreError : there is no such directory, or it cannot be opened.
+    """
+    while True:
+        try:
+            opened = OpenDirectory(directory)
+        except OSError as error:
+            raise StoreError(f"{directory} cannot be opened: {error.strerror}; give the path of a store") from error
+        try:
+            try_lock(opened.fd, fcntl.LOCK_SH)
+            if is_at(opened.fd, directory):
+                yield opened.fd
+                return
+        finally:
+            opened.close()
+
+
+def try_lock(fd: int, operation: int) -> bool:
+    """Apply flock; whether the file system has it.
+
+    Raises
+    ------
+    BlockingIOError : another descriptor has a lock that excludes this one.
+    """
+    try:
+        fcntl.flock(fd, operation)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        return False
+    return True
+
+
+def is_at(fd: int, path: Path) -> bool:
+    """Whether a path leads to the open file or directory; False after it was moved, replaced or removed."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def refuse_readers(directory: Path) -> None:
+    """Refuse to replace a directory that another process holds; what is missing or no directory nobody holds.
+
+    Raises
+    ------
+    BusyError : another process reads it.
+    """
+    try:
+        opened = OpenDirectory(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        lock_against_readers(opened.fd, directory)
+    finally:
+        opened.close()
+
+
+def lock_against_readers(fd: int, directory: Path) -> None:
+    """Take the exclusive lock of an open directory that is to be replaced.
+
+    Raises
+    ------
+    BusyError : another process reads it.
+    """
+    try:
+        try_lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BusyError(
+            f"{directory} is being read by another process{holder_of(fd)}; wait for it or choose another name"
+        ) from None
+
+
+def holder_of(fd: int) -> str:
+    """A clause `(pid N on HOST)` for a process that has a lock on an open file; empty where the system does not say."""
+    status = os.fstat(fd)
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    try:
+        lines = _LOCKS.read_text().splitlines()
+    except OSError:
+        return ""
+    for line in lines:  # "1: FLOCK  ADVISORY  READ 1234 08:02:131073 0 EOF", with "->" before FLOCK where it waits
+        words = line.split()
+        if len(words) > 5 and words[1] == "FLOCK" and words[5] == place and int(words[4]) > 0:
+            return f" (pid {words[4]} on {platform.node()})"
+    return ""
