@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import os
 import sys
 from collections import OrderedDict
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import ooc, refused
+from damage import cut, flipped
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -319,8 +321,13 @@ def test_a_share_of_the_partitions_is_exact_rounds_down_and_holds_one_at_least()
         SizeOption.parse("8").resolve(7)
 
 
-def write_trace(path: Path, body: str, head: str = "# ooc-mdp trace 2\n# method: vi\n# partitions: 4\n") -> Path:
-    path.write_text(head + HEADER + body, encoding="utf-8")
+HEAD = "# ooc-mdp trace 3\n# method: vi\n# partitions: 4\n"
+
+
+def write_trace(path: Path, body: str, head: str = HEAD, sealed: bool = True) -> Path:
+    content = (head + HEADER + body).encode()
+    end = f"# sha256: {hashlib.sha256(content).hexdigest()}\n" if sealed else ""
+    path.write_bytes(content + end.encode())
     return path
 
 
@@ -339,9 +346,69 @@ def test_a_trace_is_read_as_it_stands(tmp_path: Path) -> None:
 @given(st.integers(0, len("3,1,frontier,1,0,5,0.5,0.125,0.1234")))
 def test_half_a_last_line_is_left_out(tmp_path_factory: pytest.TempPathFactory, length: int) -> None:
     half = "3,1,frontier,1,0,5,0.5,0.125,0.1234"[:length]
-    trace = read_trace(write_trace(tmp_path_factory.getbasetemp() / "half.csv", GOOD + half))
+    trace = read_trace(write_trace(tmp_path_factory.getbasetemp() / "half.csv", GOOD + half, sealed=False))
     assert trace.partition.size == 3
-    assert trace.cut_off == bool(half)
+    assert trace.cut_off
+
+
+MORE = "3,1,frontier,1,0,5,0.5,0.125,0.4\n"
+
+
+def content_of(trace: AccessTrace) -> tuple[object, ...]:
+    arrays = (trace.partition, trace.auxiliary, trace.hit, trace.priority)
+    return trace.facts, trace.n_partitions, trace.cut_off, [array.tolist() for array in arrays]
+
+
+def test_a_trace_with_any_bit_flipped_is_refused(tmp_path: Path) -> None:
+    body = GOOD.replace("1,3", "# remark after 0.1 s: the kernel changes\n1,3", 1)
+    path = write_trace(tmp_path / "t.csv", body)
+    for what in flipped(path):
+        with pytest.raises(InputError):
+            pytest.fail(f"{what} was read as {content_of(read_trace(path))}")
+
+
+def test_a_trace_that_is_cut_anywhere_is_refused_or_known_to_be_cut_off(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.csv", GOOD)
+    whole, cut_off = read_trace(path), 0
+    size = path.stat().st_size
+    for what in cut(path):
+        try:
+            trace = read_trace(path)
+        except InputError:
+            continue
+        if path.stat().st_size == size - 1:  # nothing but the end of the last line is missing
+            assert content_of(trace) == content_of(whole), what
+        else:
+            assert trace.cut_off, what
+            cut_off += 1
+        assert trace.facts == whole.facts, what
+        assert whole.partition.tolist()[: trace.partition.size] == trace.partition.tolist(), what
+    assert cut_off > 100
+
+
+@pytest.mark.parametrize("after", ["\n", "x", "3,1,frontier,1,0,5,0.5,0.125,0.1234\n", "# remark after 1 s: more\n"])
+def test_what_follows_the_digest_of_a_trace_is_refused(tmp_path: Path, after: str) -> None:
+    path = write_trace(tmp_path / "t.csv", GOOD)
+    path.write_text(path.read_text() + after)
+    with pytest.raises(InputError, match="line 9: something follows the line that ends a trace"):
+        read_trace(path)
+
+
+def test_the_digest_of_another_trace_is_refused(tmp_path: Path) -> None:
+    one, other = (write_trace(tmp_path / name, GOOD + more) for name, more in (("a", ""), ("b", MORE)))
+    one.write_text("".join(one.read_text().splitlines(keepends=True)[:-1] + other.read_text().splitlines()[-1:]))
+    with pytest.raises(InputError, match=r"line 8: the bytes before have the SHA-256 .* they have changed since"):
+        read_trace(one)
+
+
+def test_a_trace_that_is_no_regular_file_or_has_no_lines_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(InputError, match="it is not a regular file"):
+        read_trace(tmp_path / "fifo")
+    (tmp_path / "sparse").touch()
+    os.truncate(tmp_path / "sparse", 1 << 40)
+    with pytest.raises(InputError, match="line 1: has more than 65536 bytes"):
+        read_trace(tmp_path / "sparse")
 
 
 @pytest.mark.parametrize(
@@ -378,15 +445,15 @@ def test_a_malformed_line_is_refused_with_its_number(tmp_path: Path, body: str, 
     [
         ("", "line 1: does not begin with '# ooc-mdp trace'"),
         ("state,value\n0,1\n", "line 1: does not begin with '# ooc-mdp trace'"),
-        ("# ooc-mdp trace 1\n# partitions: 4\n", "line 1: a trace of version 1, this release reads 2; solve again"),
-        ("# ooc-mdp trace 20\n", "a trace of version 20"),
-        ("# ooc-mdp trace 2\n# partitions: 4\n", "line 2: ends before the accesses begin"),
-        ("# ooc-mdp trace 2\n#partitions 4\n", "line 2: '#partitions 4' is no fact"),
-        ("# ooc-mdp trace 2\n# partitions: 4\naccess,partition\n", "line 3: the columns must be access,partition,kind"),
-        ("# ooc-mdp trace 2\n" + HEADER, "'# partitions: ' says no number of partitions"),
-        ("# ooc-mdp trace 2\n# partitions: 0\n" + HEADER, "'# partitions: 0' says no number"),
-        ("# ooc-mdp trace 2\n# partitions: 4\n" + HEADER, "holds no access"),
-        ("# ooc-mdp trace 2\n# partitions: 4\n" + HEADER + "0,3,fr", "holds no access"),
+        ("# ooc-mdp trace 1\n# partitions: 4\n", "line 1: a trace of version 1, this release reads 3; solve again"),
+        ("# ooc-mdp trace 30\n", "a trace of version 30"),
+        ("# ooc-mdp trace 3\n# partitions: 4\n", "line 2: ends before the accesses begin"),
+        ("# ooc-mdp trace 3\n#partitions 4\n", "line 2: '#partitions 4' is no fact"),
+        ("# ooc-mdp trace 3\n# partitions: 4\naccess,partition\n", "line 3: the columns must be access,partition,kind"),
+        ("# ooc-mdp trace 3\n" + HEADER, "'# partitions: ' says no number of partitions"),
+        ("# ooc-mdp trace 3\n# partitions: 0\n" + HEADER, "'# partitions: 0' says no number"),
+        ("# ooc-mdp trace 3\n# partitions: 4\n" + HEADER, "holds no access"),
+        ("# ooc-mdp trace 3\n# partitions: 4\n" + HEADER + "0,3,fr", "holds no access"),
     ],
 )
 def test_what_is_no_trace_is_refused_with_a_remedy(tmp_path: Path, text: str, message: str) -> None:
@@ -474,10 +541,10 @@ def test_the_command_counts_the_accesses_that_it_is_told_to(place: Path, flag: s
     assert {curve["accesses"] for curve in each["curves"]} == {expected}
 
 
-def test_the_command_says_that_half_a_line_was_left_out(tmp_path: Path) -> None:
-    ran = ooc("cache-curve", write_trace(tmp_path / "t.csv", GOOD + "3,1,fr"))
+def test_the_command_warns_of_a_trace_that_is_cut_off(tmp_path: Path) -> None:
+    ran = ooc("cache-curve", write_trace(tmp_path / "t.csv", GOOD + "3,1,fr", sealed=False))
     assert ran.status == 0
-    assert ran.err == "t: the last line has no end and was left out; the solve was killed or is at work\n"
+    assert ran.err == "t: the trace is cut off, with no digest at its end: the solve was killed or is at work\n"
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])

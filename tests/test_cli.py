@@ -484,7 +484,7 @@ def test_a_trace_has_a_line_for_each_access(place, tmp_path):
         "--json",
     ).figures
     lines = trace.read_text().splitlines()
-    assert lines[0] == "# ooc-mdp trace 2"
+    assert lines[0] == "# ooc-mdp trace 3"
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     assert len(rows) == figures["accesses"] + figures["auxiliary_accesses"]
     assert sum(int(row["hit"]) for row in rows) == figures["hits"]

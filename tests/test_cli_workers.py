@@ -13,13 +13,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from command_line import environment, ooc, process, refused, start
 
 from ooc_mdp.distributed import cluster
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import ClusterError
+from ooc_mdp.methods.checkpoint import read_checkpoint
 from ooc_mdp.store import Store
 
 
@@ -70,8 +70,7 @@ def test_a_signal_to_all_processes_of_a_terminal_keeps_what_the_workers_know(
     def bounded() -> bool:
         if not checkpoint.exists():
             return False
-        with np.load(checkpoint) as saved:
-            return bool(saved["visited"].all())
+        return bool(read_checkpoint(checkpoint)[1]["visited"].all())
 
     with start("solve", coupled.path, *how, group=True) as it:
         while it.poll() is None and not bounded():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from pathlib import Path
@@ -15,7 +14,7 @@ from forked import command_in_a_fork, fork, killed_after, seconds_of
 
 import ooc_mdp
 from ooc_mdp.errors import StoreError
-from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.methods.checkpoint import checkpoint_path, read_checkpoint
 from ooc_mdp.store import validate_store
 
 DISCOUNT = 0.995
@@ -51,8 +50,7 @@ def counted(output: Path) -> dict[str, Any]:
     path = checkpoint_path(output)
     if not path.exists():
         return {}
-    with np.load(path) as file:
-        statistics: dict[str, Any] = json.loads(file["facts"].tobytes())["statistics"]
+    statistics: dict[str, Any] = read_checkpoint(path)[0]["statistics"]
     return statistics
 
 

@@ -661,7 +661,7 @@ def test_a_file_that_moved_or_changed_is_found_or_spoken_of(balanced):
 
 
 def test_a_result_keeps_the_provenance_of_its_store(balanced):
-    said = json.loads((balanced / "zarr.json").read_text())["attributes"]["provenance"]
+    said = json.loads((balanced / "zarr.json").read_text())["attributes"]["about"]["provenance"]
     assert said["source"] == "cart-pole"
     assert said["options"]["grid"] == "9,9,13,13"
     assert Path(said["file"]["path"]).name == "mine.py"

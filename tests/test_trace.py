@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import itertools
 import math
 from pathlib import Path
@@ -18,7 +19,9 @@ from ooc_mdp.methods.trace import TRACE_TITLE, TRACE_VERSION, Trace
 
 
 def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("# remark ")]
+    whole = path.read_text().splitlines()
+    assert whole[-1] == f"# sha256: {hashlib.sha256(path.read_bytes()[:-75]).hexdigest()}"
+    lines = [line for line in whole[:-1] if not line.startswith("# remark ")]
     facts = [line for line in lines if line.startswith("#")]
     return facts, list(csv.DictReader(lines[len(facts) :]))
 
@@ -30,7 +33,7 @@ def test_a_trace_has_a_line_an_access_that_adds_up_to_the_statistics(tmp_path: P
     solution = ooc_mdp.solve(store, 0.9, trace=tmp_path / "t.csv", **options)
     facts, accesses = read(tmp_path / "t.csv")
     s = solution.statistics
-    assert facts[0] == "# ooc-mdp trace 2"
+    assert facts[0] == "# ooc-mdp trace 3"
     assert f"# fingerprint: {store.fingerprint}" in facts
     assert "# discount: 0.9" in facts
     assert [int(a["access"]) for a in accesses] == list(range(len(accesses)))
@@ -69,6 +72,14 @@ def test_the_recorded_priorities_are_those_that_the_scheduler_went_by(tmp_path: 
         known[partition] = float(access["priority"])
     assert chosen > 12
     assert set(known.values()) == {-math.inf}  # nothing is dirty when the target is reached
+
+
+def test_a_trace_of_a_solve_that_an_error_ended_is_not_sealed(tmp_path: Path) -> None:
+    trace = Trace(tmp_path / "t.csv", {"partitions": 1})
+    trace.access(0, False, True, 1, 0.5, 0.5)
+    trace.__exit__(KeyError, KeyError(), None)
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    assert lines[-1].startswith("0,0,frontier,1,1,1,0.5,0.5,")
 
 
 def test_a_trace_that_cannot_be_begun_is_refused(tmp_path: Path) -> None:

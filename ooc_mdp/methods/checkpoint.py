@@ -1,26 +1,26 @@
 """Checkpoints: what a solve knows, in one file that is there whole or not at all.
 
-The file is a NumPy .npz of values, policy, bounds and counters, written under another name, flushed to the disk and
-renamed; a power cut leaves the previous one. It belongs to one table (fingerprint), sense and discount.
+The file holds values, policy, bounds and counters and ends with the SHA-256 of everything before it
+(:mod:`ooc_mdp.store.sealed_file`). It is written under another name, flushed to the disk and renamed, so that a power
+cut leaves the previous one. It belongs to one table (fingerprint), sense and discount.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.solution import SolveStatistics
 from ooc_mdp.store.disk_faults import remedy
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX
+from ooc_mdp.store.sealed_file import ForeignFileError, SealError, read_sealed_file, write_sealed_file
 from ooc_mdp.store.transaction import InPlaceError, sync
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "check_arrays",
     "checkpoint_path",
     "load_checkpoint",
+    "read_checkpoint",
     "remove_checkpoint",
     "save_checkpoint",
     "saved_or_told",
@@ -37,7 +38,10 @@ __all__ = [
 
 CHECKPOINT_SUFFIX = ".checkpoint"
 
-_VERSION = 2
+_VERSION = 3
+_TITLE = "ooc-mdp checkpoint"
+_ZIP = b"PK"
+"""Versions 1 and 2 were NumPy .npz files, which begin with this."""
 
 
 class UnwrittenCheckpointError(StoreError):
@@ -80,11 +84,10 @@ def save_checkpoint(
     ------
     UnwrittenCheckpointError : disk full, no permission; the previous checkpoint stays.
     """
-    facts = json.dumps({"version": _VERSION, "identity": identity, "statistics": asdict(statistics)})
+    facts = {"identity": identity, "statistics": asdict(statistics)}
     temporary = _temporary(path)
     try:
-        with temporary.open("wb") as f:
-            np.savez(f, facts=np.frombuffer(facts.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+        write_sealed_file(temporary, f"{_TITLE} {_VERSION}", facts, arrays)
         sync(temporary)
         temporary.replace(path)
         sync(path.parent)
@@ -146,24 +149,14 @@ def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt
 
     Raises
     ------
-    StoreError : it is damaged.
+    StoreError : it is damaged, or of another version.
     OptionsError : it belongs to another table, sense or discount.
     """
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        facts = json.loads(arrays.pop("facts").tobytes())
-        statistics = SolveStatistics(**facts["statistics"])
-        version, theirs = facts["version"], facts["identity"]
+        facts, arrays = read_checkpoint(path)
     except FileNotFoundError:
         return None
-    except Exception as error:  # whatever the readers of zip, npy and JSON make of damaged bytes
-        raise _damaged(path, error) from error
-    if version != _VERSION:
-        raise StoreError(
-            f"the checkpoint {path} is of version {version}, this release reads version {_VERSION}; "
-            f"remove it to solve from the beginning"
-        )
+    theirs, statistics = facts["identity"], _statistics(path, facts["statistics"])
     for name, mine in identity.items():
         if theirs.get(name) != mine:
             raise OptionsError(
@@ -171,6 +164,38 @@ def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt
                 f"leave out --resume and remove it, or solve what it belongs to"
             )
     return arrays, statistics
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Facts (identity and statistics, as JSON has them) and arrays of a checkpoint, whatever it belongs to.
+
+    Raises
+    ------
+    FileNotFoundError : there is none.
+    StoreError : it is damaged, or of another version.
+    """
+    try:
+        facts, arrays = read_sealed_file(path, f"{_TITLE} {_VERSION}")
+    except FileNotFoundError:
+        raise
+    except ForeignFileError as error:
+        raise _foreign(path, error) from error
+    except (SealError, OSError) as error:
+        raise _damaged(path, getattr(error, "strerror", None) or error) from error
+    if set(facts) != {"identity", "statistics"} or not all(isinstance(fact, dict) for fact in facts.values()):
+        raise _damaged(path, f"it states {', '.join(sorted(facts)) or 'nothing'}, not identity and statistics")
+    return facts, arrays
+
+
+def _statistics(path: Path, figures: dict[str, Any]) -> SolveStatistics:
+    names = {field.name for field in fields(SolveStatistics)}
+    if set(figures) != names:
+        different = ", ".join(sorted(set(figures) ^ names))
+        raise _damaged(path, f"its statistics lack or have too much: {different}")
+    try:
+        return SolveStatistics(**figures)
+    except TypeError as error:  # of a worker's figures
+        raise _damaged(path, error) from error
 
 
 def check_arrays(
@@ -189,6 +214,19 @@ def check_arrays(
                 raise _damaged(path, f"it holds no {name}")
         elif (found.shape, found.dtype) != (due.shape, due.dtype):
             raise _damaged(path, f"{name} is {found.dtype} {found.shape}, due is {due.dtype} {due.shape}")
+
+
+def _foreign(path: Path, error: ForeignFileError) -> StoreError:
+    """What to do about a file that does not begin as this version's checkpoints do."""
+    title, _, version = error.beginning.decode("ascii", "replace").rstrip("\n").rpartition(" ")
+    if error.beginning.startswith(_ZIP):
+        version = f"{_VERSION - 1} or earlier"
+    elif title != _TITLE or not version.isdigit():
+        return _damaged(path, f"it does not begin with {_TITLE!r}")
+    return StoreError(
+        f"the checkpoint {path} is of version {version}, this release reads version {_VERSION}; "
+        f"remove it to solve from the beginning"
+    )
 
 
 def _damaged(path: Path, why: object) -> StoreError:

@@ -1,21 +1,20 @@
 """The result of a solve on disk: a Zarr group that is there whole or not at all, and what can be made of it.
 
-    value    float64 [n_states]   in the source's state order and sign
-    policy   int32   [n_states]   the state's own action index, -1 where it has none
-    action   int64   [n_states]   the source's number of that action, where it does not number them 0, 1, ...
-    lower, upper  float64 [n_states]   bounds on V*, at discount 1 only
+    value    float64   in the source's state order and sign
+    policy   int32     the state's own action index, -1 where it has none
+    action   int64     the source's number of that action, where it does not number them 0, 1, ...
+    lower, upper  float64   bounds on V*, at discount 1 only
 
-Attributes: format "ooc-mdp-result", version, identity (table fingerprint, sense, discount), provenance, certificate,
-statistics, options. ``docs/result-format.md`` lists them.
+each of the grid's shape where the table has one, with coordinates; and history/, how the solve progressed. Attributes,
+a closed list: format, format_version, of, solution, about, and the seal of :mod:`ooc_mdp.store.sealed_group`.
+``docs/result-format.md`` lists them.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,23 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.mdp import IntArray
 from ooc_mdp.methods.checkpoint import CHECKPOINT_SUFFIX, checkpoint_path, remove_checkpoint
+from ooc_mdp.methods.result_attributes import (
+    FORMAT,
+    HISTORY,
+    VERSION,
+    ResultAttributes,
+    attributes_of,
+    history_arrays,
+    history_of,
+    parse_attributes,
+)
+from ooc_mdp.methods.result_grid import grid_of
 from ooc_mdp.methods.target import default_target
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
+from ooc_mdp.solution import Solution
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX
+from ooc_mdp.store.sealed_file import SealError
+from ooc_mdp.store.sealed_group import SealedGroup, SealedGroupWriter, group_attributes
 from ooc_mdp.store.transaction import check_outside, writing
 from ooc_mdp.table_source import TableSource
 
@@ -42,9 +54,12 @@ __all__ = [
     "write_result",
 ]
 
-_FORMAT = "ooc-mdp-result"
-_VERSION = 1
-_CHUNK_STATES = 1 << 20
+_ARRAYS = {"value": "float64", "policy": "int32", "action": "int64", "lower": "float64", "upper": "float64"}
+_ALWAYS = frozenset({"value", "policy"})
+_RESERVED = frozenset({"state", HISTORY, *_ARRAYS, *(f"{name}_chunks" for name in _ARRAYS)}) | {
+    f"{name}_{axis}" for name in _ARRAYS for axis in ("chunk", "chunk_field")
+}
+"""Names that no axis of a grid can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +71,12 @@ class Result:
     """Fingerprint of the table, sense, discount."""
     solution: Solution
     provenance: dict[str, Any] = field(default_factory=dict)
-    """Where the table came from, as its store says it; empty in results of releases that did not keep it."""
+    """Where the table came from, as its store says it; empty for a solution that was not written."""
     actions: IntArray | None = None
     """int64 [n_states]; the source's numbers of the policy's actions, -1 where the policy has none; None where it
-    numbers them 0, 1, ... in each state, and in results of releases that did not keep it."""
+    numbers them 0, 1, ... in each state."""
+    geometry: dict[str, Any] | None = None
+    """The grid of the states, as the table's store describes it; None where they are no grid."""
 
 
 def check_output(output: Path, replace: bool) -> None:
@@ -95,76 +112,54 @@ def check_output(output: Path, replace: bool) -> None:
 def is_result(path: Path) -> bool:
     """Whether a path looks like what :func:`write_result` wrote, whole or not."""
     try:
-        document = json.loads((path / "zarr.json").read_bytes())
-    except (OSError, ValueError):
+        return group_attributes(path).get("format") == FORMAT
+    except (OSError, SealError):
         return False
-    return isinstance(document, dict) and dict(document.get("attributes") or {}).get("format") == _FORMAT
 
 
 def _recognise(path: Path) -> dict[str, Any]:
-    """Attributes of a result; StoreError where the path is none."""
+    """Attributes of a result of any version, whole or not; StoreError where the path is none."""
     if path.name.endswith(PARTIAL_SUFFIX):
         raise StoreError(f"{path} is a half-written result; solve again (with --resume, from its checkpoint)")
     if not path.exists():
         raise StoreError(f"{path} does not exist")
     try:
-        document = json.loads((path / "zarr.json").read_bytes())
+        attributes = group_attributes(path)
     except (FileNotFoundError, NotADirectoryError):
         raise StoreError(f"{path} is no result of ooc-mdp solve: it holds no zarr.json") from None
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{path} is no result of ooc-mdp solve: its zarr.json cannot be read ({error})") from None
-    attributes = document.get("attributes") if isinstance(document, dict) else None
-    if not isinstance(attributes, dict) or attributes.get("format") != _FORMAT:
+    except (OSError, SealError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise StoreError(f"{path} is no result of ooc-mdp solve: {why}") from error
+    if attributes.get("format") != FORMAT:
         raise StoreError(f"{path} is no result of ooc-mdp solve; give the directory that --output named")
-    if attributes.get("format_version") != _VERSION:
-        raise StoreError(
-            f"{path} is a result of version {attributes.get('format_version')}, this release reads {_VERSION}"
-        )
     return attributes
 
 
 def write_result(
     output: Path, store: TableSource, solution: Solution, identity: dict[str, Any], *, replace: bool = False
 ) -> None:
-    """Write a solution as a Zarr group, in one atomic step.
+    """Write a solution as a sealed Zarr group, in one atomic step.
+
+    Parameters
+    ----------
+    identity : fingerprint of the table, sense, discount.
 
     Raises
     ------
     StoreError : the place is taken, or the disk is full; a previous result stays.
     """
-    import zarr
-    from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
-
-    attributes: dict[str, Any] = {
-        "format": _FORMAT,
-        "format_version": _VERSION,
-        "identity": identity,
-        "store": Path(store.name).name,
-        "provenance": store.attributes.get("provenance", {}),
-        "outcome": solution.outcome.word,
-        "method": solution.method,
-        "device": solution.device,
-        "discount": solution.discount,
-        "certificate": _finite(asdict(solution.certificate)),
-        "statistics": asdict(solution.statistics),
-        "memory_plan": solution.memory_plan,
-    }
+    attributes = attributes_of(store, solution, identity)
+    grid = grid_of(attributes["about"]["geometry"], solution.values.size, _RESERVED)
     with writing(output, overwrite=replace, recognise=_recognise) as place:
-        group = zarr.create_group(place, zarr_format=3, overwrite=False)
+        group = SealedGroupWriter(place)
         for name, data in _arrays(solution, store):
-            chunk = max(1, min(data.size, _CHUNK_STATES))
-            array = group.create_array(
-                name,
-                shape=data.shape,
-                chunks=(chunk,),
-                dtype=data.dtype,
-                serializer=BytesCodec(),
-                compressors=[BloscCodec(cname="zstd", clevel=3), Crc32cCodec()],
-                config={"write_empty_chunks": True},  # else a lost chunk would read as zeros
-            )
-            for start in range(0, data.size, chunk):
-                array[start : start + chunk] = data[start : start + chunk]
-        group.attrs.update(attributes)
+            group.write(name, data, grid.shape, grid.dimensions)
+        for name, coordinate in grid.coordinates.items():
+            group.write_small(name, coordinate.positions, (name,), coordinate.attributes)
+        if solution.history is not None:
+            for name, (data, dimension, labels) in history_arrays(solution.history).items():
+                group.write_small(f"{HISTORY}/{name}", data, (dimension,), labels)
+        group.seal(attributes)
 
 
 def _arrays(solution: Solution, store: TableSource) -> Iterator[tuple[str, npt.NDArray[Any]]]:
@@ -191,42 +186,56 @@ def _source_actions(policy: npt.NDArray[np.int32], store: TableSource) -> IntArr
 
 
 def open_result(path: str | Path) -> Result:
-    """Read a result back.
+    """Read a result back, every file of it compared with the seal.
 
     Raises
     ------
-    StoreError : the path is no result, half-written, or damaged.
+    StoreError : the path is no result, half-written, damaged, or of another version.
     """
-    import zarr
-
     path = Path(path)
     attributes = _recognise(path)
+    if attributes.get("format_version") != VERSION:
+        version = attributes.get("format_version")
+        raise StoreError(f"{path} is a result of version {version}, this release reads {VERSION}; solve again")
     try:
-        group = zarr.open_group(path, mode="r")
-        values, policy = (_whole(group[name], dtype) for name, dtype in (("value", "float64"), ("policy", "int32")))
-        bounds = [_whole(group[name], "float64") if name in group else None for name in ("lower", "upper")]
-        actions = _whole(group["action"], "int64") if "action" in group else None
-        outcome = next(o for o in Outcome if o.word == attributes["outcome"])
-        if not values.shape == policy.shape == (attributes["statistics"]["n_states"],):
-            raise ValueError(f"{values.size} values and {policy.size} actions")
-        if any(array is not None and array.shape != values.shape for array in (actions, *bounds)):
-            raise ValueError(f"bounds or actions of other sizes than {values.size}")
-        solution = Solution(
-            outcome=outcome,
-            method=attributes["method"],
-            device=attributes["device"],
-            discount=attributes["discount"],
-            certificate=Certificate(**_unfinite(attributes["certificate"])),
-            statistics=SolveStatistics(**attributes["statistics"]),
-            values=values,
-            policy=policy,
-            memory_plan=attributes["memory_plan"],
-            lower=bounds[0],
-            upper=bounds[1],
-        )
-        return Result(path, dict(attributes["identity"]), solution, dict(attributes.get("provenance") or {}), actions)
-    except Exception as error:  # whatever Zarr and its codecs make of damaged files
-        raise StoreError(f"the result {path} is damaged ({error or type(error).__name__}); solve again") from error
+        parsed = parse_attributes(attributes)
+        group = SealedGroup(path, attributes)
+        solution = _solution(group, parsed)
+        actions = group.read("action") if "action" in group.arrays else None
+    except SealError as error:
+        raise StoreError(f"the result {path} is damaged ({error}); solve again") from error
+    return Result(path, parsed.of, solution, parsed.provenance, actions, parsed.geometry)
+
+
+def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
+    """What the group's arrays and attributes make; SealError where they do not belong together."""
+    grid = grid_of(parsed.geometry, parsed.statistics.n_states, _RESERVED)
+    small = {name for name in group.arrays if name.startswith(f"{HISTORY}/")} | set(grid.coordinates)
+    unknown = sorted(set(group.arrays) - set(_ARRAYS) - small)
+    missing = sorted((_ALWAYS | set(grid.coordinates)) - set(group.arrays))
+    if unknown or missing or ("lower" in group.arrays) != ("upper" in group.arrays):
+        raise SealError(f"unknown arrays: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}")
+    for name in sorted(set(_ARRAYS) & set(group.arrays)):
+        array = group.arrays[name]
+        if (array.dtype.name, array.shape) != (_ARRAYS[name], grid.shape) or array.chunks is None:
+            raise SealError(
+                f"{name} is {array.dtype.name} {array.shape}, it must be {_ARRAYS[name]} {grid.shape} in chunks"
+            )
+    history = {name.partition("/")[2]: group.small[name] for name in small if name.startswith(f"{HISTORY}/")}
+    return Solution(
+        outcome=parsed.outcome,
+        method=parsed.method,
+        device=parsed.device,
+        discount=parsed.of["discount"],
+        certificate=parsed.certificate,
+        statistics=parsed.statistics,
+        values=group.read("value"),
+        policy=group.read("policy"),
+        memory_plan=parsed.memory_plan,
+        lower=group.read("lower") if "lower" in group.arrays else None,
+        upper=group.read("upper") if "upper" in group.arrays else None,
+        history=history_of(history) if history else None,
+    )
 
 
 def unkept(solution: Solution, store: TableSource) -> Result:
@@ -243,23 +252,6 @@ def unkept(solution: Solution, store: TableSource) -> Result:
         )
     identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": solution.discount}
     return Result(Path("the solution"), identity, solution)
-
-
-def _whole(array: Any, dtype: str) -> npt.NDArray[Any]:
-    """All values of a Zarr array; ValueError where it is of another type or a chunk is lost."""
-    if array.dtype != dtype or array.nchunks_initialized != array.nchunks:
-        raise ValueError(f"{array.name} is {array.dtype} and has {array.nchunks_initialized} of {array.nchunks} chunks")
-    return np.asarray(array[:])
-
-
-def _finite(figures: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: unknown bounds become null."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in figures.items()}
-
-
-def _unfinite(figures: dict[str, Any]) -> dict[str, Any]:
-    signs = {"lower": -math.inf}
-    return {k: signs.get(k, math.inf) if v is None else v for k, v in figures.items()}
 
 
 def _default_target(solution: Solution) -> float:

@@ -7,13 +7,15 @@
 partition's accesses were frontier ones so far, `hit` whether it was resident and used since its load, `bound` and
 `priority` the partition's residual bound and rank afterwards. Lines that start with # say
 what the columns belong to and, between accesses, what the solver decided and why (`# remark after 1.250000 s: ...`).
+The last line, `# sha256: HEX`, is the SHA-256 of all bytes before it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,7 +25,15 @@ from ooc_mdp.methods.checkpoint import checkpoint_path
 from ooc_mdp.store.disk_faults import remedy
 from ooc_mdp.store.transaction import check_outside
 
-__all__ = ["TRACE_COLUMNS", "TRACE_REMARK", "TRACE_TITLE", "TRACE_VERSION", "Trace", "check_trace"]
+__all__ = [
+    "TRACE_COLUMNS",
+    "TRACE_DIGEST",
+    "TRACE_REMARK",
+    "TRACE_TITLE",
+    "TRACE_VERSION",
+    "Trace",
+    "check_trace",
+]
 
 TRACE_TITLE = "# ooc-mdp trace"
 """Begins the first line; the version follows."""
@@ -31,8 +41,11 @@ TRACE_TITLE = "# ooc-mdp trace"
 TRACE_REMARK = "# remark"
 """Begins a line between accesses that says what the solver decided."""
 
-TRACE_VERSION = 2
-"""1 had neither visit nor priority."""
+TRACE_DIGEST = "# sha256: "
+"""Begins the last line; the SHA-256 of all bytes before that line follows, in hexadecimal."""
+
+TRACE_VERSION = 3
+"""1 had neither visit nor priority; 2 had no digest."""
 
 TRACE_COLUMNS = ("access", "partition", "kind", "visit", "hit", "sweeps", "bound", "priority", "seconds")
 
@@ -69,7 +82,8 @@ def check_trace(trace: Path, replace: bool, output: Path | None) -> None:
 class Trace:
     """Writes accesses as they happen; the file is complete up to the last flush if the process dies.
 
-    A disk that fills up ends the trace and not the solve: :meth:`close` says so. A context manager, which closes it.
+    A disk that fills up ends the trace and not the solve: :meth:`close` says so. A context manager, which closes it;
+    where an error ends the solve, the trace is not sealed, and readers find it cut off.
 
     Raises
     ------
@@ -78,10 +92,11 @@ class Trace:
 
     def __init__(self, path: Path, facts: Mapping[str, object]) -> None:
         try:
-            self._file = path.open("w", encoding="utf-8", buffering=1 << 16)
+            self._file = path.open("wb", buffering=1 << 16)
         except OSError as error:
             raise OptionsError(f"cannot write the trace {path}: {error.strerror}") from None
         self._failure: OSError | None = None
+        self._digest = hashlib.sha256()
         self._write(f"{TRACE_TITLE} {TRACE_VERSION}\n")
         for name, value in facts.items():
             self._write(f"# {name}: {value}\n")
@@ -113,12 +128,18 @@ class Trace:
         self._write(f"{TRACE_REMARK} after {time.monotonic() - self._started:.6f} s: {text}\n")
 
     def close(self) -> None:
-        """Write out what is left.
+        """Seal the trace and write out what is left.
 
         Raises
         ------
         StoreError : the disk was full; lines are missing.
         """
+        if not self._file.closed:
+            self._write(f"{TRACE_DIGEST}{self._digest.hexdigest()}\n")
+        self._end()
+
+    def _end(self) -> None:
+        """Write out what is left; StoreError where the disk was full."""
         try:
             self._file.close()
         except OSError as error:
@@ -135,12 +156,17 @@ class Trace:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with suppress(StoreError) if error is not None else nullcontext():  # what went wrong first is to be said
+        if error is None:
             self.close()
+        else:
+            with suppress(StoreError):  # what went wrong first is to be said
+                self._end()
 
     def _write(self, line: str) -> None:
+        content = line.encode()
+        self._digest.update(content)
         if self._failure is None:
             try:
-                self._file.write(line)
+                self._file.write(content)
             except OSError as error:
                 self._failure = error

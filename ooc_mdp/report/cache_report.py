@@ -155,7 +155,9 @@ def notes_on(each: TraceCurves) -> list[str]:
             f"curves say what other caches would have made of this sequence, not of their own"
         )
     if each.trace.cut_off:
-        notes.append(f"{each.label}: the last line has no end and was left out; the solve was killed or is at work")
+        notes.append(
+            f"{each.label}: the trace is cut off, with no digest at its end: the solve was killed or is at work"
+        )
     return notes
 
 

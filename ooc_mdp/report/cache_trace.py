@@ -1,27 +1,34 @@
 """Reading access traces back: the sequence of partitions that a cache simulation replays.
 
-    # ooc-mdp trace 2          version, then facts, one a line
+    # ooc-mdp trace 3          version, then facts, one a line
     access,partition,...       column names
     # remark after ...         between accesses: what the solver decided, for people
-    0,17,frontier,...          accesses, in order; half a last line is what a killed process leaves
+    0,17,frontier,...          accesses, in order
+    # sha256: ...              of all bytes before; a killed process leaves none, and perhaps half a line
 
-What a trace must hold is checked line by line; what is wrong is refused with its line. Nothing is simulated here.
+What a trace must hold is checked line by line; what is wrong is refused with its line, and so are bytes that are not
+those that were written. Nothing is simulated here.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import os
 import re
+import stat
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.methods.trace import TRACE_COLUMNS, TRACE_REMARK, TRACE_TITLE, TRACE_VERSION
+from ooc_mdp.methods.trace import TRACE_COLUMNS, TRACE_DIGEST, TRACE_REMARK, TRACE_TITLE, TRACE_VERSION
 
 __all__ = ["AccessTrace", "read_trace"]
 
@@ -39,6 +46,9 @@ _VALUES = {
     "seconds": _REAL,
 }
 _LINE = re.compile(",".join(f"({_VALUES[name]})" for name in TRACE_COLUMNS), re.ASCII)
+_DIGEST_LINE = re.compile(f"{TRACE_DIGEST}([0-9a-f]{{64}})\n?")
+_MOST_LINE_BYTES = 1 << 16
+"""A longer line is no trace's; of a file without line ends no more is read."""
 _FACT = re.compile(r"# ([a-z_ ]+): (.*)")
 _FIXED_ORDER = re.compile(r"(vi|p-eva \w+ exact)(, lowest evicted)?(, \w+ kernel)?")
 """Methods that do not look at the cache; what is evicted, and by which kernel partitions are swept, is no matter."""
@@ -61,7 +71,7 @@ class AccessTrace:
     priority: FloatArray
     """float64 [n]; the scheduler's rank of the partition afterwards, -inf where it was not dirty."""
     cut_off: bool
-    """The last line has no end and was left out: the solve was killed, or is still at work."""
+    """There is no digest at the end: the solve was killed, or is still at work. Half a last line was left out."""
 
     @property
     def method(self) -> str:
@@ -83,12 +93,22 @@ def read_trace(path: str | Path) -> AccessTrace:
     """
     path = Path(path)
     try:
-        with path.open(encoding="utf-8") as file:
+        with _regular(path) as file:
             return _Reader(path).read(file)
     except OSError as error:
         raise InputError(path, f"cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise InputError(path, "is no text, so no trace of ooc-mdp solve --trace") from None
+
+
+def _regular(path: Path) -> BinaryIO:
+    """Open a regular file; OSError for a directory, a pipe or a device, without waiting for it."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "Is a directory" if stat.S_ISDIR(mode) else "it is not a regular file")
+    return open(fd, "rb")
 
 
 class _Reader:
@@ -97,10 +117,10 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._line = 0
-        self._cut_off = False
+        self._cut_off = True
 
-    def read(self, lines: Iterator[str]) -> AccessTrace:
-        whole = self._whole(lines)
+    def read(self, file: BinaryIO) -> AccessTrace:
+        whole = self._whole(file)
         self._check_title(next(whole, ""))
         facts, header = self._facts(whole)
         if header != ",".join(TRACE_COLUMNS):
@@ -108,14 +128,36 @@ class _Reader:
         n_partitions = self._partitions(facts)
         return self._accesses(whole, facts, n_partitions)
 
-    def _whole(self, lines: Iterator[str]) -> Iterator[str]:
-        """Lines without their ends; one that has none is half of what was to be written."""
-        for line in lines:
+    def _whole(self, file: BinaryIO) -> Iterator[str]:
+        """Lines without their ends, up to the digest; one that has no end is half of what was to be written."""
+        digest = hashlib.sha256()
+        while raw := file.readline(_MOST_LINE_BYTES):
             self._line += 1
+            if len(raw) == _MOST_LINE_BYTES:
+                raise self._wrong(
+                    f"has more than {_MOST_LINE_BYTES} bytes; give a file that ooc-mdp solve --trace wrote"
+                )
+            line = raw.decode()
+            if line.startswith(TRACE_DIGEST) and (line.endswith("\n") or len(line) >= len(TRACE_DIGEST) + 64):
+                self._check_digest(line, digest.hexdigest(), file)
+                self._cut_off = False
+                return
+            digest.update(raw)
             if line.endswith("\n"):
                 yield line[:-1]
-            else:
-                self._cut_off = True
+
+    def _check_digest(self, line: str, due: str, file: BinaryIO) -> None:
+        said = _DIGEST_LINE.fullmatch(line)
+        if said is None:
+            raise self._wrong(f"{line[:80]!r} is no line with a SHA-256; solve again with --trace")
+        if said[1] != due:
+            raise self._wrong(
+                f"the bytes before have the SHA-256 {due} and were written with {said[1]}: they have changed since; "
+                f"solve again with --trace"
+            )
+        if file.read(1):
+            self._line += 1
+            raise self._wrong("something follows the line that ends a trace; solve again with --trace")
 
     def _check_title(self, line: str) -> None:
         if not line.startswith(TRACE_TITLE):

@@ -1,0 +1,73 @@
+"""Chunks that are runs of an array in C order, so that they are written and read without any reordering.
+
+    shape (4, 6, 5), chunks (1, 3, 5):     chunk (i, j, 0) is the elements (i * 6 + 3 * j) * 5 to (... + 3) * 5
+
+All axes before one have chunks of length 1, all after it chunks of full length; only along that one may the last chunk
+be shorter, and is padded at its end. Knows no files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Slab", "count_slabs", "slab_chunks", "slabs"]
+
+MOST_ELEMENTS = 1 << 20
+"""Elements of a chunk."""
+
+
+class Slab(NamedTuple):
+    """One chunk."""
+
+    key: tuple[int, ...]
+    """Its place in the grid of chunks."""
+    start: int
+    stop: int
+    """The elements, in C order, that it holds."""
+
+
+def slab_chunks(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The chunks of an array: as large as MOST_ELEMENTS allows, and as equal as they can be."""
+    axis = next(i for i in range(len(shape)) if math.prod(shape[i + 1 :]) <= MOST_ELEMENTS)
+    length = max(1, shape[axis])
+    most = max(1, MOST_ELEMENTS // max(1, math.prod(shape[axis + 1 :])))
+    pieces = -(-length // most)
+    return (1,) * axis + (-(-length // pieces),) + shape[axis + 1 :]
+
+
+def count_slabs(shape: tuple[int, ...], chunks: tuple[int, ...]) -> int:
+    """Number of chunks.
+
+    Raises
+    ------
+    ValueError : the chunks are no runs in C order, or too large.
+    """
+    axis = _axis(shape, chunks)
+    return math.prod(shape[:axis]) * -(-shape[axis] // chunks[axis])
+
+
+def slabs(shape: tuple[int, ...], chunks: tuple[int, ...]) -> Iterator[Slab]:
+    """All chunks in C order; ValueError as :func:`count_slabs`."""
+    axis = _axis(shape, chunks)
+    inner = math.prod(shape[axis + 1 :])
+    rest = (0,) * (len(shape) - axis - 1)
+    for outer in range(math.prod(shape[:axis])):
+        key = tuple(int(i) for i in np.unravel_index(outer, shape[:axis])) if axis else ()
+        for piece, first in enumerate(range(0, shape[axis], chunks[axis])):
+            last = min(first + chunks[axis], shape[axis])
+            row = outer * shape[axis]
+            yield Slab((*key, piece, *rest), (row + first) * inner, (row + last) * inner)
+
+
+def _axis(shape: tuple[int, ...], chunks: tuple[int, ...]) -> int:
+    """The axis along which chunks are cut."""
+    if len(shape) != len(chunks) or not shape or min(shape) < 1 or min(chunks) < 1:
+        raise ValueError(f"chunks {chunks} do not fit the shape {shape}")
+    axis = max((i for i in range(len(shape)) if chunks[i] != shape[i]), default=0)
+    if chunks[axis] > shape[axis] or any(n != 1 for n in chunks[:axis]) or math.prod(chunks) > MOST_ELEMENTS:
+        raise ValueError(f"chunks {chunks} of the shape {shape} are no runs of at most {MOST_ELEMENTS} elements")
+    return axis
