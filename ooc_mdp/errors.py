@@ -11,6 +11,7 @@ from typing import Any
 
 __all__ = [
     "ClusterError",
+    "DamagedStoreError",
     "InputError",
     "MemoryBudgetError",
     "MissingExtraError",
@@ -80,6 +81,10 @@ class InputError(OocMdpError):
 
 class StoreError(OocMdpError):
     """A store or a result is missing, half-written, damaged or of another format version."""
+
+
+class DamagedStoreError(StoreError):
+    """A file of an open store is not the one in its manifest any more, or the store was replaced while it was read."""
 
 
 class MemoryBudgetError(OocMdpError):

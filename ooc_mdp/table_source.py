@@ -8,6 +8,7 @@ it comes. Solver, stager, verification and results know this protocol only. To a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -140,6 +141,10 @@ class TableSource(Protocol):
 
     def loader(self, device: str) -> Loader:
         """How tables are read for a backend of this name ("cpu", "cuda:0")."""
+        ...
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Keep the tables as they are while a solve reads them: a store is not replaced meanwhile."""
         ...
 
     def read(self, p: int) -> tuple[PartitionTable, int]:

@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -168,6 +169,10 @@ class RecomputedTable:
         c = self._census
         states = np.diff(self.partition_ptr)
         return int((c.transitions * each["transition"] + c.rows * each["row"] + states * each["state"]).max())
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Nothing: rows are computed, and nobody can replace them."""
+        return nullcontext()
 
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Partition p's table, computed now; 0 bytes are read for it. Any thread.

@@ -34,6 +34,7 @@ from ooc_mdp.events import SolveWatcher
 from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.checkpoint import (
     check_arrays,
+    checkpoint_on_damage,
     checkpoint_path,
     load_checkpoint,
     remove_checkpoint,
@@ -105,7 +106,7 @@ def solve_distributed(
     asked = asked or ClusterOptions()
     _check(options)
     check_size(store, options)
-    with locked_output(output, partial(check_output, replace=resume or overwrite)):
+    with store.hold(), locked_output(output, partial(check_output, replace=resume or overwrite)):
         return _solve(
             store,
             options,
@@ -172,14 +173,23 @@ def _solve(
             history=history,
             earlier=earlier,
         )
+
+        def last_save() -> Callable[[], None] | None:
+            """What writes the last copies of the values as a checkpoint; None where there are none, or no output."""
+            if save is None or not known.copied.any():
+                return None
+            return partial(save, known, coordinator.statistics())
+
         try:
-            outcome = client.sync(coordinator.lead)
+            with checkpoint_on_damage(last_save):
+                outcome = client.sync(coordinator.lead)
         except SolversLostError as error:
             note(str(error))
             outcome = Outcome.LOST
         history.row(coordinator.row())
-        if save is not None and not outcome.proved and known.copied.any():
-            save(known, coordinator.statistics())
+        keep = last_save()
+        if keep is not None and not outcome.proved:
+            keep()
         workers = _figures(solvers, coordinator.ownership.owner, link)
         plans = [] if outcome is Outcome.LOST else link.finish(solvers.alive())
         placed = placement.name if asked.placement == DEFAULT_PLACEMENT else asked.placement

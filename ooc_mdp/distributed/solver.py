@@ -126,6 +126,7 @@ def solve_share(
     source = asked.source.open() if isinstance(asked.source, StoreAt) else asked.source
     options = asked.options
     with ExitStack() as stack:
+        stack.enter_context(source.hold())
         backend = select_backend(options.device, options.sweep_order, options.kernel, asked.threads)
         stack.callback(backend.close)
         if not isinstance(backend, ExchangesValues):

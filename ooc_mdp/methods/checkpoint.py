@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.errors import DamagedStoreError, OptionsError, StoreError
 from ooc_mdp.solution import SolveStatistics
 from ooc_mdp.store.disk_faults import remedy
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX
@@ -27,6 +27,7 @@ __all__ = [
     "CHECKPOINT_SUFFIX",
     "UnwrittenCheckpointError",
     "check_arrays",
+    "checkpoint_on_damage",
     "checkpoint_path",
     "load_checkpoint",
     "read_checkpoint",
@@ -142,6 +143,31 @@ def saved_unless_written(save: Callable[[], None] | None, undo: Callable[[], Non
         if kept and isinstance(error, StoreError):
             raise StoreError(f"{error}; what was solved is kept in the checkpoint: then go on with --resume") from error
         raise
+
+
+@contextmanager
+def checkpoint_on_damage(saves: Callable[[], Callable[[], None] | None]) -> Iterator[None]:
+    """Where the store is damaged or replaced under a solve, keep what was solved before the error goes on.
+
+    Everything that was read until then had the manifest's checksums, so values and bounds are those of the store.
+
+    Parameters
+    ----------
+    saves : gives what writes the checkpoint, or None.
+    """
+    try:
+        yield
+    except DamagedStoreError as error:
+        save = saves()
+        if save is None:
+            raise
+        try:
+            save()
+        except UnwrittenCheckpointError as unwritten:
+            raise DamagedStoreError(f"{error}; {unwritten}") from error
+        raise DamagedStoreError(
+            f"{error}; what was solved is in the checkpoint: once the store is whole again, continue with --resume"
+        ) from error
 
 
 def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt.NDArray[Any]], SolveStatistics] | None:

@@ -22,6 +22,7 @@ from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.auto import auto
 from ooc_mdp.methods.checkpoint import (
     check_arrays,
+    checkpoint_on_damage,
     checkpoint_path,
     load_checkpoint,
     remove_checkpoint,
@@ -102,9 +103,10 @@ def solve(
     OptionsError, StoreError, MemoryBudgetError : before any work, or when the disk fails.
     BusyError : before any work, where another process writes the output or reads what is there.
     """
-    with locked_output(output, partial(check_output, replace=resume or overwrite)):
+    opened = open_store(store) if isinstance(store, (str, Path)) else store
+    with opened.hold(), locked_output(output, partial(check_output, replace=resume or overwrite)):
         return _solve(
-            store,
+            opened,
             options,
             output=output,
             resume=resume,
@@ -117,7 +119,7 @@ def solve(
 
 
 def _solve(
-    store: TableSource | Path | str,
+    opened: TableSource,
     options: SolveOptions,
     *,
     output: Path | None,
@@ -129,7 +131,6 @@ def _solve(
     note: Callable[[str], None],
 ) -> Solution:
     """:func:`solve` with the output checked and locked."""
-    opened = open_store(store) if isinstance(store, (str, Path)) else store
     if trace is not None:
         check_trace(trace, overwrite, output)
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
@@ -172,7 +173,7 @@ def _solve(
         run.note = run.pauses.note = note
         run.pauses.watch = watch
         run.pauses.interrupted = stack.enter_context(signals())
-        with short_turns(run.backend.loads_beside):
+        with checkpoint_on_damage(lambda: run.pauses.save), short_turns(run.backend.loads_beside):
             outcome = _work(run)
         run.stager.close()
         if not outcome.proved and run.pauses.save is not None:

@@ -27,6 +27,7 @@ from ooc_mdp.memory import give_memory_back, resident_bytes
 from ooc_mdp.memory_plan import MemoryPlan
 from ooc_mdp.methods.checkpoint import (
     check_arrays,
+    checkpoint_on_damage,
     checkpoint_path,
     load_checkpoint,
     remove_checkpoint,
@@ -123,7 +124,8 @@ def solve_total(
             facts = {**identity, "method": METHOD, "partitions": store.n_partitions}
             tables.trace = stack.enter_context(Trace(trace, facts))
         tables.tick = run.tick
-        outcome, middle, policy, found = _work(run, output, identity, saved is not None)
+        with checkpoint_on_damage(lambda: run.pauses.save):
+            outcome, middle, policy, found = _work(run, output, identity, saved is not None)
         if not outcome.proved and run.pauses.save is not None:
             run.pauses.save()
         solution = _conclude(run, outcome, middle, policy, found, plan)

@@ -9,7 +9,6 @@ state's residual is computed from the stored values. Undiscounted results are ch
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,11 +111,8 @@ def verify(
     StoreError : a chunk is damaged, the store's small arrays contradict its chunks, or a value is not finite.
     """
     _check_belongs(store, result, other_store)
-    with ExitStack() as stack:
-        if isinstance(store, Store):
-            stack.enter_context(store.hold())
-            store = store.checking_sha256()
-        return _verify(store, result, watch)
+    with store.hold():
+        return _verify(store.checking_sha256() if isinstance(store, Store) else store, result, watch)
 
 
 def _check_belongs(store: TableSource, result: Result, other_store: bool) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.arena import FRESH, TableMemory
-from ooc_mdp.errors import StoreError
+from ooc_mdp.errors import DamagedStoreError, StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
 from ooc_mdp.store.attributes import flat_attributes
@@ -326,16 +326,16 @@ class Store:
         if error is not None:
             raise StoreError(f"the rows of partition {p} of {self.path} cannot be followed: {error}; {_REMEDY}")
 
-    def _chunk_error(self, name: str, p: int, error: Exception) -> StoreError:
+    def _chunk_error(self, name: str, p: int, error: Exception) -> DamagedStoreError:
         path = self.path / chunk_name(name, p, 0)
         if not self.directory.is_at_its_path():
-            return StoreError(
+            return DamagedStoreError(
                 f"field {name} of partition {p} cannot be read any more ({error}): {self.path} was replaced or removed "
                 f"since it was opened; open it again"
             )
         if isinstance(error, FileNotFoundError):
-            return StoreError(f"field {name} of partition {p} is missing: {path} does not exist; {_REMEDY}")
-        return StoreError(f"field {name} of partition {p} is damaged in {path}: {error}; {_REMEDY}")
+            return DamagedStoreError(f"field {name} of partition {p} is missing: {path} does not exist; {_REMEDY}")
+        return DamagedStoreError(f"field {name} of partition {p} is damaged in {path}: {error}; {_REMEDY}")
 
     def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
         pointers = {

@@ -13,6 +13,7 @@ import mmap
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ class SharedTables:
                 file.write(record)
                 starts[p + 1] = file.tell()
         self._starts = starts
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Nothing: the file is this object's own."""
+        return nullcontext()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_told": self._told, "_path": self._path, "_starts": self._starts, "_mapped": None, "_source": None}
