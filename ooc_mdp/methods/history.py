@@ -99,8 +99,7 @@ class HistoryRecorder:
         self.loads = loads
         self.visits, self.sweeps = np.zeros(partitions, np.int64), np.zeros(partitions, np.int64)
         self.first_visit, self.last_visit = np.full(partitions, np.nan), np.full(partitions, np.nan)
-        counted: Iterable[Any] = (self.visits, self.sweeps, self.first_visit, self.last_visit)
-        self._views = [memoryview(array) for array in counted]
+        self._views: list[Any] = [self.visits.data, self.sweeps.data, self.first_visit.data, self.last_visit.data]
         """Of the same numbers: one of them is read and written several times as fast as through an array."""
         self.interval = _FIRST_INTERVAL
         """Seconds between two rows, at least; infinite for whoever records none."""
