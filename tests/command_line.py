@@ -84,8 +84,44 @@ def process(*arguments: object, limit: str | None = None, timeout: float = 600) 
     line = command(*arguments)
     if limit is not None:
         line = ["bash", "-c", f'ulimit {limit}; exec "$@"', "limited", *line]
+    return _done(line, environment(), timeout)
+
+
+def interrupted(number: int, at: str, nth: int, *arguments: object, timeout: float = 600) -> Ran:
+    """Run a command in a process of its own, which sends itself a signal at the n-th of some steps (`steps`).
+
+    Parameters
+    ----------
+    at : "changes FOLDER", "changes FOLDER SUFFIX" or "entry JOURNAL".
+    """
+    line = [sys.executable, "-c", _INTERRUPTED, str(int(number)), at, str(nth), *map(str, arguments)]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    return _done(line, {**os.environ, "PYTHONPATH": path}, timeout)
+
+
+_INTERRUPTED = """
+import sys
+from functools import partial
+from pathlib import Path
+import steps
+
+number, at, nth = int(sys.argv[1]), sys.argv[2].split(), int(sys.argv[3])
+sys.argv = ["ooc-mdp", *sys.argv[4:]]
+from ooc_mdp.cli import main
+
+steps.note_handled_signals()
+act = partial(steps.send, number)
+if at[0] == "entry":
+    steps.at_entry(nth, "after", act, Path(at[1]))
+else:
+    steps.count_changes(Path(at[1]), lambda now: act() if now == nth else None, *at[2:])
+main()
+"""
+
+
+def _done(line: list[str], environment: dict[str, str], timeout: float) -> Ran:
     done = subprocess.run(
-        line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
+        line, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 

@@ -8,19 +8,30 @@ spoil.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
-import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-import numpy as np
 from command_line import ooc
+from steps import When, at_entry, count_changes, kill
 from store_models import ModelProblem, ModelSource, random_model
 
 from ooc_mdp.conversion import ConvertOptions, convert, generate
-from ooc_mdp.mdp import Rows
+from ooc_mdp.methods import pauses
 
-__all__ = ["command_in_a_fork", "conversion", "fork", "killed_after", "seconds_of", "slow_generation"]
+__all__ = [
+    "changes_of",
+    "command_in_a_fork",
+    "conversion",
+    "fork",
+    "generation",
+    "killed_at",
+    "killed_at_entry",
+    "saving_command_in_a_fork",
+    "succeed",
+]
 
 _LOADED = ("forked", "ooc_mdp.cli.entry", "ooc_mdp.conversion", "ooc_mdp.methods.solver", "zarr")
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -34,29 +45,75 @@ def fork(function: Callable[..., None], *arguments: object) -> multiprocessing.p
     return process
 
 
-def seconds_of(function: Callable[..., None], *arguments: object) -> float:
-    """Wall-clock seconds of a function in a process of its own, which must succeed."""
-    began = time.monotonic()
+def succeed(function: Callable[..., None], *arguments: object) -> None:
+    """Run a function in a process of its own, which must succeed."""
     process = fork(function, *arguments)
     process.join()
     assert process.exitcode == 0
-    return time.monotonic() - began
 
 
-def killed_after(seconds: float, function: Callable[..., None], *arguments: object) -> int | None:
-    """Kill a function's process after so many seconds; its exit status if it ended earlier, else None."""
-    began = time.monotonic()
-    process = fork(function, *arguments)
-    process.join(max(0.0, began + seconds - time.monotonic()))
-    if process.exitcode is None:
-        process.kill()
+def changes_of(folder: Path, function: Callable[..., None], *arguments: object, only: str = "") -> int:
+    """How many changes below a folder (`steps.count_changes`) a function makes in a process of its own."""
+    receiver, sender = _CONTEXT.Pipe(duplex=False)
+    with receiver:
+        with sender:
+            process = fork(_counted, sender, folder, only, function, arguments)
+        count = int(receiver.recv())
         process.join()
-    return None if process.exitcode == -signal.SIGKILL else process.exitcode
+    assert process.exitcode == 0
+    return count
+
+
+def killed_at(number: int, folder: Path, function: Callable[..., None], *arguments: object, only: str = "") -> bool:
+    """Run a function in a process that is killed before its n-th change below a folder; whether it came to that."""
+    process = fork(_killed_at_change, number, folder, only, function, arguments)
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode != 0
+
+
+def killed_at_entry(number: int, when: When, journal: Path, function: Callable[..., None], *arguments: object) -> None:
+    """Run a function in a process that is killed at the n-th entry of its journal; it must come to that."""
+    process = fork(_killed_at_entry, number, when, journal, function, arguments)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+def _counted(
+    sender: Connection, folder: Path, only: str, function: Callable[..., None], arguments: tuple[object, ...]
+) -> None:
+    counted = [0]
+    count_changes(folder, lambda number: counted.append(number), only)
+    try:
+        function(*arguments)
+    finally:
+        sender.send(max(counted))
+
+
+def _killed_at_change(
+    number: int, folder: Path, only: str, function: Callable[..., None], arguments: tuple[object, ...]
+) -> None:
+    count_changes(folder, lambda now: kill() if now == number else None, only)
+    function(*arguments)
+
+
+def _killed_at_entry(
+    number: int, when: When, journal: Path, function: Callable[..., None], arguments: tuple[object, ...]
+) -> None:
+    at_entry(number, when, kill, journal)
+    function(*arguments)
 
 
 def command_in_a_fork(*arguments: object) -> None:
     """Run a command line to its end: nothing is printed, the exit status is the command's."""
     raise SystemExit(ooc(*arguments).status)
+
+
+def saving_command_in_a_fork(*arguments: object) -> None:
+    """The same, with a checkpoint after each access to a partition, and one thread that reads."""
+    os.cpu_count = lambda: 1  # the order of accesses hardly depends on when reads arrive
+    pauses._SAVING_SHARE = 0
+    command_in_a_fork(*arguments, "--checkpoint-interval", 0)
 
 
 def conversion(path: Path, seed: int, overwrite: bool) -> None:
@@ -65,15 +122,7 @@ def conversion(path: Path, seed: int, overwrite: bool) -> None:
     convert(source, path, ConvertOptions(partitions=20, workers=2, overwrite=overwrite))
 
 
-class _Slow(ModelProblem):
-    """Takes 10 ms for each request of rows."""
-
-    def rows(self, states: np.ndarray) -> Rows:
-        time.sleep(0.01)
-        return super().rows(states)
-
-
-def slow_generation(path: Path, resume: bool) -> None:
+def generation(path: Path, resume: bool) -> None:
     """Generate a random model of 300 states into 30 partitions."""
-    problem = _Slow(random_model(3, 300, durations=True, labels=True))
+    problem = ModelProblem(random_model(3, 300, durations=True, labels=True))
     generate(problem, path, ConvertOptions(partitions=30, workers=2, resume=resume))

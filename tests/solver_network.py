@@ -17,6 +17,7 @@ from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.members import Member, Members
 from ooc_mdp.distributed.messages import (
+    Go,
     Subscribe,
     Update,
 )
@@ -38,11 +39,28 @@ class Weather:
     """Share of messages with one."""
     moves: bool = False
     loses: bool = False
-    """Whether a solver is cut off in the middle, and goes on alone."""
+    """Whether a solver is cut off after a few accesses, and goes on alone."""
     gains: bool = False
     """Whether another comes later."""
     alone: bool = False
     """Whether one solver begins with everything, and stays so unless partitions move."""
+
+
+class Mortal(Mailbox):
+    """A mailbox whose solver is cut off when it looks into it for the n-th time after it was told to go."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, looks: int, cut: Callable[[], None]) -> None:
+        super().__init__(loop)
+        self._looks, self._cut, self._going = looks, cut, False
+
+    def take(self) -> list[Subscribe | Update | Request]:
+        if self._going:
+            self._looks -= 1
+            if not self._looks:
+                self._cut()
+        taken = super().take()
+        self._going |= any(isinstance(m, Request) and isinstance(m.command, Go) for m in taken)
+        return taken
 
 
 class Network:
@@ -55,6 +73,8 @@ class Network:
         self.random = random.Random(weather.seed)
         self.lock = threading.Lock()
         self.cut: int | None = None
+        if weather.loses:
+            self.mailboxes[0] = Mortal(self.loop, self.random.randrange(1, 6), lambda: setattr(self, "cut", 0))
         self.ended: dict[int, str | BaseException] = {}
         self.work = work
         self.threads: list[threading.Thread] = []
@@ -189,10 +209,8 @@ async def solve_on(
         moves=weather.moves,
         spreads=weather.moves or not weather.alone,
     )
-    if weather.loses:
-        network.loop.call_later(network.random.uniform(0.0, 0.1), setattr, network, "cut", 0)
     try:
-        outcome = await asyncio.wait_for(coordinator.lead(), 60.0)
+        outcome = await asyncio.wait_for(coordinator.lead(), 300.0)
     finally:
         for mailbox in network.mailboxes:
             mailbox.expel()

@@ -7,12 +7,11 @@ import io
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import ooc, process, refused, start
+from command_line import interrupted, ooc, process, refused
 
 import ooc_mdp
 from ooc_mdp.events import SolveProgress
@@ -396,7 +395,7 @@ def test_brackets_in_a_name_are_shown_as_they_are_on_a_terminal(tmp_path, monkey
 def test_a_time_limit_ends_with_1_and_a_checkpoint(place, tmp_path):
     output = tmp_path / "r"
     solving = ("solve", place / "maze.store", "--discount", 0.999, "--epsilon", 1e-6, "--output", output)
-    ran = ooc(*solving, "--device", "cpu", "--time-limit", 0.01)
+    ran = ooc(*solving, "--device", "cpu", "--time-limit", 1e-9)
     assert ran.status == 1
     assert "time-limit" in ran.out
     assert "r.checkpoint" in ran.out
@@ -410,7 +409,7 @@ def test_a_time_limit_ends_with_1_and_a_checkpoint(place, tmp_path):
 
 def test_stopping_early_without_an_output_promises_no_resume(place):
     ran = ooc(
-        "solve", place / "maze.store", "--discount", 0.999, "--epsilon", 1e-6, "--device", "cpu", "--time-limit", 0.01
+        "solve", place / "maze.store", "--discount", 0.999, "--epsilon", 1e-6, "--device", "cpu", "--time-limit", 1e-9
     )
     assert ran.status == 1
     assert "--resume" not in ran.out
@@ -422,36 +421,26 @@ def test_a_signal_ends_with_1_one_json_object_and_a_checkpoint(place, tmp_path, 
     output = tmp_path / "r"
     solving = (
         "solve", place / "maze.store", "--discount", 0.99999, "--epsilon", 1e-5, "--cache", "30%", "--output", output,
-        "--device", "cpu", "--checkpoint-interval", 0.05, "--json",
+        "--device", "cpu", "--checkpoint-interval", 0, "--json",
     )  # fmt: skip
-    with start(*solving) as running:
-        for _ in range(600):
-            if (tmp_path / "r.checkpoint").exists() or running.poll() is not None:
-                break
-            time.sleep(0.05)
-        running.send_signal(number)
-        out, err = running.communicate(timeout=300)
-    assert running.returncode == 1, err
-    assert json.loads(out)["outcome"] == "interrupted"
+    ran = interrupted(number, f"changes {tmp_path} r.checkpoint", 1, *solving)
+    assert ran.status == 1, ran.err
+    assert ran.figures["outcome"] == "interrupted"
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupted_conversion_ends_with_1_and_leaves_nothing(tmp_path_factory, tmp_path, number):
-    n = 200_000
+    """Before a change of files of the store in the making, of which there are more than one a partition."""
+    n = 2_000
     model = tmp_path_factory.mktemp("source") / "ring.npz"
     pointers = np.arange(n + 1)
     np.savez(model, state_ptr=pointers, indptr=pointers, indices=(pointers[:-1] + 1) % n, data=np.ones(n))
-    with start("convert", model, tmp_path / "s", "--partitions", 2000) as running:
-        for _ in range(600):
-            if (tmp_path / "s.partial").exists() or running.poll() is not None:
-                break
-            time.sleep(0.02)
-        running.send_signal(number)
-        _, err = running.communicate(timeout=300)
-    assert running.returncode == 1, err
-    assert "interrupted" in err
-    assert "Traceback" not in err
+    converting = ("convert", model, tmp_path / "s", "--partitions", 200)
+    ran = interrupted(number, f"changes {tmp_path / 's.partial'}", 20, *converting)
+    assert ran.status == 1, ran.err
+    assert "interrupted" in ran.err
+    assert "Traceback" not in ran.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from forked import conversion, killed_after, seconds_of
+from forked import changes_of, conversion, killed_at, succeed
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store import open_store, validate_store
@@ -69,26 +69,22 @@ def test_a_killed_conversion_leaves_a_valid_store_or_none_and_can_be_run_again(
     tmp_path: Path, mode: str, kills: int
 ) -> None:
     path, overwrite = tmp_path / "s", mode == "overwrite"
-    seconds_of(conversion, tmp_path / "first", 1, False)  # compiles loops where nobody has yet
-    whole = seconds_of(conversion, path, 1, overwrite)
+    succeed(conversion, path, 1, False)
     old = open_store(path).fingerprint
+    changes = changes_of(tmp_path, conversion, tmp_path / "again", 2, False)
+    assert changes > 20
     if mode == "new":
         path.rename(tmp_path / "reference")
-    moments = random.Random(0)
-    killed = 0
-    for attempt in range(kills):
-        killed += killed_after(moments.uniform(0, whole), conversion, path, 2, overwrite) is None
-        if mode == "overwrite" or path.exists():
+    for number in np.linspace(1, 0.9 * changes, kills).astype(int).tolist():
+        assert killed_at(number, tmp_path, conversion, path, 2, overwrite)
+        if overwrite:
             store = open_store(path)
             assert validate_store(store).findings == ()
-            assert mode == "new" or store.fingerprint == old or store.n_states == 300
+            assert store.fingerprint == old
         else:
             with pytest.raises(StoreError):
                 open_store(path)
-        if mode == "new" and path.exists():
-            path.rename(tmp_path / f"done{attempt}")
-    assert killed > 0
-    seconds_of(conversion, path, 2, overwrite)
+    succeed(conversion, path, 2, overwrite)
     store = open_store(path)
     assert validate_store(store).findings == ()
     assert store.fingerprint != old

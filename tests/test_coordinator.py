@@ -18,6 +18,7 @@ from ooc_mdp.distributed.coordinator import Coordinator
 from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.members import Member, Members
 from ooc_mdp.distributed.messages import (
+    SLOWEST,
     Assignment,
     Status,
     Values,
@@ -110,12 +111,13 @@ def test_what_solvers_have_read_counts_as_read_whatever_was_copied(two_solvers: 
 @pytest.mark.parametrize(("failures", "lost"), [(1, False), (2, True)])
 def test_a_coordinator_that_stood_still_asks_once_more_before_a_solver_is_lost(failures: int, lost: bool):
     async def check() -> None:
-        left = failures
+        left, settled = failures, asyncio.Event()
 
         async def ask(number: int, verb: str, argument: Any, timeout: float) -> Any:
             nonlocal left
             await asyncio.sleep(0.001)
             if not left:
+                settled.set()
                 return Status()
             left -= 1
             if left == failures - 1:
@@ -125,12 +127,13 @@ def test_a_coordinator_that_stood_still_asks_once_more_before_a_solver_is_lost(f
         async def no(_: int) -> bool:
             return False
 
-        async def dismiss(_: int) -> None: ...
+        async def dismiss(_: int) -> None:
+            settled.set()
 
         link: Any = SimpleNamespace(ask=ask, lost=no, dismiss=dismiss)
         members = Members(link, {0: Member("a")}, 1.0)
         members.follow_all()
-        await asyncio.sleep(0.3)
+        await asyncio.wait_for(settled.wait(), 60.0)
         await members.close()
         assert members.alive() == ([] if lost else [0])
 
@@ -142,26 +145,34 @@ def test_what_is_large_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch):
     values = Values(np.arange(1), np.zeros(10**6), np.zeros(10**6, np.int32), np.zeros(1, np.bool_))
     none = np.zeros(1, np.int32)
     monkeypatch.setattr(endpoint, "_SEND_SECONDS", 0.1)
-
-    async def slow(**_: Any) -> str:
-        await asyncio.sleep(0.4)
-        return "taken"
+    waited: list[float] = []
 
     async def ask(number: int, verb: str, argument: Any, timeout: float) -> str:
-        return await asyncio.wait_for(slow(), timeout)
+        waited.append(timeout)
+        return "taken"
+
+    async def answer(**_: Any) -> str:
+        return "taken"
 
     async def no(_: int) -> bool:
         return False
 
+    async def wait_for(asked: Any, timeout: float) -> Any:
+        waited.append(timeout)
+        return await asked
+
     async def check() -> None:
         members = Members(SimpleNamespace(ask=ask, lost=no), {0: Member("a")}, 0.1)  # type: ignore[arg-type]
         await members.put(0, Assignment(1, none, none, {}, values))
-        worker: Any = SimpleNamespace(rpc=lambda _: SimpleNamespace(ooc_mdp=slow))
-        assert await endpoint._deliver(worker, "run", "a", an_update({0: (1, 1, np.zeros(10**6))}))
-        with pytest.raises(TimeoutError):
-            await endpoint._deliver(worker, "run", "a", an_update({}))
+        worker: Any = SimpleNamespace(rpc=lambda _: SimpleNamespace(ooc_mdp=answer))
+        monkeypatch.setattr(endpoint, "asyncio", SimpleNamespace(wait_for=wait_for))
+        for update in (an_update({0: (1, 1, np.zeros(10**6))}), an_update({})):
+            assert await endpoint._deliver(worker, "run", "a", update)
 
-    asyncio.run(asyncio.wait_for(check(), 10.0))
+    asyncio.run(check())
+    assert len(waited) == 3
+    assert min(waited[:2]) >= 0.1 + 8e6 / SLOWEST
+    assert waited[2] < 0.2
 
 
 def test_what_counts_as_visited_has_a_policy_where_newer_copies_come_meanwhile():

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from command_line import process
-from forked import killed_after, seconds_of, slow_generation
+from command_line import interrupted, process
+from forked import changes_of, generation, killed_at, killed_at_entry, succeed
+from steps import When
 from store_models import ModelProblem, ModelSource, random_model
 
 from ooc_mdp.conversion import ConvertOptions, convert, generate
@@ -30,33 +27,45 @@ from ooc_mdp.store.layout import JOURNAL_FILE, chunk_path
 from ooc_mdp.store.partition_note import PartitionNote
 from ooc_mdp.store.zarr_metadata import remove_metadata
 
-ROOT = Path(__file__).parents[1]
-
 
 @pytest.mark.parametrize("attempts", [2, pytest.param(6, marks=pytest.mark.slow)])
-def test_a_generation_killed_at_any_moment_goes_on_and_ends_the_same(tmp_path: Path, attempts: int) -> None:
-    seconds_of(slow_generation, tmp_path / "whole", False)  # compiles loops where nobody has yet
-    seconds = seconds_of(slow_generation, tmp_path / "again", False)
-    shutil.rmtree(tmp_path / "again")
+def test_a_generation_killed_at_an_entry_of_its_journal_goes_on(tmp_path: Path, attempts: int) -> None:
+    """It ends as if nothing had happened, and entries that were whole are kept."""
+    succeed(generation, tmp_path / "whole", False)
     whole = open_store(tmp_path / "whole")
-    moments = random.Random(1)
-    noted: list[int] = []
+    rng = random.Random(1)
     for attempt in range(attempts):
-        path = tmp_path / f"s{attempt}"
-        for _ in range(3):
-            if killed_after(moments.uniform(0, seconds), slow_generation, path, True) is not None:
-                break
-            if (journal := path.with_name(f"{path.name}.partial") / JOURNAL_FILE).exists():
-                noted.append(journal.read_bytes().count(b"\n") - 1)
-        if not path.exists():
-            seconds_of(slow_generation, path, True)
-        store = open_store(path)
-        assert store.fingerprint == whole.fingerprint
-        assert validate_store(store).findings == ()
-    assert max(noted, default=0) > 0
-    # A kill between the rename and the end leaves the lock's file, which is in nobody's way.
-    left = sorted(name for name in os.listdir(tmp_path) if not name.endswith(".lock"))
-    assert left == [*(f"s{i}" for i in range(attempts)), "whole"]
+        path, noted = tmp_path / f"s{attempt}", 0
+        journal = path.with_name(f"{path.name}.partial") / JOURNAL_FILE
+        times: list[When] = ["before", "torn", "after"]
+        rng.shuffle(times)
+        for when in times:
+            entry = rng.randint(1, (whole.n_partitions - noted) // 2)
+            killed_at_entry(entry, when, journal, generation, path, True)
+            noted += entry - (when != "after")
+            assert journal.read_bytes().count(b"\n") == 1 + noted
+        succeed(generation, path, True)
+        assert_same(path, whole)
+    assert sorted(os.listdir(tmp_path)) == [*(f"s{i}" for i in range(attempts)), "whole"]
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(15, marks=pytest.mark.slow)])
+def test_a_generation_killed_before_a_change_of_its_files_goes_on(tmp_path: Path, kills: int) -> None:
+    whole = tmp_path / "whole"
+    changes = changes_of(tmp_path, generation, whole, False)
+    assert changes > 60
+    for number in np.linspace(1, 0.9 * changes, kills).astype(int).tolist():
+        path = tmp_path / f"s{number}"
+        assert killed_at(number, tmp_path, generation, path, True)
+        succeed(generation, path, True)
+        assert_same(path, open_store(whole))
+        assert not path.with_name(f"{path.name}.partial").exists()
+
+
+def assert_same(path: Path, whole: Store) -> None:
+    store = open_store(path)
+    assert store.fingerprint == whole.fingerprint
+    assert validate_store(store).findings == ()
 
 
 class Stop(BaseException):
@@ -340,23 +349,16 @@ def test_notes_survive_json_bit_by_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_leaves_a_state_to_go_on_from(tmp_path: Path, word: signal.Signals) -> None:
-    command = [sys.executable, "-m", "ooc_mdp", "generate", "random", "s", "-p", "states=60000", "--partitions"]
-    command += ["200", "--workers", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        journal = tmp_path / "s.partial" / JOURNAL_FILE
-        deadline = time.monotonic() + 300
-        while not (journal.exists() and journal.read_bytes().count(b"\n") > 3) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(word)
-        _, error = process.communicate(timeout=300)
-    assert process.returncode == 1
-    assert "interrupted; what is done was kept: the same command with --resume goes on" in error
-    noted = journal.read_bytes().count(b"\n") - 1
-    assert 3 <= noted < 200
-    done = subprocess.run([*command, "--resume"], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert open_store(tmp_path / "s").n_partitions == 200
+    """It comes at the fourth entry of the journal; the thread that writes it goes on once it was handled."""
+    path = tmp_path / "s"
+    journal = tmp_path / "s.partial" / JOURNAL_FILE
+    command = ("generate", "random", path, "--states", 400, "--partitions", 40, "--workers", 1)
+    ran = interrupted(word, f"entry {journal}", 4, *command)
+    assert ran.status == 1
+    assert "interrupted; what is done was kept: the same command with --resume goes on" in ran.err
+    assert 4 <= journal.read_bytes().count(b"\n") - 1 < 40
+    assert process(*command, "--resume").status == 0
+    assert open_store(path).n_partitions == 40
 
 
 def test_what_zarr_began_to_write_when_it_was_killed_is_removed(tmp_path: Path) -> None:

@@ -124,7 +124,9 @@ def test_a_loan_stays_until_that_one_is_given_back_or_its_solver_has_ended(monke
         assert plugin.mailbox("run") is mailbox  # a later solver's
         plugin.close("run", 3)
         assert plugin.mailbox("run") is None
-        await asyncio.sleep(0.01)
+        for _ in range(1000):
+            if plugin._loans:
+                await asyncio.sleep(0.01)
         assert not plugin._loans
 
     asyncio.run(check())

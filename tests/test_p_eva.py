@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import ooc_mdp
@@ -50,3 +51,50 @@ def test_a_batch_is_what_promises_most_and_shared_by_all_devices(monkeypatch: py
     assert p_eva._most_promising(run, everything[:2]).tolist() == [0, 1]
     run.changed = False
     assert p_eva._most_promising(run, everything).tolist() == [0, 1, 2, 3, 4]
+
+
+class Loading:
+    """A stager of one thread: what it loads has arrived when it is waited for."""
+
+    depth = 1
+
+    def __init__(self, present: npt.NDArray[np.bool_]) -> None:
+        self.present, self.loading = present, list[int]()
+
+    def under_way(self) -> list[int]:
+        return self.loading
+
+    def prefetch(self, partition: int, spare: Any) -> bool:
+        started = not self.loading and not self.present.any()  # the cache holds one partition
+        self.loading += [partition] * started
+        return started
+
+    def wait(self) -> None: ...
+
+    def take_over(self) -> int:
+        self.present[self.loading] = True
+        arrived = len(self.loading)
+        self.loading.clear()
+        return arrived
+
+    def obtain(self, partition: int) -> None:
+        raise AssertionError(f"partition {partition} is clean")
+
+
+def test_a_solve_goes_on_where_news_made_clean_what_it_was_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two loads a worker takes in what others found, such as a wider range of values: a larger target."""
+    monkeypatch.setattr(p_eva, "sweeps_aside", lambda _: False)
+    monkeypatch.setattr(p_eva, "AtOnce", lambda _: SimpleNamespace(due=lambda: False))
+    dirty, present = np.ones(3, np.bool_), np.zeros(3, np.bool_)
+    run: Any = SimpleNamespace(
+        backend=SimpleNamespace(loads_beside=False, together=2),
+        cache=SimpleNamespace(present=present),
+        priority=SimpleNamespace(rank=lambda levels: levels),
+        refresh_target=lambda: None,
+        reached=lambda: not dirty.any(),
+        stager=Loading(present),
+        target=SimpleNamespace(levels=lambda: np.array([1.0, 3.0, 2.0]), dirty=dirty.copy),
+        tick=lambda: dirty.fill(False),
+    )
+    p_eva.p_eva(run)
+    assert present.tolist() == [False, True, False]

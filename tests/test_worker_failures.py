@@ -94,21 +94,25 @@ def test_messages_that_are_lost_late_or_double_change_no_answer(
 def test_a_worker_that_stands_still_holds_up_nobody_else(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange = solver._Solver.exchange
-    standing, others = threading.Event(), dict[int, int]()
-    enough = threading.Event()
+    """The others come to rest while it stands still."""
+    exchange, rest = solver._Solver.exchange, solver._Solver.rest
+    standing, enough, resting = threading.Event(), threading.Event(), set[int]()
 
     def slow(self: Any) -> None:
-        if standing.is_set() and self._asked.number:
-            others[self._asked.number] = others.get(self._asked.number, 0) + 1
-            if len(others) == 3 and sum(others.values()) >= 30:
-                enough.set()
         if self._asked.number == 0 and not standing.is_set():
             standing.set()
-            assert enough.wait(60)
+            assert enough.wait(120)
         exchange(self)
 
+    def noted(self: Any) -> bool:
+        if standing.is_set():
+            resting.add(self._asked.number)
+            if resting == {1, 2, 3}:
+                enough.set()
+        return rest(self)
+
     monkeypatch.setattr(solver._Solver, "exchange", slow)
+    monkeypatch.setattr(solver._Solver, "rest", noted)
     check(ragged, 0.9, solve(ragged, 0.9, clusters[4], epsilon=1e-6, placement="random"), size=100.0)
     assert enough.is_set()
 
@@ -246,17 +250,16 @@ def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cac
     monkeypatch.setattr(solver._Solver, "exchange", held)
     monkeypatch.setattr(newcomers, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
-        solution, _ = told(ragged, clusters[2], 2.0, share=1.0, epsilon=1e-6, time_limit=30.0, method=method)
+        solution, _ = told(ragged, clusters[2], 2.0, share=1.0, epsilon=1e-6, method=method)
     check(ragged, 0.9, solution, size=100.0)
     assert [w.lost for w in solution.statistics.workers] == [False, True, False]
     assert all(w.partitions for w in solution.statistics.workers if not w.lost)
 
 
 def test_a_limit_ends_a_solve_whose_workers_are_all_busy_with_something_else(ragged: Store, clusters: Clusters) -> None:
-    began = time.monotonic()
     with busy(clusters[2], 0, 1):
         solution, said = told(ragged, clusters[2], 2.0, epsilon=1e-6, time_limit=4.0)
-        assert time.monotonic() - began < 30
+        assert not FREE.is_set()
     assert solution.outcome is Outcome.TIME_LIMIT
     assert solution.error_bound == np.inf
     assert "no worker has begun in 2 s: their threads are busy with other tasks of the cluster" in said
@@ -267,23 +270,25 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exchange, released, reports = solver._Solver.exchange, threading.Event(), list[SolveProgress]()
+    went_on = threading.Event()
 
     def hung(self: Any) -> None:
         if self._asked.number == 1:
             assert released.wait(120)
+            went_on.set()
         exchange(self)
 
     monkeypatch.setattr(solver._Solver, "exchange", hung)
     monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
+    monkeypatch.setattr(coordinator, "_REPORT_SECONDS", 0.0)
     how: dict[str, Any] = {"time_limit": 2.0, "checkpoint_interval": 0.01, "patience": 2.0, "progress": reports.append}
-    began = time.monotonic()
     try:
         solution = solve(ragged, 0.9, clusters[2], epsilon=1e-6, **how)
-        assert time.monotonic() - began < 30
+        assert not went_on.is_set()
     finally:
         released.set()
     assert solution.outcome is Outcome.TIME_LIMIT
-    assert len(reports) > 2
+    assert reports
 
 
 def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(

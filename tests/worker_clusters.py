@@ -44,7 +44,7 @@ def solve(store: Store, discount: float, client: Client, **options: Any) -> ooc_
         discount,
         client=client,
         device="cpu",
-        **{"cache": "60%", "time_limit": 60.0, "placement": "blocks", **options},
+        **{"cache": "60%", "time_limit": 300.0, "placement": "blocks", **options},
     )
 
 

@@ -65,6 +65,8 @@ def p_eva(run: Run, give_up: Callable[[], bool] = lambda: False) -> None:
             continue
         levels = run.target.levels()
         dirty = run.target.dirty()
+        if not dirty.any():
+            continue  # an exchange of values while partitions were loaded has changed the target
         here = np.flatnonzero(dirty & present)
         if here.size:
             best = here[np.argsort(-levels[here], kind="stable")[: run.backend.together]]
