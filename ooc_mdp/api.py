@@ -518,6 +518,8 @@ def simulate(
     seed: int = 1,
     options: SimulationOptions | None = None,
     problem: Discretised | AnyPath | None = None,
+    trust: bool = False,
+    note: Callable[[str], None] | None = None,
 ) -> Simulation:
     """Run the continuous dynamics of a solved control problem under its policy.
 
@@ -527,11 +529,14 @@ def simulate(
     starts : states, as tuples or as texts such as "0.1,-2" and "rest".
     random, seed : so many more starts, uniform over the axes. Without any start the run begins at rest.
     options : length of a run, kind of policy, ...
-    problem : the problem, or its file where that has moved; by default what the result says.
+    problem : the problem, or its Python file, which is run; not needed for the problems that are built in.
+    trust : run the Python file that the result names, if its SHA-256 is the recorded one.
+    note : called with a sentence before a trusted file is run, and where `problem` is another file than the recorded.
 
     Raises
     ------
-    OptionsError : the result is of no control problem or was not kept, or a start is outside its axes.
+    OptionsError : the result is of no control problem or was not kept, it is of a file that was neither given nor
+        trusted, or a start is outside its axes.
     StoreError : the result is missing or damaged.
     """
     from ooc_mdp.methods.results import Result
@@ -549,7 +554,7 @@ def simulate(
     if isinstance(problem, Discretised):
         of = problem
     else:
-        of = problem_of(opened, None if problem is None else fspath(problem))
+        of = problem_of(opened, None if problem is None else fspath(problem), trust, note or (lambda _: None))
     chosen = [parse_start(of.problem, start) if isinstance(start, str) else start for start in starts]
     if random is not None:
         chosen += random_starts(of.problem, random, seed)

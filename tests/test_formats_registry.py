@@ -189,7 +189,8 @@ def npy(array: np.ndarray) -> bytes:
         (b"mdp\n\nmodule m\nendmodule\n", 1, "PRISM language"),
         (b"one two three\n", 1, "not recognised; the formats are"),
         (bytes(range(256)), None, "binary data of no known kind"),
-        (b"\x1f\x8b\x08" + bytes(30), None, "not a tar archive"),
+        (b"\x1f\x8b\x08" + bytes(30), None, "the compressed data are damaged"),
+        (gzip.compress(b"one two three\n"), None, "not a tar archive"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

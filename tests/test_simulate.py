@@ -623,7 +623,8 @@ def balanced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_example_of_the_documentation_balances_its_pole(balanced):
-    figures = ooc("simulate", balanced, "--start", "0,0,0.1,0", "--start", "rest", "--json").figures
+    starts = ("--start", "0,0,0.1,0", "--start", "rest")
+    figures = ooc("simulate", balanced, "--problem", CART_POLE, *starts, "--json").figures
     assert figures["problem"] == "cart-pole"
     assert [run["outcome"] for run in figures["runs"]] == ["kept", "kept"]
 
@@ -650,7 +651,8 @@ def test_a_file_that_moved_or_changed_is_found_or_spoken_of(balanced):
     moved = file.with_name("other.py")
     file.rename(moved)
     try:
-        assert "say --problem FILE.py" in refused("simulate", balanced)
+        assert "no file that can be read (No such file" in refused("simulate", balanced)
+        assert "--problem FILE.py" in refused("simulate", balanced, "--trust")
         ran = ooc("simulate", balanced, "--problem", moved, "--seconds", 2)
         assert (ran.status, ran.err) == (0, "")
         moved.write_text(moved.read_text() + "\n# changed\n")

@@ -2,7 +2,7 @@
 
     ooc-mdp generate docs/examples/cart_pole.py cart.store -p grid=13,13,19,19
     ooc-mdp solve cart.store --discount 0.9 --residual 1e-4 --output cart.result
-    ooc-mdp simulate cart.result --start 0,0,0.1,0 --plot cart.png
+    ooc-mdp simulate cart.result --problem docs/examples/cart_pole.py --start 0,0,0.1,0 --plot cart.png
 
 The equations are those of Barto, Sutton and Anderson (1983) without friction; the cart's track ends at +-2.4 m.
 """

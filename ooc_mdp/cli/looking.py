@@ -96,8 +96,11 @@ def simulate(
         bool, typer.Option("--past-end", help="Go on where the problem ends inside its axes, to see what holds.")
     ] = False,
     problem: Annotated[
-        str | None, typer.Option(metavar="FILE.py", help="The problem's file, where it has moved.")
+        str | None, typer.Option(metavar="FILE.py", help="Python file of the problem, which is run.")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the file that the result names, if it is unchanged since.")
+    ] = False,
     csv: Annotated[Path | None, typer.Option(help="CSV file that gets every sample.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot of all runs: .png, .svg or .pdf.")] = None,
     animation: Annotated[Path | None, typer.Option(help="Animation of the first run: .gif or .mp4.")] = None,
@@ -126,7 +129,7 @@ def simulate(
         past_end=past_end,
     )
     opened = api.open_result(result)
-    discretised = problem_of(opened, problem, note=lambda text: print(text, file=sys.stderr))
+    discretised = problem_of(opened, problem, trust, note=lambda text: print(text, file=sys.stderr))
     check_output_files(csv, plot, animation, overwrite=overwrite)
     if plot is not None:
         plots.check_trajectory_plot(plot)

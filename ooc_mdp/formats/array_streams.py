@@ -1,8 +1,8 @@
 """Arrays in .npy files and .npz archives, read forward in bounded memory; nothing is unpickled or unpacked.
 
-An archive's member stays an open stream; what its header announces is compared with the bytes that are there
-before anything is read, and memory follows what arrives, never what was announced. This module knows no
-format and no MDP.
+A member of an archive is read once to its end, where its checksum is compared, before any number of it is used. It
+then stays an open stream; what its header announces is compared with the bytes that are there before anything is
+read, and memory follows what arrives, never what was announced. This module knows no format and no MDP.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ __all__ = [
 
 _PIECE = 1 << 20
 """Bytes asked of a stream at once: memory follows what arrives, not what was announced."""
+_CHECKED_PIECE = 1 << 18
 _MAX_HEADER = 10_000
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
+_BAD_HEADERS = (*_DAMAGE, ValueError, OverflowError)
+"""What zipfile raises of headers: those of _DAMAGE, names that cannot be decoded, and offsets beyond 64 bits."""
 
 
 def is_unsafe_name(name: str) -> bool:
@@ -49,6 +52,10 @@ def is_unsafe_name(name: str) -> bool:
 
 def _refusal(path: str, name: str, message: str) -> InputError:
     return InputError(path, f"{name}: {message}" if name else message)
+
+
+def _damaged(path: str, name: str, error: Exception) -> InputError:
+    return _refusal(path, name, f"damaged ({error or type(error).__name__}); write the file again")
 
 
 def spool(path: str, name: str, file: Any, size: int) -> IO[bytes]:
@@ -95,7 +102,7 @@ def _piece(path: str, name: str, file: Any, missing: int) -> bytes:
     try:
         piece: bytes = file.read(min(missing, _PIECE))
     except _DAMAGE as error:
-        raise _refusal(path, name, f"damaged ({error}); write the file again") from None
+        raise _damaged(path, name, error) from None
     if not piece:
         raise _refusal(path, name, f"ends {missing} bytes too early; write the file again")
     return piece
@@ -200,25 +207,30 @@ class ArrayStream:
 
 
 class ZipArrays:
-    """An open .npz whose member names were all found harmless.
+    """An open .npz whose member names were all found harmless, and the same in the directory as before each member.
+
+    A damaged name would turn an optional array into one that no format asks for.
 
     Raises
     ------
-    InputError : not a zip archive, encrypted, or a member that points outside (.., an absolute path, a drive
-        letter) or is a link or a device.
+    InputError : not a zip archive, encrypted, a damaged name, or a member that points outside (.., an absolute path,
+        a drive letter) or is a link or a device.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._file = open_file(path)
+        self._checked: set[str] = set()
         try:
             self._zip = zipfile.ZipFile(self._file)
             self.members = {info.filename: info for info in self._zip.infolist()}
             self._check_members(self._zip.infolist())
+            for info in self._zip.infolist():
+                self._opened(info).close()
         except InputError:
             self._file.close()
             raise
-        except (*_DAMAGE, ValueError) as error:
+        except _BAD_HEADERS as error:
             self._file.close()
             raise InputError(path, f"not a readable .npz archive: {error}; write it again with numpy.savez") from None
 
@@ -235,6 +247,12 @@ class ZipArrays:
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
                 what = "a symbolic link" if kind == stat.S_IFLNK else "a special file"
                 raise InputError(self.path, f"member {name!r} is {what}; an archive of arrays holds none")
+            if info.comment:  # a damaged length makes the directory's next entries the comment of this one
+                raise InputError(
+                    self.path,
+                    f"damaged: member {name!r} has a comment of {len(info.comment)} bytes, which numpy.savez never "
+                    "writes; write the file again with numpy.savez",
+                )
             if info.flag_bits & 1:
                 raise InputError(self.path, f"member {name!r} is encrypted; write it without a password")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -244,18 +262,37 @@ class ZipArrays:
                     "numpy.savez or numpy.savez_compressed",
                 )
 
+    def _check_contents(self, info: zipfile.ZipInfo) -> None:
+        """Read a member to its end, where zipfile compares its checksum."""
+        with self._opened(info) as file:
+            missing = info.file_size
+            while missing:
+                missing -= len(_piece(self.path, info.filename, file, min(missing, _CHECKED_PIECE)))
+            try:
+                file.read(1)  # compares the checksum of an empty member too
+            except _DAMAGE as error:
+                raise _damaged(self.path, info.filename, error) from None
+        self._checked.add(info.filename)
+
+    def _opened(self, info: zipfile.ZipInfo) -> IO[bytes]:
+        try:
+            return self._zip.open(info)
+        except _BAD_HEADERS as error:
+            raise _damaged(self.path, info.filename, error) from None
+
     def has(self, name: str) -> bool:
         """Whether there is an array of that name (without .npy)."""
         return f"{name}.npy" in self.members
 
     def open(self, name: str) -> ArrayStream:
-        """The array of that name (without .npy), at its beginning; several may be open at once."""
+        """The array of that name (without .npy), at its beginning; several may be open at once.
+
+        The first time all of it is read, in bounded memory; InputError if its checksum (CRC-32) is another.
+        """
         info = self.members[f"{name}.npy"]
-        try:
-            file = self._zip.open(info)
-        except _DAMAGE as error:
-            raise InputError(self.path, f"{name}.npy: damaged ({error}); write the file again") from None
-        return ArrayStream(self.path, info.filename, file, info.file_size)
+        if info.filename not in self._checked:
+            self._check_contents(info)
+        return ArrayStream(self.path, info.filename, self._opened(info), info.file_size)
 
     def close(self) -> None:
         """Close the archive and its streams."""
@@ -268,7 +305,7 @@ def zip_names(path: str) -> frozenset[str]:
     try:
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
             return frozenset(info.orig_filename for info in archive.infolist())
-    except (*_DAMAGE, ValueError):
+    except _BAD_HEADERS:
         return frozenset()
 
 

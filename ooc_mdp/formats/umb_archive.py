@@ -2,8 +2,10 @@
 
 Nothing is unpacked to disk under a member's name. Members of a plain tar are read where they stand; those of
 a compressed one are copied to an anonymous temporary file, each only if its size is the one that the caller
-expects. The stream that tarfile sees goes forward only and hands out a limited number of header bytes, so
-that a hostile header cannot make it allocate. This module knows tar, not UMB's index.
+expects. A compressed file is always read to its end, where its checksums (CRC-32 of gzip, the checks of xz) are
+compared, before a caller gets any byte of a member. The stream that tarfile sees goes forward only and hands out
+a limited number of header bytes, so that a hostile header cannot make it allocate. This module knows tar, not
+UMB's index.
 """
 
 from __future__ import annotations
@@ -78,8 +80,12 @@ class _Forward:
         self._budget = _HEADER_BUDGET
 
     def piece(self, size: int) -> bytes:
-        """Up to `size` bytes of contents."""
-        data = self._source.read(size)
+        """Up to `size` bytes of contents; InputError where the compressed data are damaged."""
+        try:
+            data = self._source.read(size)
+        except _DAMAGE as error:
+            what = "the compressed data are damaged" if self._direct is None else "the file cannot be read"
+            raise InputError(self._path, f"{what} ({error or type(error).__name__}); write the file again") from None
         self._position += len(data)
         return data
 
@@ -106,6 +112,11 @@ class _Forward:
             pass
         return self._position
 
+    def check_rest(self) -> None:
+        """Read a compressed file to its end, where its checksums are compared."""
+        while self._direct is None and self.piece(_PIECE):
+            pass
+
 
 class Member:
     """The bytes of one member: `size` bytes of `file` from `offset` on."""
@@ -124,7 +135,10 @@ class Member:
 
 
 def _walk(path: str, file: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, _Forward]]:
-    """All regular members with their names, the stream at the contents of each; refuses what is unsafe."""
+    """All regular members with their names, the stream at the contents of each; refuses what is unsafe.
+
+    After the last member a compressed file has been read to its end and its checksums have been compared.
+    """
     start = file.read(6)
     file.seek(0)
     source: _Readable = file
@@ -149,13 +163,14 @@ def _walk(path: str, file: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, _F
                     raise InputError(path, f"member {info.name!r} is there twice; write the file again")
                 seen.add(name)
                 yield name, info, stream
+        stream.check_rest()
     except tarfile.TarError as error:
         raise InputError(
             path,
             f"not a tar archive, as UMB is ({error}); if it is a compressed text, decompress it first",
         ) from None
-    except _DAMAGE as error:
-        raise InputError(path, f"the compressed data are damaged: {error}; write the file again") from None
+    except (OSError, ValueError, OverflowError) as error:  # ValueError, OverflowError: what headers say of sizes
+        raise InputError(path, f"the tar archive cannot be read ({error}); write the file again") from None
 
 
 class _Contents:
@@ -173,16 +188,17 @@ def read_member(path: str, wanted: str, limit: int) -> bytes | None:
 
     Raises
     ------
-    InputError : it has more than `limit` bytes, an unsafe member stands before it, or the archive is damaged.
+    InputError : it has more than `limit` bytes, a member is unsafe, or the archive is damaged.
     """
+    found = None
     with open_file(path) as file:
         for name, info, stream in _walk(path, file):
             if name == wanted:
                 if info.size > limit:
                     raise InputError(path, f"{name} has {info.size} bytes, more than {limit}")
                 stream.seek(info.offset_data)
-                return read_exactly(path, name, _Contents(stream), info.size)
-    return None
+                found = read_exactly(path, name, _Contents(stream), info.size)
+    return found
 
 
 def gather(

@@ -17,7 +17,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.problems.base import Problem
 from ooc_mdp.problems.configuration import Parameter, configure
 
-__all__ = ["PROBLEMS", "Problem", "ProblemEntry", "make_problem"]
+__all__ = ["PROBLEMS", "Problem", "ProblemEntry", "built_in_problem", "make_problem"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,17 @@ def make_problem(name: str | PathLike[str], parameters: Mapping[str, Parameter] 
         from ooc_mdp.problems.control.user_file import load_problem
 
         return load_problem(name, given)
+    return built_in_problem(name, given)
+
+
+def built_in_problem(name: str, parameters: Mapping[str, Parameter]) -> Problem:
+    """The problem of the registry with that name, which may come from a result: no file is ever run.
+
+    Raises
+    ------
+    OptionsError : as :func:`make_problem`, and for the name of a file.
+    """
+    given = dict(parameters)
     problem, sizes = _parsed(name)
     twice = sorted(set(sizes) & set(given))
     if twice:

@@ -1,7 +1,9 @@
 """From a result on disk back to the control problem that it solves.
 
-A result keeps the provenance of the store that it was solved from: the problem's name (or its file) and every
-parameter, grid included. This module turns that into the discretised problem again, or says why it cannot.
+A result keeps the provenance of the store that it was solved from: the problem's name, or its file, and every
+parameter, grid included. This module turns that into the discretised problem again, or says why it cannot. What a
+result names is data: a built-in problem is looked up in the registry, and a Python file is run only where the user
+names it, or trusts the recorded path and the file there still has the recorded SHA-256.
 """
 
 from __future__ import annotations
@@ -13,52 +15,110 @@ from typing import Any
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.methods.results import Result
-from ooc_mdp.problems import make_problem
+from ooc_mdp.problems import Problem, built_in_problem
 from ooc_mdp.problems.control.discretised import Discretised
+from ooc_mdp.problems.control.user_file import load_problem
+from ooc_mdp.store.regular_file import read_regular_file
 
 __all__ = ["problem_of"]
 
+_MAX_FILE_BYTES = 16 << 20
+"""A problem's file is refused above this."""
 
-def problem_of(result: Result, file: str | None = None, note: Callable[[str], None] = lambda text: None) -> Discretised:
+
+def problem_of(
+    result: Result,
+    file: str | None = None,
+    trust: bool = False,
+    note: Callable[[str], None] = lambda text: None,
+) -> Discretised:
     """The control problem of a result.
 
     Parameters
     ----------
-    file : Python file of the problem, where it is no longer where it was when the store was generated.
-    note : told in a sentence when the file has changed since.
+    file : Python file of the problem, which is run.
+    trust : run the file whose path the result records, if its SHA-256 is the recorded one.
+    note : called with a sentence when `file` is another than the recorded one, and before a trusted file is run.
 
     Raises
     ------
-    OptionsError : the result is of no control problem, says nothing of its problem, or the file does not fit it.
+    OptionsError : the result is of no control problem or does not record it; it is of a user's file, which was
+        neither named nor trusted; or the file does not fit.
     """
     provenance = result.provenance
     if not provenance:
         raise OptionsError(
             f"{result.path} does not say which problem it solves: it was written by an earlier release; solve again"
         )
-    source, options = str(provenance.get("source")), provenance.get("options")
+    source, options, recorded = provenance.get("source"), provenance.get("options"), provenance.get("file")
+    other = OptionsError(
+        f"{result.path} was solved from {str(source)!r}, which has no continuous dynamics; simulate takes results of "
+        f"control problems, such as mountain-car or a file of your own"
+    )
     if provenance.get("format") != "problem" or not isinstance(options, dict):
-        raise OptionsError(
-            f"{result.path} was solved from {source}, which has no continuous dynamics; simulate takes results of "
-            f"control problems, such as mountain-car or a file of your own"
-        )
-    recorded = provenance.get("file")
-    name = file or (str(recorded["path"]) if isinstance(recorded, dict) else source)
-    if name.endswith(".py"):
-        if not Path(name).is_file():
-            raise OptionsError(f"{result.path} solves the problem of {name}, which is not there; say --problem FILE.py")
-        _compare(Path(name), recorded, note)
-    elif file is not None:
-        raise OptionsError(f"--problem {file} is no Python file; leave it out for problems that have a name")
-    problem = make_problem(name, options)
+        raise other
+    if file is not None and trust:
+        raise OptionsError("--problem names the file to run, so --trust has no use; leave one of them out")
+    problem: Problem
+    if file is not None:
+        problem = load_problem(file, options, _named(file, recorded, note))
+    elif recorded is None:
+        problem = built_in_problem(str(source), options)
+    else:
+        path, contents = _trusted(result.path, recorded, trust, note)
+        problem = load_problem(path, options, contents)
     if not isinstance(problem, Discretised):
-        raise OptionsError(
-            f"{result.path} was solved from {source}, which has no continuous dynamics; simulate takes results of "
-            f"control problems, such as mountain-car or a file of your own"
-        )
+        raise other
     return problem
 
 
-def _compare(file: Path, recorded: Any, note: Callable[[str], None]) -> None:
-    if isinstance(recorded, dict) and hashlib.sha256(file.read_bytes()).hexdigest() != recorded.get("sha256"):
+def _sha256(contents: bytes) -> str:
+    return hashlib.sha256(contents).hexdigest()
+
+
+def _contents(path: str) -> bytes:
+    return read_regular_file(path, _MAX_FILE_BYTES).tobytes()
+
+
+def _recorded(recorded: Any, key: str) -> str | None:
+    value = recorded.get(key) if isinstance(recorded, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _named(file: str, recorded: Any, note: Callable[[str], None]) -> bytes:
+    """What is in the file that the user names."""
+    if not file.endswith(".py"):
+        raise OptionsError(f"--problem {file} is no Python file; leave it out for problems that have a name")
+    try:
+        contents = _contents(file)
+    except (OSError, ValueError) as error:
+        raise OptionsError(f"--problem {file} cannot be read: {error}") from None
+    if recorded is not None and _sha256(contents) != _recorded(recorded, "sha256"):
         note(f"{file} is not the file that the store was generated from, or has changed since")
+    return contents
+
+
+def _trusted(result: Path, recorded: Any, trust: bool, note: Callable[[str], None]) -> tuple[str, bytes]:
+    """Path and contents of the recorded file, where it is trusted and unchanged."""
+    path, digest = _recorded(recorded, "path"), _recorded(recorded, "sha256")
+    if path is None or digest is None:
+        raise OptionsError(f"{result} solves the problem of a file that it does not name; name it: --problem FILE.py")
+    contents, now = b"", "the file cannot be read"
+    try:
+        contents = _contents(path)
+        now = f"SHA-256 {_sha256(contents)}"
+    except (OSError, ValueError) as error:
+        now = f"no file that can be read ({getattr(error, 'strerror', None) or error})"
+    shown = f"{path!r} (recorded SHA-256 {digest!r}; there now: {now})"
+    if not trust:
+        raise OptionsError(
+            f"{result} solves the problem of the Python file {shown}, which is not run because a result names it; "
+            f"name the file to run with --problem FILE.py, or run the recorded one with --trust"
+        )
+    if now != f"SHA-256 {digest}":
+        raise OptionsError(
+            f"--trust runs only the file that was recorded, and {shown} is another; name the file to run with "
+            f"--problem FILE.py"
+        )
+    note(f"running the Python file {path!r} (SHA-256 {digest}), which {result} names")
+    return path, contents

@@ -15,30 +15,39 @@ from ooc_mdp.problems.control.discretised import Discretised, discretise
 __all__ = ["load_definition", "load_problem"]
 
 
-def load_problem(file: str, parameters: Mapping[str, Parameter]) -> Discretised:
+def load_problem(file: str, parameters: Mapping[str, Parameter], contents: bytes | None = None) -> Discretised:
     """The problem that a file assigns to the name ``problem``, discretised.
+
+    Parameters
+    ----------
+    contents : what the caller has read of the file; it is run as it is, whatever the file holds by then.
 
     Raises
     ------
     OptionsError : there is no such file, it fails, or it defines no problem; or parameters do not fit.
     """
-    problem = discretise(load_definition(file), parameters)
+    problem = discretise(load_definition(file, contents), parameters)
     problem.file = Path(file).resolve()
     return problem
 
 
-def load_definition(file: str) -> ControlProblem:
-    """Run the file and take its ``problem``; no module of its name stays known."""
+def load_definition(file: str, contents: bytes | None = None) -> ControlProblem:
+    """Run the file and take its ``problem``; no module of its name stays known.
+
+    The text is compiled anew: bytecode that lies beside the file in ``__pycache__`` is not used.
+    """
     path = Path(file)
-    if not path.is_file():
-        raise OptionsError(f"there is no problem file {file}")
+    if contents is None:
+        if not path.is_file():
+            raise OptionsError(f"there is no problem file {file}")
+        contents = path.read_bytes()
     spec = importlib.util.spec_from_file_location(f"ooc_mdp_problem_file_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise OptionsError(f"{file} cannot be run as Python")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look annotations up
     try:
-        spec.loader.exec_module(module)
+        exec(compile(contents, str(path), "exec", dont_inherit=True), module.__dict__)
     except OptionsError as error:
         raise OptionsError(f"{file}: {error}") from error
     except Exception as error:
