@@ -241,10 +241,10 @@ def test_a_lock_that_cannot_be_taken_leaves_what_was_found(
 ) -> None:
     usual = os.open
 
-    def full(path: object, *arguments: int) -> int:
+    def full(path: object, *arguments: int, dir_fd: int | None = None) -> int:
         if str(path).endswith(".partial"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        return usual(path, *arguments)  # type: ignore[arg-type]
+        return usual(path, *arguments, dir_fd=dir_fd)  # type: ignore[arg-type]
 
     if before is not None:
         (tmp_path / "s.partial").mkdir()

@@ -1,6 +1,6 @@
 """Advisory locks on directories: many processes read a store, or one replaces it.
 
-    shared flock on STORE              held by whoever reads it (`hold`)
+    shared flock on STORE              held by whoever reads it (`ooc_mdp.store.directory`)
     exclusive flock on STORE           taken by whoever replaces it, refused while somebody holds it
     exclusive flock on STORE.partial   held by whoever writes it (`ooc_mdp.store.transaction`)
 
@@ -15,8 +15,6 @@ import errno
 import fcntl
 import os
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from ooc_mdp.errors import StoreError
@@ -24,7 +22,6 @@ from ooc_mdp.errors import StoreError
 __all__ = [
     "BusyError",
     "OpenDirectory",
-    "hold",
     "holder_of",
     "is_at",
     "lock_against_readers",
@@ -57,32 +54,6 @@ class OpenDirectory:
             os.close(fd)
 
     __del__ = close
-
-
-@contextmanager
-def hold(directory: Path) -> Iterator[int]:
-    """Keep a store or result from being replaced; yields the open directory, to which paths can be relative.
-
-    Another process that wants to replace the directory is refused for as long as this one holds it. One that is just
-    replacing it is waited for. Without locks in the file system the descriptor still keeps to the directory that was
-    opened, whatever takes its place.
-
-    Raises
-    ------
-    StoreError : there is no such directory, or it cannot be opened.
-    """
-    while True:
-        try:
-            opened = OpenDirectory(directory)
-        except OSError as error:
-            raise StoreError(f"{directory} cannot be opened: {error.strerror}; give the path of a store") from error
-        try:
-            try_lock(opened.fd, fcntl.LOCK_SH)
-            if is_at(opened.fd, directory):
-                yield opened.fd
-                return
-        finally:
-            opened.close()
 
 
 def try_lock(fd: int, operation: int) -> bool:

@@ -37,6 +37,7 @@ __all__ = [
     "PARTIAL_SUFFIX",
     "PREVIOUS_SUFFIX",
     "ArrayMetadata",
+    "check_is_store",
     "read_fields",
     "read_metadata",
     "read_small_arrays",
@@ -78,15 +79,7 @@ def read_metadata(root: Path, directory: int | None = None) -> dict[str, Any]:
     ------
     StoreError : it is no store of this format, or not what was written.
     """
-    if root.name.endswith(PARTIAL_SUFFIX):
-        remedy = _remedy_of_partial(root, root.with_name(root.name.removesuffix(PARTIAL_SUFFIX)))
-        raise StoreError(f"{root} is half-written: a store when its conversion ends; {remedy} if none is running")
-    group = _read_json(root, directory)
-    attributes = group.get("attributes")
-    if group.get("node_type") != "group":
-        raise StoreError(f"{root} is a Zarr array, not a store of this program")
-    if not isinstance(attributes, dict) or attributes.get("format") != FORMAT:
-        raise StoreError(f"{root} is a Zarr group, but not one written by this program")
+    attributes = check_is_store(root, directory)
     version = attributes.get("format_version")
     if version != FORMAT_VERSION:
         raise StoreError(
@@ -102,6 +95,25 @@ def read_metadata(root: Path, directory: int | None = None) -> dict[str, Any]:
         intact = False
     if not intact:
         raise StoreError(f"the attributes in {root / GROUP_FILE} are not those that were written; {_REMEDY}")
+    return attributes
+
+
+def check_is_store(root: Path, directory: int | None = None) -> dict[str, Any]:
+    """Refuse what is no store of any format version, whole or damaged; its attributes, of which nothing is known yet.
+
+    Raises
+    ------
+    StoreError : it is half-written, missing, or something else.
+    """
+    if root.name.endswith(PARTIAL_SUFFIX):
+        remedy = _remedy_of_partial(root, root.with_name(root.name.removesuffix(PARTIAL_SUFFIX)))
+        raise StoreError(f"{root} is half-written: a store when its conversion ends; {remedy} if none is running")
+    group = _read_json(root, directory)
+    attributes = group.get("attributes")
+    if group.get("node_type") != "group":
+        raise StoreError(f"{root} is a Zarr array, not a store of this program")
+    if not isinstance(attributes, dict) or attributes.get("format") != FORMAT:
+        raise StoreError(f"{root} is a Zarr group, but not one written by this program")
     return attributes
 
 

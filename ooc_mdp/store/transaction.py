@@ -35,7 +35,7 @@ from ooc_mdp.store.locks import (
     refuse_readers,
     try_lock,
 )
-from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, read_metadata
+from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, check_is_store
 
 __all__ = ["InPlaceError", "check_outside", "check_target", "clear", "leftover", "sync", "writing"]
 
@@ -48,7 +48,7 @@ _FSYNC_THREADS = 8
 def writing(
     store: Path,
     overwrite: bool,
-    recognise: Callable[[Path], object] = read_metadata,
+    recognise: Callable[[Path], object] = check_is_store,
     *,
     resume: bool = False,
     keep: Callable[[BaseException], bool] = lambda error: False,
@@ -109,7 +109,7 @@ def check_target(store: Path, overwrite: bool) -> None:
     _check_place(store)
     check_outside(store)
     if not store.with_name(store.name + PREVIOUS_SUFFIX).is_dir():  # which may be put back
-        _check_replaceable(store, overwrite, read_metadata)
+        _check_replaceable(store, overwrite, check_is_store)
 
 
 def check_outside(path: Path) -> None:
