@@ -7,6 +7,7 @@ slow test compiles the loops with bounds checks, so that it sees each access out
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import encode
 from ooc_mdp.store.layout import SMALL_ARRAYS, chunk_path
 
-place, count, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+place, count, seed, device = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 rng = np.random.default_rng(seed)
 models = [
     random_model(3, 24, durations=True, labels=True, initial_values=True),
@@ -96,7 +97,7 @@ for i in range(count):
     try:
         opened = open_store(path)
         for method in ("vi", "p-eva", "policy-iteration"):
-            ooc_mdp.solve(opened, 0.9, device="cpu", method=method, epsilon=1e-2, time_limit=1.0)
+            ooc_mdp.solve(opened, 0.9, device=device, method=method, epsilon=1e-2, time_limit=1.0)
         solved += 1
     except OocMdpError as error:
         refused += 1
@@ -117,9 +118,22 @@ def test_no_loop_leaves_the_arrays_of_a_forged_store(tmp_path: Path, count: int,
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
     if checked:
         environment |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, "-X", "faulthandler", "-c", FORGE, str(tmp_path), str(count), "5"]
+    run([], tmp_path, count, "cpu", environment)
+
+
+@pytest.mark.gpu
+def test_no_kernel_leaves_the_arrays_of_a_forged_store(tmp_path: Path) -> None:
+    sanitizer = shutil.which("compute-sanitizer")
+    watched = [] if sanitizer is None else [sanitizer, "--tool", "memcheck", "--error-exitcode", "9"]
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+    run(watched, tmp_path, 30, "cuda:0", environment)
+
+
+def run(watched: list[str], place: Path, count: int, device: str, environment: dict[str, str]) -> None:
+    command = [*watched, sys.executable, "-X", "faulthandler", "-c", FORGE, str(place), str(count), "5", device]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr[-4000:]}"
-    refused, solved = map(int, ended.stdout.split())
+    assert ended.returncode == 0, f"{ended.stdout[-4000:]}\n{ended.stderr[-4000:]}"
+    lines = [line for line in ended.stdout.splitlines() if not line.startswith("=====")]
+    refused, solved = map(int, lines[-1].split())
     assert refused + solved == count
     assert refused > count // 3

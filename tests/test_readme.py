@@ -94,9 +94,11 @@ def test_every_attribute_of_a_result_is_documented(tmp_path):
     import zarr
 
     attributes = dict(zarr.open_group(tmp_path / "r", mode="r").attrs)
-    certificate = attributes["certificate"]
+    solution = attributes["solution"]
+    assert isinstance(solution, dict)
+    certificate = solution["certificate"]
     assert isinstance(certificate, dict)
-    for name in [*attributes, *certificate]:
+    for name in [*attributes, *solution, *certificate]:
         assert f"`{name}`" in page, name
 
 
