@@ -16,6 +16,7 @@ from command_line import interrupted, ooc, process, refused
 import ooc_mdp
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.report import terminal
+from ooc_mdp.store.seal import digest_of
 
 COMMANDS = ("convert", "generate", "solve", "inspect", "validate", "verify", "export", "cache-curve", "simulate")
 FIGURES = {
@@ -202,9 +203,10 @@ def test_verify_confirms_a_result_and_ends_with_1_when_its_claim_fails(place, tm
     import shutil
 
     forged = shutil.copytree(place / "maze.result", tmp_path / "forged")
-    attributes = json.loads((forged / "zarr.json").read_text())
-    attributes["attributes"]["certificate"]["error_bound"] = claimed / 100
-    (forged / "zarr.json").write_text(json.dumps(attributes))
+    document = json.loads((forged / "zarr.json").read_text())
+    document["attributes"]["solution"]["certificate"]["error_bound"] = claimed / 100
+    document["attributes"]["digest"] = digest_of(document["attributes"])
+    (forged / "zarr.json").write_text(json.dumps(document))
     bad = ooc("verify", place / "maze.store", forged, "--json")
     assert bad.status == 1
     assert not bad.figures["holds"]

@@ -394,4 +394,4 @@ def test_a_failed_replacement_leaves_the_old_store(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         convert(ModelSource(bad), tmp_path / "s", ConvertOptions(overwrite=True))
     assert os.listdir(tmp_path) == ["s"]
-    assert zarr.open_group(tmp_path / "s", mode="r").attrs["n_states"] == 30
+    assert zarr.open_group(tmp_path / "s", mode="r").attrs["table"]["n_states"] == 30

@@ -331,10 +331,12 @@ def test_where_there_are_only_costs_there_is_no_goal(sense, tmp_path):
     file.write_text(ONLY_COSTS.replace("SIGN", "-" if sense == "max" else "+"))
     store = ooc_mdp.generate(file, tmp_path / "s", {"grid": 9}, sense=sense, device="cpu")
     ooc_mdp.solve(store, 0.9, device="cpu", output=tmp_path / "r")
-    ran = ooc("simulate", tmp_path / "r", "--start", "1.5", "--seconds", 8)
+    ran = ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--seconds", 8)
     assert ran.status == 0
     assert "there is no goal to reach: compare what the runs earned" in ran.out
-    figures = json.loads(ooc("simulate", tmp_path / "r", "--start", "1.5", "--seconds", 8, "--json").out)
+    figures = json.loads(
+        ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--seconds", 8, "--json").out
+    )
     assert (figures["has_goal"], figures["successes"], figures["reached"]) == (False, 0, 0)
 
 

@@ -95,6 +95,7 @@ def refused_or_the_same(
         else:
             assert found == whole, what
             same += 1
+    print(f"{refused} refused, {same} without effect")
     return refused, same
 
 
@@ -195,11 +196,12 @@ def copy_over(source: Path, target: Path, names: list[Path]) -> None:
         shutil.copyfile(source / name, target / name)
 
 
+@pytest.mark.parametrize("moments", [8, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["renamed", "removed", "copied", "half"])
 def test_a_store_replaced_at_any_moment_never_proves_the_other(
-    how: str, stores: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, moments: int, stores: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """50 moments in each of four ways, as on a file system without locks: nothing refuses the replacement."""
+    """At 50 moments in each of four ways (8 in the quick test), as on a file system without locks."""
     place, rng = tmp_path / "model", np.random.default_rng(7)
     names = [file.relative_to(stores[0]) for file in files_of(stores[0])]
 
@@ -226,7 +228,7 @@ def test_a_store_replaced_at_any_moment_never_proves_the_other(
     expected = solve().values
     reads = replacing.count
     proved = refused = 0
-    for at in rng.choice(reads, 50, replace=False).tolist():
+    for at in rng.choice(reads, moments, replace=False).tolist():
         for folder in (place, tmp_path / "old", tmp_path / "r"):
             shutil.rmtree(folder, ignore_errors=True)
         (tmp_path / "r.checkpoint").unlink(missing_ok=True)
@@ -245,5 +247,6 @@ def test_a_store_replaced_at_any_moment_never_proves_the_other(
         else:
             np.testing.assert_allclose(found.values, expected, rtol=0, atol=2e-6)
             proved += 1
-    assert proved + refused == 50
-    assert (proved == 50) if how == "renamed" else (refused > 40)
+    assert proved + refused == moments
+    print(how, moments, proved, refused)
+    assert proved == moments if how == "renamed" else refused > 0.7 * moments

@@ -227,11 +227,8 @@ def planes_of_store(store: Store, discount: float, device: str, threads: int) ->
     actions, width = (int(store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
     if not actions or not width:
         raise OptionsError("planes need the same number of actions and successors everywhere; this table is ragged")
-    encoded = store.fields["probabilities"].encoding
-    exact = encoded is not None and "weight" in encoded
-    filler = _Filler(
-        xp, store.n_states, actions, width, store.probability_dtype, "durations" in store.fields, exact
-    )  # fmt: skip
+    timed = "durations" in store.fields
+    filler = _Filler(xp, store.n_states, actions, width, store.probability_dtype, timed, store.exact_weights)
     with ThreadPoolExecutor(threads) as pool:
         window = 2 * threads
         coming = [pool.submit(store.read, p) for p in range(min(window, store.n_partitions))]

@@ -1,10 +1,10 @@
 """How a field's values become the values that its chunks hold, and back: fewer bytes for what the rest determines.
 
-row-delta   successors     the first of each row less its own state, the others less the one before
-weights           probabilities  in units of 2**-24, without the last of each row: it is 1 minus the others
-fixed24-delta2     probabilities  the same where rows are uniform: a plane for each (action, k), the states of the
-                                 partition in it, as zigzag of second differences
-float32-delta2        durations      the bits of float32 values, a plane for each action, differences as above
+row-delta        successors     the first of each row less its own state, the others less the one before
+fixed24          probabilities  in units of 2**-24, without the last of each row: it is 1 minus the others
+fixed24-delta2   probabilities  the same where rows are uniform: a plane for each (action, k), the states of the
+                                partition in it, as zigzag of second differences
+float32-delta2   durations      the bits of float32 values, a plane for each action, differences as above
 
 Successors and weights of neighbouring states hardly differ in a discretised control problem, so differences are
 small numbers, which compress. ``docs/store-format.md`` has the figures, and what else was tried. This module knows
