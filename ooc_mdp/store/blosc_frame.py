@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +26,12 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.store.chunk_file import CorruptChunkError, allocate
 from ooc_mdp.store.layout import Field
 
-__all__ = ["MAX_CHUNK_BYTES", "FrameHeader", "decode_frame", "encode_frame", "frame_header"]
+__all__ = ["HEADER_BYTES", "MAX_CHUNK_BYTES", "FrameHeader", "decode_frame", "encode_frame", "frame_header"]
 
 MAX_CHUNK_BYTES = blosc.MAX_BUFFERSIZE
 """Decoded bytes that one blosc frame can hold (2 GiB less a header)."""
 
-_HEADER = 16
+HEADER_BYTES = 16
 _FIELDS = struct.Struct("<2xBBIII")
 _SHUFFLED, _STORED, _BITS_SHUFFLED, _NOT_SPLIT = 0x1, 0x2, 0x4, 0x10
 _LZ4 = 1
@@ -43,8 +42,7 @@ _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle
 Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True)
-class FrameHeader:
+class FrameHeader(NamedTuple):
     """The first 16 bytes of a blosc frame."""
 
     flags: int
@@ -55,8 +53,6 @@ class FrameHeader:
     """Decompressed bytes of each block but the last."""
     frame_bytes: int
     """Bytes of the frame."""
-
-    SIZE: ClassVar[int] = _HEADER
 
     @property
     def uncompressed(self) -> bool:
@@ -132,7 +128,7 @@ def decode_frame(
         raise CorruptChunkError(f"{count} values are expected, the frame holds {max_len}")
     if header.uncompressed:
         out = new(wanted)
-        out[:] = frame[_HEADER : _HEADER + wanted]
+        out[:] = frame[HEADER_BYTES : HEADER_BYTES + wanted]
         return out.view(dtype)
     nbytes, blocksize = header.n_bytes, header.block_bytes
     decoded = min(nbytes, -(-wanted // blocksize) * blocksize) if blocksize else nbytes
@@ -147,13 +143,13 @@ def decode_frame(
 
 def frame_header(frame: Bytes, n_bytes: int) -> FrameHeader:
     """The header of a whole frame of so many decompressed bytes. Raises CorruptChunkError if it is none."""
-    if frame.size < _HEADER:
+    if frame.size < HEADER_BYTES:
         raise CorruptChunkError(f"{frame.size} bytes are no blosc frame")
     header = FrameHeader(*_FIELDS.unpack_from(frame.data))
     if header.n_bytes != n_bytes or header.frame_bytes != frame.size:
         raise CorruptChunkError(
             f"a frame of {header.frame_bytes} bytes for {header.n_bytes}, expected {frame.size} for {n_bytes}"
         )
-    if header.uncompressed and frame.size != _HEADER + n_bytes:
+    if header.uncompressed and frame.size != HEADER_BYTES + n_bytes:
         raise CorruptChunkError(f"{frame.size} bytes for {n_bytes} that are stored without compression")
     return header

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.partition import RawField, StoredField
-from ooc_mdp.store.blosc_frame import FrameHeader, decode_frame, frame_header
+from ooc_mdp.store.blosc_frame import HEADER_BYTES, decode_frame, frame_header
 from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, allocate, read_frame_file
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes
 from ooc_mdp.store.metadata import ArrayMetadata
@@ -84,7 +84,7 @@ def read_frame(
     frame = read_frame_file(path, entry, buffer[offset:], directory)
     header = frame_header(frame, field.max_len * field.stored.itemsize)
     if header.uncompressed:
-        return RawField(field, offset, frame.size, count, 0, 0, False, FrameHeader.SIZE), entry.n_bytes
+        return RawField(field, offset, frame.size, count, 0, 0, False, HEADER_BYTES), entry.n_bytes
     if header.typesize == field.stored.itemsize and header.is_lz4:
         raw = RawField(field, offset, frame.size, count, header.block_bytes, header.splits, header.shuffled, 0)
         return raw, entry.n_bytes

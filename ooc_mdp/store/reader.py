@@ -283,12 +283,13 @@ class Store:
         sizes = self.sizes(p)
         fields: list[RawField] = []
         end = total = 0
+        entries, directory = self._entries, self.directory.fd
+        rest = chunk_name("", p, 0)
         for stored in self.stored_fields:
             name = stored.name
             count = stored_count(sizes.of(self.fields[name].field.length), stored.encoding, sizes)
-            path, entry = chunk_name(name, p, 0), self._entries[name][p]
             try:
-                raw, n_read = read_frame(path, entry, stored, count, buffer, aligned(end), self.directory.fd)
+                raw, n_read = read_frame(name + rest, entries[name][p], stored, count, buffer, aligned(end), directory)
             except (CorruptChunkError, OSError) as error:
                 raise self._chunk_error(name, p, error) from error
             fields.append(raw)
@@ -310,8 +311,9 @@ class Store:
 
     def prefetch(self, p: int) -> None:
         """Ask the system to read partition p's chunks ahead into its page cache; returns at once."""
+        rest = chunk_name("", p, 0)
         for stored in self.stored_fields:
-            prefetch_file(chunk_name(stored.name, p, 0), self.directory.fd)
+            prefetch_file(stored.name + rest, self.directory.fd)
 
     def _check_pointers(self, p: int, action_ptr: npt.NDArray[Any], successor_ptr: npt.NDArray[Any]) -> None:
         """Refuse pointers that leave the arrays, and rows longer than the store says: loops follow them."""
