@@ -357,6 +357,18 @@ def test_end_to_end_measures_solves_against_the_bytes_that_were_needed(tmp_path,
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_two_versions_take_turns_and_give_the_ratio_with_its_interval(tmp_path, device):
+    arguments = ("--before", ENGINE.parents[1], "--grid", GRID, "--block-shape", "5,5", "--device", device)
+    figures = figures_of("engine/two_versions.py", tmp_path, *arguments, "--passes", "2", "--solves", "1")
+    for what, pairs in (("pass", 2), ("solve", 1)):
+        runs = figures[what]["runs"]
+        assert [len(store) for version in ("before", "after") for store in runs[version]] == [pairs] * 4
+        assert all(run["seconds"] > 0 and run["loads"] >= 1 for store in runs["after"] for run in store)
+        for ratio in figures[what]["ratios"].values():
+            assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_streaming_reads_every_partition_once_and_records_who_worked_when(tmp_path, device):
     pytest.importorskip("matplotlib")
     arguments = ("--grid", GRID, "--block-shape", "5,5", "--device", device, "--probe-threads", "2", "--workers", "2")
