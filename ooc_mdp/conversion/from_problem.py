@@ -37,8 +37,9 @@ from ooc_mdp.store.journal import Journal, differences
 from ooc_mdp.store.layout import FORMAT_VERSION
 from ooc_mdp.store.locks import BusyError
 from ooc_mdp.store.numbering import Numbering
+from ooc_mdp.store.opening import open_store
 from ooc_mdp.store.output_lock import locked_output
-from ooc_mdp.store.reader import Store, open_store
+from ooc_mdp.store.reader import Store
 from ooc_mdp.store.transaction import check_target, clear, writing
 from ooc_mdp.store.writer import PartitionArrays
 from ooc_mdp.store.zarr_metadata import remove_metadata

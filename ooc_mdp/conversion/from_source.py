@@ -38,8 +38,9 @@ from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.formats.base import Job, Source
 from ooc_mdp.store.layout import Length
 from ooc_mdp.store.numbering import Numbering, owner
+from ooc_mdp.store.opening import open_store
 from ooc_mdp.store.output_lock import locked_output
-from ooc_mdp.store.reader import Store, open_store
+from ooc_mdp.store.reader import Store
 from ooc_mdp.store.transaction import check_target, writing
 from ooc_mdp.store.writer import PartitionArrays
 

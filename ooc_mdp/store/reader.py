@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,18 @@ from ooc_mdp.arena import FRESH, TableMemory
 from ooc_mdp.errors import DamagedStoreError, StoreError
 from ooc_mdp.mdp import FloatArray, IntArray
 from ooc_mdp.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
-from ooc_mdp.store.attributes import flat_attributes
 from ooc_mdp.store.blosc_frame import decode_frame
-from ooc_mdp.store.check_sizes import size_error
 from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, read_frame_file
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.encodings import IN_PLACE, WITHOUT_LAST, RowLayout, decode, stored_count
 from ooc_mdp.store.frames import aligned, frame_room, prefetch_file, read_frame, stored_fields
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_name
 from ooc_mdp.store.manifest import Manifest
-from ooc_mdp.store.metadata import ArrayMetadata, read_fields, read_metadata, read_small_arrays, why_no_store
+from ooc_mdp.store.metadata import ArrayMetadata
 from ooc_mdp.store.numbering import GridNumbering
 from ooc_mdp.table_source import Loader
 
-__all__ = ["Store", "open_store"]
+__all__ = ["REMEDY", "Store"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +243,7 @@ class Store:
             layout = self._row_layout(p, known)
             fault = layout.fault()
             if fault is not None:
-                raise StoreError(f"field {name} of partition {p} cannot be decoded: {fault}; {_REMEDY}")
+                raise StoreError(f"field {name} of partition {p} cannot be decoded: {fault}; {REMEDY}")
             return decode(meta.encoding, stored, meta.dtype, layout, memory.empty), n_bytes
 
     @cached_property
@@ -326,7 +323,7 @@ class Store:
                     f"rows have {counts.min()} to {counts.max()} transitions, at most {self.max_successors[p]} are due"
                 )
         if error is not None:
-            raise StoreError(f"the rows of partition {p} of {self.path} cannot be followed: {error}; {_REMEDY}")
+            raise StoreError(f"the rows of partition {p} of {self.path} cannot be followed: {error}; {REMEDY}")
 
     def _chunk_error(self, name: str, p: int, error: Exception) -> DamagedStoreError:
         path = self.path / chunk_name(name, p, 0)
@@ -336,8 +333,8 @@ class Store:
                 f"since it was opened; open it again"
             )
         if isinstance(error, FileNotFoundError):
-            return DamagedStoreError(f"field {name} of partition {p} is missing: {path} does not exist; {_REMEDY}")
-        return DamagedStoreError(f"field {name} of partition {p} is damaged in {path}: {error}; {_REMEDY}")
+            return DamagedStoreError(f"field {name} of partition {p} is missing: {path} does not exist; {REMEDY}")
+        return DamagedStoreError(f"field {name} of partition {p} is damaged in {path}: {error}; {REMEDY}")
 
     def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
         pointers = {
@@ -391,20 +388,7 @@ class Store:
         return GridNumbering.from_order(self.attributes["state_order"])
 
 
-_REMEDY = "convert or generate again"
-_HELD = (
-    "partition_ptr",
-    "partition_rows",
-    "partition_transitions",
-    "partition_halo",
-    "partition_bytes",
-    "chunk_bytes",
-    "reward_range",
-    "duration_range",
-    "row_sum_range",
-    "max_successors",
-)
-"""Small arrays that are fields of a Store."""
+REMEDY = "convert or generate again"
 _ABSENT_DTYPES = {
     "action_ptr": np.uint32,
     "successor_ptr": np.uint32,
@@ -414,44 +398,11 @@ _ABSENT_DTYPES = {
 }
 
 
-def open_store(path: str | PathLike[str]) -> Store:
-    """Open a store for reading.
-
-    Raises
-    ------
-    StoreError : the path is missing, half-written, of another format version, damaged or no store at all.
-    """
-    root = Path(path)
-    try:
-        directory = Directory(root)
-    except OSError as error:
-        if root.is_dir():
-            raise StoreError(f"{root} cannot be opened: {error.strerror}; check its permissions") from error
-        raise StoreError(why_no_store(root)) from error
-    attributes = read_metadata(root, directory.fd)
-    table = attributes["table"]
-    fields = read_fields(root, table)
-    small = read_small_arrays(root, attributes, directory.fd)
-    manifest = Manifest(tuple(fields), *(small[f"chunk_{name}"] for name in ("lengths", "crc32c", "sha256")))
-    error_found = size_error(table, small, fields, manifest)
-    if error_found is not None:
-        raise StoreError(f"{root} {error_found}; {_REMEDY}")
-    return Store(
-        directory=directory,
-        attributes=flat_attributes(attributes),
-        fields=fields,
-        coupling=Coupling(*(small[f"coupling_{name}"] for name in ("ptr", "partitions", "mass"))),
-        manifest=manifest,
-        checks_sha256=False,
-        **{name: small[name] for name in _HELD},
-    )
-
-
 def _check_range(name: str, p: int, states: npt.NDArray[Any], count: int) -> None:
     """Refuse states that do not exist: loops follow them without looking."""
     if states.size and not 0 <= int(states.min()) <= int(states.max()) < count:
         wrong = int(states.max()) if int(states.max()) >= count else int(states.min())
-        raise StoreError(f"field {name} of partition {p} names state {wrong}, and there are {count}; {_REMEDY}")
+        raise StoreError(f"field {name} of partition {p} names state {wrong}, and there are {count}; {REMEDY}")
 
 
 def _of_type(values: npt.NDArray[Any], dtype: np.dtype[Any], memory: TableMemory) -> npt.NDArray[Any]:
