@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forge import read_small, seal, write_small
 from small_mdps import Case, make_store, rows_of
 from store_models import Action, Model, State
 
 import ooc_mdp
-from ooc_mdp.errors import OptionsError
+from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.methods.results import Result
 from ooc_mdp.methods.verify import verify
 from ooc_mdp.store import Store
@@ -126,3 +127,29 @@ def test_initial_values_that_are_too_large_for_float64_are_refused_and_others_so
         return
     solution = ooc_mdp.solve(store, 0.9, device="cpu", epsilon=1e-3, method="policy-iteration")
     assert np.abs(solution.values - 10.0).max() <= solution.error_bound
+
+
+def test_a_store_whose_small_arrays_are_not_its_chunks_is_refused(tmp_path):
+    """A sealed store that claims too small a range of rewards would make the certificate's rounding too small."""
+    store = ooc_mdp.generate("random", tmp_path / "s", {"states": 40, "seed": 1}, partitions=4)
+    ooc_mdp.solve(store, 0.9, device="cpu", epsilon=1e-6, output=tmp_path / "r")
+    ranges = read_small(store.path, "reward_range")
+    ranges[2] *= 0.5
+    write_small(store.path, "reward_range", ranges)
+    seal(store.path)
+    with pytest.raises(StoreError, match=r"s contradicts itself: reward_range of partition 2: says"):
+        ooc_mdp.verify(store.path, tmp_path / "r", other_store=True)
+
+
+def test_a_result_is_measured_on_another_table_only_if_that_is_asked_for(tmp_path):
+    stores = [ooc_mdp.generate("random", tmp_path / f"s{i}", {"states": 40, "seed": i}, partitions=4) for i in (1, 2)]
+    ooc_mdp.solve(stores[0], 0.9, device="cpu", epsilon=1e-6, output=tmp_path / "r")
+    with pytest.raises(OptionsError, match="measure it on this one with --other-store"):
+        ooc_mdp.verify(stores[1], tmp_path / "r")
+    found = ooc_mdp.verify(stores[1], tmp_path / "r", other_store=True)
+    assert not found.holds
+    assert "error_bound" in found.refuted
+    assert ooc_mdp.verify(stores[0], tmp_path / "r", other_store=True).holds
+    smaller = ooc_mdp.generate("random", tmp_path / "s3", {"states": 30, "seed": 1}, partitions=4)
+    with pytest.raises(OptionsError, match=r"has values of 40 states, .* has 30"):
+        ooc_mdp.verify(smaller, tmp_path / "r", other_store=True)

@@ -156,13 +156,12 @@ def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verifi
     rise = fall = 0.0
     worst = policy_errors = bytes_read = 0
     with ThreadPoolExecutor(1) as reader:
-        following = reader.submit(store.read, 0)
+        following = reader.submit(_read_checked, store, 0)
         for p in range(store.n_partitions):
             table, n_bytes = following.result()
             if p + 1 < store.n_partitions:
-                following = reader.submit(store.read, p + 1)
+                following = reader.submit(_read_checked, store, p + 1)
             bytes_read += n_bytes
-            _check_claims(store, table)
             sums = _row_sums(table)
             k = _longest_row(table)
             rewards = _reward_range(table, store.action_counts(p))
@@ -215,7 +214,7 @@ def _verify_total(
         raise StoreError(f"{result.path} has no lower and upper values, which discount 1 needs; solve again")
     lower, upper = sign * from_original(store, low), sign * from_original(store, high)
     for p in range(store.n_partitions if isinstance(store, Store) else 0):
-        _check_claims(store, store.read(p)[0])
+        _read_checked(store, p)
     found, error, state, n_bytes = check_result(store, result, values, lower, upper, policy, watch)
     claims = solution.certificate
     above, below = float((upper - values).max()), float((values - lower).max())
@@ -245,11 +244,13 @@ def _row_sums(table: PartitionTable) -> FloatArray:
     return total[np.isfinite(table.durations)] if table.durations.size else total
 
 
-def _check_claims(store: TableSource, table: PartitionTable) -> None:
-    """Refuse a store whose small arrays are not what its chunks give; a problem's table has nothing to compare."""
+def _read_checked(store: TableSource, p: int) -> tuple[PartitionTable, int]:
+    """A table and the bytes read; StoreError where a store's small arrays are not what its chunks give."""
+    table, n_bytes = store.read(p)
     findings = check_claims(store, table) if isinstance(store, Store) else []
     if findings:
         raise StoreError(f"{store.name} contradicts itself: {findings[0]}; convert or generate again")
+    return table, n_bytes
 
 
 def _longest_row(table: PartitionTable) -> int:
