@@ -7,6 +7,7 @@ it with zarr-python. This module knows no solver and caches nothing.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -334,7 +335,9 @@ class Store:
             )
         if isinstance(error, FileNotFoundError):
             return DamagedStoreError(f"field {name} of partition {p} is missing: {path} does not exist; {REMEDY}")
-        return DamagedStoreError(f"field {name} of partition {p} is damaged in {path}: {error}; {REMEDY}")
+        special = isinstance(error, OSError) and error.errno in (errno.ESPIPE, errno.EISDIR)
+        why = "it is not a regular file" if special else error
+        return DamagedStoreError(f"field {name} of partition {p} is damaged in {path}: {why}; {REMEDY}")
 
     def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
         pointers = {
