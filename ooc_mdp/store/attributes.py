@@ -19,7 +19,7 @@ from ooc_mdp.store.layout import FIELDS
 
 __all__ = ["attribute_error", "flat_attributes"]
 
-_LONGEST = 60
+_MAX_SHOWN = 60
 """Characters of a wrong value that a message shows."""
 
 
@@ -74,7 +74,7 @@ def _error_in(where: str, given: Any, rules: Mapping[str, _Rule]) -> str | None:
 
 def _shown(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _count(least: int) -> _Rule:

@@ -1,7 +1,7 @@
 """What binds metadata and arrays together: one canonical form of JSON, and SHA-256 over it.
 
-A sealed group's attributes contain `digest`, the SHA-256 of all the other attributes in canonical form. Whoever opens
-the group recomputes it, so a changed, missing or renamed attribute is found before anything trusts it. Knows no files
+A sealed group's attributes contain `digest`, the SHA-256 of all the other attributes in canonical form. Opening the
+group recomputes it, so a changed, missing or renamed attribute is found before anything trusts it. Knows no files
 and no field names.
 """
 
