@@ -315,7 +315,7 @@ def test_a_special_file_in_place_of_a_stores_file_does_not_block(store: Store) -
     for name in ("halo/c/1/0", "partition_ptr/c/0", "zarr.json"):
         (store.path / name).unlink()
         os.mkfifo(store.path / name)
-        with pytest.raises(StoreError, match=r"halo of partition 1 is damaged .*not a regular file|is not a regular file"):
+        with pytest.raises(StoreError, match="is not a regular file"):
             open_store(store.path).read(1)
 
 
