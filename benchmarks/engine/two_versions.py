@@ -40,6 +40,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0", help="cpu or cuda:0")
     parser.add_argument("--device-memory", help="budget on the device in all")
     parser.add_argument("--cache", default="22%", help="the cache's budget, where no --device-memory is given")
+    parser.add_argument("--method", default="p-eva", help="method of the solves")
     parser.add_argument("--passes", type=int, default=12, help="pairs of passes for each pair of stores")
     parser.add_argument("--solves", type=int, default=12, help="pairs of solves likewise")
     measuring.add_common_options(parser)
@@ -72,9 +73,18 @@ class Version:
     def __init__(self, name: str, root: Path, options: argparse.Namespace, folder: Path) -> None:
         budget = ["--device-memory", options.device_memory] if options.device_memory else ["--cache", options.cache]
         table = ["--problem", options.problem, "--grid", options.grid, "--device", options.device, *budget]
+        table += [f"--parameter={parameter}" for parameter in options.parameter]
         self._errors = (folder / f"{name}.err").open("w+")
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).resolve()), "--serve", str(root), str(folder / name), *table],
+            [
+                sys.executable,
+                str(Path(__file__).resolve()),
+                "--serve",
+                str(root),
+                str(folder / name),
+                options.method,
+                *table,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -127,7 +137,7 @@ def interval(ratios: list[float]) -> dict[str, float]:
     return {"ratio": round(statistics.geometric_mean(ratios), 4), "low": round(low, 4), "high": round(high, 4)}
 
 
-def serve(root: str, place: str, arguments: Sequence[str]) -> None:
+def serve(root: str, place: str, method: str, arguments: Sequence[str]) -> None:
     """Answer requests on stdin with the benchmarks and the package of one version."""
     sys.path[:0] = [root, f"{root}/benchmarks/engine", f"{root}/benchmarks"]
     out, sys.stdout = sys.stdout, sys.stderr
@@ -149,13 +159,13 @@ def serve(root: str, place: str, arguments: Sequence[str]) -> None:
             answer = {"seconds": streaming.one_pass(options, store, "warm")[0]["seconds"], "loads": 1.0}
         else:
             common.make_warm(store.path)
-            cost = ooc_mdp.solve(store, 0.9, residual=1e-4, method="p-eva", device=options.device, **budget).statistics
+            cost = ooc_mdp.solve(store, 0.9, residual=1e-4, method=method, device=options.device, **budget).statistics
             answer = {"seconds": cost.seconds, "loads": cost.loads_per_partition}
         print(json.dumps(answer), file=out, flush=True)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        serve(sys.argv[2], sys.argv[3], sys.argv[4:])
+        serve(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])
     else:
         main()
