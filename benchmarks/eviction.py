@@ -24,9 +24,9 @@ import measuring
 from domains import InMemory
 
 import ooc_mdp
-from ooc_mdp.methods import start
-from ooc_mdp.methods.target import Target
-from ooc_mdp.priority import Priority
+from ooc_mdp.scheduling.priority import Priority
+from ooc_mdp.scheduling.target import Target
+from ooc_mdp.solver import start
 
 ORDERS = ("lru", "priority", "bounds")
 NOT_INCLUDED = (

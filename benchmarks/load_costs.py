@@ -17,12 +17,12 @@ import measuring
 import numpy as np
 
 import ooc_mdp
-from ooc_mdp.kernels.base import SlotsTooSmall
-from ooc_mdp.kernels.select import select_backend
-from ooc_mdp.methods.device_budget import HasSlots
-from ooc_mdp.methods.plan import model_of
+from ooc_mdp.backends.base import SlotsTooSmall
+from ooc_mdp.backends.select import select_backend
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions, format_bytes
-from ooc_mdp.table_source import TableSource
+from ooc_mdp.solver.device_budget import HasSlots
+from ooc_mdp.solver.plan import model_of
 
 NOT_INCLUDED = (
     "sweeps; loads that run at the same time as others or as sweeps: each is waited for, a device's work included",

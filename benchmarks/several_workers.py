@@ -29,7 +29,7 @@ from distributed import Client, LocalCluster
 from watching import say
 
 import ooc_mdp
-from ooc_mdp.table_source import TableSource
+from ooc_mdp.model.table_source import TableSource
 
 _RESTART_SECONDS = 30.0
 

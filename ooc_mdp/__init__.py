@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         StoreError,
         UndefinedTotalError,
     )
-    from ooc_mdp.solution import Certificate, Outcome, Solution, SolveStatistics
+    from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
 
 __all__ = [
     "Certificate",
@@ -57,7 +57,7 @@ _ROOMS = {
         "StoreError",
         "UndefinedTotalError",
     ),
-    "ooc_mdp.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
+    "ooc_mdp.model.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
 }
 
 

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from ooc_mdp.conversion.options import ConvertOptions
     from ooc_mdp.conversion.recompute import RecomputedTable
     from ooc_mdp.events import SolveWatcher, Watcher
-    from ooc_mdp.methods.results import Result
-    from ooc_mdp.methods.verify import Verification
+    from ooc_mdp.model.solution import Solution
+    from ooc_mdp.model.table_source import TableSource
     from ooc_mdp.problems.control import Discretised, State
     from ooc_mdp.simulation import Simulation, SimulationOptions
-    from ooc_mdp.solution import Solution
+    from ooc_mdp.solver.verify import Verification
     from ooc_mdp.store import Store
-    from ooc_mdp.table_source import TableSource
+    from ooc_mdp.store.result import Result
 
 __all__ = [
     "convert",
@@ -199,9 +199,9 @@ def generate(
     ------
     OptionsError, StoreError, MissingExtraError : as their names say.
     """
+    from ooc_mdp.backends.cuda.control.rows import DeviceProblem
+    from ooc_mdp.backends.select import select_rows
     from ooc_mdp.conversion import generate as generate_problem
-    from ooc_mdp.kernels.control_rows import DeviceProblem
-    from ooc_mdp.kernels.select import select_rows
     from ooc_mdp.problems import make_problem
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.transaction import check_target
@@ -232,8 +232,8 @@ def generate(
 
 def open_store(path: AnyPath) -> Store:
     """Open a store; cheap, and safe to use from many threads. Raises StoreError."""
-    from ooc_mdp.methods.results import is_result
     from ooc_mdp.store import open_store as open_
+    from ooc_mdp.store.result import is_result
 
     try:
         return open_(path)
@@ -285,8 +285,8 @@ def open_problem(
     ------
     OptionsError, InputError, MissingExtraError : as their names say.
     """
+    from ooc_mdp.backends.select import select_rows
     from ooc_mdp.conversion.recompute import RecomputedTable
-    from ooc_mdp.kernels.select import select_rows
     from ooc_mdp.problems import make_problem
     from ooc_mdp.problems.control.discretised import Discretised
 
@@ -359,7 +359,7 @@ def solve(
     device_memory : budget on a CUDA device in all, such as "8GiB": the cache is what the rest leaves of it.
     eviction : which resident partition makes way: the least recently used, or clean ones and then the lowest priority.
     device : "auto", "cpu" or "cuda:0".
-    kernel : sweep kernels of a CUDA device, "tiles" or "plain" (`ooc_mdp.kernels.device_kernels`).
+    kernel : sweep kernels of a CUDA device, "tiles" or "plain" (`ooc_mdp.backends.device_kernels`).
     sweep_order : order of the states in the CPU's sweeps: "forward", "alternating" or "voted".
     output : where the result is written, with checkpoints beside it meanwhile.
     resume : go on from a checkpoint of that output; from the beginning where there is none.
@@ -382,8 +382,7 @@ def solve(
     ------
     OptionsError, StoreError, MemoryBudgetError, ClusterError, MissingExtraError : as their names say.
     """
-    from ooc_mdp.kernels.compiling import told_of_compiling
-    from ooc_mdp.methods.solver import solve as solve_store
+    from ooc_mdp.backends.compiling import told_of_compiling
     from ooc_mdp.store.output_lock import refuse_busy
 
     options = SolveOptions(
@@ -426,7 +425,7 @@ def solve(
                 watch=progress,
                 note=tell,
             )
-        return solve_store(
+        return engine_of(options)(
             _opened(store, device),
             options,
             output=None if output is None else Path(output),
@@ -436,6 +435,17 @@ def solve(
             watch=progress,
             note=tell,
         )
+
+
+def engine_of(options: SolveOptions) -> Callable[..., Solution]:
+    """The solver of this process for a discount: see :func:`ooc_mdp.solver.local.solve`."""
+    if options.discount == 1:
+        from ooc_mdp.undiscounted.totals import solve as solve_totals
+
+        return solve_totals
+    from ooc_mdp.solver.local import solve as solve_discounted
+
+    return solve_discounted
 
 
 def cluster_of(
@@ -456,7 +466,7 @@ def cluster_of(
     if client is not None or workers or scheduler:
         return asked
     if device == "auto":
-        from ooc_mdp.kernels.cuda import device_count
+        from ooc_mdp.backends.cuda.simple.backend import device_count
 
         devices = device_count()
         if devices > 1:
@@ -471,7 +481,7 @@ def cluster_of(
 
 def open_result(path: AnyPath) -> Result:
     """Open what :func:`solve` wrote. Raises StoreError."""
-    from ooc_mdp.methods.results import open_result as open_
+    from ooc_mdp.store.result import open_result as open_
 
     return open_(Path(path))
 
@@ -498,16 +508,21 @@ def verify(
     OptionsError : the result belongs to another table.
     StoreError : store or result is missing or damaged.
     """
-    from ooc_mdp.methods.results import Result, unkept
-    from ooc_mdp.methods.verify import verify as verify_result
-    from ooc_mdp.solution import Solution
+    from ooc_mdp.model.solution import Solution
+    from ooc_mdp.store.result import Result, unkept
 
     table = _opened(store, "auto")
     if isinstance(result, Solution):
         opened = unkept(result, table)
     else:
         opened = result if isinstance(result, Result) else open_result(result)
-    return verify_result(table, opened, progress, other_store=other_store)
+    if opened.solution.discount == 1:
+        from ooc_mdp.undiscounted.verify import verify as verify_totals
+
+        return verify_totals(table, opened, progress, other_store=other_store)
+    from ooc_mdp.solver.verify import verify as verify_discounted
+
+    return verify_discounted(table, opened, progress, other_store=other_store)
 
 
 def simulate(
@@ -539,11 +554,11 @@ def simulate(
         trusted, or a start is outside its axes.
     StoreError : the result is missing or damaged.
     """
-    from ooc_mdp.methods.results import Result
+    from ooc_mdp.model.solution import Solution
     from ooc_mdp.problems.control import Discretised
     from ooc_mdp.simulation import SimulationOptions, parse_start, problem_of, random_starts
     from ooc_mdp.simulation import simulate as run_policy
-    from ooc_mdp.solution import Solution
+    from ooc_mdp.store.result import Result
 
     if isinstance(result, Solution):
         raise OptionsError(

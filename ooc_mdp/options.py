@@ -39,7 +39,7 @@ NO_DEVICE_MEMORY = (
 """Why a solve on the CPU refuses a device's budget."""
 
 DEFAULT_KERNEL = "tiles"
-"""The first of `ooc_mdp.kernels.device_kernels`."""
+"""The first of `ooc_mdp.backends.device_kernels`."""
 
 NO_KERNEL = (
     "--kernel chooses among the sweep kernels of a CUDA device, and this solve runs on the CPU; leave it out, or give "
@@ -167,7 +167,7 @@ class SolveOptions:
 
     discount: float
     """gamma in [0, 1]; a pair of duration tau is discounted by gamma**tau. 1 asks for undiscounted totals, for which
-    there is one method (`ooc_mdp.methods.undiscounted`), on the CPU."""
+    there is one method (`ooc_mdp.undiscounted.totals`), on the CPU."""
     epsilon: float | None = None
     """Target for ||V - V*|| in the sup norm; None means 1e-4 of the value range."""
     residual: float | None = None
@@ -193,7 +193,7 @@ class SolveOptions:
     device: str = "auto"
     """"cpu", "cuda:N", or "auto": the first CUDA device where CuPy finds one, else the CPU."""
     kernel: str = DEFAULT_KERNEL
-    """Sweep kernels of a CUDA device, a word of `ooc_mdp.kernels.device_kernels`, checked where the device is: "tiles"
+    """Sweep kernels of a CUDA device, a word of `ooc_mdp.backends.device_kernels`, checked where the device is: "tiles"
     for tiles of all resident partitions at once, "plain" for sweeps of one partition at a time."""
     sweep_order: SweepOrder = "voted"
     """Order of the states in the CPU's sweeps: as in memory, every second sweep of a visit reversed, or as voted."""

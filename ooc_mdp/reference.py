@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ooc_mdp.mdp import FloatArray, IntArray, Rows, discounts
+from ooc_mdp.model.mdp import FloatArray, IntArray, Rows, discounts
 
 __all__ = ["Evaluation", "backup", "policy_iteration", "q_values"]
 

@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 from small_mdps import distance, evaluate, exact_q
 
-from ooc_mdp.bounds import Measured
-from ooc_mdp.mdp import FloatArray, Rows, discounts
-from ooc_mdp.partition import PartitionTable
-from ooc_mdp.solution import Outcome, Solution
+from ooc_mdp.backends.base import Measured
+from ooc_mdp.model.mdp import FloatArray, Rows, discounts
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.store import Store
 
 __all__ = ["assert_that_all_claims_hold", "plain_residual", "residuals", "scale_of", "sign_of"]

@@ -85,7 +85,7 @@ def device(request: pytest.FixtureRequest) -> MakeDevice:
     """Makes a device of the tiled engine: on the emulator of CUDA, and on a GPU where there is one."""
     from tiled_engine import emulated
 
-    from ooc_mdp.kernels.device import CudaDevice
+    from ooc_mdp.backends.cuda.device import CudaDevice
 
     return emulated if request.param == "emulated" else lambda: CudaDevice(0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import every_construct
 import numpy as np
 
-from ooc_mdp.mdp import Rows
+from ooc_mdp.model.mdp import Rows
 
 __all__ = ["CASES", "NAMES", "agree"]
 

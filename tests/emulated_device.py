@@ -1,4 +1,4 @@
-"""The device of the tiled engine (`ooc_mdp.kernels.device`) on the emulator of CUDA; work is done at once."""
+"""The device of the tiled engine (`ooc_mdp.backends.cuda.device`) on the emulator of CUDA; work is done at once."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from steps import When, at_entry, count_changes, kill
 from store_models import ModelProblem, ModelSource, random_model
 
 from ooc_mdp.conversion import ConvertOptions, convert, generate
-from ooc_mdp.methods import pauses
+from ooc_mdp.solver import session as pauses
 
 __all__ = [
     "changes_of",
@@ -33,7 +33,7 @@ __all__ = [
     "succeed",
 ]
 
-_LOADED = ("forked", "ooc_mdp.cli.entry", "ooc_mdp.conversion", "ooc_mdp.methods.solver", "zarr")
+_LOADED = ("forked", "ooc_mdp.cli.entry", "ooc_mdp.conversion", "ooc_mdp.solver.local", "zarr")
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(list(_LOADED))
 

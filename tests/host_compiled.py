@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from emulated_cuda import EXPORT, compile_kernels, compile_library
 
-from ooc_mdp.kernels.control_rows import kernel_source
-from ooc_mdp.mdp import IntArray, Rows
+from ooc_mdp.backends.cuda.control.rows import kernel_source
+from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.problems.control import Discretised
 from ooc_mdp.problems.control.cuda_source import setup
 from ooc_mdp.problems.control.device_functions import Kind, mangled
 from ooc_mdp.problems.control.translate import Program
 
 _THREADS = 128
-_TEMPLATE = Path(__file__).parents[1] / "ooc_mdp" / "kernels" / "control_rows.cu"
+_TEMPLATE = Path(__file__).parents[1] / "ooc_mdp" / "backends" / "cuda" / "control/rows.cu"
 
 
 def rows_of_kernel(discretised: Discretised, states: IntArray) -> Rows:

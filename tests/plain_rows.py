@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.mdp import FloatArray, discounts
+from ooc_mdp.model.mdp import FloatArray, discounts
 from ooc_mdp.store import Store
 
 __all__ = ["Plain"]

@@ -20,7 +20,7 @@ from store_models import Action, Model, ModelSource, State, model_in
 
 from ooc_mdp import reference
 from ooc_mdp.conversion import ConvertOptions, convert
-from ooc_mdp.mdp import Rows, discounts
+from ooc_mdp.model.mdp import Rows, discounts
 from ooc_mdp.store import Store
 
 SIZES = (1e-6, 1.0, 1e3, 1e6)

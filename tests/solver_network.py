@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ooc_mdp.backends.state_lists import ListsByCopies
 from ooc_mdp.distributed.coordinator import Coordinator
 from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.mailbox import Mailbox, Request
@@ -24,10 +25,9 @@ from ooc_mdp.distributed.messages import (
 from ooc_mdp.distributed.outbox import Send
 from ooc_mdp.distributed.placement import facts_of
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
-from ooc_mdp.kernels.state_lists import ListsByCopies
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.solution import Outcome
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ooc_mdp.formats.base import Job
-from ooc_mdp.mdp import Block, Rows
+from ooc_mdp.model.mdp import Block, Rows
 from ooc_mdp.store import Store
 
 

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from plain_rows import Plain
 from small_mdps import Case, cases, stored
 
-from ooc_mdp.bounds import Contraction, ResidualBounds
-from ooc_mdp.kernels.base import Evaluation
-from ooc_mdp.mdp import FloatArray
-from ooc_mdp.methods.action_gaps import ActionGaps
-from ooc_mdp.methods.plan import contraction_of, least_weights_of
+from ooc_mdp.backends.base import Evaluation
+from ooc_mdp.model.contraction import Contraction
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.partition import Coupling
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.partition import Coupling
+from ooc_mdp.scheduling.action_gaps import ActionGaps
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
+from ooc_mdp.solver.plan import contraction_of, least_weights_of
 from ooc_mdp.store import Store
 
 few = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_mdp
-from ooc_mdp import arena as arena_module
-from ooc_mdp.arena import Arena
 from ooc_mdp.errors import MemoryBudgetError
-from ooc_mdp.partition import PartitionTable
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.runtime import arena as arena_module
+from ooc_mdp.runtime.arena import Arena
 
 
 @given(

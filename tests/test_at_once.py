@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 from small_mdps import Case, cases, make_store, optimum, rows_of, stored
 from store_models import Action, Model, State
 
-from ooc_mdp.kernels import cpu_tables
-from ooc_mdp.kernels.base import Resident
-from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.mdp import FloatArray, Rows
-from ooc_mdp.methods import at_once, plan
-from ooc_mdp.methods.plan import at_once_bytes, model_of
-from ooc_mdp.methods.solver import solve
+from ooc_mdp.backends.base import Resident
+from ooc_mdp.backends.cpu import table as cpu_tables
+from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.model.mdp import FloatArray, Rows
+from ooc_mdp.model.solution import Outcome, Solution
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import policy_iteration, q_values
-from ooc_mdp.solution import Outcome, Solution
+from ooc_mdp.solver import plan
+from ooc_mdp.solver.local import solve
+from ooc_mdp.solver.methods import at_once
+from ooc_mdp.solver.plan import at_once_bytes, model_of
 from ooc_mdp.store import Store
-from ooc_mdp.table_source import TableSource
 
 few = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 

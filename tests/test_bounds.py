@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, cases, stored
 
-from ooc_mdp.bounds import Contraction, Measured, ResidualBounds
+from ooc_mdp.backends.base import Measured, ModelConstants, SweepLimits
+from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.kernels.base import ModelConstants, SweepLimits
-from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.mdp import FloatArray
-from ooc_mdp.partition import Coupling, PartitionTable
+from ooc_mdp.model.contraction import Contraction
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.partition import Coupling, PartitionTable
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.store import Store
 
 

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ooc_mdp.cache import PartitionCache
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.scheduling.cache import PartitionCache
 
 BUDGET = 100
 SIZES = [10, 20, 30, 40, 50, 60, 100, 101]

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import ooc_mdp
 from ooc_mdp.errors import InputError, MissingExtraError, OptionsError, StoreError
-from ooc_mdp.mdp import IntArray
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.report.cache_curve import (
     POLICIES,
     SCOPES,

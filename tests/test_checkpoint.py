@@ -14,8 +14,8 @@ from damage import damaged, flipped
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.methods.checkpoint import checkpoint_path, load_checkpoint, read_checkpoint, save_checkpoint
-from ooc_mdp.solution import SolveStatistics
+from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint, read_checkpoint, save_checkpoint
 
 IDENTITY = {"fingerprint": "f", "sense": "max", "discount": 0.9}
 ARRAYS = {"values": np.linspace(0, 1, 500), "policy": np.arange(500, dtype=np.int32)}
@@ -282,8 +282,8 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve(tmp_path, monkeypatch
             if len(written) in (2, 3):
                 raise fault
 
-    monkeypatch.setattr("ooc_mdp.methods.checkpoint.sync", sync)
-    monkeypatch.setattr("ooc_mdp.methods.pauses._SAVING_SHARE", 0)
+    monkeypatch.setattr("ooc_mdp.store.checkpoint.sync", sync)
+    monkeypatch.setattr("ooc_mdp.solver.session._SAVING_SHARE", 0)
     said: list[str] = []
     how: dict[str, Any] = {"cache": "30%", "device": "cpu", "checkpoint_interval": 0.0, "note": said.append}
     assert ooc_mdp.solve(path, discount, output=result, **how).outcome.proved
@@ -300,7 +300,7 @@ def test_where_no_checkpoint_was_ever_written_there_is_nothing_to_go_on_from(sto
     def full(_: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ooc_mdp.methods.checkpoint.sync", full)
+    monkeypatch.setattr("ooc_mdp.store.checkpoint.sync", full)
     said: list[str] = []
     how: dict[str, Any] = {"cache": "30%", "device": "cpu", "checkpoint_interval": 0.0, "note": said.append}
     assert ooc_mdp.solve(store, 0.9, output=tmp_path / "r", **how).outcome.proved
@@ -349,7 +349,7 @@ def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(store, costs, t
     def full(*_: object, **__: object) -> None:
         raise StoreError("cannot write the result: no room")
 
-    monkeypatch.setattr("ooc_mdp.methods.solver.write_result", full)
+    monkeypatch.setattr("ooc_mdp.solver.local.write_result", full)
     with pytest.raises(StoreError, match="no room; what was solved is kept in the checkpoint: then go on with"):
         ooc_mdp.solve(table, 0.9, epsilon=1e-3, device="cpu", output=output)
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]

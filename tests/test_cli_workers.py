@@ -19,8 +19,8 @@ from command_line import environment, ooc, process, refused, start
 from ooc_mdp.distributed import cluster
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import ClusterError
-from ooc_mdp.methods.checkpoint import read_checkpoint
 from ooc_mdp.store import Store
+from ooc_mdp.store.checkpoint import read_checkpoint
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from ooc_mdp.distributed import clock as clock_module
 from ooc_mdp.distributed.clock import Clock
 from ooc_mdp.distributed.messages import Status
-from ooc_mdp.solution import Outcome
+from ooc_mdp.model.solution import Outcome
 
 BUSY, LOADING, READY = Status(), Status(begun=True), Status(begun=True, ready=True)
 

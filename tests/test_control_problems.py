@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import Rows
+from ooc_mdp.model.mdp import Rows
 from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control import Axis, ControlProblem, DiscretisationOptions, Discretised, discretise
 

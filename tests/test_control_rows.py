@@ -10,11 +10,11 @@ import pytest
 from control_cases import CASES, NAMES, agree
 
 import ooc_mdp
+from ooc_mdp.backends.cuda.control import rows as control_rows
+from ooc_mdp.backends.cuda.control.rows import ControlRows, DeviceProblem, kernel_source
+from ooc_mdp.backends.select import select_rows
 from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
-from ooc_mdp.kernels import control_rows
-from ooc_mdp.kernels.control_rows import ControlRows, DeviceProblem, kernel_source
-from ooc_mdp.kernels.select import select_rows
-from ooc_mdp.mdp import Rows
+from ooc_mdp.model.mdp import Rows
 from ooc_mdp.problems import make_problem
 
 UNTRANSLATABLE = """

@@ -31,7 +31,7 @@ import resource, sys
 import numpy as np
 from functools import partial
 from ooc_mdp.conversion import ConvertOptions, convert
-from ooc_mdp.mdp import Block, Rows
+from ooc_mdp.model.mdp import Block, Rows
 
 class Ring:
     path, format = "ring", "test"

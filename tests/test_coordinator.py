@@ -24,8 +24,8 @@ from ooc_mdp.distributed.messages import (
     Values,
 )
 from ooc_mdp.distributed.placement import facts_of
+from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.solution import SolveStatistics
 
 
 @pytest.fixture

@@ -19,16 +19,16 @@ from small_mdps import Case, cases, distance, make_store, model_of_shape, optimu
 from store_models import Action, Model, State
 
 import ooc_mdp
-from ooc_mdp.arena import TableMemory
-from ooc_mdp.kernels import cpu_tables
-from ooc_mdp.kernels.base import Resident, SweepLimits
-from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.kernels.cpu_tables import swept_table
-from ooc_mdp.kernels.cpu_together import Members, RoundsInOrder
-from ooc_mdp.methods.plan import model_of
-from ooc_mdp.methods.solver import solve
+from ooc_mdp.backends.base import Resident, SweepLimits
+from ooc_mdp.backends.cpu import table as cpu_tables
+from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.cpu.batch import Members, RoundsInOrder
+from ooc_mdp.backends.cpu.table import swept_table
+from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import CacheSize, SolveOptions
-from ooc_mdp.partition import PartitionTable
+from ooc_mdp.runtime.arena import TableMemory
+from ooc_mdp.solver.local import solve
+from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 LIMITS = SweepLimits(1e-12, 5)

@@ -13,14 +13,15 @@ from small_mdps import Case, cases, distance, make_store, model_of_shape, optimu
 from store_models import Action, Model, State
 
 import ooc_mdp
-from ooc_mdp.kernels import cpu_flow_rounds, cpu_tables
-from ooc_mdp.kernels.base import Resident, SweepLimits
-from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.kernels.cpu_flow import flow_order, gather, lay_slab, mend_slab, sweep_slab, without_lookahead
-from ooc_mdp.kernels.cpu_flow_rounds import Slabs
-from ooc_mdp.methods.plan import model_of
-from ooc_mdp.methods.solver import solve
+from ooc_mdp.backends.base import Resident, SweepLimits
+from ooc_mdp.backends.cpu import rounds as cpu_flow_rounds
+from ooc_mdp.backends.cpu import table as cpu_tables
+from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.cpu.packed import flow_order, gather, lay_slab, mend_slab, sweep_slab, without_lookahead
+from ooc_mdp.backends.cpu.rounds import Slabs
 from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.solver.local import solve
+from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 ACTIONS, WIDTH = 3, 3

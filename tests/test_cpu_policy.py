@@ -18,17 +18,18 @@ from plain_rows import Plain
 from small_mdps import Case, cases, make_store, stored
 from store_models import Action, Model, State, random_model
 
-from ooc_mdp.arena import TableMemory
+from ooc_mdp.backends.base import Evaluation, Improvement, KeepsPolicyRows
+from ooc_mdp.backends.cpu import policy_rows as cpu_policy
+from ooc_mdp.backends.cpu import table as cpu_tables
+from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.cpu.krylov import STATE_BYTES, FlowSolver
+from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.errors import MemoryBudgetError
-from ooc_mdp.kernels import cpu_policy, cpu_tables
-from ooc_mdp.kernels.base import Evaluation, Improvement, KeepsPolicyRows
-from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.kernels.cpu_flow_solver import STATE_BYTES, FlowSolver
-from ooc_mdp.kernels.cpu_policy import PolicyRows
-from ooc_mdp.mdp import FloatArray
-from ooc_mdp.methods.plan import model_of
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.partition import PartitionTable
+from ooc_mdp.runtime.arena import TableMemory
+from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 few = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])

@@ -12,9 +12,9 @@ from numba import njit
 from test_cpu_engine import LIMITS, started
 
 import ooc_mdp
-from ooc_mdp.kernels.cpu_sweeps import next_at_work
-from ooc_mdp.kernels.cpu_together import Members, members_of
-from ooc_mdp.kernels.cpu_turns import give_back, next_turn
+from ooc_mdp.backends.cpu.batch import Members, members_of
+from ooc_mdp.backends.cpu.claims import give_back, next_turn
+from ooc_mdp.backends.cpu.loops import next_at_work
 
 ROUNDS = 5
 

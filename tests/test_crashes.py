@@ -12,8 +12,8 @@ from forked import changes_of, command_in_a_fork, killed_at, saving_command_in_a
 
 import ooc_mdp
 from ooc_mdp.errors import StoreError
-from ooc_mdp.methods.checkpoint import checkpoint_path, read_checkpoint
 from ooc_mdp.store import validate_store
+from ooc_mdp.store.checkpoint import checkpoint_path, read_checkpoint
 
 DISCOUNT = 0.995
 SOLVING = ("--discount", DISCOUNT, "--epsilon", 1e-3, "--cache", "22%", "--device", "cpu")

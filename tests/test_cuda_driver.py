@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from emulated_cuda import EXPORT, compile_library
 
-from ooc_mdp.kernels.cuda_driver import Arguments, CudaDriver, address_of
+from ooc_mdp.backends.cuda.driver import Arguments, CudaDriver, address_of
 
 _STAND_IN = f"""
 static thread_local void* current;

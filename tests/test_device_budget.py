@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_mdp
+from ooc_mdp.backends.base import Backend, ModelConstants
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
-from ooc_mdp.kernels.base import Backend, ModelConstants
-from ooc_mdp.methods.device_budget import cache_left, refuse_what_is_not_free
-from ooc_mdp.methods.plan import cache_budget, model_of, plan_memory
 from ooc_mdp.options import CacheSize, SolveOptions, format_bytes
+from ooc_mdp.solver.device_budget import cache_left, refuse_what_is_not_free
+from ooc_mdp.solver.plan import cache_budget, model_of, plan_memory
 from ooc_mdp.store import Store
 
 WORKSPACE = 1000

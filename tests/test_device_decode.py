@@ -20,10 +20,17 @@ from numcodecs import blosc, lz4
 from store_models import Action, Model, ModelSource, State, random_model
 from test_encodings import layouts
 
+from ooc_mdp.backends.cuda.decode.frames import (
+    KERNELS,
+    PLAN_BYTES,
+    CudaLauncher,
+    DeviceDecoder,
+    Launcher,
+    kernel_source,
+)
 from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import StoreError
-from ooc_mdp.kernels.device_decode import KERNELS, PLAN_BYTES, CudaLauncher, DeviceDecoder, Launcher, kernel_source
-from ooc_mdp.partition import PartitionTable, RawField, RawPartition, StoredField
+from ooc_mdp.model.partition import PartitionTable, RawField, RawPartition, StoredField
 from ooc_mdp.problems import make_problem
 from ooc_mdp.store import Store
 from ooc_mdp.store.blosc_frame import frame_header

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import ooc_mdp
+from ooc_mdp.backends.base import Backend
+from ooc_mdp.backends.device_kernels import DEVICE_KERNELS, device_kernels
+from ooc_mdp.backends.select import select_backend
 from ooc_mdp.errors import MissingExtraError, OptionsError
-from ooc_mdp.kernels.base import Backend
-from ooc_mdp.kernels.device_kernels import DEVICE_KERNELS, device_kernels
-from ooc_mdp.kernels.select import select_backend
 from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions
 from ooc_mdp.store import Store
 
@@ -32,7 +32,7 @@ def test_a_word_that_names_nothing_is_refused_with_those_that_do(store: Store) -
 
 
 def test_the_cpu_takes_the_default_and_refuses_the_others(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
-    monkeypatch.setattr("ooc_mdp.kernels.cuda.device_count", lambda: 0)
+    monkeypatch.setattr("ooc_mdp.backends.cuda.simple.backend.device_count", lambda: 0)
     assert select_backend("auto", kernel=DEFAULT_KERNEL).name == "cpu"
     with pytest.raises(OptionsError, match="this solve runs on the CPU; leave it out, or give --device cuda:0"):
         select_backend("auto", kernel="plain")

@@ -23,15 +23,15 @@ from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
 from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, MakeDevice, ShuffledDevice, emulated
 
+from ooc_mdp.backends.base import Evaluation, Improvement, KeepsPolicyRows, ModelConstants, Resident, SweepLimits
+from ooc_mdp.backends.cuda.device import Device
+from ooc_mdp.backends.cuda.policy.layout import RowSizes, reward_dtype, varies
+from ooc_mdp.backends.cuda.policy.rows import DeviceRows, EvaluationOptions, _Convergence
+from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
-from ooc_mdp.kernels.base import Evaluation, Improvement, KeepsPolicyRows, ModelConstants, Resident, SweepLimits
-from ooc_mdp.kernels.device import Device
-from ooc_mdp.kernels.device_rows import DeviceRows, EvaluationOptions, _Convergence
-from ooc_mdp.kernels.row_layout import RowSizes, reward_dtype, varies
-from ooc_mdp.kernels.tiled import TiledBackend
-from ooc_mdp.mdp import FloatArray
-from ooc_mdp.methods.plan import model_of
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.options import SolveOptions
+from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 DISCOUNT = 0.95
@@ -454,7 +454,7 @@ def test_what_a_solver_that_was_stopped_too_early_has_spoilt_is_put_back(tmp_pat
 def test_bounds_of_tiles_hold_after_an_evaluation(
     name: str, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ooc_mdp.kernels.tile_launches._ROUNDS", 2)
+    monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 2)
     engine = Engine(stores(name), 0.9, device())
     count = engine.store.n_partitions
     everything = list(range(count))

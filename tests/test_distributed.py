@@ -22,8 +22,8 @@ import ooc_mdp
 from ooc_mdp.distributed import cluster, endpoint
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import ClusterError, OptionsError
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.reference import policy_iteration
-from ooc_mdp.solution import Outcome
 from ooc_mdp.store import Store
 
 CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "public"

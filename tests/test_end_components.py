@@ -15,9 +15,9 @@ from scipy.sparse.csgraph import connected_components
 from small_mdps import Case, make_store, stored
 from store_models import Action, Model, State, random_model
 
-from ooc_mdp.methods.end_components import check_totals, end_components, original_numbers
-from ooc_mdp.methods.streaming import Neighbours, Streamed
 from ooc_mdp.store import Store
+from ooc_mdp.undiscounted.end_components import check_totals, end_components, original_numbers
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
 
 def inside(action: Action, states: set[int], zero_only: bool) -> bool:

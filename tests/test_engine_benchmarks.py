@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from test_benchmarks import figures_of
 
 import ooc_mdp
+from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.kernels.tiled import TiledBackend
 
 ENGINE = Path(__file__).parents[1] / "benchmarks" / "engine"
 GRID = "20,20"

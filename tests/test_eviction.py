@@ -9,12 +9,13 @@ from small_mdps import Case, make_store
 from store_models import random_model
 
 import ooc_mdp
-from ooc_mdp.bounds import Contraction, ResidualBounds
-from ooc_mdp.methods.eviction import eviction_rank
-from ooc_mdp.methods.target import Target
+from ooc_mdp.model.contraction import Contraction
+from ooc_mdp.model.partition import Coupling
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.partition import Coupling
-from ooc_mdp.priority import H1, H2
+from ooc_mdp.scheduling.priority import H1, H2
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
+from ooc_mdp.scheduling.target import Target
+from ooc_mdp.solver.eviction import eviction_rank
 
 
 def _target(residuals: list[float], wanted: float) -> Target:

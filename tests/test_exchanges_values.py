@@ -17,18 +17,18 @@ from small_mdps import Case, rows_of, stored
 from store_models import Action, Model, State
 from tiled_engine import TILE_STATES, Engine, LittleRoom, MakeDevice, emulated
 
+from ooc_mdp.backends.base import Backend, ExchangesValues, SweepLimits
+from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.cuda.device import CudaDevice
+from ooc_mdp.backends.cuda.simple.backend import CudaBackend
+from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.distributed import solver
 from ooc_mdp.distributed.solve import solve_distributed
-from ooc_mdp.kernels.base import Backend, ExchangesValues, SweepLimits
-from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.kernels.cuda import CudaBackend
-from ooc_mdp.kernels.device import CudaDevice
-from ooc_mdp.kernels.state_lists import ListChanges, StateLists
-from ooc_mdp.kernels.tiled import TiledBackend
-from ooc_mdp.mdp import FloatArray
-from ooc_mdp.methods.plan import model_of
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration
+from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 QUIET = SweepLimits(0.0, 8, 1e-9, plain=True)
@@ -56,8 +56,8 @@ def test_what_is_written_is_read_and_all_else_stays(
     name: str, stores: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lists are longer than a piece of page-locked memory, in any order, and empty."""
-    monkeypatch.setattr("ooc_mdp.kernels.tile_exchange._PIECE", 8 * 7)
-    monkeypatch.setattr("ooc_mdp.kernels.tile_exchange._STATES_A_BLOCK", 5)
+    monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.exchange._PIECE", 8 * 7)
+    monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.exchange._STATES_A_BLOCK", 5)
     store, rng = stores("car"), np.random.default_rng(0)
     backend = BACKENDS[name]()
     expected, policy = rng.normal(size=store.n_states), rng.integers(0, 3, store.n_states).astype(np.int32)
@@ -165,7 +165,9 @@ def wander(engine: Engine, data: st.DataObject, steps: int) -> None:
 def test_bounds_stay_above_the_true_residuals_whatever_values_come_from_outside(
     name: str, data: st.DataObject, stores: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ooc_mdp.kernels.tile_launches._ROUNDS", 2)  # few, so that batches end before all is quiet
+    monkeypatch.setattr(
+        "ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 2
+    )  # few, so that batches end before all is quiet
     kind = data.draw(st.sampled_from([TiledBackend, LittleRoom]))
     engine = Engine(stores(name), 0.9, emulated(), slots=4, backend=kind)
     engine.load(0, 1)
@@ -259,7 +261,7 @@ def test_two_solvers_on_devices_of_their_own_agree_with_the_reference(
             return TiledBackend(devices[-1], TILE_STATES)
 
     # Few: on the emulator an idle round costs as much as any.
-    monkeypatch.setattr("ooc_mdp.kernels.tile_launches._ROUNDS", 8)
+    monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 8)
     monkeypatch.setattr(solver, "select_backend", tiles)
     slot = TiledBackend(emulated(), TILE_STATES).slot_bytes(model_of(store, SolveOptions(discount)))
     options = SolveOptions(discount, epsilon=1e-4, method=method, device="cpu", cache=CacheSize(size=2 * slot))

@@ -22,13 +22,15 @@ import ooc_mdp
 from ooc_mdp.distributed import coordinator, copies, solver
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
-from ooc_mdp.methods import at_once, history, pauses, plan
-from ooc_mdp.methods.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
-from ooc_mdp.methods.history import MOST_ROWS, HistoryRecorder, HistoryRow, PartitionCounts
-from ooc_mdp.methods.undiscounted import solve_total
+from ooc_mdp.model.solution import Outcome, Solution, SolveHistory
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.solution import Outcome, Solution, SolveHistory
+from ooc_mdp.solver import history, plan
+from ooc_mdp.solver import session as pauses
+from ooc_mdp.solver.history import MOST_ROWS, HistoryRecorder, HistoryRow, PartitionCounts
+from ooc_mdp.solver.methods import at_once
 from ooc_mdp.store import Store
+from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from ooc_mdp.undiscounted.totals import solve_total
 
 ROWS = HistoryRow._fields
 

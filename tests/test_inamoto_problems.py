@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import ooc_mdp
 from ooc_mdp import reference
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import Rows
+from ooc_mdp.model.mdp import Rows
 from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.animat import Animat, AnimatOptions
 from ooc_mdp.problems.integer_mountain_car import IntegerMountainCar, IntegerMountainCarOptions

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from ooc_mdp import reference
-from ooc_mdp.bounds import Measured
+from ooc_mdp.backends.base import Backend, Measured, ModelConstants, SweepLimits, VisitReport
+from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.select import select_backend
 from ooc_mdp.errors import MissingExtraError, OptionsError
-from ooc_mdp.kernels.base import Backend, ModelConstants, SweepLimits, VisitReport
-from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.kernels.select import select_backend
-from ooc_mdp.mdp import FloatArray, Rows
-from ooc_mdp.partition import PartitionTable
+from ooc_mdp.model.mdp import FloatArray, Rows
+from ooc_mdp.model.partition import PartitionTable
 
 FIRST, N_STATES, N_OWN = 7, 60, 40
 """The partition owns states 7 .. 46 of 60; its halo is among the others."""

@@ -41,9 +41,9 @@ def test_imports_that_point_down_pass(tree):
         {
             "__init__.py": "from ooc_mdp.cli import main\n",
             "errors.py": "import numpy\n",
-            "mdp.py": "from ooc_mdp.errors import InputError\n",
+            "model.py": "from ooc_mdp.errors import InputError\n",
             "store/__init__.py": "from .reader import Reader\n",
-            "store/reader.py": "from ..mdp import Rows\nfrom . import names\n",
+            "store/reader.py": "from ..model import Rows\nfrom . import names\n",
             "store/names.py": "",
             "cli.py": "def main():\n    from ooc_mdp.store import Reader\n",
         }
@@ -53,29 +53,29 @@ def test_imports_that_point_down_pass(tree):
 
 
 UPWARD = {
-    "a plain import": "import ooc_mdp.methods.run\n",
-    "a name of a room": "from ooc_mdp.methods import run\n",
-    "the room itself": "from ooc_mdp import methods\n",
-    "a relative import": "from .methods import run\n",
-    "inside a function": "def f():\n    from ooc_mdp.methods import run\n",
-    "for types only": "import typing\nif typing.TYPE_CHECKING:\n    from ooc_mdp.methods import run\n",
-    "by name": "import importlib\nimportlib.import_module('ooc_mdp.methods')\n",
+    "a plain import": "import ooc_mdp.solver.run\n",
+    "a name of a room": "from ooc_mdp.solver import run\n",
+    "the room itself": "from ooc_mdp import solver\n",
+    "a relative import": "from .solver import run\n",
+    "inside a function": "def f():\n    from ooc_mdp.solver import run\n",
+    "for types only": "import typing\nif typing.TYPE_CHECKING:\n    from ooc_mdp.solver import run\n",
+    "by name": "import importlib\nimportlib.import_module('ooc_mdp.solver')\n",
 }
 
 
 @pytest.mark.parametrize("source", UPWARD.values(), ids=UPWARD.keys())
 def test_an_import_that_points_up_is_named_with_its_line(tree, source):
-    result = tree({"methods/__init__.py": "", "mdp.py": source})
+    result = tree({"solver/__init__.py": "", "model.py": source})
     line = source.count("\n")
     assert result.returncode == 1
-    assert f"mdp.py:{line}: mdp imports methods, which is 3 layers above it" in result.stdout
+    assert f"model.py:{line}: model imports solver, which is 4 layers above it" in result.stdout
 
 
 def test_a_relative_import_in_a_subpackage_is_resolved_from_there(tree):
-    result = tree({"methods/__init__.py": "", "store/__init__.py": "from ..methods import run\n"})
-    assert "store imports methods" in result.stdout
-    result = tree({"store/__init__.py": "", "store/deep/__init__.py": "from ...methods import run\n"})
-    assert "store imports methods" in result.stdout
+    result = tree({"solver/__init__.py": "", "store/__init__.py": "from ..solver import run\n"})
+    assert "store imports solver" in result.stdout
+    result = tree({"store/__init__.py": "", "store/deep/__init__.py": "from ...solver import run\n"})
+    assert "store imports solver" in result.stdout
 
 
 def test_importing_from_the_front_door_counts_as_the_top(tree):
@@ -86,9 +86,9 @@ def test_importing_from_the_front_door_counts_as_the_top(tree):
 
 def test_rooms_of_one_layer_may_import_each_other_one_way(tree):
     one_way = {
-        "cache.py": "from ooc_mdp import store\n",
-        "store/__init__.py": "",
-        "stager.py": "import ooc_mdp.cache\n",
+        "conversion.py": "from ooc_mdp import solver\n",
+        "solver/__init__.py": "",
+        "simulation.py": "import ooc_mdp.conversion\n",
     }
     assert tree(one_way).returncode == 0
 
@@ -96,18 +96,18 @@ def test_rooms_of_one_layer_may_import_each_other_one_way(tree):
 def test_a_cycle_inside_a_layer_is_refused_with_its_path(tree):
     result = tree(
         {
-            "cache.py": "from ooc_mdp import store\n",
-            "store/__init__.py": "import ooc_mdp.stager\n",
-            "stager.py": "import ooc_mdp.cache\n",
+            "conversion.py": "from ooc_mdp import solver\n",
+            "solver/__init__.py": "import ooc_mdp.simulation\n",
+            "simulation.py": "import ooc_mdp.conversion\n",
         }
     )
     assert result.returncode == 1
-    assert "cycle inside a layer: cache -> store -> stager -> cache" in result.stdout
+    assert "cycle inside a layer: conversion -> solver -> simulation -> conversion" in result.stdout
     assert result.stdout.count(": cycle inside") == 1
 
 
 def test_an_unknown_room_asks_to_be_added(tree):
-    result = tree({"gadgets.py": "", "mdp.py": ""})
+    result = tree({"gadgets.py": "", "model.py": ""})
     assert result.returncode == 1
     assert "gadgets: unknown room; add the room to tools/check_layers" in result.stdout
 
@@ -115,8 +115,8 @@ def test_an_unknown_room_asks_to_be_added(tree):
 @pytest.mark.parametrize(
     ("module", "allowed"),
     [
-        ("cupy", "kernels/gpu.py"),
-        ("cupy.cuda", "kernels/gpu.py"),
+        ("cupy", "backends/cuda/gpu.py"),
+        ("cupy.cuda", "backends/cuda/gpu.py"),
         ("dask", "conversion/schedule.py"),
         ("dask.distributed", "distributed/worker.py"),
         ("matplotlib.pyplot", "report/plots.py"),
@@ -127,7 +127,7 @@ def test_an_unknown_room_asks_to_be_added(tree):
 def test_an_optional_package_is_imported_in_its_place_only(tree, module, allowed):
     source = f"def f():\n    import {module}\n"
     assert tree({allowed: source}).returncode == 0
-    result = tree({"methods/run.py": source})
+    result = tree({"solver/run.py": source})
     assert result.returncode == 1
     assert f"run.py:2: {module.split('.')[0]} is imported outside" in result.stdout
 

@@ -23,8 +23,8 @@ from store_models import ModelProblem, random_model
 import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, generate
 from ooc_mdp.errors import StoreError
-from ooc_mdp.methods import solver
 from ooc_mdp.options import ClusterOptions, SolveOptions
+from ooc_mdp.solver import local as solver
 from ooc_mdp.store import locks, output_lock
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.locks import BusyError
@@ -390,7 +390,7 @@ SOLVE = f"""
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-from ooc_mdp.methods.solver import solve
+from ooc_mdp.solver.local import solve
 from ooc_mdp.options import SolveOptions
 
 def announce(plan):

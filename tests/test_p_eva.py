@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pytest
 
 import ooc_mdp
-from ooc_mdp.methods import p_eva
-from ooc_mdp.solution import Outcome
-from ooc_mdp.table_source import TableSource
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.solver.methods import p_eva
 
 
 @pytest.fixture(scope="module")

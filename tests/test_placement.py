@@ -29,7 +29,7 @@ from ooc_mdp.distributed.placement import (
     take_over,
 )
 from ooc_mdp.errors import MissingExtraError, OptionsError
-from ooc_mdp.partition import Coupling
+from ooc_mdp.model.partition import Coupling
 
 with_metis = pytest.mark.skipif(find_spec("pymetis") is None, reason="pymetis is not installed")
 

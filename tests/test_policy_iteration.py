@@ -15,17 +15,18 @@ from store_models import Action, Model, State, random_model
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.methods import auto, policy_iteration, value_iteration
-from ooc_mdp.methods.checkpoint import checkpoint_path
-from ooc_mdp.methods.results import Result
-from ooc_mdp.methods.run import Run
-from ooc_mdp.methods.solver import solve
+from ooc_mdp.model.solution import Outcome, Solution
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import policy_iteration as exact_policy_iteration
 from ooc_mdp.report.cache_trace import read_trace
-from ooc_mdp.solution import Outcome, Solution
+from ooc_mdp.solver.local import solve
+from ooc_mdp.solver.methods import handover as auto
+from ooc_mdp.solver.methods import policy_iteration, value_iteration
+from ooc_mdp.solver.run import Run
 from ooc_mdp.store import Store
-from ooc_mdp.table_source import TableSource
+from ooc_mdp.store.checkpoint import checkpoint_path
+from ooc_mdp.store.result import Result
 
 some = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 METHODS = st.sampled_from(["policy-iteration", "auto"])

@@ -10,9 +10,9 @@ import pytest
 from small_mdps import Case, make_store
 from store_models import Action, Model, State
 
-from ooc_mdp.kernels.cpu_end_components import NO_CLASS
-from ooc_mdp.methods.policy_total import Departures, RowsKept, evaluate, rows_bytes
-from ooc_mdp.methods.streaming import Streamed
+from ooc_mdp.undiscounted.kernels.end_components import NO_CLASS
+from ooc_mdp.undiscounted.policy_evaluation import Departures, RowsKept, evaluate, rows_bytes
+from ooc_mdp.undiscounted.tables import Streamed
 
 
 def walks(seed: int, n: int, ending: float) -> Model:

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.partition import Coupling
-from ooc_mdp.priority import H1, H2, Joint, Standing, make_priority
+from ooc_mdp.model.partition import Coupling
+from ooc_mdp.scheduling.priority import H1, H2, Joint, Standing, make_priority
 
 ALL = np.array([True, True])
 

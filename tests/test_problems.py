@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import Rows
+from ooc_mdp.model.mdp import Rows
 from ooc_mdp.problems import PROBLEMS, make_problem
 
 # Jóhannsson 2009, table 6.1: side, states, reward states; each with 1, 2 and 4 successors.

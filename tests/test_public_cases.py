@@ -12,11 +12,11 @@ import pytest
 from small_mdps import rows_of
 
 import ooc_mdp
-from ooc_mdp.kernels.select import select_backend
-from ooc_mdp.methods.device_budget import HasSlots
-from ooc_mdp.methods.plan import model_of
+from ooc_mdp.backends.select import select_backend
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.reference import policy_iteration
+from ooc_mdp.solver.device_budget import HasSlots
+from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "public"

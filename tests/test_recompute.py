@@ -22,13 +22,13 @@ import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, generate, recompute
 from ooc_mdp.conversion.recompute import RecomputedTable
 from ooc_mdp.errors import InputError, MemoryBudgetError, OptionsError
-from ooc_mdp.mdp import IntArray, Rows
-from ooc_mdp.methods.solver import solve as solve_with
+from ooc_mdp.model.mdp import IntArray, Rows
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.partition import PartitionTable
-from ooc_mdp.solution import Outcome
+from ooc_mdp.solver.local import solve as solve_with
 from ooc_mdp.store import Store
-from ooc_mdp.table_source import TableSource
 
 CAR = {"grid": "24,20"}
 _SMALL_ARRAYS = (

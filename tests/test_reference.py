@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from small_mdps import cases, distance, optimum
 from store_models import Action, Model, State
 
-from ooc_mdp.mdp import Rows, discounts
+from ooc_mdp.model.mdp import Rows, discounts
 from ooc_mdp.reference import backup, policy_iteration, q_values
 
 

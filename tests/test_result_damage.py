@@ -17,7 +17,7 @@ from test_result_grid import history_of
 
 import ooc_mdp
 from ooc_mdp.errors import StoreError
-from ooc_mdp.methods.results import Result, open_result, write_result
+from ooc_mdp.store.result import Result, open_result, write_result
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import pytest
 import zarr
 
 import ooc_mdp
-from ooc_mdp.methods.result_grid import grid_of
-from ooc_mdp.methods.results import open_result, write_result
-from ooc_mdp.solution import SolveHistory
+from ooc_mdp.model.solution import SolveHistory
+from ooc_mdp.store.result import open_result, write_result
+from ooc_mdp.store.result_grid import grid_of
 from ooc_mdp.store.slabs import MOST_ELEMENTS, count_slabs, slab_chunks, slabs
 
 RESERVED = frozenset({"state", "value"})

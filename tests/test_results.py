@@ -17,7 +17,7 @@ from command_line import ooc, process, refused
 
 import ooc_mdp
 from ooc_mdp.errors import StoreError
-from ooc_mdp.methods.results import open_result, write_result
+from ooc_mdp.store.result import open_result, write_result
 from ooc_mdp.store.seal import digest_of
 
 DISCOUNT = 0.9

@@ -14,8 +14,8 @@ from command_line import ooc, refused
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.methods.results import Result
 from ooc_mdp.simulation import SimulationOptions, problem_of
+from ooc_mdp.store.result import Result
 
 DEFINITION = """
 from pathlib import Path

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 import ooc_mdp
-from ooc_mdp.bounds import Measured
-from ooc_mdp.kernels.base import BatchReport, BatchVisits, FinishedVisits, VisitReport
-from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.methods import p_eva
-from ooc_mdp.methods.plan import model_of
-from ooc_mdp.methods.run import BegunVisits, Run
-from ooc_mdp.methods.start import start_run
+from ooc_mdp.backends.base import BatchReport, BatchVisits, FinishedVisits, Measured, VisitReport
+from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.solver.methods import p_eva
+from ooc_mdp.solver.plan import model_of
+from ooc_mdp.solver.run import BegunVisits, Run
+from ooc_mdp.solver.start import start_run
 from ooc_mdp.store import Store
 
 

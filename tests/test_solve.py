@@ -16,14 +16,14 @@ from small_mdps import Case, cases, distance, exact_q, make_store, optimum, rows
 from store_models import Action, Model, State, random_model
 
 import ooc_mdp
+from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.methods.plan import staging_depth
-from ooc_mdp.methods.results import Result
-from ooc_mdp.methods.solver import solve as solve_with
+from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, SolveOptions
-from ooc_mdp.solution import Outcome, Solution
+from ooc_mdp.solver.local import solve as solve_with
+from ooc_mdp.solver.plan import staging_depth
 from ooc_mdp.store import Store
+from ooc_mdp.store.result import Result
 
 METHODS = [
     {"method": "vi"},

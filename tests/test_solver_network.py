@@ -28,10 +28,10 @@ from ooc_mdp.distributed.messages import (
 )
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
 from ooc_mdp.errors import StoreError
-from ooc_mdp.mdp import IntArray
-from ooc_mdp.methods.run import Run
+from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import CacheSize, SolveOptions
-from ooc_mdp.solution import Outcome
+from ooc_mdp.solver.run import Run
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ooc_mdp.cache import PartitionCache
 from ooc_mdp.errors import MemoryBudgetError, StoreError
-from ooc_mdp.stager import Stager, short_turns
+from ooc_mdp.scheduling.cache import PartitionCache
+from ooc_mdp.scheduling.stager import Stager, short_turns
 
 SIZE = 10
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_mdp.bounds import Contraction, Measured, ResidualBounds
-from ooc_mdp.methods.target import RELATIVE_EPSILON, Target
+from ooc_mdp.backends.base import Measured
+from ooc_mdp.model.contraction import Contraction
+from ooc_mdp.model.partition import Coupling
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.partition import Coupling
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
+from ooc_mdp.scheduling.target import RELATIVE_EPSILON, Target
 
 
 def bounds(

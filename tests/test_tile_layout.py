@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ooc_mdp.kernels.base import ModelConstants, TableFacts
-from ooc_mdp.kernels.tile_layout import SlotLayout, SweepThread, Tiling, halo_dtype, is_ragged
+from ooc_mdp.backends.base import ModelConstants, TableFacts
+from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, SweepThread, Tiling, halo_dtype, is_ragged
 
 REALS = st.sampled_from([np.dtype(np.float32), np.dtype(np.float64)])
 

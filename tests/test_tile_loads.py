@@ -14,8 +14,8 @@ from emulated_device import EmulatedDevice
 from forge import accept, write_frame
 from tiled_engine import Engine, make
 
+from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.errors import StoreError
-from ooc_mdp.kernels.base import SweepLimits
 from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import encode
 from ooc_mdp.store.layout import chunk_path

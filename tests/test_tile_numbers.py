@@ -1,4 +1,4 @@
-"""Numbers in the rows of ``tile_rows.cuh``: doubles made of float32 by a shift, discounts by a short series."""
+"""Numbers in the rows of ``tiles/rows.cuh``: doubles made of float32 by a shift, discounts by a short series."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from emulated_cuda import EXPORT, compile_library
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ooc_mdp.kernels.base import ModelConstants, TableFacts
-from ooc_mdp.kernels.sources import TILES, read_sources
-from ooc_mdp.kernels.tile_layout import SlotLayout, Tiling
+from ooc_mdp.backends.base import ModelConstants, TableFacts
+from ooc_mdp.backends.cuda.sources import TILES, read_sources
+from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
 

@@ -11,9 +11,9 @@ from small_mdps import rows_of
 from store_models import Action, Model, ModelProblem, State
 from tiled_engine import Engine, MakeDevice, ShuffledDevice, wander
 
+from ooc_mdp.backends.base import SweepLimits
+from ooc_mdp.backends.cuda.tiles import launches as tile_launches
 from ooc_mdp.conversion import ConvertOptions, generate
-from ooc_mdp.kernels import tile_launches
-from ooc_mdp.kernels.base import SweepLimits
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.store import Store
 

@@ -26,22 +26,22 @@ from store_models import Action, Model, ModelSource, State, random_model
 from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, LittleRoom, MakeDevice, ShuffledDevice, emulated, wander
 
 import ooc_mdp
+from ooc_mdp.backends.base import SlotsTooSmall, SweepLimits
+from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.backends.cuda.tiles.layout import Tiling
 from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import MemoryBudgetError
-from ooc_mdp.kernels.base import SlotsTooSmall, SweepLimits
-from ooc_mdp.kernels.tile_layout import Tiling
-from ooc_mdp.kernels.tiled import TiledBackend
-from ooc_mdp.mdp import Rows
-from ooc_mdp.methods import solver
-from ooc_mdp.methods.checkpoint import checkpoint_path
-from ooc_mdp.methods.plan import model_of, plan_memory
-from ooc_mdp.methods.results import unkept
-from ooc_mdp.methods.verify import verify
+from ooc_mdp.model.mdp import Rows
+from ooc_mdp.model.solution import Outcome, Solution
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
-from ooc_mdp.solution import Outcome, Solution
+from ooc_mdp.solver import local as solver
+from ooc_mdp.solver.plan import model_of, plan_memory
+from ooc_mdp.solver.verify import verify
 from ooc_mdp.store import Store
-from ooc_mdp.table_source import TableSource
+from ooc_mdp.store.checkpoint import checkpoint_path
+from ooc_mdp.store.result import unkept
 
 # ----------------------------------------------------------------------------------------------- what it reports
 
@@ -50,7 +50,9 @@ from ooc_mdp.table_source import TableSource
 def test_bounds_stay_above_the_true_residuals_whatever_is_loaded_and_swept(
     name: str, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ooc_mdp.kernels.tile_launches._ROUNDS", 2)  # few, so that batches end before all is quiet
+    monkeypatch.setattr(
+        "ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 2
+    )  # few, so that batches end before all is quiet
     wander(Engine(stores(name), 0.9, device(), slots=4), seed=len(name), steps=40)
 
 
@@ -58,7 +60,7 @@ def test_bounds_stay_above_the_true_residuals_whatever_is_loaded_and_swept(
 def test_without_room_for_boundary_values_their_changes_are_bounded_by_their_tiles(
     name: str, stores: Callable[[str], Store], device: MakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ooc_mdp.kernels.tile_launches._ROUNDS", 2)
+    monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 2)
     wander(Engine(stores(name), 0.9, device(), slots=4, backend=LittleRoom), seed=1, steps=40)
 
 

@@ -15,7 +15,7 @@ from store_models import random_model
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.methods.trace import TRACE_TITLE, TRACE_VERSION, Trace
+from ooc_mdp.store.trace import TRACE_TITLE, TRACE_VERSION, Trace
 
 
 def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -23,12 +23,12 @@ from total_rewards import Fault, best_totals, policy_total
 import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, generate
 from ooc_mdp.errors import OptionsError, StoreError, UndefinedTotalError
-from ooc_mdp.methods.results import open_result, write_result
-from ooc_mdp.methods.solver import solve
-from ooc_mdp.methods.undiscounted import solve_total
+from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, SolveOptions
-from ooc_mdp.solution import Outcome, Solution
+from ooc_mdp.solver.local import solve
 from ooc_mdp.store import Store
+from ooc_mdp.store.result import open_result, write_result
+from ooc_mdp.undiscounted.totals import solve_total
 
 CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "public"
 UNDISCOUNTED = sorted(p.parent.name for p in CASES.glob("*/reference.npz") if "V_undiscounted" in np.load(p).files)
@@ -469,7 +469,7 @@ def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(
     def full(*_: object, **__: object) -> None:
         raise StoreError("no room")
 
-    monkeypatch.setattr("ooc_mdp.methods.undiscounted.write_result", full)
+    monkeypatch.setattr("ooc_mdp.undiscounted.totals.write_result", full)
     with pytest.raises(StoreError, match="no room"):
         solve(store, SolveOptions(1.0, epsilon=1e-6), output=tmp_path / "r")
     assert (tmp_path / "r.checkpoint").exists()

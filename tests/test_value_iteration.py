@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from small_mdps import Case, cases, make_store, optimum, rows_of, stored
 from store_models import Action, Model, State
 
-from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.methods import plan
-from ooc_mdp.methods.plan import aside_bytes, model_of
-from ooc_mdp.methods.solver import solve
+from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
-from ooc_mdp.solution import Outcome, Solution
+from ooc_mdp.solver import plan
+from ooc_mdp.solver.local import solve
+from ooc_mdp.solver.plan import aside_bytes, model_of
 from ooc_mdp.store import Store
 
 N = 600

@@ -13,9 +13,9 @@ from store_models import Action, Model, State
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.methods.results import Result
-from ooc_mdp.methods.verify import verify
+from ooc_mdp.solver.verify import verify
 from ooc_mdp.store import Store
+from ooc_mdp.store.result import Result
 
 SMALLER = {"error_bound": 0.1, "residual_bound": 0.1, "policy_loss_bound": 0.1, "upper": 0.0, "lower": 0.0}
 """What is left of each bound, of its own size, so that it cannot hold."""

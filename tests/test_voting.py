@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from small_mdps import Case, cases, distance, optimum, rows_of, stored
 
 import ooc_mdp
+from ooc_mdp.backends.base import ModelConstants, SweepLimits
+from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.cpu.sweep_order import SweepOrders, cast_votes, walk
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.kernels.base import ModelConstants, SweepLimits
-from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.kernels.sweep_order import SweepOrders, cast_votes, walk
-from ooc_mdp.methods.solver import solve
+from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import CacheSize, SolveOptions, SweepOrder
-from ooc_mdp.partition import PartitionTable
+from ooc_mdp.solver.local import solve
 from ooc_mdp.store.numbering import GridNumbering
 
 ORDERS: tuple[SweepOrder, ...] = get_args(SweepOrder)

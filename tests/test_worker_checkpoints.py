@@ -21,12 +21,12 @@ import ooc_mdp
 from ooc_mdp.distributed import clock, cluster, coordinator, copies, solver
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.events import SolveProgress
-from ooc_mdp.methods import pauses
-from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import policy_iteration
-from ooc_mdp.solution import Outcome
+from ooc_mdp.solver import session as pauses
 from ooc_mdp.store import Store
+from ooc_mdp.store.checkpoint import checkpoint_path
 
 
 def interrupt_once_bounded(progress: SolveProgress) -> None:
@@ -211,7 +211,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve_of_several_workers(
 
     monkeypatch.setattr(solver._Solver, "rest", waiting)
     monkeypatch.setattr(copies, "_FIRST_SECONDS", 0.05)
-    monkeypatch.setattr("ooc_mdp.methods.checkpoint.sync", full)
+    monkeypatch.setattr("ooc_mdp.store.checkpoint.sync", full)
     how: dict[str, Any] = {"checkpoint_interval": 3600.0}
     check(maze, 0.9, solve(maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", note=said.append, **how))
     (told,) = [text for text in said if "checkpoint" in text]

@@ -29,12 +29,12 @@ from ooc_mdp.distributed import cluster, coordinator, endpoint, laggards, newcom
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
-from ooc_mdp.memory_plan import MemoryPlan
-from ooc_mdp.methods.checkpoint import checkpoint_path
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration
-from ooc_mdp.solution import Outcome
+from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.store import Store
+from ooc_mdp.store.checkpoint import checkpoint_path
 
 KILLS = int(os.environ.get("OOC_MDP_KILLS", "3"))
 """Runs with a worker killed: `OOC_MDP_KILLS=50 pytest tests/test_worker_failures.py -k killed` makes 50."""

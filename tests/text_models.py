@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ooc_mdp.formats.base import Format, ReadOptions
-from ooc_mdp.mdp import Block
+from ooc_mdp.model.mdp import Block
 
 
 @dataclass(frozen=True)

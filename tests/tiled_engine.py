@@ -16,17 +16,17 @@ from small_mdps import Case, make_store
 from store_models import random_model
 
 import ooc_mdp
-from ooc_mdp.bounds import Measured, ResidualBounds
-from ooc_mdp.kernels.base import ModelConstants, Resident, SweepLimits, VisitReport
-from ooc_mdp.kernels.device import Device
-from ooc_mdp.kernels.tile_layout import SlotLayout, Tiling
-from ooc_mdp.kernels.tile_memory import head_bytes
-from ooc_mdp.kernels.tiled import TiledBackend
-from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.methods.plan import contraction_of, model_of
+from ooc_mdp.backends.base import Measured, ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.cuda.device import Device
+from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
+from ooc_mdp.backends.cuda.tiles.memory import head_bytes
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
+from ooc_mdp.solver.plan import contraction_of, model_of
 from ooc_mdp.store import Store
-from ooc_mdp.table_source import TableSource
 
 __all__ = [
     "LAYOUTS",

@@ -30,9 +30,9 @@ import measuring
 from watching import say
 
 import ooc_mdp
-from ooc_mdp.arena import TableMemory
+from ooc_mdp.model.partition import PartitionTable, RawPartition
 from ooc_mdp.options import format_bytes
-from ooc_mdp.partition import PartitionTable, RawPartition
+from ooc_mdp.runtime.arena import TableMemory
 from ooc_mdp.store import Store
 from ooc_mdp.store.layout import FIELDS, Codec
 

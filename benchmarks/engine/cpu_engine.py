@@ -21,11 +21,11 @@ import measuring
 import numpy as np
 
 import ooc_mdp
-from ooc_mdp.kernels.base import Resident, SweepLimits
-from ooc_mdp.kernels.cpu import CpuBackend
-from ooc_mdp.kernels.cpu_sweeps import evaluate
-from ooc_mdp.methods.plan import model_of
+from ooc_mdp.backends.base import Resident, SweepLimits
+from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.cpu.loops import evaluate
 from ooc_mdp.options import SolveOptions, format_bytes
+from ooc_mdp.solver.plan import model_of
 
 NOT_INCLUDED = (
     "loading and decoding",

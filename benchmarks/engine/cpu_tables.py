@@ -1,7 +1,8 @@
 """What `cpu_peers.py` does in processes of its own: tables as plain arrays, errors of values, and ooc-mdp's own solves.
 
-A peer's values are measured in one pass over the arrays, with the bound of `ooc_mdp.bounds`: the largest |N(s)|,
-N(s) = max_a (Q_a(s) - V(s)) / (1 - g(s,a) rho), rounding included. A constant c added to all values moves every N by
+A peer's values are measured in one pass over the arrays, with the bound of `ooc_mdp.scheduling.residual_bounds`: the
+largest |N(s)|, N(s) = max_a (Q_a(s) - V(s)) / (1 - g(s,a) rho), rounding included. A constant c added to all values
+moves every N by
 -c, so that half of the difference of the largest and least N is what is left with the best constant.
 """
 
@@ -17,8 +18,9 @@ from typing import Any
 import numpy as np
 
 import ooc_mdp
-from ooc_mdp.bounds import Contraction, ResidualBounds
-from ooc_mdp.mdp import FloatArray, IntArray, discounts
+from ooc_mdp.model.contraction import Contraction
+from ooc_mdp.model.mdp import FloatArray, IntArray, discounts
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 
 _PIECE = 100_000
 """States at a time."""

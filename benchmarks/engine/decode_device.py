@@ -22,8 +22,8 @@ import common
 import measuring
 import numpy as np
 
-from ooc_mdp.kernels.device_decode import KERNELS, PLAN_BYTES, CudaLauncher, DecodePlan, DeviceDecoder
-from ooc_mdp.partition import PartitionTable
+from ooc_mdp.backends.cuda.decode.frames import KERNELS, PLAN_BYTES, CudaLauncher, DecodePlan, DeviceDecoder
+from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.store import Store
 
 NOT_INCLUDED = (

@@ -30,13 +30,13 @@ from common import device_facts, device_number
 from idle_device import IdleDevice
 
 import ooc_mdp
-from ooc_mdp.kernels.device import CudaDevice, Device
-from ooc_mdp.kernels.tiled import TiledBackend
-from ooc_mdp.methods.p_eva import p_eva
-from ooc_mdp.methods.plan import model_of
-from ooc_mdp.methods.start import start_run
+from ooc_mdp.backends.cuda.device import CudaDevice, Device
+from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.options import CacheSize, SolveOptions
-from ooc_mdp.stager import short_turns
+from ooc_mdp.scheduling.stager import short_turns
+from ooc_mdp.solver.methods.p_eva import p_eva
+from ooc_mdp.solver.plan import model_of
+from ooc_mdp.solver.start import start_run
 from ooc_mdp.store import Store
 
 NOT_INCLUDED = (

@@ -14,7 +14,7 @@ import numpy.typing as npt
 __all__ = ["IdleDevice"]
 
 _REPORT = 10
-"""Numbers that a device reports of a partition (struct of tiles.cuh)."""
+"""Numbers that a device reports of a partition (struct of tiles/tiles.cuh)."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -60,7 +60,7 @@ class _Kernel:
 
 
 class IdleDevice:
-    """`ooc_mdp.kernels.device.Device`; addresses are numbers that nobody follows.
+    """`ooc_mdp.backends.cuda.device.Device`; addresses are numbers that nobody follows.
 
     Parameters
     ----------

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from ooc_mdp.backends.select import select_rows
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.kernels.select import select_rows
 from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control.discretised import Discretised
 from ooc_mdp.store import Store

@@ -27,14 +27,14 @@ import numpy as np
 from common import device_facts, say
 
 import ooc_mdp
-from ooc_mdp.kernels.base import SlotsTooSmall
-from ooc_mdp.kernels.device import CudaDevice, Device
-from ooc_mdp.kernels.device_rows import DeviceRows, EvaluationOptions
-from ooc_mdp.kernels.tile_layout import TILE_STATES
-from ooc_mdp.kernels.tiled import TiledBackend
-from ooc_mdp.mdp import FloatArray
-from ooc_mdp.methods.plan import model_of
+from ooc_mdp.backends.base import SlotsTooSmall
+from ooc_mdp.backends.cuda.device import CudaDevice, Device
+from ooc_mdp.backends.cuda.policy.rows import DeviceRows, EvaluationOptions
+from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.backends.cuda.tiles.layout import TILE_STATES
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.options import SolveOptions, format_bytes
+from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 WAYS = {

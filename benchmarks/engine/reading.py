@@ -31,8 +31,8 @@ from numcodecs import blosc
 from reading_ways import WAYS, NotHere, Read, Setting, Way, keep_memory
 
 import ooc_mdp
-from ooc_mdp.memory import give_memory_back
 from ooc_mdp.options import format_bytes
+from ooc_mdp.runtime.memory import give_memory_back
 from ooc_mdp.store import Store
 
 NOT_INCLUDED = (
@@ -107,7 +107,7 @@ def resolved(device: str) -> str:
     """ "cuda:0" or "cpu" where it was left open."""
     if device != "auto":
         return device
-    from ooc_mdp.kernels.cuda import device_count
+    from ooc_mdp.backends.cuda.simple.backend import device_count
 
     return "cuda:0" if device_count() else "cpu"
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numcodecs import blosc
 
-from ooc_mdp.arena import Arena
+from ooc_mdp.runtime.arena import Arena
 from ooc_mdp.store import Store
 from ooc_mdp.store.encodings import RowLayout, stored_count
 from ooc_mdp.store.layout import READ_FIELDS, chunk_path
@@ -305,7 +305,7 @@ def _table_to_device(s: Setting) -> Read:
 
 def _decoded_by_device(s: Setting) -> Read:
     cupy = _cupy(s)
-    from ooc_mdp.kernels.device_decode import PLAN_BYTES, CudaLauncher, DeviceDecoder
+    from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, CudaLauncher, DeviceDecoder
 
     store, number = s.store, int(s.device.partition(":")[2] or 0)
     actions, width = (int(store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))

@@ -42,14 +42,14 @@ from common import (
 from timeline import recorded
 
 import ooc_mdp
+from ooc_mdp.backends.base import Backend, ModelConstants, Resident, SlotsTooSmall, SweepLimits
+from ooc_mdp.backends.select import select_backend
 from ooc_mdp.conversion.recompute import RecomputedTable
-from ooc_mdp.kernels.base import Backend, ModelConstants, Resident, SlotsTooSmall, SweepLimits
-from ooc_mdp.kernels.select import select_backend
-from ooc_mdp.methods.device_budget import HasSlots
-from ooc_mdp.methods.plan import model_of
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import CacheSize, SolveOptions
-from ooc_mdp.partition import PartitionTable
-from ooc_mdp.table_source import TableSource
+from ooc_mdp.solver.device_budget import HasSlots
+from ooc_mdp.solver.plan import model_of
 
 Kernels = Literal["tiles", "plain"]
 PARTS = ("copy", "link", "disk", "sweeps")

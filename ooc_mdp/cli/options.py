@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ooc_mdp.kernels.device_kernels import DEVICE_KERNELS
+from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
 
 
 class Sense(StrEnum):

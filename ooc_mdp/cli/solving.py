@@ -134,11 +134,10 @@ def solve(
     With --workers or --scheduler the partitions are divided among Dask workers, each with a cache of its own.
     """
     from ooc_mdp import api
-    from ooc_mdp.kernels.compiling import told_of_compiling
-    from ooc_mdp.memory_plan import MemoryPlan
-    from ooc_mdp.methods.solver import solve as solve_store
+    from ooc_mdp.backends.compiling import told_of_compiling
     from ooc_mdp.options import CacheSize, SolveOptions, parse_bytes
     from ooc_mdp.report.terminal import SolveLine, print_solution
+    from ooc_mdp.runtime.memory_plan import MemoryPlan
     from ooc_mdp.store.output_lock import refuse_busy
 
     options = SolveOptions(
@@ -196,7 +195,7 @@ def solve(
                     table, options, cluster, output=output, resume=resume, overwrite=overwrite, watch=line, note=note
                 )
         else:
-            solution = solve_store(
+            solution = api.engine_of(options)(
                 table,
                 options,
                 output=output,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.table_source import TableSource
+from ooc_mdp.model.table_source import TableSource
 
 __all__ = ["open_table", "parameters_of", "print_json", "print_store", "shape_of"]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-from ooc_mdp.mdp import IntArray
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.store.numbering import GridNumbering
 
 __all__ = ["CompiledGridNumbering"]

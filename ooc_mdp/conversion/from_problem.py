@@ -31,7 +31,7 @@ from ooc_mdp.conversion.partitioners import (
 )
 from ooc_mdp.conversion.table_bytes import TableBytes
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.mdp import IntArray
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.problems.base import Problem, provenance_of
 from ooc_mdp.store.journal import Journal, differences
 from ooc_mdp.store.layout import FORMAT_VERSION

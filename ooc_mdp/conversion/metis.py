@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_mdp.errors import MissingExtraError
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["cut_graph", "need_metis"]
 

@@ -21,22 +21,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.backends.cuda.control.grid_numbers import GridNumbers
+from ooc_mdp.backends.cuda.control.rows import DeviceProblem
 from ooc_mdp.conversion.assemble import Progress, written_by
 from ooc_mdp.conversion.from_problem import partition_problem
 from ooc_mdp.conversion.localise import local_successors, localise
 from ooc_mdp.conversion.options import ConvertOptions
 from ooc_mdp.conversion.schedule import run_all
 from ooc_mdp.errors import InputError
-from ooc_mdp.kernels.control_rows import DeviceProblem
-from ooc_mdp.kernels.grid_numbers import GridNumbers
-from ooc_mdp.mdp import FloatArray, IntArray, Rows
-from ooc_mdp.memory import give_memory_back
-from ooc_mdp.partition import Coupling, PartitionTable
+from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.model.partition import Coupling, PartitionTable
+from ooc_mdp.model.table_source import Loader
 from ooc_mdp.problems.base import Problem, provenance_of
+from ooc_mdp.runtime.memory import give_memory_back
 from ooc_mdp.store.census import Census
 from ooc_mdp.store.numbering import GridNumbering, Numbering
 from ooc_mdp.store.writer import PartitionArrays
-from ooc_mdp.table_source import Loader
 
 __all__ = ["TABLE_VERSION", "RecomputedTable"]
 
@@ -55,7 +55,7 @@ _DEVICE_SCRATCH = {"transition": 112, "row": 48, "state": 32}
 
 
 class RecomputedTable:
-    """A problem's table, computed partition by partition on demand (a :class:`~ooc_mdp.table_source.TableSource`).
+    """A problem's table, computed partition by partition on demand, as a :class:`TableSource`.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.mdp import Block, IntArray, Rows
+from ooc_mdp.model.mdp import Block, IntArray, Rows
 from ooc_mdp.store.chunk_file import write_file
 
 __all__ = ["Segment", "Spool", "write_segment"]

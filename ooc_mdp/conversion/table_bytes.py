@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ooc_mdp.mdp import IntArray, Rows
+from ooc_mdp.model.mdp import IntArray, Rows
 
 __all__ = ["TableBytes"]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["even_out", "fill_empty", "nearest", "split"]
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection
 
 from ooc_mdp.distributed.messages import Status
-from ooc_mdp.solution import Outcome
+from ooc_mdp.model.solution import Outcome
 
 __all__ = ["Clock"]
 

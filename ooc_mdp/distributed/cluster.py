@@ -28,7 +28,7 @@ from ooc_mdp.distributed.endpoint import OPERATION, SolverPlugin, describe, open
 from ooc_mdp.distributed.lending import Borrowed, Lent, borrow, here
 from ooc_mdp.distributed.solver import SolverOptions
 from ooc_mdp.errors import ClusterError, OptionsError
-from ooc_mdp.memory_plan import MemoryPlan
+from ooc_mdp.runtime.memory_plan import MemoryPlan
 
 __all__ = [
     "DaskLink",
@@ -444,7 +444,7 @@ def use_devices(device: str, workers: int) -> int:
     """How many GPUs a cluster of this machine is to use, for the solve's `--device`; raises OptionsError."""
     if device == "cpu":
         return 0
-    from ooc_mdp.kernels.cuda import device_count
+    from ooc_mdp.backends.cuda.simple.backend import device_count
 
     devices = device_count()
     if device == "auto" and devices < workers:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.backends.compiling import COMPILING
 from ooc_mdp.distributed.clock import Clock
 from ooc_mdp.distributed.copies import Copies
 from ooc_mdp.distributed.known import Known
@@ -32,13 +33,12 @@ from ooc_mdp.distributed.newcomers import Newcomers
 from ooc_mdp.distributed.ownership import Ownership
 from ooc_mdp.distributed.placement import PlacementFacts
 from ooc_mdp.events import SolveProgress, SolveWatcher
-from ooc_mdp.kernels.compiling import COMPILING
-from ooc_mdp.methods.history import HistoryRecorder, HistoryRow, row_of
-from ooc_mdp.methods.start import bounds_of
-from ooc_mdp.methods.target import Target
+from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.solution import Outcome, SolveStatistics
-from ooc_mdp.table_source import TableSource
+from ooc_mdp.scheduling.target import Target
+from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.start import bounds_of
 
 __all__ = ["Coordinator"]
 

@@ -16,9 +16,9 @@ from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.members import Members, on_a_thread
 from ooc_mdp.distributed.messages import Report, Values
 from ooc_mdp.errors import StoreError
-from ooc_mdp.mdp import IntArray
-from ooc_mdp.methods.checkpoint import saved_or_told
-from ooc_mdp.methods.history import HistoryRecorder
+from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.solver.history import HistoryRecorder
+from ooc_mdp.store.checkpoint import saved_or_told
 
 __all__ = ["Copies"]
 

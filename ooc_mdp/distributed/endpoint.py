@@ -23,7 +23,7 @@ from ooc_mdp.distributed.lending import Loan, may_borrow
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import SLOWEST, Status, Subscribe, Update, Values
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
-from ooc_mdp.memory_plan import MemoryPlan
+from ooc_mdp.runtime.memory_plan import MemoryPlan
 
 __all__ = ["OPERATION", "SolverPlugin", "describe", "open_mailbox", "run_solver", "unwrapped"]
 
@@ -180,7 +180,7 @@ def describe(packages: tuple[str, ...], dask_worker: Worker | None = None) -> di
     """Versions and devices of the process that this runs in."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from ooc_mdp.kernels.cuda import device_count
+    from ooc_mdp.backends.cuda.simple.backend import device_count
 
     def version_of(package: str) -> str:
         try:

@@ -14,9 +14,9 @@ from typing import Protocol
 
 import numpy as np
 
+from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.distributed.messages import Update, Wanted
-from ooc_mdp.kernels.state_lists import ListChanges, StateLists
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["Heard", "Interests", "Readers", "Vector", "split_halo"]
 

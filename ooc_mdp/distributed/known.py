@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from ooc_mdp.distributed.lending import read
 from ooc_mdp.distributed.messages import Values, pieces_of
-from ooc_mdp.mdp import IntArray
-from ooc_mdp.threads import on_threads, slices
+from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.runtime.threads import on_threads, slices
 
 __all__ = ["Known"]
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.methods.history import PartitionCounts
-from ooc_mdp.solution import SolveStatistics
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.solver.history import PartitionCounts
 
 __all__ = [
     "SLOWEST",

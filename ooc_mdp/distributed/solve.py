@@ -31,8 +31,17 @@ from ooc_mdp.distributed.placement import Alone, Placement, facts_of, parse_plac
 from ooc_mdp.distributed.solver import SolverOptions, StoreAt
 from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.memory_plan import MemoryPlan
-from ooc_mdp.methods.checkpoint import (
+from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics, WorkerStatistics
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, SolveOptions
+from ooc_mdp.runtime.memory_plan import MemoryPlan
+from ooc_mdp.runtime.signals import signals
+from ooc_mdp.solver.certificate import conclude, method_name, turn_signs
+from ooc_mdp.solver.history import HistoryRecorder
+from ooc_mdp.solver.plan import check_size, reads_everywhere, strongly_coupled
+from ooc_mdp.solver.resume import finished_before
+from ooc_mdp.store import Store
+from ooc_mdp.store.checkpoint import (
     check_arrays,
     checkpoint_on_damage,
     checkpoint_path,
@@ -41,16 +50,8 @@ from ooc_mdp.methods.checkpoint import (
     save_checkpoint,
     saved_unless_written,
 )
-from ooc_mdp.methods.conclude import conclude, method_name, turn_signs
-from ooc_mdp.methods.history import HistoryRecorder
-from ooc_mdp.methods.plan import check_size, reads_everywhere, strongly_coupled
-from ooc_mdp.methods.results import check_output, finished_before, write_result
-from ooc_mdp.methods.signals import signals
-from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, SolveOptions
-from ooc_mdp.solution import Outcome, Solution, SolveStatistics, WorkerStatistics
-from ooc_mdp.store import Store
 from ooc_mdp.store.output_lock import locked_output, refuse_busy
-from ooc_mdp.table_source import TableSource
+from ooc_mdp.store.result import check_output, write_result
 
 __all__ = ["solve_distributed", "solve_on_cluster"]
 
@@ -92,7 +93,7 @@ def solve_distributed(
     Parameters
     ----------
     store : open source of tables; workers open the same path, or recompute the same problem.
-    options : as for :func:`ooc_mdp.methods.solver.solve`; cache and device memory are those of each worker.
+    options : as for :func:`ooc_mdp.solver.local.solve`; cache and device memory are those of each worker.
     client : of the cluster; workers that come later take part from then on.
     asked : placement of partitions and what counts as a lost worker.
     output, resume, overwrite, watch, note : as for one machine.

@@ -20,6 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.backends.base import ExchangesValues, SlotsTooSmall
+from ooc_mdp.backends.compiling import told_of_compiling
+from ooc_mdp.backends.select import select_backend
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import (
     Assignment,
@@ -35,22 +38,19 @@ from ooc_mdp.distributed.messages import (
 from ooc_mdp.distributed.outbox import Send
 from ooc_mdp.distributed.share import Share
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.kernels.base import ExchangesValues, SlotsTooSmall
-from ooc_mdp.kernels.compiling import told_of_compiling
-from ooc_mdp.kernels.select import select_backend
-from ooc_mdp.memory import give_memory_back
-from ooc_mdp.memory_plan import MemoryPlan
-from ooc_mdp.methods.p_eva import p_eva
-from ooc_mdp.methods.pauses import StoppedEarly
-from ooc_mdp.methods.plan import model_of, plan_memory, warm_up
-from ooc_mdp.methods.policy_iteration import policy_iteration
-from ooc_mdp.methods.run import Run
-from ooc_mdp.methods.start import lay_out_again, start_run
-from ooc_mdp.methods.value_iteration import value_iteration
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.stager import short_turns
+from ooc_mdp.runtime.memory import give_memory_back
+from ooc_mdp.runtime.memory_plan import MemoryPlan
+from ooc_mdp.scheduling.stager import short_turns
+from ooc_mdp.solver.methods.p_eva import p_eva
+from ooc_mdp.solver.methods.policy_iteration import policy_iteration
+from ooc_mdp.solver.methods.value_iteration import value_iteration
+from ooc_mdp.solver.plan import model_of, plan_memory, warm_up
+from ooc_mdp.solver.run import Run
+from ooc_mdp.solver.session import StoppedEarly
+from ooc_mdp.solver.start import lay_out_again, start_run
 from ooc_mdp.store import open_store
-from ooc_mdp.table_source import TableSource
 
 __all__ = ["SolverOptions", "StoreAt", "solve_share"]
 

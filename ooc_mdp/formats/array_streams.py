@@ -23,7 +23,7 @@ from numpy.lib import format as npy_format
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.formats.files import open_file
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.model.mdp import FloatArray
 
 __all__ = [
     "ArrayStream",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ooc_mdp.mdp import Block
+from ooc_mdp.model.mdp import Block
 
 __all__ = ["ROW_SUM_TOLERANCE", "Format", "Job", "ReadOptions", "Source"]
 

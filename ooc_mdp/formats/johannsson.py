@@ -33,7 +33,7 @@ from ooc_mdp.formats.text import (
     truncated,
 )
 from ooc_mdp.formats.tokens import parse_letters
-from ooc_mdp.mdp import IntArray
+from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["JOHANNSSON", "JohannssonFormat"]
 

@@ -39,7 +39,7 @@ from ooc_mdp.formats.base import Job, ReadOptions, Source
 from ooc_mdp.formats.checks import RawRows, checked_block
 from ooc_mdp.formats.faults import Field, number_fault
 from ooc_mdp.formats.files import open_file
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["JOHANNSSON_XML", "JohannssonXmlFormat"]
 

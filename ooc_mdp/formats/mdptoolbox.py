@@ -41,7 +41,7 @@ from ooc_mdp.formats.array_streams import ArrayStream, ZipArrays, open_npy, read
 from ooc_mdp.formats.base import Job, ReadOptions, Source
 from ooc_mdp.formats.checks import RawRows, checked_block
 from ooc_mdp.formats.files import open_file
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.model.mdp import FloatArray
 
 __all__ = ["MDPTOOLBOX", "MdptoolboxFormat", "MdptoolboxSource"]
 

@@ -28,7 +28,7 @@ from ooc_mdp.formats.array_streams import ArrayStream, ZipArrays, zip_names
 from ooc_mdp.formats.base import Job, ReadOptions, Source
 from ooc_mdp.formats.checks import RawRows, checked_block
 from ooc_mdp.formats.pointer_streams import PointerStream, segments
-from ooc_mdp.mdp import IntArray
+from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["ARRAYS", "ArraysFormat"]
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.mdp import IntArray
+from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["PointerStream", "Ramp", "Values", "count_that_fits", "segments"]
 

@@ -27,7 +27,7 @@ from ooc_mdp.formats.faults import Field, byte_fault, explain_fields, fault_at, 
 from ooc_mdp.formats.files import file_size
 from ooc_mdp.formats.text import Table, whole_lines
 from ooc_mdp.formats.transition_list import column_table
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["RewardFile", "choose_rewards", "read_header"]
 

@@ -27,7 +27,7 @@ from ooc_mdp.formats.faults import fault_at, line_bytes
 from ooc_mdp.formats.files import file_size, open_file
 from ooc_mdp.formats.lines import mark_lines, next_state
 from ooc_mdp.formats.tokens import MAX_LINE, SLOW_SLOTS
-from ooc_mdp.mdp import Block, FloatArray, IntArray
+from ooc_mdp.model.mdp import Block, FloatArray, IntArray
 
 __all__ = [
     "Segment",

@@ -38,7 +38,7 @@ from ooc_mdp.formats.text import (
     truncated,
 )
 from ooc_mdp.formats.tokens import parse_columns
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.model.mdp import FloatArray
 
 __all__ = ["TRANSITION_LIST", "TransitionListFormat", "column_table", "explain_columns", "group_rows"]
 

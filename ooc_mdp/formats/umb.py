@@ -32,7 +32,7 @@ from ooc_mdp.formats.checks import RawRows, checked_block
 from ooc_mdp.formats.files import open_file
 from ooc_mdp.formats.pointer_streams import PointerStream, Ramp, segments
 from ooc_mdp.formats.umb_archive import Member, NumberStream, RationalStream, gather, is_archive, read_member
-from ooc_mdp.mdp import IntArray
+from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["UMB", "UmbFormat"]
 

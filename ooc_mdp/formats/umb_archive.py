@@ -24,7 +24,7 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.formats.array_streams import is_unsafe_name, read_exactly, spool
 from ooc_mdp.formats.files import open_file
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["Member", "NumberStream", "RationalStream", "gather", "is_archive", "read_member"]
 

@@ -38,7 +38,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.problems.cells import (
     CLOCKWISE_OF_ACTION,
     LARGEST_SEED,

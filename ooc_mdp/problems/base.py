@@ -11,7 +11,7 @@ import hashlib
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from ooc_mdp.mdp import IntArray, Rows
+from ooc_mdp.model.mdp import IntArray, Rows
 
 __all__ = ["Problem", "provenance_of"]
 

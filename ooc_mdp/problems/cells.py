@@ -14,7 +14,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ooc_mdp.mdp import IntArray
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.problems.counter_random import draw, permuted, stream_key, unit
 
 __all__ = [

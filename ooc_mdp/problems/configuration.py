@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, TypeVar, get_type_hints
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import IntArray
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import real_number, whole_number
 
 __all__ = ["SHOWN", "Parameter", "asked_states", "configure", "in_range"]

@@ -41,7 +41,7 @@ import numba
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import IntArray, Rows
+from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.problems.configuration import asked_states, in_range
 
 __all__ = ["IntegerMountainCar", "IntegerMountainCarOptions"]

@@ -16,7 +16,7 @@ import numba
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import IntArray, Rows
+from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.problems.configuration import asked_states, in_range
 from ooc_mdp.problems.counter_random import bits_below, draw, permuted, stream_key, unit
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control import mountain_car, pendulums
 from ooc_mdp.problems.control.definition import ControlProblem, State
 from ooc_mdp.report.files import whole_file

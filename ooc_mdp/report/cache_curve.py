@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.report.cache_trace import AccessTrace
 
 __all__ = [

@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.methods.trace import TRACE_COLUMNS, TRACE_DIGEST, TRACE_REMARK, TRACE_TITLE, TRACE_VERSION
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.store.trace import TRACE_COLUMNS, TRACE_DIGEST, TRACE_REMARK, TRACE_TITLE, TRACE_VERSION
 
 __all__ = ["AccessTrace", "read_trace"]
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.methods.results import Result
 from ooc_mdp.report.files import whole_file
+from ooc_mdp.store.result import Result
 
 __all__ = ["export_result"]
 

@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from ooc_mdp.events import SolveProgress
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import format_bytes
-from ooc_mdp.solution import Outcome
 
 __all__ = ["SolveLine", "WorkBar", "print_inspection", "print_solution", "print_verification"]
 

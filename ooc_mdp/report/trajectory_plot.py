@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import MissingExtraError, OptionsError
-from ooc_mdp.mdp import FloatArray
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control.definition import Axis
 from ooc_mdp.report.files import whole_file
 from ooc_mdp.simulation import Simulation, Trajectory

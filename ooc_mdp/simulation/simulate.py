@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.options import real_number, whole_number
 from ooc_mdp.problems.control.definition import ControlProblem, State
 from ooc_mdp.problems.control.discretised import Discretised

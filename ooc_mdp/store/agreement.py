@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_mdp.mdp import IntArray
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.store.layout import FIELDS, Length, PartitionSizes, halo_dtype, successor_dtype
 from ooc_mdp.store.partition_note import PartitionNote
 

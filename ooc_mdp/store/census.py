@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.partition import Coupling, PartitionTable
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, encode
 from ooc_mdp.store.layout import FIELDS, READ_FIELDS, PartitionSizes
 from ooc_mdp.store.partition_note import fits_float32

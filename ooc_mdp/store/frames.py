@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.partition import RawField, StoredField
+from ooc_mdp.model.partition import RawField, StoredField
 from ooc_mdp.store.blosc_frame import HEADER_BYTES, decode_frame, frame_header
 from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, allocate, read_frame_file
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes

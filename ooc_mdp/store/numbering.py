@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.threads import on_threads
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.runtime.threads import on_threads
 
 __all__ = ["ArrayNumbering", "GridNumbering", "Numbering", "RangeNumbering", "owner"]
 

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.partition import Coupling
+from ooc_mdp.model.partition import Coupling
 from ooc_mdp.store.attributes import flat_attributes
 from ooc_mdp.store.check_sizes import size_error
 from ooc_mdp.store.directory import Directory

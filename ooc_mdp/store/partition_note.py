@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.store.layout import PartitionSizes
 
 if TYPE_CHECKING:

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.arena import FRESH, TableMemory
 from ooc_mdp.errors import DamagedStoreError, StoreError
-from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
+from ooc_mdp.model.table_source import Loader
+from ooc_mdp.runtime.arena import FRESH, TableMemory
 from ooc_mdp.store.blosc_frame import decode_frame
 from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, read_frame_file
 from ooc_mdp.store.directory import Directory
@@ -31,7 +32,6 @@ from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_name
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
 from ooc_mdp.store.numbering import GridNumbering
-from ooc_mdp.table_source import Loader
 
 __all__ = ["REMEDY", "Store"]
 

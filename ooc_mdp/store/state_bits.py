@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.mdp import IntArray
+from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["StateBits"]
 

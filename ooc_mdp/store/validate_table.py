@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.mdp import FloatArray, IntArray
-from ooc_mdp.partition import PartitionTable
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.store.layout import FIELDS, PartitionSizes
 from ooc_mdp.store.numbering import owner
 from ooc_mdp.store.reader import Store

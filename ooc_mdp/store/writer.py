@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.store.agreement import Agreement
 from ooc_mdp.store.blosc_frame import decode_frame, encode_frame
 from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, allocate, is_intact, read_frame_file, write_chunk

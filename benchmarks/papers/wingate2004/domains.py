@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ooc_mdp
-from ooc_mdp.partition import PartitionTable
-from ooc_mdp.table_source import Loader, TableSource
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.table_source import Loader, TableSource
 
 __all__ = ["CAR", "DISCOUNT", "DOUBLE", "RESIDUAL", "SINGLE", "TRIPLE", "Case", "Domain", "InMemory"]
 

@@ -18,9 +18,9 @@ import numpy as np
 from domains import DISCOUNT, RESIDUAL, Case
 
 import ooc_mdp
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.report.cache_curve import Policy, Scope, cache_curve, repeats
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
-from ooc_mdp.table_source import TableSource
 
 __all__ = ["FIXED", "VARIANTS", "cache_curves", "compare_methods", "finished", "never_processed", "solve", "targets"]
 

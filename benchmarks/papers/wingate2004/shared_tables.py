@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.partition import PartitionTable
-from ooc_mdp.table_source import Loader, TableSource
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.table_source import Loader, TableSource
 
 __all__ = ["SharedTables"]
 
@@ -35,7 +35,7 @@ _TOLD = (
 
 
 class SharedTables:
-    """A table source (`ooc_mdp.table_source.TableSource`) over such a file; it is pickled by its path.
+    """A table source (`ooc_mdp.model.table_source.TableSource`) over such a file; it is pickled by its path.
 
     Parameters
     ----------

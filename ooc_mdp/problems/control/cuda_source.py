@@ -1,6 +1,6 @@
 """A control problem as CUDA C++: its functions, its parameters and what its axes are like.
 
-The text is pasted into ``kernels/control_rows.cu``, which does on a GPU what
+The text is pasted into ``control/rows.cu``, which does on a GPU what
 :mod:`ooc_mdp.problems.control.integrate` does on a CPU. What the functions may contain is said, and translated, by
 :mod:`ooc_mdp.problems.control.translate`. The grid and the values of the parameters are no part of the text, so that
 one compiled kernel serves all of them. This module needs no GPU.
@@ -32,7 +32,7 @@ __all__ = ["problem_source", "setup"]
 
 
 def problem_source(problem: ControlProblem) -> str:
-    """C++ declarations of the problem, for the place in ``control_rows.cu`` that is marked for them.
+    """C++ declarations of the problem, for the place in ``control/rows.cu`` that is marked for them.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def problem_source(problem: ControlProblem) -> str:
 
 
 def setup(discretised: Discretised) -> np.ndarray[Any, np.dtype[np.void]]:
-    """The struct ``Setup`` of ``control_rows.cu``, as an array of one element: grid, limits, parameters."""
+    """The struct ``Setup`` of ``control/rows.cu``, as an array of one element: grid, limits, parameters."""
     d = len(discretised.points)
     axes = discretised.problem.axes
     parameters = tuple(float(x) for x in discretised.problem.parameters) or (0.0,)

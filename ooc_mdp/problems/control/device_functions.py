@@ -1,6 +1,6 @@
 """What translated functions are made of: kinds of values, literals, names, and the functions of numbers.
 
-The C++ names of functions are those of CUDA and of ``kernels/control_rows.cu``, which defines what CUDA lacks.
+The C++ names of functions are those of CUDA and of ``control/rows.cu``, which defines what CUDA lacks.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import numpy as np
 from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.problems.configuration import SHOWN, Parameter, asked_states, configure, in_range
 from ooc_mdp.problems.control.definition import ControlProblem
 from ooc_mdp.problems.control.integrate import MOST_STEPS, compile_rows

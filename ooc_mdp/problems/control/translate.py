@@ -9,7 +9,7 @@ infinity or no number.
 
 This module has the statements, :mod:`ooc_mdp.problems.control.expressions` the expressions. A function is translated
 anew for each combination of kinds of arguments (number, tuple of n, parameters). The names that the C++ uses are those
-of ``control_rows.cu``.
+of ``control/rows.cu``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Sweeps over partitions in memory, on CPUs and CUDA devices."""

@@ -1,0 +1,543 @@
+"""The CPU backend: partitions swept on all cores, over local copies of own and halo values, in Numba.
+
+One partition alone (`visit`) gets Gauss-Seidel sweeps, in the order that `ooc_mdp.backends.cpu.sweep_order` gives.
+Several at the same time (`visit_together`) are shared by the threads (`ooc_mdp.backends.cpu.batch`): they make
+rounds of policy sweeps over them, wait for each other, and measure their residuals at the values of all of them. Loops
+are in `ooc_mdp.backends.cpu.loops`; they release the interpreter lock, so partitions are decoded meanwhile.
+``docs/cpu-engine.md`` has the figures and what did not help.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.base import Evaluation, Improvement, Measured, ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.cpu.at_once import GreedyRows
+from ooc_mdp.backends.cpu.batch import (
+    MOST_DIFFERING,
+    Members,
+    Rounds,
+    RoundsInOrder,
+    Swept,
+    Together,
+    by_kind,
+    members_of,
+    report_of,
+    tables_of,
+)
+from ooc_mdp.backends.cpu.loops import boundaries, measure, visit
+from ooc_mdp.backends.cpu.policy_rows import PolicyRows, improve_rows
+from ooc_mdp.backends.cpu.rounds import RoundsAlongFlow, Slabs
+from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Walk, walk
+from ooc_mdp.backends.cpu.table import MOST_GATHERED, SweptTable, describe, swept_table
+from ooc_mdp.backends.state_lists import ListsByCopies
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import discounts as discounts_of
+from ooc_mdp.model.partition import Coupling, PartitionTable
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.options import SweepOrder, format_bytes
+from ooc_mdp.runtime.arena import Arena
+from ooc_mdp.runtime.memory import available_bytes
+
+__all__ = ["CpuBackend"]
+
+_MOST_TOGETHER = 64
+"""Partitions in a visit, where they read few outside states; others go on together, as many as there is room for."""
+_MOST_DOUBTS = 16
+_MOST_OF_WHAT_IS_FREE = 0.75
+"""Share of the free RAM that a policy's rows may take."""
+_WORKSPACE = 16 << 20
+"""Bytes that the values of partitions which are swept together may take, unless those of one a thread take more."""
+_WORKSPACE_OF_ALL = 64 << 20
+"""The same where partitions read most of the model: all of them should be swept together."""
+
+_NOWHERE = np.empty(0)
+
+
+def _gathers(model: ModelConstants) -> bool:
+    """Whether partitions are swept over own and halo values, all of them as far as one can tell beforehand."""
+    wide = model.table is not None and model.table.successor == np.uint32
+    return not wide or model.largest_halo <= MOST_GATHERED * model.largest_partition
+
+
+def _values_of_one(model: ModelConstants) -> int:
+    """Float64 numbers that the sweeps of a partition need beside the table."""
+    halo = model.largest_halo if _gathers(model) else MOST_GATHERED * model.largest_partition
+    return 3 * model.largest_partition + halo
+
+
+class CpuBackend(ListsByCopies):
+    """Sweeps on the host's cores; one caller at a time.
+
+    Parameters
+    ----------
+    sweep_order : in which order a sweep backs up the states of a partition.
+    threads : that sweep at the same time; None for the number of cores.
+    """
+
+    name = "cpu"
+    loads_beside = False
+
+    def __init__(self, sweep_order: SweepOrder = "alternating", threads: int | None = None) -> None:
+        self._sweep_order: SweepOrder = sweep_order
+        self._threads = threads or os.cpu_count() or 1
+        self._rows_mapped = False
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="sweeps")
+        self.together = self._threads
+        """Partitions that are best swept at the same time."""
+
+    def plan(self, model: ModelConstants) -> dict[str, int]:
+        """What sweeps need beside tables, and what votes leave; values and policy are the caller's arrays."""
+        votes = SweepOrders.nbytes(self._sweep_order, model.row_sums.size, model.block_shapes)
+        members = -(-self._members(model) // self._threads)
+        numbers = self._threads * (members * _values_of_one(model) + model.largest_partition)
+        planned = {"sweep values": 8 * numbers + 6 * model.row_sums.size}
+        slabs = Slabs.nbytes(model, self._threads, self._members(model)) if _gathers(model) else 0
+        return planned | {k: v for k, v in (("sweep orders", votes), ("policy rows", slabs)) if v}
+
+    def _members(self, model: ModelConstants) -> int:
+        """Partitions that are swept together at most."""
+        gathers = _gathers(model)
+        fit = (_WORKSPACE if gathers else _WORKSPACE_OF_ALL) // (8 * _values_of_one(model))
+        most = _MOST_TOGETHER if gathers else fit
+        return max(self._threads, min(most, fit, model.row_sums.size))
+
+    def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+        """Work in the caller's arrays."""
+        self._model = model
+        self._values = np.zeros(model.n_states) if values is None else values
+        self._policy = np.full(model.n_states, -1, np.int32) if policy is None else policy
+        self._orders = SweepOrders(self._sweep_order, model.row_sums.size, model.block_shapes)
+        self._moving = np.ones(model.row_sums.size, np.bool_)
+        """bool [P]; whether a partition's policy still changed in many states when it was last looked at."""
+        self._doubts = np.zeros(model.row_sums.size, np.int8)
+        """int8 [P]; by how much visits of policy sweeps made matters worse more often than not."""
+        self._resting = np.zeros(model.row_sums.size, np.int32)
+        """int32 [P]; visits left of full sweeps alone."""
+        self._aside: FloatArray | None = None
+        """float64 [n]; backups that no value has taken up yet."""
+        self._rows: PolicyRows | None = None
+        """The policy's rows, while it is evaluated on them."""
+        self._greedy: GreedyRows | None = None
+        """The policy's rows, once all partitions have been swept at once."""
+        self.together = self._members(model)
+        members = -(-self.together // self._threads)
+        flows = self.together if _gathers(model) else 0
+        self._slabs = Slabs(model, self._threads, flows, self._sweep_order != "forward")
+        self._workspace = np.empty(self._threads * members * _values_of_one(model))
+        """What threads share in a visit of several partitions; otherwise each has a part of it."""
+        self._workspaces = np.split(self._workspace, self._threads)
+        self._starts = [np.empty(model.largest_partition, np.int64) for _ in range(self._threads)]
+
+    def open_cache(self, budget: int) -> None:
+        """Make the memory that tables are decoded into."""
+        assert self._model.table is not None
+        room = min(budget, self._model.table.largest_bytes * self._model.row_sums.size)
+        try:
+            self._arena = Arena(room)
+        except OSError as error:  # limits of the process, or a system that promises no more than it has
+            message = f"the system does not give {format_bytes(room)} for the cache ({error.strerror}); lower --cache"
+            raise MemoryBudgetError(message) from error
+
+    def reader(self, source: TableSource) -> Callable[[int], tuple[PartitionTable, int]] | None:
+        """Reads a store's tables into the cache's memory; others are taken as the source gives them."""
+        arena, read_in = self._arena, source.loader("cpu").read_in
+        return None if read_in is None else lambda p: read_in(p, arena)
+
+    def enlarge(self) -> None:
+        """There are no slots."""
+
+    def prepare(self, table: PartitionTable) -> Resident:
+        """Keep the decoded arrays; durations become discounts in place of themselves."""
+        swept, whole = swept_table(table)
+        discounts = discounts_of(self._model.discount, table.durations)
+        row = describe(swept, discounts, whole)
+        return Resident(table.index, table.n_states, bool(discounts.size), [SweptTable(swept, discounts, whole, row)])
+
+    def admit(self, prepared: Resident) -> Resident:
+        """Nothing is left to do."""
+        return prepared
+
+    def release(self, resident: Resident) -> None:
+        """Nothing to do: the arrays go with their last reference."""
+
+    def call_loops(self, resident: Resident, rows: bool) -> None:
+        """One sweep each; together along the flow of the policy first, if that may suit, then in order."""
+        once = SweepLimits(0.0, 1)
+        self.visit_together([resident], [once]).reports()
+        self._slabs.suited[:] = False
+        self.visit_together([resident], [once]).reports()
+        self.visit(resident, once)
+        self.measure(resident, 0.0)
+        self.visit_all([resident], 1, 0.0).reports()
+        if rows:
+            self.open_rows(Coupling(np.array([0, 1]), np.zeros(1, np.int64), np.ones(1)))
+            assert self._rows is not None  # they are open
+            self.improve([resident], 0.0)
+            self._rows.call_loops(self._values, self._policy)
+            self.close_rows()
+
+    def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
+        """Gauss-Seidel sweeps."""
+        arrays: SweptTable = resident.arrays[0]
+        extents, strides = self._walk(resident)
+        actions, width = arrays.kind
+        sweeps, *changes = visit(
+            (0,) * actions,
+            (0,) * width,
+            self._values,
+            self._policy,
+            arrays.row,
+            np.stack([extents, strides]),
+            self._orders.alternate,
+            limits.change,
+            limits.most,
+            self._workspaces[0],
+            self._starts[0],
+            *arrays.types,
+            self._model.discount,
+            self._model.sign,
+        )
+        return VisitReport(int(sweeps), *(float(x) for x in changes))
+
+    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> Together:
+        """Rounds of sweeps over all of them on all threads, then a measurement at the values that result."""
+        threads = min(self._threads, len(residents))
+        self._slabs.take(residents)
+        groups = members_of(residents, limits, lambda r: self._slabs.ready(r) and not self._resting[r.index])
+        rounds = [self._rounds(members, along) for members, along in groups]
+        barrier = threading.Barrier(threads)
+        futures = [self._pool.submit(self._sweep_together, t, rounds, barrier) for t in range(threads)]
+        return Together(futures, lambda: self._conclude(rounds, len(residents)))
+
+    def _rounds(self, members: Members, along_flow: bool) -> Rounds:
+        """How the members are swept."""
+        shared = self._values, self._policy, self._workspace
+        if along_flow:
+            return RoundsAlongFlow(
+                self._slabs, members, self._moving, self._doubts[members.index], *shared, self._model
+            )
+        resting = self._resting[members.index] > 0
+        alternate = self._orders.alternate
+        return RoundsInOrder(members, self._walk, alternate, self._moving, resting, *shared, self._starts, self._model)
+
+    def _sweep_together(self, thread: int, rounds: Sequence[Rounds], barrier: threading.Barrier) -> None:
+        """One thread's part of a visit; all wait for each other between its steps."""
+        try:
+            for r in rounds:
+                r.prepare()
+            barrier.wait()
+            for r in rounds:
+                r.sweep(thread)
+            barrier.wait()
+        except BaseException:
+            barrier.abort()
+            raise
+        for r in rounds:
+            m = r.members
+            copies = m.places + 2 * m.table[:, 1]
+            self._measure_some(
+                m.kind, m.index, m.types, m.table, self._workspace, copies, m.turn, True, 0.0, _NOWHERE, m.measured
+            )
+
+    def _conclude(self, rounds: Sequence[Rounds], count: int) -> Swept:
+        """What came of a visit of so many partitions."""
+        n_states, swept, measured = np.empty(count, np.int64), np.empty((count, 7)), np.empty((count, 8))
+        for r in rounds:
+            m = r.members
+            boundaries(self._values, m.table, self._workspace, m.places, m.swept)
+            r.conclude()
+            self._note(m)
+            n_states[m.order], swept[m.order], measured[m.order] = m.table[:, 1], m.swept, m.measured
+        return Swept(n_states, swept, measured)
+
+    def at_once_bytes(self, model: ModelConstants) -> int:
+        """The policy's rows, and a second value vector."""
+        return GreedyRows.nbytes(model.n_states, model.longest_row)
+
+    def visit_all(self, residents: Sequence[Resident], most: int, drop: float) -> Together:
+        """Sweeps on all threads, each of which waits for the others after every sweep."""
+        if self._greedy is None:
+            self._greedy = GreedyRows(self._model.n_states, self._model.longest_row)
+        threads = min(self._threads, len(residents))
+        barrier = threading.Barrier(threads)
+        ranges = np.empty((2, threads, 2))
+        n_states = np.array([r.n_states for r in residents])
+        swept, measured = np.zeros((len(residents), 7)), np.empty((len(residents), 8))
+        swept[:, 4] = -np.inf
+        futures = [
+            self._pool.submit(
+                self._sweep_share_at_once,
+                t,
+                threads,
+                residents,
+                most,
+                drop,
+                barrier,
+                ranges,
+                self._greedy,
+                swept,
+                measured,
+            )
+            for t in range(threads)
+        ]
+        return Together(futures, lambda: Swept(n_states, swept, measured))
+
+    def _sweep_share_at_once(
+        self,
+        thread: int,
+        threads: int,
+        residents: Sequence[Resident],
+        most: int,
+        drop: float,
+        barrier: threading.Barrier,
+        ranges: FloatArray,
+        greedy: GreedyRows,
+        swept: FloatArray,
+        measured: FloatArray,
+    ) -> None:
+        """One thread's partitions.
+
+        Parameters
+        ----------
+        ranges : float64 [2, threads, 2]; every thread's least and largest change.
+        swept, measured : float64 [G, 7], [G, 8]; results.
+        """
+        share = range(thread, len(residents), threads)
+        groups = by_kind([residents[i] for i in share])
+        model = self._model
+        try:
+            if most > 0:
+                for m in groups.values():
+                    found = list(m.values())
+                    greedy.update(tables_of(found), found[0].arrays[0].types, self._policy, model.discount, model.sign)
+                barrier.wait()
+                swept[share, 1] = greedy.sweep_share(thread, self._values, most, drop, barrier, ranges)
+        except BaseException:
+            barrier.abort()
+            raise
+        barrier.wait()
+        for kind, m in groups.items():
+            measured[[share[i] for i in m]] = self._measure(thread, kind, list(m.values()), True, 0.0)
+
+    def _note(self, members: Members) -> None:
+        """Decide how the partitions of a visit are swept next.
+
+        Full sweeps alone (value iteration) converge from any values in any order; policy sweeps of partitions at
+        different times need not (Williams and Baird 1993), let alone extrapolation. So a visit that left larger
+        residuals than it found is followed by visits of full sweeps, twice as many each time, until others succeed.
+        """
+        p, swept, measured = members.index, members.swept, members.measured
+        along_flow = self._slabs.suited[p] & (members.kind[1] > 0) & (members.table[:, 12] == 0)
+        most = np.where(along_flow, self._slabs.most_differing, MOST_DIFFERING)
+        resting, doubts = self._resting[p], self._doubts[p].astype(np.int32)
+        judged = (resting == 0) & (swept[:, 1] > 0)
+        worse = judged & (np.maximum(measured[:, 2], measured[:, 3]) > 2.0 * swept[:, 6])
+        doubts = np.where(worse, np.minimum(doubts + 2, _MOST_DOUBTS), np.maximum(doubts - judged, 0))
+        self._moving[p] |= worse | (measured[:, 7] > most * members.table[:, 1])
+        self._resting[p] = np.where(worse, 1 << doubts >> 2, np.maximum(resting - 1, 0))
+        self._doubts[p] = doubts
+
+    def _measure(
+        self,
+        thread: int,
+        kind: tuple[int, int],
+        residents: Sequence[Resident],
+        improve: bool,
+        significant: float,
+        aside: FloatArray = _NOWHERE,
+    ) -> FloatArray:
+        """float64 [G, 8]; see `ooc_mdp.backends.cpu.loops.measure`."""
+        out = np.empty((len(residents), 8))
+        index, copies = np.array([r.index for r in residents]), np.zeros(len(residents), np.int64)
+        shared = residents[0].arrays[0].types, tables_of(residents), self._workspaces[thread], copies
+        self._measure_some(kind, index, *shared, np.zeros(1, np.int64), improve, significant, aside, out)
+        return out
+
+    def _measure_some(
+        self,
+        kind: tuple[int, int],
+        index: IntArray,
+        types: Any,
+        table: IntArray,
+        workspace: FloatArray,
+        copies: IntArray,
+        turn: IntArray,
+        improve: bool,
+        significant: float,
+        aside: FloatArray,
+        out: FloatArray,
+    ) -> None:
+        """Measure partitions (int64 [G]) of one kind that no other thread has measured; others as for `measure`."""
+        measure(
+            (0,) * kind[0],
+            (0,) * kind[1],
+            self._values,
+            self._policy,
+            table,
+            workspace,
+            copies,
+            turn,
+            *types,
+            self._model.discount,
+            self._model.sign,
+            self._model.row_sums[index],
+            improve,
+            significant,
+            aside,
+            out,
+        )
+
+    def _walk(self, resident: Resident) -> Walk:
+        """The order of the next visit's sweeps; what reads most of the model has none that matters."""
+        arrays: SweptTable = resident.arrays[0]
+        if arrays.whole:
+            return walk((resident.n_states,), 0)
+        t = arrays.table
+        voters = (
+            t.first_state,
+            t.n_states,
+            t.actions_per_state,
+            t.successors_per_action,
+            t.action_ptr,
+            t.successor_ptr,
+            t.successors,
+            t.probabilities,
+            arrays.discounts,
+        )
+        return self._orders.of(resident.index, self._policy, voters, self._model.discount)
+
+    def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
+        """One pass that updates no value."""
+        (found,) = self._measure(0, resident.arrays[0].kind, [resident], False, significant).tolist()
+        return Measured(*found[:4]), float(found[6])
+
+    def aside_bytes(self, model: ModelConstants) -> int:
+        """A second value vector."""
+        return 8 * model.n_states
+
+    def sweep_aside(self, resident: Resident) -> VisitReport:
+        """A measurement that keeps its backups."""
+        if self._aside is None:
+            self._aside = np.empty_like(self._values)
+        (found,) = self._measure(0, resident.arrays[0].kind, [resident], True, 0.0, self._aside)
+        return report_of(1, (0.0, 0.0, -np.inf), found)
+
+    def take_aside(self) -> tuple[FloatArray, FloatArray]:
+        """Exchange the vectors."""
+        starts = self._model.partition_ptr
+        assert self._aside is not None  # every partition has been swept aside
+        assert starts is not None  # a solve has partitions
+        self._values, self._aside = self._aside, self._values
+        return np.maximum.reduceat(self._values, starts[:-1]), np.minimum.reduceat(self._values, starts[:-1])
+
+    def rows_bytes(self, model: ModelConstants) -> int:
+        """In RAM, or in a file where they would take most of what is free."""
+        self._rows_mapped = PolicyRows.nbytes(model) > _MOST_OF_WHAT_IS_FREE * available_bytes()
+        return PolicyRows.nbytes(model, self._rows_mapped)
+
+    def open_rows(self, coupling: Coupling) -> None:
+        """Allocate them, as :meth:`rows_bytes` saw fit."""
+        self._rows = PolicyRows(self._model, coupling, self._threads, self._on_all_threads, self._rows_mapped)
+
+    def close_rows(self) -> None:
+        """Let them go."""
+        self._rows = None
+
+    def _on_all_threads(self, work: Callable[[int], None]) -> None:
+        futures = [self._pool.submit(work, t) for t in range(1, self._threads)]
+        try:
+            work(0)
+        finally:
+            wait(futures)
+        for future in futures:
+            future.result()
+
+    def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
+        """On all threads, each with its share of the partitions."""
+        out = np.empty((len(residents), 5))
+        shares = [range(t, len(residents), self._threads) for t in range(self._threads)]
+        self._on_all_threads(lambda t: self._improve_share(t, residents, shares[t], margin, out))
+        assert self._rows is not None  # the caller has opened them
+        self._rows.improved(np.array([r.index for r in residents]), np.maximum(out[:, 2], out[:, 3]))
+        return Improvement(np.ascontiguousarray(out[:, :4].T), out[:, 4].astype(np.int64))
+
+    def _improve_share(
+        self, thread: int, residents: Sequence[Resident], share: Sequence[int], margin: float, out: FloatArray
+    ) -> None:
+        rows = self._rows
+        assert rows is not None  # the caller has opened them
+        for kind, members in by_kind([residents[i] for i in share]).items():
+            index = np.array([r.index for r in members.values()])
+            tables = [r.arrays[0] for r in members.values()]
+            found = np.empty((len(tables), 5))
+            improve_rows(
+                (0,) * kind[0],
+                (0,) * kind[1],
+                self._values,
+                self._policy,
+                np.stack([t.row for t in tables]),
+                self._workspaces[thread],
+                *tables[0].types,
+                self._model.discount,
+                self._model.sign,
+                self._model.row_sums[index],
+                margin,
+                rows.places(index),
+                rows.kept[index],
+                rows.successors,
+                rows.probabilities,
+                rows.rewards,
+                rows.discounts,
+                rows.others,
+                found,
+            )
+            out[[share[i] for i in members]] = found
+
+    def evaluate(self, limit: float, most: int) -> Evaluation:
+        """On all threads."""
+        assert self._rows is not None  # the caller has opened them
+        return self._rows.evaluate(self._values, self._policy, limit, most)
+
+    def shift(self, by: float) -> None:
+        """In the caller's array."""
+        self._values += by
+
+    def read(self, states: IntArray) -> FloatArray:
+        """A copy."""
+        return self._values[states]
+
+    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
+        """Sweeps read values anew each time: nothing else is to be told."""
+        self._values[states] = values
+
+    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
+        """Into the caller's array."""
+        ptr = self._model.partition_ptr
+        assert ptr is not None
+        self._policy[ptr[partition] : ptr[partition + 1]] = policy
+
+    def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """From the caller's arrays."""
+        piece = slice(start, start + values.size)
+        values[:], policy[:] = self._values[piece], self._policy[piece]
+
+    def values(self) -> FloatArray:
+        """The caller's own array."""
+        return self._values
+
+    def policy(self) -> npt.NDArray[np.int32]:
+        """The caller's own array."""
+        return self._policy
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()

@@ -1,0 +1,169 @@
+"""In which order Gauss-Seidel sweeps back up the states of a partition; votes decide it (Wingate 2004, section 5.4).
+
+A partition's states fill a block of a grid in C order. An order gives each axis a direction, and a sweep is as many
+nested loops. A state should come after the successors that its value depends on, so each pair votes, for each axis,
+
+    vote(s,a) = g(s,a) * sum_k p_k * sign(x(succ_k) - x(s))      over successors in the same partition
+
+and an axis whose votes sum to more than 0 is walked from high to low. Once a state has been backed up only its greedy
+action votes. Rows that end the process have g = 0, so what stands as their successors has no say. Without a grid the
+local state number is the one axis. Neighbouring axes of one direction are one axis: a block walked up (or down) in all
+of them is one line of memory, and only where directions differ does a sweep jump between lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.options import SweepOrder
+
+__all__ = ["SweepOrders", "Walk", "cast_votes", "walk"]
+
+Walk = tuple[IntArray, IntArray]
+"""int64 extents and signed strides of the merged axes, outermost first; the last one's stride is 1 or -1."""
+
+_TIE = 1e-9
+"""Votes below this share of a vote a state are rounding: memory order stays."""
+
+
+@lru_cache(maxsize=4096)
+def walk(shape: tuple[int, ...], descending: int) -> Walk:
+    """The nested loops over a block in C order.
+
+    Parameters
+    ----------
+    shape : points along each axis.
+    descending : bit i says that axis i is walked from high to low.
+
+    Returns
+    -------
+    extents, strides : axes of length 1 left out, neighbours of one direction merged; at least one axis.
+    """
+    extents, strides = [1], [1]
+    stride = 1
+    for axis in reversed(range(len(shape))):
+        if shape[axis] == 1:
+            continue
+        sign = -1 if descending >> axis & 1 else 1
+        if stride == 1:
+            extents[-1], strides[-1] = shape[axis], sign
+        elif strides[-1] * sign > 0:
+            extents[-1] *= shape[axis]
+        else:
+            extents.append(shape[axis])
+            strides.append(sign * stride)
+        stride *= shape[axis]
+    return np.array(extents[::-1], np.int64), np.array(strides[::-1], np.int64)
+
+
+@njit(nogil=True, cache=True)
+def cast_votes(
+    shape, policy, first, n, actions, width, action_ptr, successor_ptr, successors, probabilities, discounts, discount,
+):  # fmt: skip
+    """float64 [d]: the votes of a partition's rows; positive where probability goes to higher coordinates.
+
+    Parameters
+    ----------
+    shape : int64 [d]; points along each axis, n in all.
+    policy : int32; states whose entry is -1 vote with all actions, others with that one.
+    Other parameters : the fields of a :class:`~ooc_mdp.model.partition.PartitionTable`, durations as discounts.
+    """
+    d = shape.size
+    votes = np.zeros(d)
+    here = np.zeros(d, np.int64)
+    strides = np.ones(d, np.int64)
+    for axis in range(d - 1, 0, -1):
+        strides[axis - 1] = strides[axis] * shape[axis]
+    for s in range(n):
+        if actions > 0:
+            row, end = s * actions, (s + 1) * actions
+        else:
+            row, end = np.int64(action_ptr[s]), np.int64(action_ptr[s + 1])
+        chosen = policy[first + s]
+        if 0 <= chosen < end - row:
+            row += chosen
+            end = row + 1
+        for j in range(row, end):
+            g = discounts[j] if discounts.size > 0 else discount
+            if g == 0.0:
+                continue
+            lo = j * width if width > 0 else np.int64(successor_ptr[j])
+            hi = lo + width if width > 0 else np.int64(successor_ptr[j + 1])
+            for k in range(lo, hi):
+                successor = np.int64(successors[k])
+                if successor >= n or successor == s:
+                    continue
+                weight = g * np.float64(probabilities[k])
+                rest = successor
+                for axis in range(d):
+                    stride = strides[axis]
+                    offset = rest - here[axis] * stride
+                    if offset >= stride:
+                        votes[axis] += weight
+                        rest = offset - stride if offset < 2 * stride else rest % stride
+                    elif offset < 0:
+                        votes[axis] -= weight
+                        rest = offset + stride if offset >= -stride else rest % stride
+                    else:
+                        rest = offset
+        for axis in range(d - 1, -1, -1):
+            here[axis] += 1
+            if here[axis] < shape[axis]:
+                break
+            here[axis] = 0
+    return votes
+
+
+class SweepOrders:
+    """The walk of each partition's next sweep.
+
+    A partition votes at its visits 1, 2, 3, 4, 6, 9, 13, 19, ...: each half as late again as the one before, because
+    greedy actions change ever less and a vote costs a good part of a sweep.
+
+    Parameters
+    ----------
+    kind : "forward" and "alternating" begin in memory order, "voted" as the votes say.
+    n_partitions : P.
+    shapes : int32 [P, d], or None; points along each axis of each partition's block.
+    """
+
+    def __init__(self, kind: SweepOrder, n_partitions: int, shapes: npt.NDArray[np.int32] | None) -> None:
+        self.alternate = kind == "alternating"
+        """Whether every second sweep of a visit goes the other way, in all axes."""
+        self._voted = kind == "voted"
+        self._shapes = shapes
+        size = n_partitions if self._voted else 0
+        self._descending = np.zeros(size, np.uint32)
+        self._visits = np.zeros(size, np.int32)
+        self._due = np.ones(size, np.int32)
+
+    @staticmethod
+    def nbytes(kind: SweepOrder, n_partitions: int, shapes: npt.NDArray[np.int32] | None) -> int:
+        """Bytes that are kept for P partitions."""
+        return 12 * n_partitions + (0 if shapes is None else shapes.nbytes) if kind == "voted" else 0
+
+    def of(self, index: int, policy: npt.NDArray[np.int32], table: Sequence[Any], discount: float) -> Walk:
+        """The walk of a visit that begins; counts visits, and has the partition vote when it is due.
+
+        Parameters
+        ----------
+        table : the arguments of :func:`cast_votes` from `first` to `discounts`.
+        """
+        n = int(table[1])
+        if not self._voted:
+            return walk((n,), 0)
+        shape = (n,) if self._shapes is None else tuple(self._shapes[index].tolist())
+        visits = int(self._visits[index]) + 1
+        self._visits[index] = visits
+        if visits >= self._due[index]:
+            self._due[index] = visits + max(1, visits // 2)
+            votes = cast_votes(np.array(shape, np.int64), policy, *table, discount)
+            self._descending[index] = sum(1 << axis for axis, vote in enumerate(votes) if vote > _TIE * n)
+        return walk(shape, int(self._descending[index]))

@@ -1,0 +1,1 @@
+"""Rows of discretised control problems computed on the device."""

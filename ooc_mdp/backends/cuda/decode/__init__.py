@@ -1,0 +1,1 @@
+"""Chunks decompressed and decoded on the device."""

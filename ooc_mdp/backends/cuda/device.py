@@ -1,0 +1,266 @@
+"""What the tiled engine asks of a device: memory, streams, compiled kernels, graphs. CuPy behind one small protocol.
+
+Addresses are plain numbers, so that the engine can also run on a CUDA emulator in tests. Nothing here knows states,
+partitions or tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.compiling import compiling_kernels
+from ooc_mdp.backends.cuda.driver import Arguments, CudaDriver, address_of, cuda_library
+from ooc_mdp.backends.cuda.simple.backend import cupy_for
+
+__all__ = ["Argument", "CudaDevice", "Device", "Kernel", "Stream"]
+
+Bytes = npt.NDArray[np.uint8]
+Argument = np.generic | npt.NDArray[Any]
+"""A NumPy scalar (an address is a uint64), or a structure: an array without axes."""
+_BULK_COPIES = 90
+"""Compute capability, ten times it, from which blocks have a bulk copy engine."""
+_URGENT = -5
+"""Priority of an urgent stream, the highest that there is; the driver takes the nearest that a device has."""
+
+
+class Stream(Protocol):
+    """Work in order; streams beside each other."""
+
+    def upload(self, to: int, data: npt.NDArray[Any]) -> None:
+        """Copy an array from (pinned) host memory; it must stay as it is until then."""
+        ...
+
+    def download(self, data: npt.NDArray[Any], source: int) -> None:
+        """Copy to (pinned) host memory."""
+        ...
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        """Copy on the device."""
+        ...
+
+    def clear(self, at: int, nbytes: int) -> None:
+        """Fill with zero bytes."""
+        ...
+
+    def mark(self) -> Callable[[], bool]:
+        """Whether everything so far is done, to be asked later."""
+        ...
+
+    def follow(self) -> None:
+        """Let what comes next wait for what this thread launched on its current stream of CuPy's."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until everything so far is done; other threads of the interpreter run meanwhile."""
+        ...
+
+
+class Kernel(Protocol):
+    """A compiled kernel."""
+
+    def __call__(self, stream: Any, grid: int, block: int, args: Sequence[Argument], shared: int = 0) -> None:
+        """Launch it; arguments go by value. The same sequence again means the same arguments."""
+        ...
+
+    def blocks_at_once(self, block: int, shared: int) -> int:
+        """Blocks that the device runs at the same time, at least 1."""
+        ...
+
+    def prefer_shared_memory(self) -> None:
+        """Give as much of the first-level cache as possible to shared memory, so that more blocks fit."""
+        ...
+
+
+class Device(Protocol):
+    """One device."""
+
+    name: str
+    multiprocessors: int
+    staging_shared: int
+    """Bytes of shared memory of a multiprocessor whose blocks can have them filled by bulk copies, or 0."""
+
+    def allocate(self, nbytes: int) -> int:
+        """Address of new memory; `free` and `free_all` free it. Raises MemoryError."""
+        ...
+
+    def free(self, at: int) -> None:
+        """Free what was allocated at an address; nothing that uses it may be under way."""
+        ...
+
+    def pinned(self, nbytes: int) -> Bytes:
+        """Page-locked host memory that kernels can read, freed with the array. Raises MemoryError."""
+        ...
+
+    def memory_free(self) -> int:
+        """Bytes that could be allocated."""
+        ...
+
+    def stream(self, urgent: bool = False) -> Stream:
+        """A new stream; blocks of an urgent one's kernels begin before those of others that wait."""
+        ...
+
+    def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Kernel]:
+        """Kernels of a CUDA source."""
+        ...
+
+    def graph(self, stream: Stream, launches: Callable[[], None]) -> Callable[[], None]:
+        """Record launches on a stream, to be repeated at the cost of one."""
+        ...
+
+    def free_all(self, keep: Collection[int] = ()) -> None:
+        """Free what was allocated, but for these addresses."""
+        ...
+
+
+class _CudaStream:
+    def __init__(self, cupy: Any, device: int, driver: CudaDriver, urgent: bool) -> None:
+        self._cupy = cupy
+        with cupy.cuda.Device(device):
+            self.stream = cupy.cuda.Stream(non_blocking=True, priority=_URGENT if urgent else 0)
+        self._number = int(self.stream.ptr)
+        self._driver = driver
+        self._args: Sequence[Argument] = ()
+        self._packed = Arguments(())
+
+    def upload(self, to: int, data: npt.NDArray[Any]) -> None:
+        self._driver.copy(to, address_of(data), data.nbytes, self._number)
+
+    def download(self, data: npt.NDArray[Any], source: int) -> None:
+        self._driver.copy(address_of(data), source, data.nbytes, self._number)
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        self._driver.copy(to, source, nbytes, self._number)
+
+    def clear(self, at: int, nbytes: int) -> None:
+        self._driver.clear(at, nbytes, self._number)
+
+    def launch(self, kernel: int, grid: int, block: int, shared: int, args: Sequence[Argument]) -> None:
+        if args is not self._args:  # kernels that follow each other may share theirs
+            self._args, self._packed = args, Arguments(args)
+        self._driver.launch(kernel, grid, block, shared, self._number, self._packed)
+
+    def mark(self) -> Callable[[], bool]:
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(self.stream)
+        return lambda: bool(event.done)
+
+    def follow(self) -> None:
+        # Waiting for the whole device would break off a recording of launches that another thread has begun.
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(self._cupy.cuda.get_current_stream())
+        self.stream.wait_event(event)
+
+    def wait(self) -> None:
+        self.stream.synchronize()
+
+
+class _CudaKernel:
+    def __init__(self, cupy: Any, device: int, function: Any) -> None:
+        self._cupy = cupy
+        self._device = device
+        self._function = function
+        self._number = int(function.kernel.ptr)
+        self._shared = int(function.max_dynamic_shared_size_bytes)
+
+    def __call__(self, stream: _CudaStream, grid: int, block: int, args: Sequence[Argument], shared: int = 0) -> None:
+        self._allow(shared)
+        stream.launch(self._number, grid, block, shared, args)
+
+    def _allow(self, shared: int) -> None:
+        if shared > self._shared:
+            with self._cupy.cuda.Device(self._device):
+                self._function.max_dynamic_shared_size_bytes = shared
+            self._shared = shared
+
+    def blocks_at_once(self, block: int, shared: int) -> int:
+        self._allow(shared)
+        with self._cupy.cuda.Device(self._device):
+            multiprocessors = self._cupy.cuda.Device(self._device).attributes["MultiProcessorCount"]
+            count = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(self._number, block, shared)
+        return max(1, int(count)) * int(multiprocessors)
+
+    def prefer_shared_memory(self) -> None:
+        with self._cupy.cuda.Device(self._device):
+            self._function.preferred_shared_memory_carveout = 100
+
+
+class CudaDevice:
+    """A CUDA device through CuPy.
+
+    Raises
+    ------
+    MissingExtraError : CuPy is not installed.
+    OptionsError : there is no such device.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._cupy = cupy_for(number)
+        self._number = number
+        self.name = f"cuda:{number}"
+        device = self._cupy.cuda.Device(number)
+        facts = device.attributes
+        self.multiprocessors = int(facts["MultiProcessorCount"])
+        copies = int(device.compute_capability) >= _BULK_COPIES
+        self.staging_shared = int(facts["MaxSharedMemoryPerMultiprocessor"]) if copies else 0
+        self._memory: dict[int, Any] = {}
+        with self._cupy.cuda.Device(number):
+            self._cupy.cuda.runtime.memGetInfo()  # the context is there from now on
+            self._driver = CudaDriver(cuda_library())
+
+    def allocate(self, nbytes: int) -> int:
+        """One cudaMalloc."""
+        with self._cupy.cuda.Device(self._number):
+            try:
+                memory = self._cupy.cuda.Memory(max(nbytes, 1))
+            except self._cupy.cuda.runtime.CUDARuntimeError as error:
+                raise MemoryError(str(error)) from error
+        self._memory[int(memory.ptr)] = memory
+        return int(memory.ptr)
+
+    def free(self, at: int) -> None:
+        """One cudaFree, which waits for the device."""
+        with self._cupy.cuda.Device(self._number):
+            del self._memory[at]
+
+    def pinned(self, nbytes: int) -> Bytes:
+        """One cudaHostAlloc: with unified addresses, kernels read it where the host does."""
+        with self._cupy.cuda.Device(self._number):
+            try:
+                memory = self._cupy.cuda.PinnedMemoryPointer(self._cupy.cuda.PinnedMemory(max(nbytes, 1)), 0)
+            except self._cupy.cuda.runtime.CUDARuntimeError as error:
+                raise MemoryError(str(error)) from error
+        return np.frombuffer(memory, np.uint8, nbytes)
+
+    def memory_free(self) -> int:
+        """As the driver says; blocks that CuPy keeps for itself are given back first."""
+        with self._cupy.cuda.Device(self._number):
+            self._cupy.get_default_memory_pool().free_all_blocks()
+            return int(self._cupy.cuda.runtime.memGetInfo()[0])
+
+    def stream(self, urgent: bool = False) -> _CudaStream:
+        """A stream that does not wait for the default one."""
+        return _CudaStream(self._cupy, self._number, self._driver, urgent)
+
+    def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Kernel]:
+        """Compiled with NVRTC; CuPy keeps what it compiled on disk."""
+        prelude = "".join(f"#define {name} {value}\n" for name, value in defines.items())
+        with self._cupy.cuda.Device(self._number), compiling_kernels():
+            module = self._cupy.RawModule(code=prelude + source, options=("--std=c++17",))
+            return {name: _CudaKernel(self._cupy, self._number, module.get_function(name)) for name in names}
+
+    def graph(self, stream: Any, launches: Callable[[], None]) -> Callable[[], None]:
+        """A CUDA graph, captured from the launches."""
+        with self._cupy.cuda.Device(self._number):
+            stream.stream.begin_capture()
+            launches()
+            graph = stream.stream.end_capture()
+        return lambda: graph.launch(stream.stream)
+
+    def free_all(self, keep: Collection[int] = ()) -> None:
+        """Drop every allocation that is not to be kept."""
+        self._memory = {at: memory for at, memory in self._memory.items() if at in keep}
+        self._driver.leave()

@@ -1,0 +1,1 @@
+"""A policy's rows on a device, and evaluations of the policy on them."""

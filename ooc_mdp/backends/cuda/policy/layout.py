@@ -1,0 +1,202 @@
+"""Where a policy's rows lie on a device, and what they and their evaluation take: arithmetic only.
+
+``policy/rows.cuh`` draws a partition's planes. What takes most: width * (4 + real) bytes of each state for rows, 8 for
+Q2, 8 for values as they were, 48 for a Krylov solver's vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.base import ModelConstants
+from ooc_mdp.backends.cuda.tiles.layout import is_ragged
+from ooc_mdp.model.mdp import IntArray
+
+__all__ = [
+    "BLOCK",
+    "EVALUATION",
+    "FOUND",
+    "IMPROVED",
+    "MOST_SWEEPS",
+    "PROGRESS",
+    "ROWS",
+    "VECTORS",
+    "RowSizes",
+    "aligned",
+    "chunks_of",
+    "kernel_defines",
+    "places_of",
+    "reward_dtype",
+    "total_of",
+    "varies",
+]
+
+MOST_SWEEPS = 64
+"""Sweeps between two looks of the host, at most: MAX_SWEEPS of policy/rows.cu."""
+BLOCK = 256
+"""States of a chunk."""
+FOUND, IMPROVED = 9, 5
+"""Numbers a partition of `measure_rows` and `improve_tiles`."""
+_MOST_BLOCKS = 1 << 12
+"""That a device runs at once, for what is planned before there is one."""
+_ALIGNMENT = 256
+_WARP = 32
+_MOST_UNROLLED = 16
+"""Longest row whose entries a thread asks for all at once."""
+VECTORS = ("z", "r", "shadow", "p", "v", "t")
+_PLACE = np.dtype([("entries", "i8"), ("pitch", "u4"), ("width", "u4")])
+_CHUNK = np.dtype(
+    [("state", "i8"), ("entry", "i8"), ("states", "u4"), ("pitch", "u4"), ("width", "u4"), ("partition", "u4")]
+)
+PROGRESS = np.dtype(
+    [
+        *((name, "f8") for name in ("stop", "rho", "alpha", "omega", "beta", "residual", "first_residual")),
+        ("size", "f8"),
+        ("change", "f8", MOST_SWEEPS),
+        *((name, "u4") for name in ("tickets", "state", "products", "unused")),
+    ]
+)
+ROWS = np.dtype([(n, "u8") for n in ("places", "successors", "probabilities", "rewards", "discounts", "others")])
+EVALUATION = np.dtype(
+    [
+        ("rows", ROWS),
+        ("chunks", "u8"),
+        ("count", "i8"),
+        *((name, "u8") for name in ("values", "start", *VECTORS, "progress", "partials", "row_sums", "found")),
+        ("discount", "f8"),
+    ]
+)
+"""Structures of policy/rows.cuh and policy/rows.cu."""
+_C_TYPES = {"f4": "float", "f8": "double"}
+
+
+@dataclass(frozen=True, slots=True)
+class RowSizes:
+    """Bytes by name: of rows, of what every evaluation takes, and of the Krylov solver's vectors."""
+
+    rows: Mapping[str, int]
+    work: Mapping[str, int]
+    vectors: Mapping[str, int]
+
+    @classmethod
+    def of(cls, model: ModelConstants, blocks: int = _MOST_BLOCKS) -> RowSizes:
+        """Where so many blocks add up sums at the same time."""
+        states, widths, table = _states(model), _widths(model), model.table
+        assert table is not None  # asked for with the states
+        n, partitions = model.n_states, states.size
+        entries = int((_pitches(states) * widths).sum())
+        chunks = int((-(-states // BLOCK)).sum())
+        rows = {
+            "successors": 4 * entries,
+            "probabilities": table.real.itemsize * entries,
+            "rewards": n * reward_dtype(model).itemsize,
+            "discounts": 8 * n if varies(model) else 0,
+            "others": 8 * n,
+        }
+        work = {
+            "places": _PLACE.itemsize * partitions,
+            "row_sums": 8 * partitions,
+            "start": 8 * n,
+            "chunks": _CHUNK.itemsize * chunks,
+            "progress": PROGRESS.itemsize,
+            "partials": 24 * blocks,
+            "found": 8 * FOUND * partitions,
+            "set": 4 * partitions,
+            "improved": 8 * IMPROVED * partitions,
+        }
+        return cls(rows, work, dict.fromkeys(VECTORS, 8 * n))
+
+    def placed(self, room: int) -> tuple[bool, bool] | None:
+        """Whether rows lie on the device, and whether there is room for the solver; None where nothing fits.
+
+        Rows first: sweeps from the host's memory take some fifty times as long. The solver reads them less often.
+        """
+        for on_device, solves in ((True, True), (True, False), (False, True), (False, False)):
+            if self.on_device(on_device, solves) <= room:
+                return on_device, solves
+        return None
+
+    def on_device(self, rows: bool, solves: bool) -> int:
+        """Bytes of the device's memory."""
+        return total_of(self.work) + total_of(self.rows) * rows + total_of(self.vectors) * solves
+
+
+def _states(model: ModelConstants) -> IntArray:
+    if model.partition_ptr is None or model.row_widths is None or model.table is None:
+        raise ValueError("a policy's rows need to know partitions, tables and the lengths of rows")
+    return np.diff(model.partition_ptr)
+
+
+def _widths(model: ModelConstants) -> IntArray:
+    assert model.row_widths is not None  # asked for with the states
+    return np.maximum(model.row_widths, 1)
+
+
+def _pitches(states: IntArray) -> IntArray:
+    return -(-states // _WARP) * _WARP
+
+
+def varies(model: ModelConstants) -> bool:
+    """Whether discounts are kept state by state: there are durations, or states without actions may be."""
+    assert model.table is not None  # asked for with the states
+    return model.table.durations is not None or is_ragged(model)
+
+
+def reward_dtype(model: ModelConstants) -> np.dtype[Any]:
+    """Those of terminal states are doubles."""
+    assert model.table is not None  # asked for with the states
+    return np.dtype(np.float64) if is_ragged(model) else model.table.real
+
+
+def aligned(nbytes: int) -> int:
+    """Bytes that a part takes of an allocation."""
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def total_of(sizes: Mapping[str, int]) -> int:
+    """Bytes of parts in one allocation."""
+    return sum(map(aligned, sizes.values()))
+
+
+def places_of(model: ModelConstants) -> npt.NDArray[Any]:
+    """RowsPlace [P]: where the planes of each partition's rows begin, their pitches and widths."""
+    states, widths = _states(model), _widths(model)
+    pitches = _pitches(states)
+    places = np.zeros(states.size, _PLACE)
+    places["pitch"], places["width"] = pitches, widths
+    places["entries"] = np.cumsum(pitches * widths) - pitches * widths
+    return places
+
+
+def chunks_of(model: ModelConstants, partitions: IntArray, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Chunk [chunks]: of all states of some partitions, in their order."""
+    states = _states(model)
+    assert model.partition_ptr is not None  # asked for with the states
+    counts = -(-states[partitions] // BLOCK)
+    owner = np.repeat(partitions, counts)
+    begin = BLOCK * (np.arange(owner.size) - np.repeat(np.cumsum(counts) - counts, counts))
+    chunks = np.empty(owner.size, _CHUNK)
+    chunks["partition"] = owner
+    chunks["state"] = model.partition_ptr[owner] + begin
+    chunks["entry"] = places["entries"][owner] + begin
+    chunks["states"] = np.minimum(states[owner] - begin, BLOCK)
+    chunks["pitch"], chunks["width"] = places["pitch"][owner], places["width"][owner]
+    return chunks
+
+
+def kernel_defines(model: ModelConstants) -> dict[str, str | int]:
+    """What kernels that know rows are compiled with."""
+    assert model.table is not None  # a solve has tables
+    widths = _widths(model)
+    same = int(widths[0]) if np.ptp(widths) == 0 and widths[0] <= _MOST_UNROLLED else 0
+    return {
+        "REAL": _C_TYPES[model.table.real.str[1:]],
+        "REWARD": _C_TYPES[reward_dtype(model).str[1:]],
+        "VARIES": int(varies(model)),
+        "ROW_WIDTH": same,
+    }

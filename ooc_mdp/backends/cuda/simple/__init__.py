@@ -1,0 +1,1 @@
+"""Simple kernels: one thread to a state."""

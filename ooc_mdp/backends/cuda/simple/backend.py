@@ -1,0 +1,369 @@
+"""The CUDA backend: CuPy launches the Jacobi sweeps of ``simple/sweep.cu``.
+
+Values, policy and partitions live on the device; a partition is one allocation of exactly its size (each field
+aligned to 256 bytes), made with cudaMalloc and not from a pool, so that the cache's budget is what the device holds.
+Sweeps of a visit run in growing batches between two looks at the changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.base import FinishedVisits, Measured, ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.cuda.sources import read_sources
+from ooc_mdp.backends.state_lists import ListsByCopies
+from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import discounts as discounts_of
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.options import format_bytes
+
+__all__ = ["CudaBackend", "cupy_for", "device_count", "unrank"]
+
+_ALIGNMENT = 256
+_THREADS = 256
+_FIRST_BATCH = 8
+"""Sweeps before the first look at the changes: a look costs as much as several sweeps of a small partition."""
+_LARGEST_BATCH = 32
+_C_TYPES = {
+    "u1": "unsigned char",
+    "u2": "unsigned short",
+    "u4": "unsigned int",
+    "f4": "float",
+    "f8": "double",
+}
+
+_TABLE = np.dtype(
+    [
+        ("pointers", "u8", 9),
+        ("first", "i8"),
+        ("n", "i8"),
+        ("h", "i8"),
+        ("actions", "i8"),
+        ("width", "i8"),
+        ("discount", "f8"),
+        ("sign", "f8"),
+    ]
+)
+"""struct Table of simple/sweep.cu."""
+
+
+def device_count() -> int:
+    """CUDA devices that CuPy can use; 0 without CuPy or driver."""
+    try:
+        import cupy
+    except ImportError:
+        return 0
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return 0
+
+
+def cupy_for(device: int) -> Any:
+    """The cupy module, where it is installed and finds that device.
+
+    Raises
+    ------
+    MissingExtraError : CuPy is not installed.
+    OptionsError : there is no such device.
+    """
+    try:
+        import cupy
+    except ImportError:
+        raise MissingExtraError("cupy", "cuda13", f"the device cuda:{device}") from None
+    count = device_count()
+    if device >= count:
+        raise OptionsError(f"there is no device cuda:{device}: CuPy finds {count} CUDA devices")
+    return cupy
+
+
+@cache
+def _module(device: int, index: str, real: str) -> Any:
+    """The compiled kernels for one pair of types, cached per device."""
+    import cupy
+
+    source = read_sources("simple/sweep.cu")
+    names = [f"{kernel}<{_C_TYPES[index]}, {_C_TYPES[real]}>" for kernel in ("sweep", "measure")]
+    options = ("--std=c++17", "--fmad=false")
+    with cupy.cuda.Device(device):
+        module = cupy.RawModule(code=source, options=options, name_expressions=names)
+        return {
+            "gather": _plain_module(device).get_function("gather"),
+            "scatter": _plain_module(device).get_function("scatter"),
+            "sweep": module.get_function(names[0]),
+            "measure": module.get_function(names[1]),
+        }
+
+
+@cache
+def _plain_module(device: int) -> Any:
+    import cupy
+
+    source = read_sources("simple/sweep.cu")
+    with cupy.cuda.Device(device):
+        return cupy.RawModule(code=source, options=("--std=c++17", "--fmad=false"))
+
+
+def _doubles(bits: npt.NDArray[np.uint64]) -> FloatArray:
+    return bits.view(np.float64)
+
+
+def unrank(rank: np.uint64) -> float:
+    """The double behind an order-preserving image; -inf where no state contributed."""
+    if rank == 0:
+        return -np.inf
+    bits = int(rank)
+    bits = bits & 0x7FFFFFFFFFFFFFFF if bits >> 63 else ~bits & 0xFFFFFFFFFFFFFFFF
+    return float(np.uint64(bits).view(np.float64))
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A table on its way to the device."""
+
+    index: int
+    n_states: int
+    n_halo: int
+    has_durations: bool
+    types: tuple[str, str]
+    """Of successors and probabilities."""
+    host: npt.NDArray[np.uint8]
+    """The descriptor, its pointers as offsets (0: no such field), and the fields."""
+    on_device: list[tuple[Any, int]]
+    """Fields that are on the device already, and their offsets."""
+
+
+class CudaBackend(ListsByCopies):
+    """One CUDA device.
+
+    Raises
+    ------
+    MissingExtraError : CuPy is not installed.
+    OptionsError : there is no such device.
+    """
+
+    together = 1
+    loads_beside = False
+
+    def __init__(self, device: int) -> None:
+        self._cupy = cupy_for(device)
+        self._number = device
+        self._device = self._cupy.cuda.Device(device)
+        self.name = f"cuda:{device}"
+
+    def plan(self, model: ModelConstants) -> dict[str, int]:
+        """Two local vectors, the reports, and what alignment adds.
+
+        Raises
+        ------
+        MemoryBudgetError : never here; :meth:`start` compares with what the device has free.
+        """
+        local = 8 * (model.largest_partition + model.largest_halo)
+        alignment = 10 * _ALIGNMENT * model.row_sums.size
+        return {"local values": 2 * local, "reports": 4096, "alignment": alignment}
+
+    def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+        """Copy the values over and allocate what every visit needs."""
+        cupy = self._cupy
+        self._model = model
+        with self._device:
+            needed = 12 * model.n_states + 16 * (model.largest_partition + model.largest_halo)
+            free = int(cupy.cuda.runtime.memGetInfo()[0])
+            if needed > free:
+                raise MemoryBudgetError(
+                    f"values and policy of {model.n_states} states need {format_bytes(needed)} on {self.name}, "
+                    f"which has {format_bytes(free)} free; use --device cpu or a larger device"
+                )
+            self._values = cupy.zeros(model.n_states) if values is None else cupy.asarray(values)
+            none = cupy.full(model.n_states, -1, cupy.int32) if policy is None else None
+            self._policy = cupy.asarray(policy) if none is None else none
+            size = model.largest_partition + model.largest_halo
+            self._buffers = (cupy.empty(size), cupy.empty(size))
+            self._marks = cupy.zeros(5 + 2 * _LARGEST_BATCH, cupy.uint64)
+            self._report = self._marks[:5]
+            self._changes = [self._marks[5 + 2 * i : 7 + 2 * i] for i in range(_LARGEST_BATCH)]
+
+    def open_cache(self, budget: int) -> None:
+        """Partitions are allocated one by one."""
+
+    def reader(self, source: Any) -> None:
+        """Tables are taken as the source gives them."""
+
+    def enlarge(self) -> None:
+        """There are no slots."""
+
+    def prepare(self, table: PartitionTable) -> _Packed:
+        """All fields that are on the host, one after the other as they will lie on the device."""
+        with self._device:
+            discounts = discounts_of(self._model.discount, table.durations)
+        fields: list[Any] = [
+            table.action_ptr,
+            table.successor_ptr,
+            table.successors,
+            table.probabilities,
+            table.rewards,
+            discounts,
+            table.terminal_rewards,
+            table.halo,
+            table.boundary,
+        ]
+        offsets = np.cumsum([_aligned(_TABLE.itemsize), *(_aligned(f.nbytes) for f in fields)])
+        host = np.empty(int(offsets[-1]), np.uint8)
+        on_device: list[tuple[Any, int]] = []
+        for field, offset in zip(fields, offsets, strict=False):
+            if isinstance(field, np.ndarray):
+                host[offset : offset + field.nbytes] = np.ascontiguousarray(field).reshape(-1).view(np.uint8)
+            elif field.nbytes:
+                on_device.append((field, int(offset)))
+        descriptor = host[: _TABLE.itemsize].view(_TABLE)[0]
+        descriptor["pointers"] = [int(o) if f.size else 0 for f, o in zip(fields, offsets, strict=False)]
+        descriptor["first"], descriptor["n"], descriptor["h"] = table.first_state, table.n_states, table.halo.size
+        descriptor["actions"], descriptor["width"] = table.actions_per_state, table.successors_per_action
+        descriptor["discount"], descriptor["sign"] = self._model.discount, self._model.sign
+        types = (table.successors.dtype.str[1:], table.probabilities.dtype.str[1:])
+        return _Packed(table.index, table.n_states, int(table.halo.size), bool(discounts.size), types, host, on_device)
+
+    def admit(self, prepared: _Packed) -> Resident:
+        """One allocation for all fields and one copy; fields that are on the device are copied there."""
+        cupy = self._cupy
+        host = prepared.host
+        with self._device:
+            try:
+                memory = cupy.cuda.Memory(host.nbytes)
+            except cupy.cuda.runtime.CUDARuntimeError as error:
+                raise MemoryBudgetError(
+                    f"{self.name} has no room for partition {prepared.index} ({format_bytes(host.nbytes)}) within "
+                    f"the cache's budget; lower --cache"
+                ) from error
+            pointer = cupy.cuda.MemoryPointer(memory, 0)
+            pointers = host[: _TABLE.itemsize].view(_TABLE)[0]["pointers"]
+            pointers[:] = np.where(pointers > 0, pointers + np.uint64(pointer.ptr), 0)
+            pointer.copy_from_host(host.ctypes.data, host.nbytes)
+            for on_device, offset in prepared.on_device:
+                (pointer + offset).copy_from_device_async(cupy.ascontiguousarray(on_device).data, on_device.nbytes)
+        kernels = _module(self._number, *prepared.types)
+        arrays = (pointer, prepared.n_halo, kernels)
+        return Resident(prepared.index, prepared.n_states, prepared.has_durations, arrays)
+
+    def release(self, resident: Resident) -> None:
+        """The allocation is freed with its last reference, after the kernels that read it."""
+
+    def _launch(self, kernel: Any, count: int, arguments: tuple[Any, ...]) -> None:
+        kernel((-(-count // _THREADS),), (_THREADS,), arguments)
+
+    def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
+        """Jacobi sweeps in batches of 8, 16, 32 ... until a limit is reached."""
+        table, h, kernels = resident.arrays
+        n = resident.n_states
+        current, other = self._buffers
+        sweeps = 0
+        batch = _FIRST_BATCH
+        with self._device:
+            self._launch(kernels["gather"], n + h, (table, self._values, current, other))
+            while True:
+                batch = min(batch, limits.most - sweeps, _LARGEST_BATCH)
+                self._marks.data.memset_async(0, self._marks.nbytes)
+                for i in range(batch):
+                    self._launch(kernels["sweep"], n, (table, current, other, self._policy, self._changes[i]))
+                    current, other = other, current
+                sweeps += batch
+                last = sweeps >= limits.most
+                if last:
+                    self._launch(kernels["scatter"], n, (table, current, self._values, self._report))
+                marks = self._marks.get()
+                up, down = _doubles(marks[5 + 2 * (batch - 1) : 7 + 2 * (batch - 1)])
+                if last:
+                    break
+                if max(up, down) <= limits.change:
+                    self._launch(kernels["scatter"], n, (table, current, self._values, self._report))
+                    marks = self._marks.get()
+                    break
+                batch *= 2
+        report = marks[:5]
+        boundary = _doubles(report[:2])
+        return VisitReport(
+            sweeps,
+            float(up),
+            float(down),
+            float(boundary[0]),
+            float(boundary[1]),
+            unrank(report[2]),
+            unrank(report[3]),
+            -unrank(report[4]),
+        )
+
+    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> FinishedVisits:
+        """One after the other."""
+        return FinishedVisits([self.visit(r, limit) for r, limit in zip(residents, limits, strict=True)])
+
+    def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
+        """One pass without updates."""
+        table, h, kernels = resident.arrays
+        n = resident.n_states
+        current, other = self._buffers
+        row_sum = np.float64(self._model.row_sums[resident.index])
+        with self._device:
+            self._launch(kernels["gather"], n + h, (table, self._values, current, other))
+            self._marks.data.memset_async(0, self._marks.nbytes)
+            arguments = (table, current, self._policy, row_sum, np.float64(significant), self._report)
+            self._launch(kernels["measure"], n, arguments)
+            report = self._report.get()
+        return Measured(*(unrank(r) for r in report[:4])), unrank(report[4])
+
+    def shift(self, by: float) -> None:
+        """One kernel over all values."""
+        with self._device:
+            self._values += by
+
+    def read(self, states: IntArray) -> FloatArray:
+        """A copy on the host."""
+        with self._device:
+            host: FloatArray = self._values[self._cupy.asarray(states)].get()
+        return host
+
+    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
+        """Visits gather values anew each time: nothing else is to be told."""
+        with self._device:
+            self._values[self._cupy.asarray(states)] = self._cupy.asarray(values)
+
+    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
+        """One copy to the device."""
+        ptr = self._model.partition_ptr
+        assert ptr is not None
+        with self._device:
+            self._policy[int(ptr[partition]) : int(ptr[partition + 1])] = self._cupy.asarray(policy)
+
+    def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """One copy from the device each."""
+        piece = slice(start, start + values.size)
+        with self._device:
+            values[:], policy[:] = self._values[piece].get(), self._policy[piece].get()
+
+    def values(self) -> FloatArray:
+        """A copy on the host."""
+        host: FloatArray = self._values.get()
+        return host
+
+    def policy(self) -> npt.NDArray[np.int32]:
+        """A copy on the host."""
+        host: npt.NDArray[np.int32] = self._policy.get()
+        return host
+
+    def close(self) -> None:
+        """Free values, policy and buffers, and give the pool's blocks back to the device."""
+        for name in ("_values", "_policy", "_buffers", "_marks", "_changes", "_report"):
+            if hasattr(self, name):
+                delattr(self, name)
+        with self._device:
+            self._cupy.get_default_memory_pool().free_all_blocks()

@@ -1,0 +1,1 @@
+"""The tiled engine: asynchronous sweeps of partitions that are cut into tiles."""

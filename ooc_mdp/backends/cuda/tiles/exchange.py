@@ -1,0 +1,178 @@
+"""Values that come from outside a device, and go there, between two batches of the tiled engine's sweeps.
+
+Lists of states lie in page-locked memory of the host, where kernels read them: 16 bytes a state over the link for each
+message, and no work of the host for each state. What is taken is compared with what was there on the device, tile by
+tile for tiles that read it (`moved`), and list by list for the bounds of partitions.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.cuda.device import Argument, Device, Kernel, Stream
+from ooc_mdp.backends.cuda.driver import address_of
+from ooc_mdp.backends.state_lists import ListChanges, StateLists
+from ooc_mdp.model.mdp import FloatArray, IntArray
+
+__all__ = ["EXCHANGE_KERNELS", "PIECES_BYTES", "TileExchange"]
+
+EXCHANGE_KERNELS = ("read_values", "gather_values", "take_values", "raise_moved")
+_PIECE = 4 << 20
+_PIECES = 16
+"""Bytes of a piece of the values on its way to the host, and how many are on their way."""
+PIECES_BYTES = _PIECES * _PIECE
+"""Page-locked bytes of these pieces."""
+_STATES_A_BLOCK = 2048
+_SIGN = np.uint64(1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pinned:
+    """Lists where kernels can read them."""
+
+    partitions: npt.NDArray[np.uint32]
+    ptr: IntArray
+    states: IntArray
+    which: npt.NDArray[np.uint32]
+    """Those that a kernel is about."""
+    starts: IntArray
+    """Where the values of each of these begin."""
+    values: FloatArray
+
+    @classmethod
+    def of(cls, lists: StateLists, device: Device) -> _Pinned:
+        k, n = lists.partitions.size, lists.states.size
+        types = (("u4", k), ("i8", k + 1), ("i8", n), ("u4", k), ("i8", k + 1), ("f8", n))
+        own = cls(*(device.pinned(np.dtype(t).itemsize * size).view(t) for t, size in types))
+        own.partitions[:], own.ptr[:], own.states[:] = lists.partitions, lists.ptr, lists.states
+        return own
+
+    def choose(self, which: IntArray) -> tuple[int, int]:
+        """Have kernels work on some of the lists; the values in all of these, and most in one."""
+        sizes = self.ptr[which + 1] - self.ptr[which]
+        self.which[: which.size] = which
+        self.starts[0] = 0
+        np.cumsum(sizes, out=self.starts[1 : which.size + 1])
+        return int(self.starts[which.size]), int(sizes.max(initial=0))
+
+
+class TileExchange:
+    """The exchange of one model's values.
+
+    Parameters
+    ----------
+    stream : of the sweeps.
+    kernels : `EXCHANGE_KERNELS` and `end_batch`.
+    engine : structure that kernels get.
+    at : addresses of "values", "policy", "work" and "report".
+    choice : type of the policy on the device.
+    tiles : of the model.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        stream: Stream,
+        kernels: Mapping[str, Kernel],
+        engine: npt.NDArray[Any],
+        at: Mapping[str, int],
+        choice: np.dtype[Any],
+        tiles: int,
+    ) -> None:
+        self._device, self._stream, self._kernels, self._engine = device, stream, kernels, engine
+        self._at, self._choice, self._tiles = at, choice, tiles
+        self._lists: weakref.WeakKeyDictionary[StateLists, _Pinned] = weakref.WeakKeyDictionary()
+        self._pieces: list[npt.NDArray[np.uint8]] = []
+
+    def read(self, states: IntArray) -> FloatArray:
+        """Values of states, half a million at a time."""
+        found = np.empty(states.size)
+        numbers, values = self._pages()[0].view(np.int64), self._pages()[1].view(np.float64)
+        for start in range(0, states.size, numbers.size):
+            count = min(numbers.size, states.size - start)
+            numbers[:count] = states[start : start + count]
+            arguments = (self._engine, _address(numbers), _address(values), np.uint32(count))
+            self._kernels["read_values"](self._stream, -(-count // 256), 256, arguments)
+            self._stream.wait()
+            found[start : start + count] = values[:count]
+        return found
+
+    def gather(self, lists: StateLists, which: IntArray) -> FloatArray:
+        """Values of some of the lists, one after the other."""
+        own = self._pinned(lists)
+        count, longest = own.choose(which)
+        if count:
+            self._launch("gather_values", own, which.size, longest, ())
+            self._stream.wait()
+        return own.values[:count].copy()
+
+    def take(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
+        """New values of some of the lists."""
+        own, k = self._pinned(lists), which.size
+        count, longest = own.choose(which)
+        found = np.zeros((k, 3), np.uint64)
+        if count:
+            own.values[:count] = values
+            self._stream.clear(self._at["work"], 4 * self._tiles)
+            self._stream.clear(self._at["report"], found.nbytes)
+            self._launch("take_values", own, k, longest, (np.uint64(self._at["report"]),))
+            arguments = (self._engine, _address(own.partitions), _address(own.which))
+            self._kernels["raise_moved"](self._stream, k, 256, arguments)
+            self._kernels["end_batch"](self._stream, 1, 1, (self._engine, np.int32(1)))
+            self._stream.download(found, self._at["report"])
+            self._stream.wait()
+        images = np.where(found >= _SIGN, found & ~_SIGN, ~found).view(np.float64)
+        up, down, highest = np.where(found == 0, -np.inf, images).T
+        return ListChanges(np.maximum(up, 0.0), np.maximum(down, 0.0), highest)
+
+    def _launch(self, kernel: str, own: _Pinned, k: int, longest: int, more: tuple[np.uint64, ...]) -> None:
+        parts = -(-longest // _STATES_A_BLOCK)
+        where: list[npt.NDArray[Any]] = [own.partitions, own.ptr, own.states, own.which, own.starts, own.values]
+        addresses = [np.uint64(address_of(array)) for array in where]
+        arguments: list[Argument] = [self._engine, *addresses, np.uint32(parts), *more]
+        self._kernels[kernel](self._stream, k * parts, 256, arguments)
+
+    def _pinned(self, lists: StateLists) -> _Pinned:
+        own = self._lists.get(lists)
+        if own is None:
+            own = self._lists[lists] = _Pinned.of(lists, self._device)
+        return own
+
+    def copy(self, name: str, first: int, host: npt.NDArray[Any]) -> None:
+        """Copy values or policy of states from the first on, in page-locked pieces that threads put in their places."""
+        held = self._choice if name == "policy" else np.dtype(np.float64)
+        source = self._at[name] + first * held.itemsize
+        pieces = [piece.view(held) for piece in self._pages()]
+        size = pieces[0].size
+
+        def put(start: int, piece: npt.NDArray[Any]) -> None:
+            part = host[start : start + size]
+            part[:] = piece[: part.size]
+
+        with ThreadPoolExecutor(_PIECES) as pool:
+            waiting: deque[Future[None]] = deque()
+            for number, start in enumerate(range(0, host.size, size)):
+                if len(waiting) == _PIECES:
+                    waiting.popleft().result()
+                piece = pieces[number % _PIECES]
+                self._stream.download(piece[: min(size, host.size - start)], source + start * held.itemsize)
+                self._stream.wait()
+                waiting.append(pool.submit(put, start, piece))
+
+    def _pages(self) -> list[npt.NDArray[np.uint8]]:
+        """Page-locked pieces, made when they are first asked for."""
+        if not self._pieces:
+            self._pieces = [self._device.pinned(_PIECE) for _ in range(_PIECES)]
+        return self._pieces
+
+
+def _address(array: npt.NDArray[Any]) -> np.uint64:
+    return np.uint64(address_of(array))

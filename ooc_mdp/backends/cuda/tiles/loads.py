@@ -1,0 +1,307 @@
+"""How a partition comes into its slot: frames or a table on the host, a copy, decoding, and the layout as tiles.
+
+    reading thread    read ─▶ page-locked buffer ─▶ lane: copy, decode_streams ... write_values, lay_out ─▶ slot
+
+A *lane* is a stream with the memory that one load takes on the device; a few of them keep the link and the decoding
+kernels busy beside the sweeps. Everything here may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import queue
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.base import ModelConstants, SlotsTooSmall
+from ooc_mdp.backends.cuda.decode.frames import KERNELS as DECODE_KERNELS
+from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, PLAN_FREE, DecodePlan, DeviceDecoder, kernel_source
+from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
+from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling, halo_dtype, is_ragged
+from ooc_mdp.errors import StoreError
+from ooc_mdp.model.partition import PartitionTable, RawPartition
+
+__all__ = ["TABLE_FIELDS", "FrameSource", "Frames", "TileLoader"]
+
+_LANES = 6
+"""Loads that the device works on at the same time."""
+_ALIGNMENT = 256
+TABLE_FIELDS = (
+    "action_ptr",
+    "successor_ptr",
+    "successors",
+    "probabilities",
+    "rewards",
+    "durations",
+    "terminal_rewards",
+    "halo",
+    "boundary",
+)
+_TABLE = struct.Struct(f"<{len(TABLE_FIELDS)}Q2q")
+"""struct Table of tiles/tiles.cuh: addresses of its arrays, states and halo states."""
+_FAULTS = 4
+"""Words in which a lane's kernels say what went wrong: that of lay_out, then the decoder's."""
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@runtime_checkable
+class FrameSource(Protocol):
+    """A source whose partitions can be read as they are on disk (`ooc_mdp.store.frames`)."""
+
+    def read_frames(self, p: int, into: Bytes) -> RawPartition:
+        """Partition p's chunks, checked but not decompressed, in the caller's memory."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """A partition's frames in a page-locked buffer, and how they are decoded."""
+
+    buffer: Bytes
+    plan: DecodePlan
+
+
+@dataclass(slots=True)
+class _Lane:
+    stream: Stream
+    frames: int
+    scratch: int
+    descriptor: int
+    """Of a table that comes without frames, on the device."""
+    faults: int
+    """_FAULTS words on the device, 0 until something goes wrong."""
+    host: Bytes
+    """Page-locked: the descriptor."""
+    said: npt.NDArray[np.uint32]
+    """uint32 [_FAULTS], page-locked: a copy of the faults."""
+    decoder: DeviceDecoder | None
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+class _OnStream:
+    """Launches of a decoder on a lane's stream; addresses stand for arrays.
+
+    Parameters
+    ----------
+    words : address of the words that the decoder asks for, which are 0.
+    """
+
+    def __init__(self, stream: Stream, kernels: dict[str, Kernel], words: int) -> None:
+        self._stream = stream
+        self._kernels = kernels
+        self._words = words
+
+    def launch(self, kernel: str, grid: int, block: int, args: Sequence[Any]) -> None:
+        self._kernels[kernel](self._stream, grid, block, args)
+
+    def zeros(self, size: int) -> np.uint64:
+        return np.uint64(self._words)
+
+    def on_host(self, array: Any) -> npt.NDArray[np.uint32]:
+        host = np.empty(2, np.uint32)
+        self._stream.download(host, int(array))
+        self._stream.wait()
+        return host
+
+
+def _decoder(model: ModelConstants, launcher: _OnStream | None = None) -> DeviceDecoder | None:
+    """What decodes a store's frames; None where tables come without. Without a launcher, for sizes and plans."""
+    table = model.table
+    if table is None or table.frames is None:
+        return None
+    fields, frame_bytes = table.frames
+    return DeviceDecoder(fields, frame_bytes, table.actions, table.width, launcher)
+
+
+def _table_bytes(model: ModelConstants) -> int:
+    """Bytes of a table's arrays one after the other."""
+    largest = model.table.largest_bytes if model.table is not None else 0
+    return largest + (len(TABLE_FIELDS) + 1) * _ALIGNMENT
+
+
+class TileLoader:
+    """Loads partitions into slots.
+
+    Parameters
+    ----------
+    device, kernels : where, and the kernels of tiles.
+    engine : struct Engine, without axes.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        model: ModelConstants,
+        tiling: Tiling,
+        layout: SlotLayout,
+        kernels: dict[str, Kernel],
+        engine: npt.NDArray[Any],
+    ) -> None:
+        self._device = device
+        self._model = model
+        self._tiling = tiling
+        self._layout = layout
+        self._kernels = kernels
+        self._engine = engine
+        self._decode = device.compile(kernel_source(), {}, DECODE_KERNELS) if _decoder(model) else {}
+        for kernel in self._decode.values():
+            kernel.prefer_shared_memory()
+        self._states = tiling.extents.prod(axis=1)
+        self._lanes: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
+        self._buffers: queue.SimpleQueue[Bytes] = queue.SimpleQueue()
+        for _ in range(_LANES):
+            self._lanes.put(self._lane())
+
+    @staticmethod
+    def device_bytes(model: ModelConstants) -> int:
+        """Device memory of all lanes."""
+        decoder = _decoder(model)
+        scratch = _table_bytes(model)
+        frames = 0
+        if decoder is not None:
+            scratch, frames = max(scratch, decoder.scratch_bytes), decoder.buffer_bytes
+        return _LANES * (_aligned(scratch) + _aligned(frames) + 3 * _ALIGNMENT)
+
+    @staticmethod
+    def buffer_bytes(model: ModelConstants) -> int:
+        """Host memory that one load takes."""
+        decoder = _decoder(model)
+        return _table_bytes(model) if decoder is None else decoder.buffer_bytes
+
+    def _lane(self) -> _Lane:
+        stream = self._device.stream()
+        small = self._device.allocate(2 * _ALIGNMENT)
+        faults = small + _ALIGNMENT
+        stream.clear(faults, 4 * _FAULTS)
+        decoder = _decoder(self._model, _OnStream(stream, self._decode, faults + 4))
+        scratch = _table_bytes(self._model)
+        frames = 0
+        if decoder is not None:
+            scratch, frames = max(scratch, decoder.scratch_bytes), self._device.allocate(decoder.buffer_bytes)
+        host = self._device.pinned(2 * _ALIGNMENT)
+        said = host[_ALIGNMENT:].view(np.uint32)[:_FAULTS]
+        return _Lane(stream, frames, self._device.allocate(scratch), small, faults, host, said, decoder)
+
+    def reader(self, source: FrameSource) -> Callable[[int], tuple[Frames, int]] | None:
+        """Reads a partition's frames for :meth:`load`, and says how many bytes came from disk; None if it cannot."""
+        decoder = _decoder(self._model)
+        return None if decoder is None else partial(self._read, source, decoder)
+
+    def _read(self, source: FrameSource, decoder: DeviceDecoder, p: int) -> tuple[Frames, int]:
+        buffer = self._buffer(decoder.buffer_bytes)
+        try:
+            raw = source.read_frames(p, buffer[PLAN_BYTES:])
+            return Frames(buffer, decoder.plan(raw, buffer)), raw.read_bytes
+        except BaseException:
+            self._buffers.put(buffer)
+            raise
+
+    def _buffer(self, nbytes: int) -> Bytes:
+        try:
+            buffer = self._buffers.get_nowait()
+        except queue.Empty:
+            return self._device.pinned(nbytes)
+        return buffer if buffer.size >= nbytes else self._device.pinned(nbytes)
+
+    def load(self, table: PartitionTable | Frames, slot: int) -> tuple[int, int]:
+        """Lay a partition out in a slot; returns when it is there.
+
+        Returns
+        -------
+        Its index and its number of states.
+
+        Raises
+        ------
+        SlotsTooSmall : a tile reads more states than a slot has room for.
+        StoreError : a frame cannot be decoded.
+        """
+        lane = self._lanes.get()
+        try:
+            if isinstance(table, Frames):
+                index, states = table.plan.raw.index, table.plan.raw.n_states
+                try:
+                    self._decode_frames(lane, table)
+                    self._lay_out(lane, index, slot, lane.frames + PLAN_FREE)
+                finally:
+                    self._buffers.put(table.buffer)
+            else:
+                index, states = table.index, table.n_states
+                self._copy_table(lane, table)
+                self._lay_out(lane, index, slot, lane.descriptor)
+            return index, states
+        finally:
+            self._lanes.put(lane)
+
+    def _decode_frames(self, lane: _Lane, frames: Frames) -> None:
+        plan, decoder = frames.plan, lane.decoder
+        assert decoder is not None
+        at = decoder.offsets(plan)
+        found = (at.get(name, (0, 0)) for name in TABLE_FIELDS)
+        addresses = [lane.scratch + offset if count else 0 for offset, count in found]
+        _TABLE.pack_into(frames.buffer.data, PLAN_FREE, *addresses, plan.raw.n_states, plan.raw.n_halo)
+        lane.stream.upload(lane.frames, frames.buffer[: plan.n_bytes])
+        decoder.launch(plan, np.uint64(lane.frames), np.uint64(lane.scratch))
+
+    def _copy_table(self, lane: _Lane, table: PartitionTable) -> None:
+        """The table's arrays one after the other in the lane's scratch, and its descriptor."""
+        facts = self._model.table
+        assert facts is not None
+        types = {"halo": halo_dtype(self._model), "durations": facts.durations, "boundary": np.dtype(np.uint8)}
+        buffer = self._buffer(_table_bytes(self._model))
+        try:
+            addresses = []
+            offset = 0
+            converted: list[Any] = []
+            for name in TABLE_FIELDS:
+                array: Any = getattr(table, name)
+                dtype = types.get(name) or array.dtype
+                nbytes = array.size * dtype.itemsize
+                addresses.append(lane.scratch + offset if array.size else 0)
+                if isinstance(array, np.ndarray):
+                    buffer[offset : offset + nbytes].view(dtype)[:] = array.reshape(-1)
+                    lane.stream.upload(lane.scratch + offset, buffer[offset : offset + nbytes])
+                elif array.size:
+                    there = array.astype(dtype, copy=False)
+                    lane.stream.follow()  # it was made on another
+                    lane.stream.copy(lane.scratch + offset, there.data.ptr, nbytes)
+                    converted.append(there)  # kept until the copies are done
+                offset += _aligned(nbytes)
+            _TABLE.pack_into(lane.host.data, 0, *addresses, table.n_states, table.halo.size)
+            lane.stream.upload(lane.descriptor, lane.host[: _TABLE.size])
+            lane.stream.wait()
+        finally:
+            self._buffers.put(buffer)
+
+    def _lay_out(self, lane: _Lane, index: int, slot: int, descriptor: int) -> None:
+        stream, layout, tiling = lane.stream, self._layout, self._tiling
+        tiles, n = int(tiling.per_partition[index]), int(self._states[index])
+        stream.clear(slot + layout.offsets["boundary_count"], 4)
+        arguments = (self._engine, np.uint64(descriptor), np.int32(index), np.uint64(slot))
+        with_faults = (*arguments, np.uint64(lane.faults))
+        self._kernels["lay_out"](stream, tiles, tiling.threads, with_faults, layout.lay_out_shared(tiling))
+        self._kernels["lay_out_boundary"](stream, -(-n // 256), 256, arguments)
+        if is_ragged(self._model):
+            self._kernels["keep_table"](stream, 8, 256, (*with_faults, np.int64(layout.table_room)))
+        stream.download(lane.said, lane.faults)
+        stream.wait()
+        if lane.said.any():
+            self._refuse(lane, index)
+
+    def _refuse(self, lane: _Lane, index: int) -> NoReturn:
+        """Say what the device found, and let the lane's next load begin without it."""
+        undecoded = lane.decoder.faults() if lane.decoder is not None else None
+        lane.stream.clear(lane.faults, 4 * _FAULTS)
+        if undecoded is not None:
+            raise StoreError(f"{undecoded}; convert again")
+        if lane.said[3]:
+            raise StoreError(f"rows of partition {index} lead to states that do not exist; convert again")
+        raise SlotsTooSmall(f"a tile of partition {index} reads more than {self._layout.halo} states outside")

@@ -1,0 +1,164 @@
+// Reductions over a block, copies to shared memory, and the order in which blocks see each other's writes: for tiles/tiles.cuh.
+
+__device__ __forceinline__ double warp_max(double x) {
+#pragma unroll
+    for (int d = 16; d; d >>= 1) x = fmax(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+
+// The largest of each of N values a thread, in the first warp. Every thread of the block must come here.
+template <int N>
+__device__ __forceinline__ void block_max(double (&x)[N]) {
+    __shared__ double warps[N][32];
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, count = (blockDim.x + 31) >> 5;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        x[i] = warp_max(x[i]);
+        if (lane == 0) warps[i][warp] = x[i];
+    }
+    __syncthreads();
+    if (warp == 0) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) x[i] = warp_max(lane < count ? warps[i][lane] : warps[i][0]);
+    }
+    __syncthreads();
+}
+
+// A number's upper 32 bits, rounded up, in an order of unsigned numbers that is the numbers' own. At most 2^-20 of a
+// number is added, nothing to 0; one instruction then finds the largest of a warp.
+__device__ __forceinline__ u32 above(double x) {
+    const i64 bits = __double_as_longlong(x);
+    const u32 high = (u32)((u64)bits >> 32);
+    return bits < 0 ? ~high : (high + ((u32)bits != 0)) | 0x80000000u;
+}
+
+__device__ __forceinline__ double number_of(u32 bound) {
+    return __longlong_as_double((i64)((u64)(bound >> 31 ? bound & 0x7fffffffu : ~bound) << 32));
+}
+
+// A number's image in an order of unsigned numbers that is the numbers' own; above 0.
+__device__ __forceinline__ u64 image(double x) {
+    const u64 bits = (u64)__double_as_longlong(x);
+    return (bits >> 63) ? ~bits : (bits | 0x8000000000000000ull);
+}
+
+// Upper bounds of the largest of each of N values a thread, in the threads of warp `by`. Every thread of the block must
+// come here, and meet at another barrier before the next time.
+template <int N>
+__device__ __forceinline__ void block_bounds(double (&x)[N], int by) {
+    __shared__ u32 warps[N][32];
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, count = THREADS / 32;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        const u32 bound = __reduce_max_sync(0xffffffffu, above(x[i]));
+        if (lane == 0) warps[i][warp] = bound;
+    }
+    __syncthreads();
+    if (warp == by) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) x[i] = number_of(__reduce_max_sync(0xffffffffu, warps[i][lane < count ? lane : 0]));
+    }
+}
+
+// Copies to shared memory that are waited for later, by the threads that asked for them; 8 or 16 bytes, aligned.
+template <int BYTES>
+__device__ __forceinline__ void copy_beside(void* to, const void* from) {
+#ifdef EMULATED_CUDA
+    for (int i = 0; i < BYTES; ++i) ((char*)to)[i] = ((const char*)from)[i];
+#else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(BYTES)
+                 : "memory");
+#endif
+}
+
+__device__ __forceinline__ void wait_for_copies() {
+#ifndef EMULATED_CUDA
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// What this thread has asked for so far is waited for apart from what it asks for next, by `wait_for_first_copies`.
+__device__ __forceinline__ void end_first_copies() {
+#ifndef EMULATED_CUDA
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void wait_for_first_copies() {
+#ifndef EMULATED_CUDA
+    asm volatile("cp.async.commit_group; cp.async.wait_group 1;" ::: "memory");
+#endif
+}
+
+#if STAGED
+// Copies by the bulk engine, and the barrier in shared memory that counts their bytes: a turn of it ends once all bytes
+// that were announced have come. Whoever has waited for the turn sees them.
+__device__ __forceinline__ void open_turns(u64* turns) {
+#ifndef EMULATED_CUDA
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((u32)__cvta_generic_to_shared(turns)) : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void announce(u64* turns, u32 bytes) {
+#ifndef EMULATED_CUDA
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 ::"r"((u32)__cvta_generic_to_shared(turns)), "r"(bytes) : "memory");
+#endif
+}
+
+// Multiples of 16, aligned.
+__device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes, u64* turns) {
+#ifdef EMULATED_CUDA
+    for (u32 i = 0; i < bytes; ++i) ((char*)to)[i] = ((const char*)from)[i];
+#else
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(bytes),
+                 "r"((u32)__cvta_generic_to_shared(turns)) : "memory");
+#endif
+}
+
+// Turns are told apart by whether their number is odd.
+__device__ __forceinline__ void wait_for_turn(u64* turns, u32 odd) {
+#ifndef EMULATED_CUDA
+    u32 over = 0;
+    while (!over)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(over) : "r"((u32)__cvta_generic_to_shared(turns)), "r"(odd) : "memory");
+#endif
+}
+#endif
+
+// Ask for bytes that will be read soon: into the second-level cache. A multiple of 16, aligned.
+__device__ __forceinline__ void ask_for(const void* at, u32 bytes) {
+#ifdef EMULATED_CUDA
+#elif __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes));
+#else
+    for (u32 i = 0; i < bytes; i += 128) asm volatile("prefetch.global.L2 [%0];" ::"l"((const char*)at + i));
+#endif
+}
+
+// What another block wrote before it raised this value is seen by whoever reads after this, the block's other threads
+// behind a barrier included.
+__device__ __forceinline__ double load_acquire(const double* at) {
+#ifdef EMULATED_CUDA
+    return *at;
+#else
+    double x;
+    asm volatile("ld.acquire.gpu.global.f64 %0, [%1];" : "=d"(x) : "l"(at) : "memory");
+    return x;
+#endif
+}
+
+// What this thread and others before a barrier wrote is seen by whoever has acquired this value.
+__device__ __forceinline__ void store_release(double* at, double x) {
+#ifdef EMULATED_CUDA
+    __threadfence();
+    *at = x;
+#else
+    asm volatile("st.release.gpu.global.f64 [%0], %1;" ::"l"(at), "d"(x) : "memory");
+#endif
+}
+
+__device__ __forceinline__ double minus_infinity() { return -__longlong_as_double(0x7ff0000000000000ll); }

@@ -1,0 +1,187 @@
+"""What the tiled engine keeps on a device beside slots: values, policy, tiles' state, what batches are told and say.
+
+    one allocation   values | policy | control | places | heads | what tiles have proved | set | work | report | ...
+    page-locked      control, set ─▶ device;  report, measured ◀─ device
+    engine           the addresses of all of it, as every kernel gets them
+
+The structures are those of ``tiles/tiles.cuh``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.base import ModelConstants
+from ooc_mdp.backends.cuda.device import Device, Stream
+from ooc_mdp.backends.cuda.tiles.layout import MAX_ROUNDS, SlotLayout, Tiling
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.options import format_bytes
+
+__all__ = ["TileMemory", "aligned", "head_bytes"]
+
+_ALIGNMENT = 256
+_PLACE = np.dtype(
+    [
+        ("first", "i8"),
+        ("row_sum", "f8"),
+        ("n", "u4"),
+        ("tile", "u4"),
+        ("tiles", "u4"),
+        ("extent", "u4", 7),
+    ],
+    align=True,
+)
+_CONTROL = np.dtype(
+    [
+        ("limit", "f8"),
+        ("everything", "f8"),
+        ("plain", "u4"),
+        ("most", "u4"),
+        ("set_size", "u4"),
+        ("set_tiles", "u4"),
+        ("count", "u4", MAX_ROUNDS),
+        ("next", "u4", MAX_ROUNDS),
+        ("largest", "u8", MAX_ROUNDS),
+        ("batches", "u4"),
+    ],
+    align=True,
+)
+_TILE_FIELDS = ("moved", "seen", "left", "gain", "steep", "top", "bottom", "told")
+_ADDRESSES = ("again", "stays", "values", "policy", "set", "work", "report", "backups", "measured")
+_ENGINE = np.dtype(
+    [
+        ("control", "u8"),
+        ("places", "u8"),
+        ("partitions", "i8"),
+        ("tiles", "i8"),
+        ("heads", "u8"),
+        *((name, "u8") for name in (*_TILE_FIELDS, *_ADDRESSES)),
+        ("discount", "f8"),
+        ("log_discount", "f8"),
+        ("sign", "f8"),
+    ]
+)
+_REPORT_COLUMNS = 10
+_MEASURED_BYTES = 40
+_PAGE_LOCKED_A_PARTITION = 8 * _REPORT_COLUMNS + 4
+_ROOM = 64 << 10
+"""For control, what is measured, and what alignment takes."""
+
+
+def _sizes(model: ModelConstants, tiling: Tiling, layout: SlotLayout) -> dict[str, int]:
+    """Bytes of everything in the allocation, by name."""
+    n, tiles, partitions = model.n_states, tiling.total, tiling.per_partition.size
+    return {
+        "values": 8 * n,
+        "policy": (1 if layout.narrow_policy(model) else 4) * n,
+        "control": _CONTROL.itemsize,
+        "places": _PLACE.itemsize * partitions,
+        "heads": head_bytes(len(tiling.shape)) * tiles,
+        **dict.fromkeys(_TILE_FIELDS, 8 * tiles),
+        "again": 4 * tiles,
+        "stays": 4 * tiles,
+        "set": 4 * partitions,
+        "work": 4 * tiles,
+        "report": 8 * _REPORT_COLUMNS * partitions,
+        "backups": 8 * partitions,
+        "measured": _MEASURED_BYTES,
+    }
+
+
+def head_bytes(dims: int) -> int:
+    """Of struct Head."""
+    return -(-(36 + 6 * dims) // 16) * 16
+
+
+def aligned(nbytes: int) -> int:
+    """A number of bytes, up to the next line of the device's memory."""
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+class TileMemory:
+    """Of one model on one device, until the device frees everything.
+
+    Parameters
+    ----------
+    stream : of the sweeps.
+
+    Raises
+    ------
+    MemoryBudgetError : the device has not so much memory.
+    """
+
+    def __init__(
+        self, device: Device, stream: Stream, model: ModelConstants, tiling: Tiling, layout: SlotLayout
+    ) -> None:
+        self._stream = stream
+        sizes = _sizes(model, tiling, layout)
+        whole = sum(aligned(size) for size in sizes.values())
+        try:
+            base = device.allocate(whole)
+        except MemoryError as error:
+            raise MemoryBudgetError(
+                f"values, policy and tiles of {model.n_states} states need {format_bytes(whole)} on {device.name}, "
+                f"which has {format_bytes(device.memory_free())} free; use --device cpu or a larger device"
+            ) from error
+        self.at: dict[str, int] = {}
+        """Addresses by name."""
+        for name, size in sizes.items():
+            self.at[name] = base
+            base += aligned(size)
+        stream.clear(self.at["values"], whole)
+        self.choice = np.dtype(np.uint8) if layout.narrow_policy(model) else np.dtype(np.int32)
+        """Type of the policy there."""
+        partitions = tiling.per_partition.size
+        self.report = device.pinned(8 * _REPORT_COLUMNS * partitions).view(np.float64).reshape(partitions, -1)
+        """float64 [P, 10]; `batch.py` says of what."""
+        self.control = device.pinned(_CONTROL.itemsize).view(_CONTROL)
+        self.set = device.pinned(4 * partitions).view(np.uint32)
+        """uint32 [P]; partitions of a batch."""
+        self.measured = device.pinned(_MEASURED_BYTES).view(np.uint64)
+        self.places = _places(model, tiling)
+        self.upload("places", self.places)
+        self.engine = self._addresses(model, tiling)
+
+    @staticmethod
+    def plan(model: ModelConstants, tiling: Tiling, layout: SlotLayout) -> dict[str, int]:
+        """Bytes on the device, apart from values."""
+        sizes = _sizes(model, tiling, layout)
+        policy = sizes["policy"]
+        return {"policy": policy, "tiles": sum(sizes.values()) - sizes["values"] - policy + _ROOM}
+
+    @staticmethod
+    def page_locked_bytes(partitions: int) -> int:
+        """Of the host, for what a batch is told and reports."""
+        return _PAGE_LOCKED_A_PARTITION * partitions + _ROOM
+
+    def upload(self, name: str, data: npt.NDArray[Any] | None) -> None:
+        """Copy it to its place, and wait; None where it stays 0."""
+        if data is not None:
+            self._stream.upload(self.at[name], np.ascontiguousarray(data))
+            self._stream.wait()
+
+    def _addresses(self, model: ModelConstants, tiling: Tiling) -> npt.NDArray[Any]:
+        engine = np.zeros((), _ENGINE)
+        for name in ("control", "places", "heads", *_TILE_FIELDS, *_ADDRESSES):
+            engine[name] = self.at[name]
+        engine["partitions"], engine["tiles"] = tiling.per_partition.size, tiling.total
+        engine["discount"], engine["sign"] = model.discount, model.sign
+        engine["log_discount"] = math.log(model.discount) if model.discount > 0 else -math.inf
+        return engine
+
+
+def _places(model: ModelConstants, tiling: Tiling) -> npt.NDArray[Any]:
+    """Where states and tiles of each partition are, and what its rows sum to."""
+    places = np.zeros(tiling.per_partition.size, _PLACE)
+    ptr = model.partition_ptr
+    assert ptr is not None
+    places["first"], places["n"], places["row_sum"] = ptr[:-1], np.diff(ptr), model.row_sums
+    places["tiles"] = tiling.per_partition
+    places["tile"] = np.cumsum(tiling.per_partition) - tiling.per_partition
+    places["extent"] = 1
+    places["extent"][:, : tiling.extents.shape[1]] = tiling.extents
+    return places

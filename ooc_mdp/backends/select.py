@@ -1,0 +1,91 @@
+"""Choose by the word for --device: a backend for a solve, a maker of rows for a problem."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ooc_mdp.backends.base import Backend
+from ooc_mdp.backends.device_kernels import device_kernels
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.options import DEFAULT_KERNEL, NO_KERNEL, SweepOrder
+from ooc_mdp.problems.base import Problem
+
+__all__ = ["select_backend", "select_rows"]
+
+
+def select_backend(
+    device: str, sweep_order: SweepOrder = "alternating", kernel: str = DEFAULT_KERNEL, threads: int | None = None
+) -> Backend:
+    """The backend for "cpu", "cuda:N" or "auto"; a CUDA device sweeps many states at once, in no order.
+
+    Parameters
+    ----------
+    sweep_order : of the CPU.
+    kernel : of a CUDA device: a word of :data:`~ooc_mdp.backends.device_kernels.DEVICE_KERNELS`.
+    threads : that sweep on the CPU; None for all cores.
+
+    Raises
+    ------
+    OptionsError : no such word, no such device, or a kernel other than the default is asked for on the CPU.
+    MissingExtraError : CuPy is not installed and a CUDA device was asked for by name.
+    """
+    chosen = device_kernels(kernel)
+    number = _cuda_number(device)
+    if number is None:
+        if kernel != DEFAULT_KERNEL:
+            raise OptionsError(NO_KERNEL)
+        from ooc_mdp.backends.cpu.backend import CpuBackend
+
+        return CpuBackend(sweep_order, threads)
+    return chosen.backend(number)
+
+
+def select_rows(problem: Problem, device: str, note: Callable[[str], None] | None = None) -> Problem:
+    """The problem, its rows computed by what `device` says: "cpu", "cuda:N" or "auto".
+
+    Only control problems' rows can come from a GPU; "auto" leaves all others, those whose functions cannot be
+    translated (`note` is told why) and all on a machine without a GPU to the CPU.
+
+    Raises
+    ------
+    OptionsError : no such word or device, or a CUDA device was asked for by name and cannot compute these rows.
+    MissingExtraError : CuPy is not installed and a CUDA device was asked for by name.
+    """
+    if device == "cpu":
+        return problem
+    from ooc_mdp.problems.control.discretised import Discretised
+
+    number = _cuda_number(device)
+    if number is None:
+        return problem
+    if not isinstance(problem, Discretised):
+        if device == "auto":
+            return problem
+        raise OptionsError(f"{device} computes rows of control problems only, not those of {problem.name!r}; take cpu")
+    from ooc_mdp.backends.cuda.control.rows import ControlRows, DeviceProblem, kernel_source
+
+    source = ControlRows(number)
+    try:
+        kernel_source(problem)
+    except OptionsError as error:
+        if device != "auto":
+            raise
+        if note is not None:
+            note(f"the CPU computes the rows: {error}")
+        return problem
+    return DeviceProblem(problem, source)
+
+
+def _cuda_number(device: str) -> int | None:
+    """Number of the CUDA device, None for the CPU."""
+    if device == "cpu":
+        return None
+    match = re.fullmatch(r"cuda(?::(\d+))?", device)
+    if match is not None:
+        return int(match[1] or 0)
+    if device != "auto":
+        raise OptionsError(f"unknown device {device!r}; there are cpu, cuda:0 (or another number), and auto")
+    from ooc_mdp.backends.cuda.simple.backend import device_count
+
+    return 0 if device_count() > 0 else None

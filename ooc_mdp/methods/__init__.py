@@ -1,1 +1,0 @@
-"""Solving: methods that choose what to sweep next, and the run that they share."""

@@ -1,0 +1,249 @@
+"""What a solve returns: how it ended, what is proved, what it cost, and the answer itself.
+
+Values and policy are in the source's own state order and sign.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.model.mdp import FloatArray, IntArray
+
+__all__ = ["Certificate", "Outcome", "Solution", "SolveHistory", "SolveStatistics", "WorkerStatistics"]
+
+
+class Outcome(enum.Enum):
+    """How a solve ended; the message says what to try next."""
+
+    PROVED = ("proved", "the error is proved to be at most the target")
+    RESIDUAL = (
+        "residual",
+        "the plain Bellman residual is at most the target; the error bound is what it proves",
+    )
+    TIME_LIMIT = ("time-limit", "the time limit came first; go on with --resume, or raise --time-limit")
+    INTERRUPTED = ("interrupted", "stopped by a signal; go on with --resume")
+    LOST = ("lost", "no worker, or no scheduler, was left; go on with --resume")
+    PRECISION = (
+        "precision",
+        "float64 rounding of a single backup is as large as the target allows; "
+        "ask for a larger --epsilon, or lower the discount",
+    )
+
+    def __init__(self, word: str, message: str) -> None:
+        self.word = word
+        self.message = message
+
+    @property
+    def proved(self) -> bool:
+        """Whether the target was reached."""
+        return self in (Outcome.PROVED, Outcome.RESIDUAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What is known for certain about the values."""
+
+    error_bound: float
+    """||V - V*|| is at most this in the sup norm, float64 rounding included; infinite if nothing is known."""
+    lower: float
+    """V* - V is at least this in every state (in the maximisation's sign)."""
+    upper: float
+    """V* - V is at most this in every state (in the maximisation's sign)."""
+    residual_bound: float
+    """The plain Bellman residual is at most this in every state."""
+    rounding: float
+    """The part of error_bound that stands for float64 rounding of a backup."""
+    target: float
+    """What was asked for: an error, or a plain residual."""
+    target_kind: str
+    """"epsilon" or "residual"."""
+    policy_loss_bound: float
+    """The value of the greedy policy is within this of V*."""
+    proof: str
+    """How it was proved, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatistics:
+    """What one of several workers did."""
+
+    worker: int
+    host: str
+    device: str
+    lost: bool
+    """Whether it was lost on the way: then figures are those that it told last."""
+    partitions: int
+    """That it owned in the end."""
+    loads: int
+    bytes_read: int
+    hit_rate: float
+    backups: int
+    idle_seconds: float
+    """Waiting for others' values, with nothing of its own to do."""
+    messages: int
+    """Sent to other workers."""
+    bytes_sent: int
+
+
+@dataclass(slots=True)
+class SolveStatistics:
+    """What the solve cost; a resumed solve counts on."""
+
+    n_states: int = 0
+    n_partitions: int = 0
+    cache_bytes: int = 0
+    """Budget of the partition cache."""
+    cache_peak_bytes: int = 0
+    """Most bytes that the cache held."""
+    table_bytes: int = 0
+    """Decoded bytes of all partitions."""
+    accesses: int = 0
+    hits: int = 0
+    misses: int = 0
+    auxiliary_accesses: int = 0
+    auxiliary_hits: int = 0
+    loads: int = 0
+    bytes_read: int = 0
+    bytes_moved: int = 0
+    visits: int = 0
+    """Residencies in which a partition was swept."""
+    sweeps: int = 0
+    """Sweeps of a partition."""
+    backups: int = 0
+    """Backups of a state."""
+    evaluations: int = 0
+    """Evaluations of the policy on its rows, without the table."""
+    partitions_never_read: int = 0
+    seconds: float = 0.0
+    source: str = "store"
+    """Where tables came from: "store" (disk) or "recomputed"."""
+    load_seconds: float = 0.0
+    """Seconds of all threads together in reading and decoding tables, or in recomputing them."""
+    workers: list[WorkerStatistics] = field(default_factory=list)
+    """Of a solve on several."""
+
+    def __post_init__(self) -> None:
+        """Take plain dictionaries, as files have them, for what they stand for."""
+        self.workers = [w if isinstance(w, WorkerStatistics) else WorkerStatistics(**w) for w in self.workers]
+
+    @property
+    def loads_per_partition(self) -> float:
+        """Loads over partitions."""
+        return self.loads / self.n_partitions if self.n_partitions else 0.0
+
+    @property
+    def hit_rate(self) -> float:
+        """Hits an access, auxiliary accesses included."""
+        accesses = self.accesses + self.auxiliary_accesses
+        return (self.hits + self.auxiliary_hits) / accesses if accesses else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SolveHistory:
+    """How a solve progressed: at most 10,000 rows over time, and what each partition took."""
+
+    seconds: FloatArray
+    """float64 [n], ascending; seconds of work, those of resumed runs included."""
+    bytes_read: IntArray
+    """int64 [n]; cumulative, like hits and misses."""
+    error_bound: FloatArray
+    """float64 [n]; the proved bound on ||V - V*|| at that time, infinite while nothing is known."""
+    residual_bound: FloatArray
+    """float64 [n]; the bound on the plain Bellman residual."""
+    hits: IntArray
+    misses: IntArray
+    dirty: IntArray
+    """int64 [n]; partitions whose bound is above the target."""
+    resident: IntArray
+    """int64 [n]; partitions in the cache."""
+    loads: IntArray
+    """int64 [P]; how often each partition was loaded."""
+    visits: IntArray
+    """int64 [P]; residencies in which it was swept."""
+    sweeps: IntArray
+    """int64 [P]; sweeps of it."""
+    first_visit: FloatArray
+    """float64 [P]; seconds of its first visit, NaN if it was never visited."""
+    last_visit: FloatArray
+    """float64 [P]; seconds of its last visit, likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The answer and its proof."""
+
+    outcome: Outcome
+    method: str
+    """What was asked for and what became of it: "p-eva h2", "policy-iteration", "auto: p-eva, then ...", "vi", ..."""
+    device: str
+    discount: float
+    certificate: Certificate
+    statistics: SolveStatistics
+    values: FloatArray
+    """float64 [n_states]."""
+    policy: npt.NDArray[np.int32]
+    """int32 [n_states]; the state's own action index, -1 where it has none."""
+    memory_plan: dict[str, dict[str, int]] = field(default_factory=dict)
+    lower: FloatArray | None = None
+    """float64 [n_states]; at most V*, state by state, in the source's sign; None where the discount is below 1."""
+    upper: FloatArray | None = None
+    """float64 [n_states]; at least V*, likewise."""
+    history: SolveHistory | None = None
+    """How the solve progressed; None for a solution that was not recorded."""
+
+    @property
+    def error_bound(self) -> float:
+        """Proved bound on ||V - V*||."""
+        return self.certificate.error_bound
+
+    def summary(self) -> dict[str, Any]:
+        """The figures as plain values, as --json prints them."""
+        s, c = self.statistics, self.certificate
+        return {
+            "outcome": self.outcome.word,
+            "method": self.method,
+            "device": self.device,
+            "discount": self.discount,
+            "error_bound": _number(c.error_bound),
+            "residual_bound": _number(c.residual_bound),
+            "rounding_bound": _number(c.rounding),
+            "policy_loss_bound": _number(c.policy_loss_bound),
+            "target": _number(c.target),
+            "target_kind": c.target_kind,
+            "proof": c.proof,
+            "n_states": s.n_states,
+            "n_partitions": s.n_partitions,
+            "cache_bytes": s.cache_bytes,
+            "cache_peak_bytes": s.cache_peak_bytes,
+            "table_bytes": s.table_bytes,
+            "accesses": s.accesses,
+            "hits": s.hits,
+            "misses": s.misses,
+            "auxiliary_accesses": s.auxiliary_accesses,
+            "auxiliary_hits": s.auxiliary_hits,
+            "loads": s.loads,
+            "loads_per_partition": s.loads_per_partition,
+            "hit_rate": s.hit_rate,
+            "bytes_read": s.bytes_read,
+            "bytes_moved": s.bytes_moved,
+            "visits": s.visits,
+            "sweeps": s.sweeps,
+            "backups": s.backups,
+            "evaluations": s.evaluations,
+            "partitions_never_read": s.partitions_never_read,
+            "seconds": s.seconds,
+            "source": s.source,
+            "load_seconds": s.load_seconds,
+            "workers": [asdict(w) for w in s.workers],
+            "memory_plan": self.memory_plan,
+        }
+
+
+def _number(x: float) -> float | None:
+    """JSON has no infinity: an unknown bound is null."""
+    return x if np.isfinite(x) else None

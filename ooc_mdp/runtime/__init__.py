@@ -1,0 +1,1 @@
+"""Threads, memory and signals: what the operating system gives."""

@@ -1,0 +1,75 @@
+"""Proof without reading: how much better another action can have become since a partition was last improved.
+
+When partition p is improved, each of its states s keeps Q2(s), what the best other action is worth at the values of
+that time. Values change afterwards, by c(t) at state t. Another action's value then rises by g sum_t p(t) c(t) at most,
+and over all rows of p that is no more than
+
+    g { rho c0 + min(sum_q w[p,q] (c[q] - c0), rho (max_q c[q] - c0)) },      c[q] = max of c(t) over partition q,
+
+c0 the least of the c[q] of the partitions that p reads; where it is negative, the least g times row sum takes the place
+of g rho. Summed over evaluations this is D[p], and while Q2(s) + D[p] <= V(s) + tolerance for every state, no action of
+p can be better than the policy's by more than the tolerance: p need not be read (action elimination, MacQueen 1967,
+used to save I/O). The changes have their signs: where all values rise or fall alike, no gap closes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ooc_mdp.backends.base import Evaluation
+from ooc_mdp.model.contraction import Contraction
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.partition import Coupling
+
+__all__ = ["ActionGaps"]
+
+_UP = 1.0 + 1e-12
+"""Sums of a few float64 bounds are rounded up by this factor."""
+
+
+class ActionGaps:
+    """The drift D[p] of P partitions.
+
+    Parameters
+    ----------
+    coupling : w[p,q]; every partition is in its own row.
+    contraction : discounts and row sums of the partitions.
+    least : float64 [P]; at most what every row of a partition sums to, times its discount.
+    """
+
+    def __init__(self, coupling: Coupling, contraction: Contraction, least: FloatArray) -> None:
+        self._coupling = coupling
+        self._rows = np.repeat(np.arange(coupling.ptr.size - 1), np.diff(coupling.ptr))
+        self._contraction = contraction
+        self._most = contraction.discount * contraction.row_sum * _UP
+        """float64 [P]; largest g times row sum."""
+        self._least = least
+        self.drift = np.zeros(coupling.ptr.size - 1)
+        """float64 [P]; by how much an action's value may have risen since the partition was improved; may be < 0."""
+
+    def improved(self, partitions: IntArray) -> None:
+        """Q2 of partitions is that of the present values."""
+        self.drift[partitions] = 0.0
+
+    def changed(self, rise: FloatArray) -> None:
+        """Values of each partition rose by at most `rise` (float64 [P], with its sign)."""
+        change = rise[self._coupling.partitions]
+        starts = self._coupling.ptr[:-1]
+        least = np.minimum.reduceat(change, starts)
+        above = (change - least[self._rows]) * _UP
+        mass = np.bincount(self._rows, self._coupling.mass * above, least.size)
+        discount = self._contraction.discount
+        spread = np.minimum(discount * mass, self._most * np.maximum.reduceat(above, starts)) * _UP
+        alike = np.where(least > 0, self._most, self._least) * least
+        # What is rounded away, of the rises too, is a share of the terms, which may cancel out.
+        rounded = 4 * self._most * np.maximum.reduceat(np.abs(change), starts) + np.abs(self.drift)
+        self.drift += alike + spread + rounded * (_UP - 1)
+
+    def measured(self, evaluation: Evaluation) -> FloatArray:
+        """float64 [4, P]: the bounds of :class:`Measured` over all actions, from an evaluation."""
+        rise, fall, plain_rise, plain_fall = evaluation.measured
+        known = np.where(np.isfinite(evaluation.others), evaluation.others, 0.0)
+        others = evaluation.others + self.drift + (np.abs(known) + np.abs(self.drift)) * (_UP - 1)
+        # Of an action that is worse, how far it is normalised is not known, but it is divided by 1 at most.
+        normalised = others * np.where(others > 0, self._contraction.inverse, 1.0)
+        return np.stack([np.maximum(rise, normalised), fall, np.maximum(plain_rise, others), plain_fall])

@@ -1,0 +1,232 @@
+"""The partition cache: least recently used out first, or lowest rank first, under a budget that is never exceeded.
+
+    invariant 1: the bytes of all entries, reserved ones included, never exceed the budget
+    invariant 2: a pinned entry is never evicted
+    invariant 3: every access is a hit or a miss; a miss is the first access after a load
+
+Room is reserved *before* a partition is read, so bytes in flight count. The cache stores whatever a backend made
+of a partition and knows nothing of it but its size; what a rank means is for whoever gives it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.options import format_bytes
+
+__all__ = ["CacheStatistics", "PartitionCache"]
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class CacheStatistics:
+    """Counts since the start of a solve (a resumed one goes on counting)."""
+
+    accesses: int = 0
+    """Partitions taken up to be swept (frontier accesses)."""
+    hits: int = 0
+    """Accesses that found the partition resident and already used since its load."""
+    misses: int = 0
+    """Accesses for which the partition had to be loaded."""
+    auxiliary_accesses: int = 0
+    """Partitions taken up only to recompute a priority."""
+    auxiliary_hits: int = 0
+    """Auxiliary accesses that needed no load."""
+    loads: int = 0
+    """Transfers into the cache, for frontier, auxiliary and unused prefetched partitions alike."""
+    bytes_read: int = 0
+    """Compressed bytes read from the store."""
+    bytes_moved: int = 0
+    """Decoded bytes moved into the cache."""
+    evictions: int = 0
+
+    def tell(self, solve: object) -> None:
+        """Bring the counts into a solve's statistics, which have them under the same names."""
+        for name in _TOLD:
+            setattr(solve, name, getattr(self, name))
+
+    def go_on_from(self, solve: object) -> None:
+        """Count on from what a solve's statistics say."""
+        for name in _TOLD:
+            setattr(self, name, getattr(solve, name))
+
+
+_TOLD = ("accesses", "hits", "misses", "auxiliary_accesses", "auxiliary_hits", "loads", "bytes_read", "bytes_moved")
+
+
+@dataclass(slots=True)
+class _Entry(Generic[T]):
+    size: int
+    content: T | None = None
+    fresh: bool = True
+    pinned: bool = field(default=False)
+
+
+class PartitionCache(Generic[T]):
+    """Cache of partitions by index. Not thread-safe: one owner decides.
+
+    Parameters
+    ----------
+    budget : bytes.
+    n_partitions : number of partitions that there are.
+    release : called with the content of each evicted entry.
+    rank : of the partitions in an int64 array, float64 of the same length: the lowest goes first, equals as least
+        recently used. Asked only when something must go. Without one, least recently used goes first.
+    """
+
+    def __init__(
+        self,
+        budget: int,
+        n_partitions: int,
+        release: Callable[[T], None],
+        rank: Callable[[IntArray], FloatArray] | None = None,
+    ) -> None:
+        self.budget = budget
+        self.present = np.zeros(n_partitions, np.bool_)
+        """bool [P]: whose content is there; for reading only."""
+        self.loads = np.zeros(n_partitions, np.int64)
+        """int64 [P]: transfers of each partition into the cache; a resumed solve counts on."""
+        self.used = 0
+        self.peak = 0
+        self.statistics = CacheStatistics()
+        self._release = release
+        self.rank = rank
+        """May be set later, as long as nothing has been evicted: a rank may need the cache itself."""
+        self._entries: OrderedDict[int, _Entry[T]] = OrderedDict()
+
+    def __contains__(self, partition: int) -> bool:
+        return partition in self._entries
+
+    def __iter__(self) -> Iterator[int]:
+        """Partitions from the least to the most recently used, reserved ones included."""
+        return iter(self._entries)
+
+    def make_room(self, size: int, spare: Callable[[int], bool] | None = None) -> bool:
+        """Evict entries in turn until `size` bytes fit.
+
+        Parameters
+        ----------
+        spare : partitions for which it is true are not evicted either.
+
+        Returns
+        -------
+        Whether the room is there; if not, nothing was evicted.
+        """
+        missing = self.used + size - self.budget
+        victims = []
+        for p in self._in_turn() if missing > 0 else ():
+            if missing <= 0:
+                break
+            entry = self._entries[p]
+            if entry.pinned or entry.content is None or (spare is not None and spare(p)):
+                continue
+            victims.append(p)
+            missing -= entry.size
+        if missing > 0:
+            return False
+        for p in victims:
+            entry = self._entries.pop(p)
+            self.present[p] = False
+            self.used -= entry.size
+            self.statistics.evictions += 1
+            if entry.content is not None:
+                self._release(entry.content)
+        return True
+
+    def _in_turn(self) -> Iterable[int]:
+        """Entries in the order in which they would go."""
+        if self.rank is None:
+            return iter(self._entries)
+        entries = np.fromiter(self._entries, np.int64, len(self._entries))
+        return (int(p) for p in entries[np.argsort(self.rank(entries), kind="stable")])
+
+    def reserve(self, partition: int, size: int, spare: Callable[[int], bool] | None = None) -> bool:
+        """Set `size` bytes aside for a partition that is about to be read; False where they cannot be had.
+
+        Raises
+        ------
+        MemoryBudgetError : the partition is larger than the whole budget.
+        """
+        if size > self.budget:
+            raise MemoryBudgetError(
+                f"partition {partition} needs {format_bytes(size)}, the cache holds {format_bytes(self.budget)}; "
+                f"raise --cache to at least {size}, or convert again with smaller partitions "
+                f"(--partition-size {max(1, self.budget // 2)})"
+            )
+        if not self.make_room(size, spare):
+            return False
+        self._entries[partition] = _Entry(size)
+        self.used += size
+        self.peak = max(self.peak, self.used)
+        return True
+
+    def fill(self, partition: int, content: T, bytes_read: int) -> None:
+        """Put the loaded content where room was reserved."""
+        entry = self._entries[partition]
+        entry.content = content
+        self.present[partition] = True
+        self.statistics.loads += 1
+        self.loads[partition] += 1
+        self.statistics.bytes_read += bytes_read
+        self.statistics.bytes_moved += entry.size
+
+    def forget(self, partition: int) -> None:
+        """Give back a reservation whose load failed."""
+        entry = self._entries.pop(partition)
+        self.used -= entry.size
+
+    def access(self, partition: int, auxiliary: bool = False) -> tuple[T, bool]:
+        """The content of a resident partition, now the most recently used, and whether this was a hit."""
+        entry = self._entries[partition]
+        content = entry.content
+        if content is None:
+            raise KeyError(f"partition {partition} is reserved but not loaded")
+        self._entries.move_to_end(partition)
+        hit, entry.fresh = not entry.fresh, False
+        if auxiliary:
+            self.statistics.auxiliary_accesses += 1
+            self.statistics.auxiliary_hits += hit
+        else:
+            self.statistics.accesses += 1
+            self.statistics.hits += hit
+            self.statistics.misses += not hit
+        return content, hit
+
+    def pin(self, partition: int, pinned: bool) -> None:
+        """Keep an entry from eviction while it is in use."""
+        self._entries[partition].pinned = pinned
+
+    def access_all(self, partitions: Sequence[int]) -> tuple[list[T], list[bool]]:
+        """:meth:`access` to many, in this order, which are pinned: contents, and which were hits."""
+        entries, contents, hits = self._entries, [], []
+        for p in partitions:
+            entry = entries[p]
+            if entry.content is None:
+                raise KeyError(f"partition {p} is reserved but not loaded")
+            entries.move_to_end(p)
+            contents.append(entry.content)
+            hits.append(not entry.fresh)
+            entry.fresh, entry.pinned = False, True
+        s = self.statistics
+        found = sum(hits)
+        s.accesses += len(hits)
+        s.hits += found
+        s.misses += len(hits) - found
+        return contents, hits
+
+    def clear(self) -> None:
+        """Release everything."""
+        for entry in self._entries.values():
+            if entry.content is not None:
+                self._release(entry.content)
+        self._entries.clear()
+        self.present[:] = False
+        self.used = 0

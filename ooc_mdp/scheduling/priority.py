@@ -1,0 +1,191 @@
+"""Which partition next: Wingate's H1 and H2 (2004, section 4.2) and a joint priority, over bounds kept in RAM.
+
+H1 orders by the residual B; H2 by B + V where B > epsilon: what a state would be worth after its backup, so that
+large values settle before they spread. The solver knows B only as the bound R[p], and B + V as the value that
+flows in: the largest reward at the start, afterwards the largest discounted boundary value that changed.
+Joint looks at the cache too: what is read together converges together, and need not be read again; and at what was
+never read, which must be, however small its residual.
+This module ranks; it loads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.partition import Coupling
+
+__all__ = ["H1", "H2", "Joint", "Priority", "Standing", "make_priority"]
+
+_ALONE = 0.01
+"""Weight of a partition none of whose dependents is resident, against 1 for one with all of them."""
+_POWER_FEW, _POWER_MANY = 0.2, 0.5
+"""Of the residual, where partitions have few dependents and where they have many."""
+_FAR = 100.0
+"""Times the target: a residual beyond which no partition that was never read is much more urgent than another."""
+_TINY = float(np.finfo(np.float64).tiny)
+_MANY = 12.0
+"""Dependents of a partition on average: as many as make a coupling strong (`ooc_mdp.solver.plan`)."""
+
+
+class Priority(Protocol):
+    """A rank of dirty partitions; to add one, define these four and name it in `make_priority`."""
+
+    name: str
+
+    def rank(self, residual: FloatArray) -> FloatArray:
+        """float64 [P]: larger means sooner, given R[p]."""
+        ...
+
+    def inflow(self, partitions: IntArray, value: float, significant: npt.NDArray[np.bool_]) -> None:
+        """Changed boundary values of at most `value` flow into the partitions; `significant` says where they matter."""
+        ...
+
+    def visited(self, partition: int) -> None:
+        """The partition's own sweeps took in all that had flowed in."""
+        ...
+
+    def exact(self, partition: int, residual: float, value: float) -> None:
+        """The partition was read: its exact residual, and the exact largest B + V among its unconverged states."""
+        ...
+
+
+class H1:
+    """Largest residual first."""
+
+    name = "h1"
+
+    def rank(self, residual: FloatArray) -> FloatArray:
+        """R[p] itself."""
+        return residual
+
+    def inflow(self, partitions: IntArray, value: float, significant: npt.NDArray[np.bool_]) -> None:
+        """Nothing to note: R[p] holds it."""
+
+    def visited(self, partition: int) -> None:
+        """Nothing to note."""
+
+    def exact(self, partition: int, residual: float, value: float) -> None:
+        """Nothing to note: R[p] holds it."""
+
+
+class H2:
+    """Largest value that flows in first.
+
+    Parameters
+    ----------
+    first : float64 [P]; largest value that a first backup could give each partition.
+    """
+
+    name = "h2"
+
+    def __init__(self, first: FloatArray) -> None:
+        self.value = first.copy()
+
+    def rank(self, residual: FloatArray) -> FloatArray:
+        """The value that flows in."""
+        return self.value
+
+    def inflow(self, partitions: IntArray, value: float, significant: npt.NDArray[np.bool_]) -> None:
+        """Raise the partitions' values where the change matters."""
+        p = partitions[significant]
+        self.value[p] = np.maximum(self.value[p], value)
+
+    def visited(self, partition: int) -> None:
+        """What had flowed in is worked in."""
+        self.value[partition] = -np.inf
+
+    def exact(self, partition: int, residual: float, value: float) -> None:
+        """Take the exact B + V."""
+        self.value[partition] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a priority may know of the solve, besides bounds: arrays that are read whenever a rank is asked for."""
+
+    present: npt.NDArray[np.bool_]
+    """bool [P]; which partitions are resident."""
+    visited: npt.NDArray[np.bool_]
+    """bool [P]; which were swept at least once."""
+    wanted: Callable[[], float]
+    """What every residual must come down to, at present."""
+
+
+class Joint(H1):
+    """A large residual, in the company of those whom its change disturbs: urgency (0.01 + share of p's dependents that
+    are resident).
+
+    A visit to p disturbs its dependents; where these are resident, they answer, and p answers them, without a load.
+
+        urgency of what was swept before     (R[p] / largest R)**e          e = 1/5
+        urgency of what never was            R[p] / (100 target + R[p])
+
+    The fifth root makes twice the company count for more than a residual thirty times as large. What was never swept
+    has to be read once in any case: what matters is when, and that is best in company. Left out for the smallness of
+    its residual, it is read once its neighbours have gone, and where discounts are near 1 even a small change then goes
+    once more through all that depends on them. Where partitions have many dependents, most of these are absent in any
+    case, and e is 1/2 (``docs/scheduling.md`` has what was tried, and what it loads).
+
+    Parameters
+    ----------
+    coupling : which partitions read which.
+    standing : of the solve; read whenever the rank is asked for.
+    """
+
+    name = "joint"
+
+    def __init__(self, coupling: Coupling, standing: Standing) -> None:
+        n = standing.present.size
+        rows = np.repeat(np.arange(n), np.diff(coupling.ptr))
+        others = rows != coupling.partitions
+        self._ptr = np.searchsorted(rows[others], np.arange(n + 1))
+        self._read: IntArray = coupling.partitions[others]
+        """The partitions that p reads: read[ptr[p]:ptr[p+1]]."""
+        self._power = _POWER_FEW if self._read.size < _MANY * n else _POWER_MANY
+        self._share = 1.0 / np.maximum(np.bincount(self._read, minlength=n), 1)
+        self._standing = standing
+        self._counted = np.zeros(n, np.bool_)
+        """Whose residency `_resident` holds."""
+        self._resident = np.zeros(n)
+        """Resident dependents of each partition."""
+
+    def rank(self, residual: FloatArray) -> FloatArray:
+        """The urgency, weighted."""
+        present = self._standing.present
+        for q in np.flatnonzero(present != self._counted):
+            now = present[q]
+            self._resident[self._read[self._ptr[q] : self._ptr[q + 1]]] += 1.0 if now else -1.0
+            self._counted[q] = now
+        return np.asarray(self._urgency(residual) * (_ALONE + self._resident * self._share))
+
+    def _urgency(self, residual: FloatArray) -> FloatArray:
+        """float64 [P], from 0 to 1; residuals may be infinite, where nothing is known of the first values."""
+        largest = max(float(residual.max(initial=0.0, where=np.isfinite(residual))), _TINY)
+        again = np.minimum(residual / largest, 1.0) ** self._power
+        far = max(_FAR * self._standing.wanted(), _TINY)
+        first = 1.0 - far / (far + residual)
+        return np.where(self._standing.visited, again, first)
+
+
+def make_priority(name: str, first_values: FloatArray, coupling: Coupling, standing: Standing) -> Priority:
+    """The priority of that name over P partitions; raises OptionsError.
+
+    Parameters
+    ----------
+    first_values : float64 [P]; see :class:`H2`.
+    coupling, standing : see :class:`Joint`.
+    """
+    if name == "joint":
+        return Joint(coupling, standing)
+    if name == "h1":
+        return H1()
+    if name == "h2":
+        return H2(first_values)
+    raise OptionsError(f"unknown priority {name!r}; there are joint, h1 and h2")

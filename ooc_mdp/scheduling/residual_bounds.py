@@ -1,0 +1,361 @@
+"""Bounds on every partition's Bellman residual, kept in RAM, from which the final error is proved.
+
+Values are those of a maximisation here (a minimisation is solved with its signs turned). With
+Q_a(s) = r(s,a) + g(s,a) sum p V and g = gamma**tau, the normalised residual of a state is
+
+    N(s) = max_a (Q_a(s) - V(s)) / (1 - g(s,a) rho),     rho = largest row sum of the stored probabilities,
+
+and V* - V lies in [min_s N_pi(s), max_s N(s)]: the contraction gives the upper end, and the lower is attained by any
+policy pi, with N_pi the same fraction for its actions (MacQueen 1966 for rho = 1 and one discount; terminal states
+have N = 0). The policy kept here is the one whose actions the last sweeps chose.
+For each partition p two numbers bound N from above (`rise`) and -N_pi from above (`fall`), and two more bound the plain
+residuals Q - V alike. Both ends are signed: where all of p errs to one side, one of them is negative. They stay valid
+without reading p:
+
+- a sweep of p that changed its values by at most d+ upwards and d- downwards leaves
+  g w[p,p] d+ and g w[p,p] d- as its plain bounds, whatever the order of its backups, since each new value was a
+  backup of values that differ from the present ones by no more than that;
+- visits to partitions q that changed their boundary values by at most c+[q] and c-[q] since p's last visit add
+  g min(sum_q w[p,q] c+[q], rho max_q c+[q]) to p's, and the same with c-: a row has mass w[p,q] in q, and rho in all.
+
+Division by 1 - g rho, with the largest g and rho of p, normalises both. The design's R[p] is max(rise, fall).
+Where every state errs to the same side, a number added to all values halves the error or does better
+(:meth:`ResidualBounds.centre`; the argument is in ``docs/proof.md``).
+Float64 rounding of a backup is bounded apart (:meth:`ResidualBounds.rounding`) and added to what is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.base import Measured
+from ooc_mdp.model.contraction import UNDERFLOW, UNIT_ROUNDOFF, UP, Contraction
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.partition import Coupling
+
+__all__ = ["ResidualBounds"]
+
+_UP_ONE_SUM = 1.0 + 2 * UNIT_ROUNDOFF
+"""One sum is rounded up by this: a bound takes in any number of small changes, each of which might be rounded away."""
+
+
+def _raised(bound: FloatArray, share: FloatArray | float) -> FloatArray:
+    """The bound, of either sign, made larger by a share of its size."""
+    return bound + np.abs(bound) * share
+
+
+def _summed(bound: FloatArray, grown: FloatArray) -> FloatArray:
+    """The bound, of either sign, after it has grown."""
+    return _raised(bound + grown, _UP_ONE_SUM - 1)
+
+
+class _Flow:
+    """How much changed values, all of one sign, may have moved a row of each partition since its last visit.
+
+    A row of p has at most w[p,q] of its mass in q and at most rho in all, so changes of c[p,q] since p's last visit
+    move its expected value by at most min(sum_q w[p,q] c[p,q], rho max_q c[p,q]). The second is what keeps bounds
+    finite where many partitions are read: each w[p,q] may come from another row.
+    """
+
+    def __init__(self, partitions: int, entries: int) -> None:
+        self._change = np.zeros(entries)
+        """c[p,q] for each off-diagonal entry of w, by rows."""
+        self._sum = np.zeros(partitions)
+        self._largest = np.zeros(partitions)
+
+    def forget(self, p: int | slice, row: slice) -> None:
+        """Partition p was visited; its entries of the matrix are `row`."""
+        self._change[row] = 0.0
+        self._sum[p] = 0.0
+        self._largest[p] = 0.0
+
+    def forget_entries(self, p: IntArray, entries: npt.NDArray[np.bool_]) -> None:
+        """The same for partitions p, whose entries are `entries`."""
+        self._change[entries] = 0.0
+        self._sum[p] = 0.0
+        self._largest[p] = 0.0
+
+    def add_many(self, p: IntArray, entries: IntArray, mass: FloatArray, change: FloatArray) -> None:
+        """Changes of many partitions: `change` of each entry, in a row of p. See :meth:`grown`."""
+        total = (self._change[entries] + change) * _UP_ONE_SUM
+        self._change[entries] = total
+        np.maximum.at(self._largest, p, total)
+        added = np.bincount(p, mass * change, self._sum.size)
+        self._sum = (self._sum + added * UP) * _UP_ONE_SUM
+
+    def grown(self, p: IntArray, row_sum: FloatArray) -> FloatArray:
+        """float64 [p.size]: what may have flowed into partitions p since their last visits."""
+        return np.minimum(self._sum[p], row_sum * self._largest[p])
+
+    def add(self, p: IntArray, entries: IntArray, mass: FloatArray, row_sum: FloatArray, change: float) -> FloatArray:
+        """A partition changed by at most `change`; float64 [p.size]: what may have flowed into its dependents p."""
+        total = (self._change[entries] + change) * _UP_ONE_SUM
+        self._change[entries] = total
+        self._largest[p] = np.maximum(self._largest[p], total)
+        self._sum[p] = (self._sum[p] + mass * change) * _UP_ONE_SUM
+        return np.minimum(self._sum[p], row_sum * self._largest[p])
+
+
+class ResidualBounds:
+    """Upper bounds on the residuals of P partitions, updated after each visit.
+
+    Parameters
+    ----------
+    coupling : w[p,q].
+    contraction : discounts and row sums of the partitions.
+    reward_range : float64 [P, 2], of the maximisation.
+    max_successors : int64 [P].
+    underflow : see :func:`underflow_of`.
+    """
+
+    def __init__(
+        self,
+        coupling: Coupling,
+        contraction: Contraction,
+        reward_range: FloatArray,
+        max_successors: IntArray,
+        underflow: float = UNDERFLOW,
+    ) -> None:
+        n = contraction.inverse.size
+        self.contraction = contraction
+        self.reward_range = reward_range
+        self._max_successors, self._underflow = max_successors, underflow
+        rows = np.repeat(np.arange(n), np.diff(coupling.ptr))
+        diagonal = rows == coupling.partitions
+        self.own_mass = np.zeros(n)
+        self.own_mass[rows[diagonal]] = coupling.mass[diagonal]
+        # The matrix by columns: the dependents of q are those that a visit to q disturbs.
+        off = ~diagonal
+        order: IntArray = np.argsort(coupling.partitions[off], kind="stable")
+        self._dependents: IntArray = rows[off][order]
+        self._mass = coupling.mass[off][order]
+        self._ptr = np.searchsorted(coupling.partitions[off][order], np.arange(n + 1))
+        self._entries = order
+        """Where the matrix's entries lie by rows, for the sums below."""
+        self._row_ptr = np.searchsorted(rows[off], np.arange(n + 1))
+        self._up, self._down = _Flow(n, order.size), _Flow(n, order.size)
+        self.rise, self.fall = np.empty(n), np.empty(n)
+        self.plain_rise, self.plain_fall = np.empty(n), np.empty(n)
+        self._settled = np.empty((4, n))
+        """The four bounds of each partition as its last visit left them."""
+        self.unknown()
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """The bounds themselves by name, for a checkpoint."""
+        return {
+            "rise": self.rise,
+            "fall": self.fall,
+            "plain_rise": self.plain_rise,
+            "plain_fall": self.plain_fall,
+        }
+
+    def unknown(self) -> None:
+        """Forget everything: values came from outside."""
+        self.restore({name: np.full_like(bound, np.inf) for name, bound in self.arrays().items()})
+
+    def restore(self, saved: Mapping[str, FloatArray]) -> None:
+        """Take up bounds that :meth:`arrays` gave."""
+        for settled, (name, bound) in zip(self._settled, self.arrays().items(), strict=True):
+            bound[:] = saved[name]
+            settled[:] = bound
+        self._up.forget(slice(None), slice(None))
+        self._down.forget(slice(None), slice(None))
+
+    def _settle(self, p: int, bounds: tuple[float, float, float, float]) -> None:
+        """The bounds of p at the present values: what flowed in before is part of them."""
+        self.rise[p], self.fall[p], self.plain_rise[p], self.plain_fall[p] = self._settled[:, p] = bounds
+        row = slice(self._row_ptr[p], self._row_ptr[p + 1])
+        self._up.forget(p, row)
+        self._down.forget(p, row)
+
+    def from_zero_values(self, reward_range: FloatArray) -> None:
+        """Bounds at V = 0, where each Q is a reward (terminal rewards lie in the range too)."""
+        rise, fall = np.maximum(reward_range[:, 1], 0), np.maximum(-reward_range[:, 0], 0)
+        inverse = self.contraction.inverse
+        self.restore({"rise": rise * inverse, "fall": fall * inverse, "plain_rise": rise, "plain_fall": fall})
+
+    def dependents(self, q: int) -> IntArray:
+        """Partitions that read boundary values of q, without q."""
+        return self._dependents[self._ptr[q] : self._ptr[q + 1]]
+
+    def swept(self, p: int, up: float, down: float) -> None:
+        """A last sweep changed the values of p by at most `up` upwards and `down` downwards."""
+        factor = self.contraction.discount[p] * self.own_mass[p] * UP
+        rise, fall, inverse = factor * up, factor * down, float(self.contraction.inverse[p])
+        self._settle(p, (rise * inverse, fall * inverse, rise, fall))
+
+    def of(self, p: int) -> Measured:
+        """What is known of p."""
+        return Measured(*(float(bound[p]) for bound in self.arrays().values()))
+
+    def measured(self, p: int, m: Measured) -> None:
+        """A pass without updates measured p; keep the tighter of it and what is known."""
+        m = m.rounded_up()
+        known = (float(bound[p]) for bound in self.arrays().values())
+        rise, fall, plain_rise, plain_fall = map(min, known, (m.rise, m.fall, m.plain_rise, m.plain_fall))
+        self._settle(p, (rise, fall, plain_rise, plain_fall))
+
+    def replaced(self, p: int, m: Measured) -> None:
+        """A pass without updates measured p at the present values: the bounds are what it saw."""
+        m = m.rounded_up()
+        self._settle(p, (m.rise, m.fall, m.plain_rise, m.plain_fall))
+
+    def disturb(self, q: int, up: float, down: float) -> tuple[FloatArray, FloatArray]:
+        """A visit to q changed its boundary values by at most `up` and `down`.
+
+        Returns
+        -------
+        two float64 [dependents of q] : by how much each dependent's plain and normalised bound may have grown.
+        """
+        where = slice(self._ptr[q], self._ptr[q + 1])
+        p, mass, entries = self._dependents[where], self._mass[where], self._entries[where]
+        discount, inverse = self.contraction.discount[p] * UP, self.contraction.inverse[p]
+        settled_rise, settled_fall, settled_plain_rise, settled_plain_fall = self._settled[:, p]
+        row_sum = self.contraction.row_sum[p]
+        if up > 0:
+            grown = discount * self._up.add(p, entries, mass, row_sum, up)
+            self.plain_rise[p] = _summed(settled_plain_rise, grown)
+            self.rise[p] = _summed(settled_rise, grown * inverse)
+        if down > 0:
+            grown = discount * self._down.add(p, entries, mass, row_sum, down)
+            self.plain_fall[p] = _summed(settled_plain_fall, grown)
+            self.fall[p] = _summed(settled_fall, grown * inverse)
+        change = discount * mass * max(up, down)
+        return change, change * inverse
+
+    def disturb_many(self, q: IntArray, up: FloatArray, down: FloatArray) -> None:
+        """Visits to partitions q changed their boundary values by at most `up` and `down` (float64 [q.size])."""
+        counts = self._ptr[q + 1] - self._ptr[q]
+        of = np.repeat(np.arange(q.size), counts)
+        where = np.repeat(self._ptr[q] - (np.cumsum(counts) - counts), counts) + np.arange(of.size)
+        p, mass, entries = self._dependents[where], self._mass[where], self._entries[where]
+        affected = np.unique(p)
+        discount, inverse = self.contraction.discount[affected] * UP, self.contraction.inverse[affected]
+        row_sum = self.contraction.row_sum[affected]
+        rise, fall, plain_rise, plain_fall = self._settled[:, affected]
+        for flow, change, plain, normalised, settled_plain, settled in (
+            (self._up, up, self.plain_rise, self.rise, plain_rise, rise),
+            (self._down, down, self.plain_fall, self.fall, plain_fall, fall),
+        ):
+            if (change > 0).any():
+                flow.add_many(p, entries, mass, change[of])
+                grown = discount * flow.grown(affected, row_sum)
+                plain[affected] = _summed(settled_plain, grown)
+                normalised[affected] = _summed(settled, grown * inverse)
+
+    def replaced_many(self, p: IntArray, measured: FloatArray) -> None:
+        """Passes measured partitions p at the present values: rows of float64 [4, p.size] as in :class:`Measured`."""
+        bounds = _raised(measured, UP - 1)
+        self.rise[p], self.fall[p], self.plain_rise[p], self.plain_fall[p] = self._settled[:, p] = bounds
+        chosen = np.zeros(self.rise.size, np.bool_)
+        chosen[p] = True
+        of_chosen = np.repeat(chosen, np.diff(self._row_ptr))
+        self._up.forget_entries(p, of_chosen)
+        self._down.forget_entries(p, of_chosen)
+
+    def width(self) -> float:
+        """How far N and N_pi are apart over all states, by their bounds: twice what a shift can leave of the error."""
+        return float(self.rise.max() + self.fall.max())
+
+    def centre(self, value_size: float, proved: float = 0.0) -> float:
+        """The number that, added to all values, brings the proved error down most; 0 where none should be added.
+
+        Every state has to err to the same side: none that is settled is spoilt. The error that is proved afterwards
+        must be no more than what every state is proved to err by now, so that no state is worse off, or half of what
+        was ever proved: that can happen so many times only.
+
+        Parameters
+        ----------
+        value_size : largest |V|.
+        proved : the least error that was proved at any time.
+        """
+        rise, fall, stretch = self.rise, self.fall, self.contraction.stretch
+        if not np.isfinite(stretch).all():
+            return 0.0
+        # All values too low (N_pi > 0 everywhere), or all too high (N < 0): `near` is what is largest then.
+        for sign, near, far in ((1.0, rise, fall), (-1.0, fall, rise)):
+            least = float((-far / stretch).min())
+            if not (least > 0 and np.isfinite(near).all()):
+                continue
+            by = sign * (float(near.max()) + float(-far.max())) / (1 + float(stretch.max()))
+            left = self.after_shift(by, value_size, plain=False)
+            if left + 2 * self.rounding(value_size + abs(by)) <= max(least, 0.5 * proved):
+                return by
+        return 0.0
+
+    def after_shift(self, by: float, value_size: float, plain: bool) -> float:
+        """The largest bound, on N or on the plain residual, that would be left if `by` were added to all values."""
+        after = self._shifted(by, value_size)
+        return max(float(after[name].max()) for name in (("plain_rise", "plain_fall") if plain else ("rise", "fall")))
+
+    def shifted(self, by: float, value_size: float) -> None:
+        """A number was added to all values, the largest of which was `value_size` in size before."""
+        self.restore(self._shifted(by, value_size))
+
+    def _shifted(self, by: float, value_size: float) -> dict[str, FloatArray]:
+        """The bounds after a shift.
+
+        N of a row that sums to s falls by `by` (1 - g s) / (1 - g rho), which is `by` at least and `by` * stretch at
+        most; N of a state without action by `by`.
+        """
+        c = self.contraction
+        falls, rises = (by, -by * c.stretch) if by > 0 else (by * c.stretch, -by)
+        # Of what was measured before, 1 - g rho is known up to a few roundings, and each new value has been rounded.
+        known = 16 * UNIT_ROUNDOFF * c.inverse
+        rounded = 8 * UNIT_ROUNDOFF * (value_size + abs(by)) * c.inverse
+        rise = _raised(_raised(self.rise, known) - falls + rounded, UP - 1)
+        fall = _raised(_raised(self.fall, known) - rises + rounded, UP - 1)
+        narrowest = 1 / c.inverse
+        plain = [_raised(x * np.where(x > 0, c.widest, narrowest), UP - 1) for x in (rise, fall)]
+        return {"rise": rise, "fall": fall, "plain_rise": plain[0], "plain_fall": plain[1]}
+
+    def normalised(self) -> FloatArray:
+        """float64 [P]: R[p], the bound on |N| over each partition."""
+        return np.maximum(self.rise, self.fall)
+
+    def plain(self) -> FloatArray:
+        """float64 [P]: the bound on |max_a Q_a - V| over each partition."""
+        return np.maximum(self.plain_rise, self.plain_fall)
+
+    def policy_residuals(self) -> FloatArray:
+        """float64 [P]: the bound on the plain residual of the policy's action, if it is greedy."""
+        return np.maximum(np.abs(self.plain_rise), np.abs(self.plain_fall))
+
+    @staticmethod
+    def rounding_of(
+        contraction: Contraction,
+        reward_range: FloatArray,
+        max_successors: IntArray,
+        value_size: float,
+        plain: bool = False,
+        underflow: float = UNDERFLOW,
+    ) -> float:
+        """Bound on what float64 rounding of a backup adds to N (or to the plain residual), if |V| <= value_size."""
+        c = contraction
+        size = np.abs(reward_range).max(axis=1, initial=0.0) + c.discount * c.row_sum * value_size
+        rounding = (max_successors + 8.0) * (UNIT_ROUNDOFF * size + underflow * (size > 0))
+        return float(np.max(rounding if plain else rounding * c.inverse, initial=0.0))
+
+    def rounding(self, value_size: float, plain: bool = False) -> float:
+        """:meth:`rounding_of` over all partitions."""
+        return self.rounding_of(
+            self.contraction, self.reward_range, self._max_successors, value_size, plain, self._underflow
+        )
+
+    def error(self, value_size: float) -> float:
+        """The proved bound on ||V - V*||, rounding included."""
+        largest = float(self.normalised().max(initial=0.0))
+        return largest + self.rounding(value_size)
+
+    def policy_loss(self, value_size: float) -> float:
+        """Bound on V* - V^pi for the policy pi, rounding included."""
+        lower, upper = self.span(value_size)
+        return upper - lower
+
+    def span(self, value_size: float) -> tuple[float, float]:
+        """(lower, upper): V* - V lies between them in every state, rounding included."""
+        slack = self.rounding(value_size)
+        return -(float(self.fall.max(initial=0.0)) + slack), float(self.rise.max(initial=0.0)) + slack

@@ -1,0 +1,208 @@
+"""The stager: reads and decodes partitions on threads, into room that the cache has set aside.
+
+It keeps a small number of partitions under way (`depth`), so that the host memory for tables in flight is known
+beforehand. Reading threads decode a table and prepare it for the backend; the solve's own thread asks, waits and
+admits what is prepared. What to load, and when, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from ooc_mdp.backends.base import Resident
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.options import format_bytes
+from ooc_mdp.scheduling.cache import PartitionCache
+
+__all__ = ["ANNOUNCED", "Stager", "TakesTables", "short_turns"]
+
+ANNOUNCED = 32
+"""Partitions that the system is asked to read ahead, beyond those that are being read."""
+_TURN_SECONDS = 2e-4
+"""How long a thread may keep the interpreter from those that read: with the usual 5 ms, each of a read's few steps may
+wait so long."""
+
+
+@contextmanager
+def short_turns(wanted: bool) -> Iterator[None]:
+    """Where many threads read beside the solve's own, have all of them take shorter turns at the interpreter."""
+    usual = sys.getswitchinterval()
+    if wanted:
+        sys.setswitchinterval(_TURN_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
+
+
+class TakesTables(Protocol):
+    """What the stager asks of a `ooc_mdp.backends.base.Backend`, which says what each does."""
+
+    def prepare(self, table: PartitionTable) -> Any:
+        """On any thread."""
+        ...
+
+    def admit(self, prepared: Any) -> Resident:
+        """Take a prepared table."""
+        ...
+
+    def release(self, resident: Resident) -> None:
+        """Free it."""
+        ...
+
+
+class Stager:
+    """Brings partitions into the cache.
+
+    Parameters
+    ----------
+    source : where tables come from.
+    cache : where they go; the stager reserves, fills and accesses.
+    backend : decodes a table to the device's layout.
+    depth : most partitions under way at a time, 1 or more.
+    read : gives tables in place of the source's own `read`, such as those made on the backend's device.
+    entry_bytes : what each partition takes of the cache, if that is not the size of its table.
+    """
+
+    def __init__(
+        self,
+        source: TableSource,
+        cache: PartitionCache[Resident],
+        backend: TakesTables,
+        depth: int = 2,
+        read: Callable[[int], tuple[Any, int]] | None = None,
+        entry_bytes: int | None = None,
+    ) -> None:
+        self._source = source
+        self.read_table = read or source.read
+        self._cache = cache
+        self._backend = backend
+        self.entry_bytes = entry_bytes
+        self.depth = depth
+        self._pool = ThreadPoolExecutor(depth, thread_name_prefix="stager")
+        self._prefetch: Callable[[int], None] | None = getattr(source, "prefetch", None)
+        self._announcer = ThreadPoolExecutor(1, thread_name_prefix="announcer")
+        self._announced: set[int] = set()
+        self._pending: dict[int, Future[tuple[Any, int, float]]] = {}
+        self.load_seconds = 0.0
+        """Seconds of all threads together reading and preparing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _size(self, partition: int) -> int:
+        return self.entry_bytes or int(self._source.partition_bytes[partition])
+
+    def under_way(self) -> list[int]:
+        """Partitions asked for and not yet taken over."""
+        return list(self._pending)
+
+    def free(self) -> int:
+        """Partitions that could be asked for beside those under way."""
+        return self.depth - len(self._pending)
+
+    def prefetch(self, partition: int, spare: Callable[[int], bool] | None = None) -> bool:
+        """Start to load a partition if a thread is free and room can be made without the spared ones."""
+        if partition in self._cache or len(self._pending) >= self.depth:
+            return False
+        if not self._cache.reserve(partition, self._size(partition), spare):
+            return False
+        self._pending[partition] = self._pool.submit(self._read, partition)
+        return True
+
+    def take_over(self) -> int:
+        """Move what has arrived into the backend's layout, and say how many partitions that was."""
+        arrived = [p for p, f in self._pending.items() if f.done()]
+        for partition in arrived:
+            self._admit(partition)
+        return len(arrived)
+
+    def wait(self) -> None:
+        """Wait until something under way has arrived; at once if there is nothing."""
+        wait(self._pending.values(), return_when=FIRST_COMPLETED)
+
+    def announce(self, partitions: Iterable[int]) -> None:
+        """Partitions that will be read soon: the system may read them ahead, once each and without our memory."""
+        if self._prefetch is None:
+            return
+        for partition in partitions:
+            if partition not in self._announced:
+                self._announced.add(partition)
+                self._announcer.submit(self._prefetch, partition)
+
+    def obtain(self, partition: int, auxiliary: bool = False) -> tuple[Resident, bool]:
+        """The resident partition, loaded now if it must be, and whether this access was a hit."""
+        self.bring(partition)
+        return self._cache.access(partition, auxiliary)
+
+    def bring(self, partition: int) -> None:
+        """Have a partition in the cache, loaded now if it must be."""
+        if partition in self._pending:
+            self._admit(partition)
+        elif partition not in self._cache:
+            size = self._size(partition)
+            while not self._cache.reserve(partition, size):
+                self._make_way(partition, size)
+            self._take_in(partition, lambda: self._read(partition))  # at once: a thread would only add waiting
+
+    def _make_way(self, partition: int, size: int) -> None:
+        """Room is taken by a prefetch or a pinned partition: finish the prefetch so that it can be evicted."""
+        if not self._pending:
+            raise MemoryBudgetError(
+                f"partition {partition} needs {format_bytes(size)} beside the partition in use, the cache holds "
+                f"{format_bytes(self._cache.budget)}; raise --cache to at least {self._cache.used + size}"
+            )
+        self._admit(next(iter(self._pending)))
+
+    def _admit(self, partition: int) -> None:
+        self._take_in(partition, self._pending.pop(partition).result)
+
+    def _read(self, partition: int) -> tuple[Any, int, float]:
+        began = time.monotonic()
+        table, bytes_read = self.read_table(partition)
+        return self._backend.prepare(table), bytes_read, time.monotonic() - began
+
+    def _take_in(self, partition: int, read: Callable[[], tuple[Any, int, float]]) -> None:
+        try:
+            prepared, bytes_read, seconds = read()
+            self.load_seconds += seconds
+            resident = self._backend.admit(prepared)
+        except BaseException:
+            self._cache.forget(partition)
+            raise
+        self._cache.fill(partition, resident, bytes_read)
+
+    def close(self) -> None:
+        """Drop what is under way and end the threads."""
+        try:
+            self.drop()
+        finally:
+            self._announcer.shutdown(wait=True, cancel_futures=True)
+            self._pool.shutdown(wait=True)
+
+    def drop(self) -> None:
+        """Wait for what is under way, and give it up; all of it, where something goes wrong with a part."""
+        for future in self._pending.values():
+            future.cancel()
+        try:
+            for partition in list(self._pending):
+                future = self._pending.pop(partition)
+                self._cache.forget(partition)
+                if not future.cancelled() and future.exception() is None:
+                    self._backend.release(self._backend.admit(future.result()[0]))
+        finally:
+            if self._pending:
+                self.drop()

@@ -1,0 +1,146 @@
+"""When to stop: a proved error, or the papers' plain Bellman residual.
+
+The default target is 1e-4 of the value range, which is known only at the end; until then the span of one step's
+rewards stands in where it is larger, and the last word is the range of the values themselves. Where the optimal
+values may all be one number (the range is no wider than what is proved, and that is down to float64 rounding), their
+size stands in for the range: a constant has none that could be met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
+
+__all__ = ["RELATIVE_EPSILON", "Target", "default_target"]
+
+RELATIVE_EPSILON = 1e-4
+"""The default target as a share of the value range."""
+
+
+def default_target(smallest: float, largest: float, proved: Callable[[], float], rounding: float) -> float:
+    """The error that is asked for where nobody says.
+
+    Parameters
+    ----------
+    smallest, largest : the range of the values.
+    proved : the largest error that is possible, rounding included.
+    rounding : the part of it that is float64's.
+    """
+    size, span = max(abs(largest), abs(smallest)), largest - smallest
+    asked = RELATIVE_EPSILON * (span if span > 0 else size)
+    if asked < 2 * rounding and span <= 2 * proved():
+        return max(RELATIVE_EPSILON * size, 4 * rounding)
+    return asked
+
+
+class Target:
+    """The stopping rule of one solve.
+
+    Parameters
+    ----------
+    options : epsilon, residual, or neither.
+    bounds : what is proved at any time.
+    reward_span : largest minus smallest reward of the store.
+    owned : bool [P]; the partitions that have to meet the target, read at all times; None: all of them.
+    """
+
+    def __init__(
+        self,
+        options: SolveOptions,
+        bounds: ResidualBounds,
+        reward_span: float,
+        owned: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._owned = owned
+        self._options = options
+        self._bounds = bounds
+        self._floor = reward_span
+        self.plain = options.residual is not None
+        """Whether the plain residual is what must come down."""
+        self.smallest = 0.0
+        self.largest = 0.0
+        self.size = 0.0
+        """Largest |V| so far."""
+        self.rounding = bounds.rounding(0.0, self.plain)
+        """What float64 rounding adds to the bound in force."""
+
+    def saw(self, smallest: float, largest: float, size: float) -> None:
+        """The range of the values now, and the largest |V| so far."""
+        self.smallest, self.largest = smallest, largest
+        if size != self.size:
+            self.size, self.rounding = size, self._bounds.rounding(size, self.plain)
+
+    @property
+    def asked(self) -> float:
+        """The target as the user means it, at the present values."""
+        if self._options.residual is not None:
+            return self._options.residual
+        if self._options.epsilon is not None:
+            return self._options.epsilon
+        return default_target(
+            self.smallest, self.largest, lambda: float(self.levels().max(initial=0.0)) + self.rounding, self.rounding
+        )
+
+    @property
+    def in_force(self) -> float:
+        """`asked`, or what stands in for it while the range of the values is not known."""
+        return max(self.asked, RELATIVE_EPSILON * self._floor) if self._relative else self.asked
+
+    @property
+    def wanted(self) -> float:
+        """What every partition's bound must come down to, rounding set aside."""
+        return self.in_force - self.rounding
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Whether rounding alone takes half of what is asked."""
+        return not self.rounding <= self.in_force / 2
+
+    @property
+    def _relative(self) -> bool:
+        return self._options.residual is None and self._options.epsilon is None
+
+    def plain_limit(self) -> float:
+        """The plain residual at which every partition meets the target, rounding set aside."""
+        wanted = max(self.wanted, 0.0)
+        return wanted if self.plain else wanted / float(self._bounds.contraction.inverse.max())
+
+    def levels(self) -> FloatArray:
+        """float64 [P]: the bounds in force; 0 for partitions that are others' affair."""
+        levels = self._bounds.plain() if self.plain else self._bounds.normalised()
+        return levels if self._owned is None else np.where(self._owned, levels, 0.0)
+
+    def dirty(self) -> npt.NDArray[np.bool_]:
+        """bool [P]: partitions whose bound, rounding included, is above the target in force."""
+        dirty = ~(self.levels() + self.rounding <= self.in_force)  # what is not a number proves nothing
+        return dirty if self._owned is None else dirty & self._owned
+
+    def reached(self) -> bool:
+        """Whether the stopping rule holds; tightens a stand-in target that turns out too large."""
+        if self.dirty().any():
+            return False
+        if self._floor > 0 and not float(self.levels().max(initial=0.0)) + self.rounding <= self.asked:
+            self._floor = 0.0
+            return not self.dirty().any()
+        return True
+
+    def change_limit(self, partition: int | IntArray, share: float) -> float:
+        """Largest change in a sweep of the partition, or of any of several, that leaves it at `share` of `wanted`."""
+        return float(self.change_limits(np.atleast_1d(partition), share).min())
+
+    def change_limits(self, partitions: IntArray, share: float) -> FloatArray:
+        """float64 [k]; the same for each of several."""
+        c = self._bounds.contraction
+        factors = c.discount[partitions] * self._bounds.own_mass[partitions]
+        if not self.plain:
+            factors = factors * c.inverse[partitions]
+        limits = np.full(factors.size, np.inf)
+        with np.errstate(over="ignore"):  # infinite then too
+            np.divide(share * max(self.wanted, 0.0), factors, out=limits, where=factors > 0)
+        return limits

@@ -1,0 +1,1 @@
+"""One discounted solve in this process."""

@@ -1,0 +1,1 @@
+"""The solution methods, one file each."""

@@ -1,0 +1,258 @@
+"""`verify`: read the whole table once, in float64, and say what the values of a result really leave.
+
+Nothing of the solver is trusted: not its bounds, not the store's row sums, not its priorities. Every chunk's SHA-256 is
+compared with the manifest's; row sums, ranges and coupling are recomputed and compared with what the store says; every
+state's residual is computed from the stored values. Undiscounted results are checked in
+`ooc_mdp.undiscounted.verify`.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.base import ModelConstants
+from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.events import Watcher
+from ooc_mdp.model.contraction import Contraction
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
+from ooc_mdp.store import Store
+from ooc_mdp.store.result import Result
+from ooc_mdp.store.validate_table import check_claims
+
+__all__ = [
+    "Exceeded",
+    "Verification",
+    "check_belongs",
+    "from_original",
+    "read_checked",
+    "values_and_policy",
+    "verify",
+]
+
+_SLACK = 1e-9
+"""Share of a measured bound that sums may have rounded away."""
+_UNIT_ROUNDOFF = 2.0**-53
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What one pass over the table found."""
+
+    holds: bool
+    """Whether all that the result claims stands."""
+    refuted: tuple[str, ...]
+    """What does not stand, by the certificate's names: those of its bounds that the residuals exceed by more than
+    float64 rounding, "policy" where an entry is no action, and "outcome" where it says proved and the bound that was
+    asked for is infinite."""
+    residual: float
+    """Largest |opt_a Q_a - V| over all states."""
+    error_bound: float
+    """||V - V*|| is at most this: the largest normalised residual, rounding included; at discount 1 the distance to the
+    lower and upper values, infinite where they are not inductive."""
+    claimed_bound: float
+    """What the result's certificate says."""
+    worst_state: int
+    """A state of the partition with the largest normalised residual (source numbering): that partition's first. At
+    discount 1 a state where the check fails, else that with the largest error."""
+    policy_errors: int
+    """States whose policy names an action that they do not have, or none where they have one."""
+    bytes_read: int
+
+    def summary(self) -> dict[str, Any]:
+        """The figures as plain values."""
+        return {
+            "holds": self.holds,
+            "refuted": list(self.refuted),
+            "residual": self.residual,
+            "error_bound": self.error_bound,
+            "claimed_bound": self.claimed_bound,
+            "worst_state": self.worst_state,
+            "policy_errors": self.policy_errors,
+            "bytes_read": self.bytes_read,
+        }
+
+
+class Exceeded:
+    """Claims that what was measured exceeds."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+
+    def note(self, name: str, measured: float, claimed: float, rounding: float) -> None:
+        """Compare, up to rounding of the measurement and of the claim's own sums; a number that is none refutes."""
+        if not measured - abs(measured) * _SLACK - rounding <= claimed:
+            self._names[name] = None
+
+    def names(self, result: Result, policy_errors: int) -> tuple[str, ...]:
+        """Everything that is refuted."""
+        solution = result.solution
+        claims = solution.certificate
+        due = claims.residual_bound if claims.target_kind == "residual" else claims.error_bound
+        if policy_errors:
+            self._names["policy"] = None
+        if solution.outcome.proved and not np.isfinite(due):
+            self._names["outcome"] = None
+        return tuple(self._names)
+
+
+def verify(
+    store: TableSource, result: Result, watch: Watcher | None = None, *, other_store: bool = False
+) -> Verification:
+    """Stream the table once and compare.
+
+    Parameters
+    ----------
+    other_store : whether to measure the result on this table although it was solved from another.
+
+    Raises
+    ------
+    OptionsError : the result belongs to another table, or has another number of states.
+    StoreError : a chunk is damaged, the store's small arrays contradict its chunks, or a value is not finite.
+    """
+    check_belongs(store, result, other_store)
+    with store.hold():
+        return _verify(store.checking_sha256() if isinstance(store, Store) else store, result, watch)
+
+
+def values_and_policy(store: TableSource, result: Result) -> tuple[FloatArray, np.ndarray[Any, Any]]:
+    """Values of the maximisation and policy, in the store's order; StoreError where a value is no number."""
+    sign = 1.0 if store.sense == "max" else -1.0
+    values = sign * from_original(store, result.solution.values)
+    if not np.isfinite(values).all():
+        state = int(np.flatnonzero(~np.isfinite(result.solution.values))[0])
+        raise StoreError(f"{result.path} has no finite value for state {state}: it is damaged; solve again")
+    return values, from_original(store, result.solution.policy)
+
+
+def check_belongs(store: TableSource, result: Result, other_store: bool) -> None:
+    """OptionsError where a result is not of this table, and nobody wants it measured on another."""
+    if result.solution.values.size != store.n_states:
+        raise OptionsError(
+            f"{result.path} has values of {result.solution.values.size} states, {store.name} has {store.n_states}"
+        )
+    if result.identity.get("fingerprint") != store.fingerprint and not other_store:
+        raise OptionsError(
+            f"{result.path} was solved from another table than {store.name} holds (their fingerprints differ); give "
+            "the store, or the problem and options, that it was solved from, or measure it on this one with "
+            "--other-store"
+        )
+
+
+def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verification:
+    sign = 1.0 if store.sense == "max" else -1.0
+    gamma = result.solution.discount
+    values, policy = values_and_policy(store, result)
+    size = float(np.abs(values).max())
+    row_sums = np.zeros(store.n_partitions)
+    model = ModelConstants(
+        n_states=store.n_states,
+        largest_partition=int(np.diff(store.partition_ptr).max()),
+        largest_halo=int(store.partition_halo.max()),
+        discount=gamma,
+        sign=sign,
+        row_sums=row_sums,
+    )
+    backend = CpuBackend()
+    backend.start(model, values, policy)
+    claims = result.solution.certificate
+    exceeded = Exceeded()
+    residual = bound = 0.0
+    rise = fall = 0.0
+    worst = policy_errors = bytes_read = 0
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(read_checked, store, 0)
+        for p in range(store.n_partitions):
+            table, n_bytes = following.result()
+            if p + 1 < store.n_partitions:
+                following = reader.submit(read_checked, store, p + 1)
+            bytes_read += n_bytes
+            sums = _row_sums(table)
+            k = _longest_row(table)
+            rewards = _reward_range(table, store.action_counts(p))
+            longest = float(sums.max(initial=0.0)) if sums.size else 1.0
+            one = Contraction.of(
+                gamma,
+                np.array([table.durations.min(initial=np.inf) if table.durations.size else 1.0]),
+                np.array([longest]),
+                np.array([k]),
+            )
+            row_sums[p] = float(one.row_sum[0])
+            own = policy[table.first_state : table.first_state + table.n_states]
+            actions = store.action_counts(p)
+            wrong = np.where(actions > 0, (own < 0) | (own >= actions), own != -1)
+            policy_errors += int(wrong.sum())  # before measuring, which chooses where there is no policy
+            measured = backend.measure(backend.admit(backend.prepare(table)), 0.0)[0].rounded_up()
+            rounding = ResidualBounds.rounding_of(one, rewards, np.array([k]), size)
+            plain_rounding = ResidualBounds.rounding_of(one, rewards, np.array([k]), size, True)
+            normalised = max(measured.rise, measured.fall)
+            plain = max(measured.plain_rise, measured.plain_fall)
+            # Two sums of a row, in different orders, differ, and 1 - g rho by as much.
+            slack = rounding + normalised * (2 * k + 16) * _UNIT_ROUNDOFF * float(one.inverse[0])
+            exceeded.note("error_bound", normalised, claims.error_bound, slack)
+            exceeded.note("upper", measured.rise, claims.upper, slack)
+            exceeded.note("lower", measured.fall, -claims.lower, slack)
+            exceeded.note("residual_bound", plain, claims.residual_bound, plain_rounding)
+            rise, fall = max(rise, measured.rise - slack), max(fall, measured.fall - slack)
+            residual = max(residual, plain)
+            if normalised + rounding > bound:
+                bound, worst = normalised + rounding, int(store.original_states(p)[0])
+            if watch is not None:
+                watch("verify", p + 1, store.n_partitions)
+    exceeded.note("policy_loss_bound", rise + fall, claims.policy_loss_bound, 0.0)
+    refuted = exceeded.names(result, policy_errors)
+    return Verification(not refuted, refuted, residual, bound, claims.error_bound, worst, policy_errors, bytes_read)
+
+
+def _row_sums(table: PartitionTable) -> FloatArray:
+    """float64 [<= m]: the sum of each row's stored probabilities, without the rows that end the process."""
+    m = table.n_rows
+    if m == 0:
+        return np.empty(0)
+    p = table.probabilities.astype(np.float64)
+    if table.successors_per_action:
+        total: FloatArray = p.reshape(m, table.successors_per_action).sum(axis=1)
+    else:
+        total = np.add.reduceat(p, table.successor_ptr[:-1])
+    return total[np.isfinite(table.durations)] if table.durations.size else total
+
+
+def read_checked(store: TableSource, p: int) -> tuple[PartitionTable, int]:
+    """A table and the bytes read; StoreError where a store's small arrays are not what its chunks give."""
+    table, n_bytes = store.read(p)
+    findings = check_claims(store, table) if isinstance(store, Store) else []
+    if findings:
+        raise StoreError(f"{store.name} contradicts itself: {findings[0]}; convert or generate again")
+    return table, n_bytes
+
+
+def _longest_row(table: PartitionTable) -> int:
+    """Transitions of the table's longest row."""
+    if table.successors_per_action:
+        return table.successors_per_action if table.n_rows else 0
+    return int(np.diff(table.successor_ptr.astype(np.int64)).max(initial=0))
+
+
+def _reward_range(table: PartitionTable, action_counts: npt.NDArray[np.int64]) -> FloatArray:
+    """float64 [1,2]: least and largest reward, values of terminal states included."""
+    terminal = action_counts == 0
+    paid = table.terminal_rewards[terminal] if table.terminal_rewards.size else np.zeros(int(terminal.sum()))
+    every = np.concatenate([table.rewards.astype(np.float64), paid])
+    return np.array([[every.min(), every.max()]])
+
+
+def from_original(store: TableSource, original: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy of an array over states, from the source's order into the store's."""
+    out = np.empty_like(original)
+    for p in range(store.n_partitions):
+        own = slice(store.partition_ptr[p], store.partition_ptr[p + 1])
+        out[own] = original[store.original_states(p)]
+    return out

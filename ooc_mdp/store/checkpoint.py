@@ -1,0 +1,259 @@
+"""Checkpoints: what a solve knows, in one file that is there whole or not at all.
+
+The file holds values, policy, bounds and counters and ends with the SHA-256 of everything before it
+(:mod:`ooc_mdp.store.sealed_file`). It is written under another name, flushed to the disk and renamed, so that a power
+cut leaves the previous one. It belongs to one table (fingerprint), sense and discount.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from ooc_mdp.errors import DamagedStoreError, OptionsError, StoreError
+from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.store.disk_faults import remedy
+from ooc_mdp.store.metadata import PARTIAL_SUFFIX
+from ooc_mdp.store.sealed_file import ForeignFileError, SealError, read_sealed_file, write_sealed_file
+from ooc_mdp.store.transaction import InPlaceError, sync
+
+__all__ = [
+    "CHECKPOINT_SUFFIX",
+    "UnwrittenCheckpointError",
+    "check_arrays",
+    "checkpoint_on_damage",
+    "checkpoint_path",
+    "load_checkpoint",
+    "read_checkpoint",
+    "remove_checkpoint",
+    "save_checkpoint",
+    "saved_or_told",
+    "saved_unless_written",
+]
+
+CHECKPOINT_SUFFIX = ".checkpoint"
+
+_VERSION = 3
+_TITLE = "ooc-mdp checkpoint"
+_ZIP = b"PK"
+"""Versions 1 and 2 were NumPy .npz files, which begin with this."""
+
+
+class UnwrittenCheckpointError(StoreError):
+    """A checkpoint could not be written; the one before is as it was."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        self.what = f"cannot write the checkpoint {path}: {error.strerror or error}"
+        self.remedy = remedy(error)
+        self.before = path.exists()
+        """Whether there is one before."""
+        kept = "go on from the one before with --resume" if self.before else "solve again, or name another --output"
+        super().__init__(f"{self.what}; {self.remedy}, then {kept}")
+
+
+def checkpoint_path(output: Path) -> Path:
+    """Where the checkpoint of a result lies: beside it."""
+    return output.with_name(output.name + CHECKPOINT_SUFFIX)
+
+
+def _temporary(path: Path) -> Path:
+    """Where a checkpoint is written before it takes its place."""
+    return path.with_name(path.name + PARTIAL_SUFFIX)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Remove a checkpoint that is no longer needed, and what a run that was killed while it wrote one left."""
+    for file in (path, _temporary(path)):
+        file.unlink(missing_ok=True)
+
+
+def save_checkpoint(
+    path: Path,
+    identity: dict[str, Any],
+    arrays: dict[str, npt.NDArray[Any]],
+    statistics: SolveStatistics,
+) -> None:
+    """Replace the checkpoint in one atomic step.
+
+    Raises
+    ------
+    UnwrittenCheckpointError : disk full, no permission; the previous checkpoint stays.
+    """
+    facts = {"identity": identity, "statistics": asdict(statistics)}
+    temporary = _temporary(path)
+    try:
+        write_sealed_file(temporary, f"{_TITLE} {_VERSION}", facts, arrays)
+        sync(temporary)
+        temporary.replace(path)
+        sync(path.parent)
+    except OSError as error:
+        raise UnwrittenCheckpointError(path, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def saved_or_told(save: Callable[[], None], note: Callable[[str], None], failing: bool) -> bool:
+    """Write a checkpoint of a solve that goes on without it where that fails; whether it is written.
+
+    Parameters
+    ----------
+    failing : the last could not be written; what was said then is not said again.
+    """
+    try:
+        save()
+    except UnwrittenCheckpointError as error:
+        if not failing:
+            left = "goes on from the one before" if error.before else "has nothing to go on from"
+            note(f"{error.what}; the solve goes on and tries again: {error.remedy}. Until then --resume {left}")
+        return False
+    if failing:
+        note("checkpoints are written again")
+    return True
+
+
+@contextmanager
+def saved_unless_written(save: Callable[[], None] | None, undo: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Where writing a result fails, on a full disk say, keep what was solved as a checkpoint, if that can be written.
+
+    Parameters
+    ----------
+    save : writes the checkpoint.
+    undo : brings what it saves back to what it was before the result was made of it.
+    """
+    try:
+        yield
+    except InPlaceError:
+        raise
+    except BaseException as error:
+        if save is None:
+            raise
+        undo()
+        try:
+            save()
+            kept = True
+        except UnwrittenCheckpointError as unwritten:
+            kept = unwritten.before
+        if kept and isinstance(error, StoreError):
+            raise StoreError(f"{error}; what was solved is kept in the checkpoint: then go on with --resume") from error
+        raise
+
+
+@contextmanager
+def checkpoint_on_damage(saves: Callable[[], Callable[[], None] | None]) -> Iterator[None]:
+    """Where the store is damaged or replaced under a solve, keep what was solved before the error goes on.
+
+    Everything that was read until then had the manifest's checksums, so values and bounds are those of the store.
+
+    Parameters
+    ----------
+    saves : gives what writes the checkpoint, or None.
+    """
+    try:
+        yield
+    except DamagedStoreError as error:
+        save = saves()
+        if save is None:
+            raise
+        try:
+            save()
+        except UnwrittenCheckpointError as unwritten:
+            raise DamagedStoreError(f"{error}; {unwritten}") from error
+        raise DamagedStoreError(
+            f"{error}; what was solved is in the checkpoint: once the store is whole again, continue with --resume"
+        ) from error
+
+
+def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt.NDArray[Any]], SolveStatistics] | None:
+    """Arrays and counters of the checkpoint, or None where there is none.
+
+    Raises
+    ------
+    StoreError : it is damaged, or of another version.
+    OptionsError : it belongs to another table, sense or discount.
+    """
+    try:
+        facts, arrays = read_checkpoint(path)
+    except FileNotFoundError:
+        return None
+    theirs, statistics = facts["identity"], _statistics(path, facts["statistics"])
+    for name, mine in identity.items():
+        if theirs.get(name) != mine:
+            raise OptionsError(
+                f"the checkpoint {path} belongs to {name} {theirs.get(name)}, not {mine}; "
+                f"leave out --resume and remove it, or solve what it belongs to"
+            )
+    return arrays, statistics
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Facts (identity and statistics, as JSON has them) and arrays of a checkpoint, whatever it belongs to.
+
+    Raises
+    ------
+    FileNotFoundError : there is none.
+    StoreError : it is damaged, or of another version.
+    """
+    try:
+        facts, arrays = read_sealed_file(path, f"{_TITLE} {_VERSION}")
+    except FileNotFoundError:
+        raise
+    except ForeignFileError as error:
+        raise _foreign(path, error) from error
+    except (SealError, OSError) as error:
+        raise _damaged(path, getattr(error, "strerror", None) or error) from error
+    if set(facts) != {"identity", "statistics"} or not all(isinstance(fact, dict) for fact in facts.values()):
+        raise _damaged(path, f"it states {', '.join(sorted(facts)) or 'nothing'}, not identity and statistics")
+    return facts, arrays
+
+
+def _statistics(path: Path, figures: dict[str, Any]) -> SolveStatistics:
+    names = {field.name for field in fields(SolveStatistics)}
+    if set(figures) != names:
+        different = ", ".join(sorted(set(figures) ^ names))
+        raise _damaged(path, f"its statistics lack or have too much: {different}")
+    try:
+        return SolveStatistics(**figures)
+    except TypeError as error:  # of a worker's figures
+        raise _damaged(path, error) from error
+
+
+def check_arrays(
+    path: Path, arrays: dict[str, npt.NDArray[Any]], expected: dict[str, npt.NDArray[Any]], optional: frozenset[str]
+) -> None:
+    """Refuse a checkpoint whose arrays are not of the expected shapes and types.
+
+    Raises
+    ------
+    StoreError : one is missing (and not optional) or of another shape or type.
+    """
+    for name, due in expected.items():
+        found = arrays.get(name)
+        if found is None:
+            if name not in optional:
+                raise _damaged(path, f"it holds no {name}")
+        elif (found.shape, found.dtype) != (due.shape, due.dtype):
+            raise _damaged(path, f"{name} is {found.dtype} {found.shape}, due is {due.dtype} {due.shape}")
+
+
+def _foreign(path: Path, error: ForeignFileError) -> StoreError:
+    """What to do about a file that does not begin as this version's checkpoints do."""
+    title, _, version = error.beginning.decode("ascii", "replace").rstrip("\n").rpartition(" ")
+    if error.beginning.startswith(_ZIP):
+        version = f"{_VERSION - 1} or earlier"
+    elif title != _TITLE or not version.isdigit():
+        return _damaged(path, f"it does not begin with {_TITLE!r}")
+    return StoreError(
+        f"the checkpoint {path} is of version {version}, this release reads version {_VERSION}; "
+        f"remove it to solve from the beginning"
+    )
+
+
+def _damaged(path: Path, why: object) -> StoreError:
+    return StoreError(f"the checkpoint {path} is damaged ({why}); remove it to solve from the beginning")

@@ -1,0 +1,251 @@
+"""The result of a solve on disk: a Zarr group that is there whole or not at all, and what can be made of it.
+
+    value    float64   in the source's state order and sign
+    policy   int32     the state's own action index, -1 where it has none
+    action   int64     the source's number of that action, where it does not number them 0, 1, ...
+    lower, upper  float64   bounds on V*, at discount 1 only
+
+each of the grid's shape where the table has one, with coordinates; and history/, how the solve progressed. Attributes,
+a closed list: format, format_version, of, solution, about, and the seal of :mod:`ooc_mdp.store.sealed_group`.
+``docs/result-format.md`` lists them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.solution import Solution
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.store.checkpoint import CHECKPOINT_SUFFIX, checkpoint_path
+from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX
+from ooc_mdp.store.result_attributes import (
+    FORMAT,
+    HISTORY,
+    VERSION,
+    ResultAttributes,
+    attributes_of,
+    history_arrays,
+    history_of,
+    parse_attributes,
+)
+from ooc_mdp.store.result_grid import grid_of
+from ooc_mdp.store.sealed_file import SealError
+from ooc_mdp.store.sealed_group import SealedGroup, SealedGroupWriter, group_attributes
+from ooc_mdp.store.transaction import check_outside, writing
+
+__all__ = [
+    "Result",
+    "check_output",
+    "is_result",
+    "open_result",
+    "unkept",
+    "write_result",
+]
+
+_ARRAYS = {"value": "float64", "policy": "int32", "action": "int64", "lower": "float64", "upper": "float64"}
+_ALWAYS = frozenset({"value", "policy"})
+_RESERVED = frozenset({"state", HISTORY, *_ARRAYS, *(f"{name}_chunks" for name in _ARRAYS)}) | {
+    f"{name}_{axis}" for name in _ARRAYS for axis in ("chunk", "chunk_field")
+}
+"""Names that no axis of a grid can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result as it lies on disk."""
+
+    path: Path
+    identity: dict[str, Any]
+    """Fingerprint of the table, sense, discount."""
+    solution: Solution
+    provenance: dict[str, Any] = field(default_factory=dict)
+    """Where the table came from, as its store says it; empty for a solution that was not written."""
+    actions: IntArray | None = None
+    """int64 [n_states]; the source's numbers of the policy's actions, -1 where the policy has none; None where it
+    numbers them 0, 1, ... in each state."""
+    geometry: dict[str, Any] | None = None
+    """The grid of the states, as the table's store describes it; None where they are no grid."""
+
+
+def check_output(output: Path, replace: bool) -> None:
+    """Refuse early what :func:`write_result` would refuse after hours of work.
+
+    Raises
+    ------
+    StoreError : the directory is missing or inside a store, or something is there that may not be replaced.
+    """
+    if output.name.endswith((PARTIAL_SUFFIX, PREVIOUS_SUFFIX, CHECKPOINT_SUFFIX)):
+        raise StoreError(
+            f"{output}: names that end in {PARTIAL_SUFFIX}, {PREVIOUS_SUFFIX} or {CHECKPOINT_SUFFIX} mark what is "
+            f"unfinished; name another output"
+        )
+    if not output.parent.is_dir():
+        raise StoreError(f"{output} cannot be written: {output.parent} is no directory")
+    check_outside(output)
+    if not os.access(output.parent, os.W_OK | os.X_OK):
+        raise StoreError(f"{output} cannot be written: no permission to write in {output.parent}")
+    if output.is_symlink():
+        raise StoreError(f"{output} is a symbolic link, which is not replaced; give the path that it points to")
+    if output.exists():
+        if not replace:
+            raise StoreError(f"{output} exists; name another output, or replace it with --overwrite")
+        _recognise(output)
+    if not replace and checkpoint_path(output).exists():
+        raise StoreError(
+            f"{checkpoint_path(output)} is the checkpoint of an earlier run; go on from it with --resume, or start "
+            f"again with --overwrite"
+        )
+
+
+def is_result(path: Path) -> bool:
+    """Whether a path looks like what :func:`write_result` wrote, whole or not."""
+    try:
+        return group_attributes(path).get("format") == FORMAT
+    except (OSError, SealError):
+        return False
+
+
+def _recognise(path: Path) -> dict[str, Any]:
+    """Attributes of a result of any version, whole or not; StoreError where the path is none."""
+    if path.name.endswith(PARTIAL_SUFFIX):
+        raise StoreError(f"{path} is a half-written result; solve again (with --resume, from its checkpoint)")
+    if not path.exists():
+        raise StoreError(f"{path} does not exist")
+    try:
+        attributes = group_attributes(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(f"{path} is no result of ooc-mdp solve: it holds no zarr.json") from None
+    except (OSError, SealError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise StoreError(f"{path} is no result of ooc-mdp solve: {why}") from error
+    if attributes.get("format") != FORMAT:
+        raise StoreError(f"{path} is no result of ooc-mdp solve; give the directory that --output named")
+    return attributes
+
+
+def write_result(
+    output: Path, store: TableSource, solution: Solution, identity: dict[str, Any], *, replace: bool = False
+) -> None:
+    """Write a solution as a sealed Zarr group, in one atomic step.
+
+    Parameters
+    ----------
+    identity : fingerprint of the table, sense, discount.
+
+    Raises
+    ------
+    StoreError : the place is taken, or the disk is full; a previous result stays.
+    """
+    attributes = attributes_of(store, solution, identity)
+    grid = grid_of(attributes["about"]["geometry"], solution.values.size, _RESERVED)
+    with writing(output, overwrite=replace, recognise=_recognise) as place:
+        group = SealedGroupWriter(place)
+        for name, data in _arrays(solution, store):
+            group.write(name, data, grid.shape, grid.dimensions)
+        for name, coordinate in grid.coordinates.items():
+            group.write_small(name, coordinate.positions, (name,), coordinate.attributes)
+        if solution.history is not None:
+            for name, (data, dimension, labels) in history_arrays(solution.history).items():
+                group.write_small(f"{HISTORY}/{name}", data, (dimension,), labels)
+        group.seal(attributes)
+
+
+def _arrays(solution: Solution, store: TableSource) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """The arrays of a result by name."""
+    yield "value", solution.values
+    yield "policy", solution.policy
+    if "action_labels" in store.fields:
+        yield "action", _source_actions(solution.policy, store)
+    if solution.lower is not None and solution.upper is not None:
+        yield "lower", solution.lower
+        yield "upper", solution.upper
+
+
+def _source_actions(policy: npt.NDArray[np.int32], store: TableSource) -> IntArray:
+    """int64 [n_states]: the source's numbers of the policy's actions, -1 where it has none."""
+    found = np.full(policy.size, -1, np.int64)
+    for p in range(store.n_partitions):
+        states, counts = store.original_states(p), store.action_counts(p)
+        labels, _ = store.read_field("action_labels", p)
+        rows = np.cumsum(counts) - counts + policy[states]
+        acts = policy[states] >= 0
+        found[states[acts]] = labels[rows[acts]]
+    return found
+
+
+def open_result(path: str | Path) -> Result:
+    """Read a result back, every file of it compared with the seal.
+
+    Raises
+    ------
+    StoreError : the path is no result, half-written, damaged, or of another version.
+    """
+    path = Path(path)
+    attributes = _recognise(path)
+    if attributes.get("format_version") != VERSION:
+        version = attributes.get("format_version")
+        raise StoreError(f"{path} is a result of version {version}, this release reads {VERSION}; solve again")
+    try:
+        parsed = parse_attributes(attributes)
+        group = SealedGroup(path, attributes)
+        solution = _solution(group, parsed)
+        actions = group.read("action") if "action" in group.arrays else None
+    except SealError as error:
+        raise StoreError(f"the result {path} is damaged ({error}); solve again") from error
+    return Result(path, parsed.of, solution, parsed.provenance, actions, parsed.geometry)
+
+
+def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
+    """What the group's arrays and attributes make; SealError where they do not belong together."""
+    grid = grid_of(parsed.geometry, parsed.statistics.n_states, _RESERVED)
+    small = {name for name in group.arrays if name.startswith(f"{HISTORY}/")} | set(grid.coordinates)
+    unknown = sorted(set(group.arrays) - set(_ARRAYS) - small)
+    missing = sorted((_ALWAYS | set(grid.coordinates)) - set(group.arrays))
+    if unknown or missing or ("lower" in group.arrays) != ("upper" in group.arrays):
+        raise SealError(f"unknown arrays: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}")
+    for name in sorted(set(_ARRAYS) & set(group.arrays)):
+        array = group.arrays[name]
+        if (array.dtype.name, array.shape) != (_ARRAYS[name], grid.shape) or array.chunks is None:
+            raise SealError(
+                f"{name} is {array.dtype.name} {array.shape}, it must be {_ARRAYS[name]} {grid.shape} in chunks"
+            )
+    history = {name.partition("/")[2]: group.small[name] for name in small if name.startswith(f"{HISTORY}/")}
+    return Solution(
+        outcome=parsed.outcome,
+        method=parsed.method,
+        device=parsed.device,
+        discount=parsed.of["discount"],
+        certificate=parsed.certificate,
+        statistics=parsed.statistics,
+        values=group.read("value"),
+        policy=group.read("policy"),
+        memory_plan=parsed.memory_plan,
+        lower=group.read("lower") if "lower" in group.arrays else None,
+        upper=group.read("upper") if "upper" in group.arrays else None,
+        history=history_of(history) if history else None,
+    )
+
+
+def unkept(solution: Solution, store: TableSource) -> Result:
+    """A solution that was not written, as the result of a table.
+
+    Raises
+    ------
+    OptionsError : the table has another number of states.
+    """
+    if solution.values.size != store.n_states:
+        raise OptionsError(
+            f"the solution has {solution.values.size} values and {store.name} has {store.n_states} states; give the "
+            f"table that it was solved from"
+        )
+    identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": solution.discount}
+    return Result(Path("the solution"), identity, solution)

@@ -1,0 +1,217 @@
+"""The attributes of a result, format 2, and the arrays of its history: made of a solution, and back.
+
+    format, format_version   "ooc-mdp-result", 2
+    of          fingerprint, sense, discount: what the result is the answer to
+    solution    outcome, method, device, certificate, statistics, memory_plan
+    about       store, provenance, geometry, tool, version
+
+The list is closed at every level: an unknown or missing name is refused, and nothing has a default. JSON has no
+infinity: null stands for a bound that is not known. Knows no files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveHistory, SolveStatistics, WorkerStatistics
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.store.seal import DIGEST
+from ooc_mdp.store.sealed_file import SealError
+from ooc_mdp.store.sealed_group import ARRAYS, ARRAYS_DIGEST
+
+__all__ = [
+    "FORMAT",
+    "HISTORY",
+    "VERSION",
+    "ResultAttributes",
+    "attributes_of",
+    "history_arrays",
+    "history_of",
+    "parse_attributes",
+]
+
+FORMAT, VERSION = "ooc-mdp-result", 2
+HISTORY = "history"
+"""The group of the arrays of a solve's history."""
+
+_OF = ("fingerprint", "sense", "discount")
+_SOLUTION = ("outcome", "method", "device", "certificate", "statistics", "memory_plan")
+_ABOUT = ("store", "provenance", "geometry", "tool", "version")
+_TOP = ("format", "format_version", "of", "solution", "about", ARRAYS, ARRAYS_DIGEST, DIGEST)
+
+_TIME, _PARTITION = "time", "partition"
+_FLOAT, _INT = "float64", "int64"
+_HISTORY = {
+    "seconds": (_FLOAT, _TIME, "s", "seconds of work"),
+    "bytes_read": (_INT, _TIME, "B", "bytes read so far"),
+    "error_bound": (_FLOAT, _TIME, "", "proved bound on the error of the values"),
+    "residual_bound": (_FLOAT, _TIME, "", "bound on the plain Bellman residual"),
+    "hits": (_INT, _TIME, "", "cache hits so far"),
+    "misses": (_INT, _TIME, "", "cache misses so far"),
+    "dirty": (_INT, _TIME, "", "partitions whose bound is above the target"),
+    "resident": (_INT, _TIME, "", "partitions in the cache"),
+    "loads": (_INT, _PARTITION, "", "loads of each partition"),
+    "visits": (_INT, _PARTITION, "", "visits of each partition"),
+    "sweeps": (_INT, _PARTITION, "", "sweeps of each partition"),
+    "first_visit": (_FLOAT, _PARTITION, "s", "seconds of the first visit, NaN if there was none"),
+    "last_visit": (_FLOAT, _PARTITION, "s", "seconds of the last visit, NaN if there was none"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultAttributes:
+    """What the attributes of a result state."""
+
+    of: dict[str, Any]
+    outcome: Outcome
+    method: str
+    device: str
+    certificate: Certificate
+    statistics: SolveStatistics
+    memory_plan: dict[str, dict[str, int]]
+    provenance: dict[str, Any]
+    geometry: dict[str, Any] | None
+
+
+def attributes_of(store: TableSource, solution: Solution, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a solution of a table, without the seal.
+
+    Parameters
+    ----------
+    identity : fingerprint of the table, sense, discount.
+    """
+    geometry = store.attributes.get("geometry")
+    return {
+        "format": FORMAT,
+        "format_version": VERSION,
+        "of": {name: identity[name] for name in _OF},
+        "solution": {
+            "outcome": solution.outcome.word,
+            "method": solution.method,
+            "device": solution.device,
+            "certificate": _finite(asdict(solution.certificate)),
+            "statistics": _finite(asdict(solution.statistics)),
+            "memory_plan": solution.memory_plan,
+        },
+        "about": {
+            "store": Path(store.name).name,
+            "provenance": _finite(dict(store.attributes.get("provenance") or {})),
+            "geometry": None if geometry is None else _finite(dict(geometry)),
+            "tool": "ooc-mdp",
+            "version": _version(),
+        },
+    }
+
+
+def _version() -> str:
+    try:
+        return metadata.version("ooc-mdp")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def parse_attributes(attributes: Mapping[str, Any]) -> ResultAttributes:
+    """What a result's attributes state.
+
+    Raises
+    ------
+    SealError : a name is unknown or missing, or what it stands for is of another kind.
+    """
+    _closed(attributes, _TOP, "its attributes")
+    of, solution, about = (attributes[name] for name in ("of", "solution", "about"))
+    _closed(of, _OF, "of")
+    _closed(solution, _SOLUTION, "solution")
+    _closed(about, _ABOUT, "about")
+    _kinds(of, {"fingerprint": str, "sense": str, "discount": float}, "of")
+    _kinds(solution, {"outcome": str, "method": str, "device": str, "memory_plan": dict}, "solution")
+    _kinds(about, {"store": str, "provenance": dict, "tool": str, "version": str}, "about")
+    if about["geometry"] is not None:
+        _kinds(about, {"geometry": dict}, "about")
+    outcome = next((o for o in Outcome if o.word == solution["outcome"]), None)
+    if outcome is None:
+        raise SealError(f"no solve ends with the outcome {solution['outcome']!r}")
+    return ResultAttributes(
+        of=dict(of),
+        outcome=outcome,
+        method=solution["method"],
+        device=solution["device"],
+        certificate=_certificate(solution["certificate"]),
+        statistics=_statistics(solution["statistics"]),
+        memory_plan=solution["memory_plan"],
+        provenance=about["provenance"],
+        geometry=about["geometry"],
+    )
+
+
+def history_arrays(history: SolveHistory) -> dict[str, tuple[npt.NDArray[Any], str, dict[str, str]]]:
+    """By name: values, dimension, and what xarray shows of them."""
+    return {
+        name: (np.asarray(getattr(history, name), dtype), dimension, {"units": units, "long_name": text})
+        for name, (dtype, dimension, units, text) in _HISTORY.items()
+    }
+
+
+def history_of(arrays: Mapping[str, npt.NDArray[Any]]) -> SolveHistory:
+    """The history that arrays make; SealError where one is missing, unknown, or of another type or length."""
+    _closed(arrays, _HISTORY, HISTORY)
+    lengths: dict[str, int] = {}
+    for name, (dtype, dimension, _, _) in _HISTORY.items():
+        array = arrays[name]
+        if array.dtype.name != dtype or array.size != lengths.setdefault(dimension, array.size):
+            raise SealError(f"{HISTORY}/{name} is {array.dtype.name} [{array.size}], not as long as the others")
+    return SolveHistory(**arrays)
+
+
+def _closed(document: Any, names: Collection[str], where: str) -> None:
+    """Refuse what is no object of exactly these names."""
+    if not isinstance(document, Mapping):
+        raise SealError(f"{where}: {str(document)[:40]!r} is no object")
+    unknown, missing = sorted(set(document) - set(names)), sorted(set(names) - set(document))
+    said = [f"{what}: {', '.join(names)}" for what, names in (("unknown", unknown), ("missing", missing)) if names]
+    if said:
+        raise SealError(f"{where}: {'; '.join(said)}")
+
+
+def _kinds(document: Mapping[str, Any], kinds: Mapping[str, type], where: str) -> None:
+    for name, kind in kinds.items():
+        value = document[name]
+        number = kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool)
+        if not number and (kind in (int, float) or not isinstance(value, kind)):
+            raise SealError(f"{where}: {name} is {str(value)[:40]!r}, and should be of the kind {kind.__name__}")
+
+
+def _certificate(document: Any) -> Certificate:
+    names = [field.name for field in fields(Certificate)]
+    _closed(document, names, "certificate")
+    figures: dict[str, Any] = {
+        k: (-math.inf if k == "lower" else math.inf) if v is None else v for k, v in document.items()
+    }
+    texts = ("target_kind", "proof")
+    _kinds(figures, {name: str if name in texts else float for name in names}, "certificate")
+    return Certificate(**figures)
+
+
+def _statistics(document: Any) -> SolveStatistics:
+    kinds = {name: type(value) for name, value in asdict(SolveStatistics()).items()}
+    _closed(document, kinds, "statistics")
+    _kinds(document, kinds, "statistics")
+    for worker in document["workers"]:
+        _closed(worker, [field.name for field in fields(WorkerStatistics)], "a worker's statistics")
+    return SolveStatistics(**document)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: null instead."""
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,172 @@
+"""The access trace of a solve, as CSV: one line an access, for cache curves and for the curious.
+
+    access,partition,kind,visit,hit,sweeps,bound,priority,seconds
+    0,17,frontier,1,0,12,3.1e-05,-inf,0.004
+
+`kind` is frontier (the partition was swept) or auxiliary (read only to recompute a priority), `visit` how many of the
+partition's accesses were frontier ones so far, `hit` whether it was resident and used since its load, `bound` and
+`priority` the partition's residual bound and rank afterwards. Lines that start with # say
+what the columns belong to and, between accesses, what the solver decided and why (`# remark after 1.250000 s: ...`).
+The last line, `# sha256: HEX`, is the SHA-256 of all bytes before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.store.checkpoint import checkpoint_path
+from ooc_mdp.store.disk_faults import remedy
+from ooc_mdp.store.transaction import check_outside
+
+__all__ = [
+    "TRACE_COLUMNS",
+    "TRACE_DIGEST",
+    "TRACE_REMARK",
+    "TRACE_TITLE",
+    "TRACE_VERSION",
+    "Trace",
+    "check_trace",
+]
+
+TRACE_TITLE = "# ooc-mdp trace"
+"""Begins the first line; the version follows."""
+
+TRACE_REMARK = "# remark"
+"""Begins a line between accesses that says what the solver decided."""
+
+TRACE_DIGEST = "# sha256: "
+"""Begins the last line; the SHA-256 of all bytes before that line follows, in hexadecimal."""
+
+TRACE_VERSION = 3
+"""1 had neither visit nor priority; 2 had no digest."""
+
+TRACE_COLUMNS = ("access", "partition", "kind", "visit", "hit", "sweeps", "bound", "priority", "seconds")
+
+
+def check_trace(trace: Path, replace: bool, output: Path | None) -> None:
+    """Refuse, before any work, a trace that could not be written or would replace what may not be.
+
+    Parameters
+    ----------
+    output : the result that is asked for as well.
+
+    Raises
+    ------
+    StoreError : the place is no place for a file, inside a store or result, or taken.
+    OptionsError : it is the output's, or its checkpoint's.
+    """
+    if trace.is_dir():
+        raise StoreError(f"cannot write the trace {trace}: it is a directory; name a file in it")
+    if not trace.parent.is_dir():
+        raise StoreError(f"cannot write the trace {trace}: {trace.parent} is no directory")
+    if output is not None and trace.resolve() in (output.resolve(), checkpoint_path(output).resolve()):
+        raise OptionsError(f"the trace {trace} would take the place of the result or its checkpoint; name another file")
+    check_outside(trace)
+    if not trace.is_file():  # a device or pipe is written to as it is
+        return
+    if not replace:
+        raise StoreError(f"the trace {trace} exists; name another file, or replace it with --overwrite")
+    with trace.open("rb") as file:
+        begins = file.read(len(TRACE_TITLE))
+    if begins not in (b"", TRACE_TITLE.encode()):
+        raise StoreError(f"{trace} is no trace, and is not replaced by one; name another file")
+
+
+class Trace:
+    """Writes accesses as they happen; the file is complete up to the last flush if the process dies.
+
+    A disk that fills up ends the trace and not the solve: :meth:`close` says so. A context manager, which closes it;
+    where an error ends the solve, the trace is not sealed, and readers find it cut off.
+
+    Raises
+    ------
+    OptionsError : the file cannot be written.
+    """
+
+    def __init__(self, path: Path, facts: Mapping[str, object]) -> None:
+        try:
+            self._file = path.open("wb", buffering=1 << 16)
+        except OSError as error:
+            raise OptionsError(f"cannot write the trace {path}: {error.strerror}") from None
+        self._failure: OSError | None = None
+        self._digest = hashlib.sha256()
+        self._write(f"{TRACE_TITLE} {TRACE_VERSION}\n")
+        for name, value in facts.items():
+            self._write(f"# {name}: {value}\n")
+        self._write(",".join(TRACE_COLUMNS) + "\n")
+        self._count = 0
+        self._visits: dict[int, int] = {}
+        self._started = time.monotonic()
+
+    def access(self, partition: int, auxiliary: bool, hit: bool, sweeps: int, bound: float, priority: float) -> None:
+        """Note one access.
+
+        Parameters
+        ----------
+        sweeps : sweeps of this access, 0 where it was auxiliary.
+        bound : the bound in force on the partition's residual afterwards.
+        priority : the scheduler's rank of the partition afterwards, larger is sooner; -inf where it is not dirty.
+        """
+        kind = "auxiliary" if auxiliary else "frontier"
+        visit = self._visits.get(partition, 0) + (not auxiliary)
+        self._visits[partition] = visit
+        seconds = time.monotonic() - self._started
+        self._write(
+            f"{self._count},{partition},{kind},{visit},{hit:d},{sweeps},{bound:.6g},{priority!r},{seconds:.6f}\n"
+        )
+        self._count += 1
+
+    def remark(self, text: str) -> None:
+        """Note between two accesses what the solver has decided."""
+        self._write(f"{TRACE_REMARK} after {time.monotonic() - self._started:.6f} s: {text}\n")
+
+    def close(self) -> None:
+        """Seal the trace and write out what is left.
+
+        Raises
+        ------
+        StoreError : the disk was full; lines are missing.
+        """
+        if not self._file.closed:
+            self._write(f"{TRACE_DIGEST}{self._digest.hexdigest()}\n")
+        self._end()
+
+    def _end(self) -> None:
+        """Write out what is left; StoreError where the disk was full."""
+        try:
+            self._file.close()
+        except OSError as error:
+            self._failure = self._failure or error
+        if self._failure is not None:
+            raise StoreError(
+                f"the trace {self._file.name} is cut off: {self._failure.strerror}; {remedy(self._failure)} and solve "
+                f"again for a whole one"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            with suppress(StoreError):  # what went wrong first is to be said
+                self._end()
+
+    def _write(self, line: str) -> None:
+        content = line.encode()
+        self._digest.update(content)
+        if self._failure is None:
+            try:
+                self._file.write(content)
+            except OSError as error:
+                self._failure = error

@@ -1,0 +1,1 @@
+"""Total rewards and reachability: solves at discount 1."""

@@ -1,0 +1,82 @@
+"""Whether a lower and an upper value of total rewards are inductive, checked on the table alone.
+
+    T_pi L > L and T U < U in every state, float64 rounding included: then L <= V_pi <= V* <= U
+
+``docs/undiscounted.md`` has the argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.cpu.rows import TableRows
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.undiscounted.kernels.totals import check, reach_strict
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed
+
+__all__ = ["Inductive", "inductive"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inductive:
+    """What a pass over the table says of a lower and an upper value, and of a policy."""
+
+    faults: npt.NDArray[np.bool_]
+    """bool [P]; partitions in which something is not inductive."""
+    at_fault: int
+    """A state (store order) with a fault; -1: there is none."""
+    wrong_actions: int
+    """States whose policy names an action that they do not have, or none where they have one."""
+    residual: float
+    """Largest |opt_a Q_a - V| of the middle."""
+    rounding: float
+    """What rounding may add to it."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether L <= V_pi <= V* <= U is proved."""
+        return self.at_fault < 0
+
+
+def inductive(
+    tables: Streamed,
+    neighbours: Neighbours,
+    values: FloatArray,
+    middle: FloatArray,
+    policy: npt.NDArray[np.int32],
+    sign: float,
+) -> Inductive:
+    """Check L and U (float64 [n, 2], of the maximisation), state by state, and that the policy does not idle.
+
+    Nothing but the table is trusted. Where the policy keeps an L above 0 for nothing (a row without reward among
+    states of one L), it must lead on; that is looked for in further passes over the partitions with such states.
+    """
+    source = tables.source
+    pending = np.zeros(source.n_states, np.uint8)
+    faults, waiting = np.zeros(source.n_partitions, np.bool_), np.zeros(source.n_partitions, np.bool_)
+    at, wrong = -1, 0
+    residual = rounding = 0.0
+    for p, rows, _ in tables.each(np.ones(source.n_partitions, np.bool_)):
+        above, below, no_action, where, idle, r, e = check(rows, values, middle, policy, sign, pending)
+        faults[p] = above + below + no_action > 0
+        at = max(at, where)
+        wrong += no_action
+        waiting[p] = idle > 0
+        residual, rounding = max(residual, r), max(rounding, e)
+    if not faults.any():
+        again = waiting.copy()
+
+        def leading_on(p: int, rows: TableRows) -> IntArray | None:
+            _, changed = reach_strict(rows, policy, pending)
+            readers: IntArray = neighbours.readers(p)
+            return readers[waiting[readers]] if changed else None
+
+        tables.settle(again, leading_on)
+        idle_states = np.flatnonzero(pending)
+        if idle_states.size:
+            at = int(idle_states[0])
+            faults[np.searchsorted(source.partition_ptr, idle_states, side="right") - 1] = True
+    return Inductive(faults, at, wrong, residual, rounding)

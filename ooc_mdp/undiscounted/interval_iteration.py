@@ -1,0 +1,318 @@
+"""Interval iteration for total rewards without a discount: a lower and an upper value swept at once, then checked.
+
+Values are of the process in which each departure costs, or pays, a small *charge*: where they settle, L < T_pi L for
+the greedy policy pi and T U < U, strictly (`ooc_mdp.undiscounted.inductive`). A charge that spreads L and U further
+than what was asked for is made smaller. ``docs/undiscounted.md`` has the argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.cpu.rows import TableRows
+from ooc_mdp.events import SolveProgress
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.scheduling.target import RELATIVE_EPSILON
+from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.session import Pauses, StoppedEarly
+from ooc_mdp.undiscounted.end_components import Labels
+from ooc_mdp.undiscounted.inductive import Inductive, inductive
+from ooc_mdp.undiscounted.kernels.end_components import lift
+from ooc_mdp.undiscounted.kernels.totals import greedy, sweep
+from ooc_mdp.undiscounted.policy_evaluation import POLICY_SWEEPS, Departures, PolicyRows, RowsKept, evaluate, rows_bytes
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed
+
+__all__ = ["FIRST_CHARGE", "TotalRun", "default_total_target", "value_floor"]
+
+FIRST_CHARGE = 1e-3
+"""The first charge as a share of the target: enough for a thousand departures."""
+_LESS = 8.0
+"""Charges are divided by this when values have come apart too far."""
+_ROUNDS = 2
+"""Rounds over dirty partitions after which the policy is evaluated; half as many again each time, so that sweeps,
+which settle from any start, have the last word."""
+_STEPS = 64
+"""Steps of the first evaluation, where it reads nothing; twice as many after one in vain."""
+_SWEEPS = 16
+"""Most sweeps of a visit."""
+_SETTLED = 1 / 8
+"""A visit ends once its changes are down to this share of the charge."""
+_DIRTY = 1 / 2
+"""A partition is visited again when what changed in it or flowed into it may be more than this share of the charge."""
+_LEAST_ULPS = 8.0
+"""A charge below so many units in the last place of the values would be lost to rounding."""
+_MOST_REFUTED = 6
+"""Checks in vain, each after sweeps with a fourth of the tolerance, after which rounding must be the reason."""
+_CONSTANT = 1e-8
+"""Values count as one number, whose size stands in for their range, where L and U lie in so small a share of it."""
+
+
+def value_floor(store: TableSource) -> float:
+    """What stands for the size of the values while they are not known: the span of one step's rewards, or 1."""
+    low, high = store.reward_range.T
+    return float(high.max() - low.min()) or float(np.abs(store.reward_range).max()) or 1.0
+
+
+def default_total_target(store: TableSource, low: float, high: float) -> float:
+    """The error that is asked for where nobody says, if the values lie between the two."""
+    span, size = high - low, max(abs(low), abs(high), value_floor(store))
+    return RELATIVE_EPSILON * (size if span <= _CONSTANT * size else span)
+
+
+@dataclass(slots=True)
+class TotalRun:
+    """A solve at work: analysis is over, values are to be settled and proved."""
+
+    tables: Streamed
+    neighbours: Neighbours
+    options: SolveOptions
+    statistics: SolveStatistics
+    sign: float
+    values: FloatArray
+    """float64 [n, 2]; L and U, of the maximisation."""
+    classes: Labels
+    """uint32 [n]; where one may stay for nothing."""
+    members: IntArray
+    """int64; states of classes of several, ascending."""
+    node: IntArray
+    """int64; class of each member, counted from 0."""
+    charge: float
+    most_charge: float
+    """The largest that has not been too large."""
+    pauses: Pauses
+    width: float = 0.0
+    """Largest U - L, and what rounding adds to twice the distance from the middle."""
+    steps: int = _STEPS
+    """Of an evaluation that reads nothing."""
+    residual: float = np.inf
+    """Largest plain residual when it was last measured."""
+    dirty: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    history: HistoryRecorder = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The history begins with the run."""
+        self.history = HistoryRecorder(self.tables.cache.loads)
+
+    def target(self) -> float:
+        """What half of `width` must come down to."""
+        if self.options.epsilon is not None:
+            return self.options.epsilon
+        low, high = float(self.values[:, 0].min()), float(self.values[:, 1].max())
+        if self.options.residual is not None:  # no error is asked for: only that the charge does not make it absurd
+            return max(abs(low), abs(high), value_floor(self.tables.source))
+        return default_total_target(self.tables.source, low, high)
+
+    def tick(self) -> None:
+        """Between two partitions: report, save, and stop where a limit says so."""
+        self.pauses.report(self.progress)
+        self.history.offer(self.row)
+        self.pauses.stop()
+        self.pauses.keep()
+
+    def progress(self) -> SolveProgress:
+        """Where the solve stands; no error is proved before the end."""
+        s = self.count()
+        return SolveProgress(
+            error_bound=np.inf,
+            residual_bound=self.residual,
+            target=self.options.residual or self.target(),
+            target_kind="epsilon" if self.options.residual is None else "residual",
+            dirty=int(self.dirty.sum()),
+            partitions=s.n_partitions,
+            hit_rate=s.hit_rate,
+            bytes_read=s.bytes_read,
+            read_rate=0.0,
+            loads=s.loads,
+            seconds=s.seconds,
+        )
+
+    def row(self, error_bound: float = np.inf) -> HistoryRow:
+        """Where the solve stands, for the history; no error is proved before the end."""
+        dirty, resident = (int(np.count_nonzero(which)) for which in (self.dirty, self.tables.cache.present))
+        return row_of(self.count(), error_bound, self.residual, dirty, resident)
+
+    def count(self) -> SolveStatistics:
+        """The counters now."""
+        self.tables.count(self.statistics)
+        self.statistics.seconds = self.pauses.seconds
+        return self.statistics
+
+    def join(self, exits: FloatArray) -> bool:
+        """Give the states of each class of several what leaving it from the best of them, or staying, is worth."""
+        if not self.members.size:
+            return False
+        best = np.zeros((int(self.node.max()) + 1, 2))
+        np.maximum.at(best, self.node, exits)
+        change = np.abs(best[self.node] - self.values[self.members])
+        self.values[self.members] = best[self.node]
+        moved = self.members[change.max(axis=1) > _SETTLED * self.charge]
+        for p in np.unique(np.searchsorted(self.tables.source.partition_ptr, moved, side="right") - 1).tolist():
+            self.dirty[self.neighbours.readers(p)] = True
+        return bool(moved.size)
+
+    def settle(self, exits: FloatArray, tolerance: float, rounds: int) -> Literal["settled", "apart", "slow"]:
+        """Sweep until the values change by less than the charge, come apart too far, or so many rounds have passed."""
+        store = self.tables.source
+        flown = np.zeros(store.n_partitions)
+        # While values spread, their range is no measure yet.
+        first = 0.0 if self.options.epsilon is not None else RELATIVE_EPSILON * value_floor(store)
+        for _ in range(rounds):
+            for p, rows, hit in self.tables.each(self.dirty.copy(), sweeps=True):
+                sweeps, change, moved = sweep(
+                    rows, self.values, self.classes, self.members, exits, self.charge, self.sign, _SWEEPS,
+                    _SETTLED * tolerance, bool(self.statistics.visits & 1),
+                )  # fmt: skip
+                self.statistics.visits += 1
+                self.statistics.sweeps += sweeps
+                self.statistics.backups += sweeps * rows.n
+                self.history.visit(p, 1, sweeps, self.pauses.seconds)
+                readers = self.neighbours.readers(p)
+                flown[readers] += moved
+                flown[p] = change
+                self.dirty[readers] |= flown[readers] > _DIRTY * tolerance
+                self.dirty[p] = change > _DIRTY * tolerance
+                if self.tables.trace is not None:
+                    self.tables.trace.access(p, False, hit, sweeps, change, -np.inf)
+            self.join(exits)
+            size = float(np.abs(self.values).max(initial=0.0))
+            with np.errstate(invalid="ignore"):  # of values beyond float64 nothing is known, and nothing is settled
+                self.width = float((self.values[:, 1] - self.values[:, 0]).max(initial=0.0) + 8 * np.spacing(size))
+            if not self.width <= 2 * max(self.target(), first):
+                return "apart"
+            if not self.dirty.any():
+                return "settled" if self.width <= 2 * self.target() else "apart"
+        return "slow"
+
+    def prove(self, start: Departures | None) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive]:
+        """Settle, choose the policy, check; until the check holds. Raises StoppedEarly.
+
+        Parameters
+        ----------
+        start : departures of a policy that ends; None to begin from the values as they are.
+        """
+        refuted, finer, rounds = 0, 1.0, _ROUNDS
+        exits = np.full((self.members.size, 2), -np.inf)
+        if start is not None:
+            kept = self.keep_rows()
+            for p, rows, _ in self.tables.each(np.ones_like(self.dirty)):
+                kept.take(p, rows, start.policy)
+            self.evaluate(start, kept.rows(), finer, rounds)
+        self.dirty = np.ones(self.tables.source.n_partitions, np.bool_)
+        self.most_charge = self.charge / FIRST_CHARGE
+        while True:
+            if self.charge < _LEAST_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0))):
+                raise StoppedEarly(Outcome.PRECISION)
+            state = self.settle(exits, finer * self.charge, rounds)
+            if state != "settled":
+                if state == "apart":
+                    self._come_together()
+                kept = self.keep_rows()
+                by = self.departures(exits, kept)
+                self.evaluate(by, kept.rows(), finer, rounds)
+                rounds += -(-rounds // 2)
+                continue
+            policy = self.greedy_policy(exits)
+            middle = self.values.mean(axis=1)
+            found = inductive(self.tables, self.neighbours, self.values, middle, policy, self.sign)
+            self.residual = found.residual + found.rounding
+            if found.holds:
+                if self.options.residual is None:
+                    return Outcome.PROVED, middle, policy, found
+                if self.residual <= self.options.residual:
+                    return Outcome.RESIDUAL, middle, policy, found
+                self._come_together()
+                continue
+            refuted += 1
+            if refuted > _MOST_REFUTED:
+                raise StoppedEarly(Outcome.PRECISION)
+            finer /= 4
+            self.dirty |= found.faults
+
+    def _come_together(self) -> None:
+        """Go on with a smaller charge, from between the two."""
+        self.charge /= _LESS
+        self.most_charge = self.charge
+        self.values[:] = self.values.mean(axis=1)[:, None]
+        self.dirty[:] = True
+
+    def keep_rows(self) -> RowsKept:
+        """For the rows of one policy."""
+        return RowsKept(rows_bytes(self.tables.source), self.tables.tick)
+
+    def evaluate(self, by: Departures, rows: PolicyRows | None, finer: float, rounds: int) -> None:
+        """Take the totals of a policy as the middle, and a charge that suits its departures, if it ends."""
+        start = np.stack([self.values.mean(axis=1), np.ones(self.values.shape[0])], axis=1)
+        enough = np.array([finer * self.charge / 32, 1 / 32])
+        partitions = self.tables.source.n_partitions
+        most = rounds // 2 if rows is None else self.steps
+        found = evaluate(rows or self.tables, partitions, by, self.sign, start, enough, most)
+        self.statistics.backups += found.passes * POLICY_SWEEPS * self.values.shape[0]
+        if not found.ends or found.residual > max(10 * enough[0], 0.1 * found.residual_before):
+            self.steps *= 2
+            return
+        self.values[:] = found.totals[:, None]
+        self.width = 0.0
+        if self.options.residual is None:
+            suits = self.target() / (2 * max(1.0, float(found.departures.max())))
+            self.charge = min(self.most_charge, suits)
+        spread = self.charge * found.departures
+        self.values[:, 0] -= spread
+        self.values[:, 1] += spread
+        self.dirty[:] = True
+
+    def departures(self, exits: FloatArray, kept: RowsKept | None = None) -> Departures:
+        """The best departures by L; in classes of several, which of the states is left from, if leaving is best.
+
+        Their rows go to `kept`.
+        """
+        store = self.tables.source
+        policy = np.full(store.n_states, -1, np.int32)
+        for p, rows, _ in self.tables.each(np.ones(store.n_partitions, np.bool_)):
+            greedy(rows, self.values, self.classes, self.members, exits, self.charge, self.sign, policy)
+            if kept is not None:
+                kept.take(p, rows, policy)
+        if not self.members.size:
+            return Departures(self.classes, self.members, self.node, np.empty(0, np.int64), policy)
+        best = np.full(int(self.node.max()) + 1, -np.inf)
+        np.maximum.at(best, self.node, exits[:, 0])
+        leaves = best > 0
+        at_best = np.flatnonzero(leaves[self.node] & (exits[:, 0] == best[self.node]))
+        chosen = np.full(best.size, self.members.size)
+        np.minimum.at(chosen, self.node[at_best], at_best)
+        chosen[~leaves] = -1
+        policy[self.members[~leaves[self.node]]] = -2
+        return Departures(self.classes, self.members, self.node, chosen, policy)
+
+    def greedy_policy(self, exits: FloatArray) -> npt.NDArray[np.int32]:
+        """int32 [n]: the best departures by L, and in classes the way to the one that is best, if it is above 0."""
+        store = self.tables.source
+        by = self.departures(exits)
+        policy = by.policy
+        stays = (policy == -2).astype(np.uint8)
+        on_the_way = np.arange(self.members.size) != by.chosen[self.node]
+        others = self.members[on_the_way & (by.chosen[self.node] >= 0)]
+        policy[others] = -2
+        stays[others] = 0  # those that no row leaves from are on the way like the rest
+        settled = np.ones(store.n_states, np.uint8)
+        settled[others] = 0
+        open_states = np.zeros(store.n_partitions, np.bool_)
+        lifted = np.flatnonzero(policy == -2)
+        open_states[np.unique(np.searchsorted(store.partition_ptr, lifted, side="right") - 1)] = True
+        waiting = open_states.copy()
+
+        def lifting(p: int, rows: TableRows) -> IntArray | None:
+            before = int((policy[rows.first : rows.first + rows.n] == -2).sum())
+            left = lift(rows, self.classes, stays, settled, policy)
+            waiting[p] = left > 0
+            readers = self.neighbours.readers(p)
+            return readers[waiting[readers]] if left < before else None
+
+        self.tables.settle(open_states, lifting)
+        return policy

@@ -1,0 +1,302 @@
+"""The compiled passes of the graph analysis: who can stay for ever, who reaches whom, who can end, at what mean reward.
+
+Each works on one partition and vectors of all states, until nothing more changes inside the partition; the caller
+(`ooc_mdp.undiscounted.end_components`) comes back when a neighbour has changed. Labels are uint32, 0 for states that
+are out; two states are in one block where both of their labels agree. A row is *inside* a block if its state and all
+successors of positive probability are, and it never ends the process.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ooc_mdp.backends.cpu.rows import LEAST_MASS, ends, first_row, index, past_row, row_begin, row_end
+
+__all__ = [
+    "NEGATIVE",
+    "NO_CLASS",
+    "POSITIVE",
+    "can_end",
+    "gain",
+    "labels",
+    "lift",
+    "rewards_inside",
+    "spread_backward",
+    "spread_forward",
+    "trim",
+]
+
+NO_CLASS = np.uint32(0xFFFFFFFF)
+"""Class of a state that is in none."""
+POSITIVE, NEGATIVE = np.uint8(1), np.uint8(2)
+"""Flags of a component: some reward inside has this sign."""
+
+
+@njit(inline="always")
+def _label(s):
+    """A state's own label: all are different, none is 0 (the finaliser of MurmurHash3, a bijection that keeps 0)."""
+    h = np.uint64(s + 1)
+    h ^= h >> np.uint64(16)
+    h = (h * np.uint64(0x85EBCA6B)) & np.uint64(0xFFFFFFFF)
+    h ^= h >> np.uint64(13)
+    h = (h * np.uint64(0xC2B2AE35)) & np.uint64(0xFFFFFFFF)
+    h ^= h >> np.uint64(16)
+    return np.uint32(h)
+
+
+@njit(nogil=True, cache=True)
+def labels(n):
+    """uint32 [n]: the states' own labels."""
+    out = np.empty(n, np.uint32)
+    for s in range(n):
+        out[s] = _label(s)
+    return out
+
+
+@njit(inline="always")
+def _stays(t, i, j):
+    """Whether a row leads nowhere else than back."""
+    for k in range(row_begin(t, j), row_end(t, j)):
+        if t.probabilities[k] > 0 and index(t, t.successors[k]) != t.first + i:
+            return False
+    return True
+
+
+@njit(inline="always")
+def _inside(t, i, j, zero_only, ahead, back):
+    if ends(t, j) or (zero_only and t.rewards[j] != 0):
+        return False
+    s = t.first + i
+    mass = 0.0
+    for k in range(row_begin(t, j), row_end(t, j)):
+        p = np.float64(t.probabilities[k])
+        if p > 0:
+            to = index(t, t.successors[k])
+            if ahead[to] != ahead[s] or back[to] != back[s]:
+                return False
+            mass += p
+    return mass >= LEAST_MASS
+
+
+@njit(nogil=True, cache=True)
+def trim(t, zero_only, ahead, back):
+    """Take out states without a row inside their block; whether another partition reads one of them.
+
+    A state that can only stay where it is gets a block of its own, (its label, 0), so that rows to it are dropped at
+    once: with a self-loop in each state, blocks would else lose a state in a round.
+    """
+    seen = False
+    forwards = True
+    again = True
+    while again:
+        again = False
+        for x in range(t.n):
+            i = x if forwards else t.n - 1 - x
+            s = t.first + i
+            if ahead[s] == 0:
+                continue
+            if back[s] == 0:
+                continue
+            stays = moves = False
+            for j in range(first_row(t, i), past_row(t, i)):
+                if _inside(t, i, j, zero_only, ahead, back):
+                    stays = True
+                    if not _stays(t, i, j):
+                        moves = True
+                        break
+            if not moves:
+                ahead[s] = _label(s) if stays else 0
+                back[s] = 0
+                seen |= t.boundary[i]
+                again = True
+        forwards = not forwards
+    return seen
+
+
+@njit(nogil=True, cache=True)
+def spread_forward(t, zero_only, ahead, back, label):
+    """Each state takes the largest label of those that lead to it; whether one outside the partition did."""
+    outside = False
+    forwards = True
+    again = True
+    while again:
+        again = False
+        for x in range(t.n):
+            i = x if forwards else t.n - 1 - x
+            s = t.first + i
+            if ahead[s] == 0:
+                continue
+            for j in range(first_row(t, i), past_row(t, i)):
+                if not _inside(t, i, j, zero_only, ahead, back):
+                    continue
+                for k in range(row_begin(t, j), row_end(t, j)):
+                    to = index(t, t.successors[k])
+                    if t.probabilities[k] > 0 and label[to] < label[s]:
+                        label[to] = label[s]
+                        if np.int64(t.successors[k]) < t.n:
+                            again = True
+                        else:
+                            outside = True
+        forwards = not forwards
+    return outside
+
+
+@njit(nogil=True, cache=True)
+def spread_backward(t, zero_only, ahead, back, label):
+    """Each state takes the largest label of those that it leads to; whether another partition reads one that did."""
+    seen = False
+    forwards = False
+    again = True
+    while again:
+        again = False
+        for x in range(t.n):
+            i = x if forwards else t.n - 1 - x
+            s = t.first + i
+            if ahead[s] == 0:
+                continue
+            for j in range(first_row(t, i), past_row(t, i)):
+                if not _inside(t, i, j, zero_only, ahead, back):
+                    continue
+                for k in range(row_begin(t, j), row_end(t, j)):
+                    to = index(t, t.successors[k])
+                    if t.probabilities[k] > 0 and label[to] > label[s]:
+                        label[s] = label[to]
+                        again = True
+                        seen |= t.boundary[i]
+        forwards = not forwards
+    return seen
+
+
+@njit(nogil=True, cache=True)
+def can_end(t, classes, reached, policy):
+    """Mark states from which some policy ends, or comes where it may stay for nothing, with positive probability.
+
+    `policy` gets a row that does, or the likeliest to come to a state that was marked before: -1 without actions, -2
+    where one stays.
+    """
+    seen = False
+    forwards = False
+    again = True
+    while again:
+        again = False
+        for x in range(t.n):
+            i = x if forwards else t.n - 1 - x
+            s = t.first + i
+            if reached[s] != 0:
+                continue
+            found = classes[s] != NO_CLASS or first_row(t, i) == past_row(t, i)
+            policy[s] = -2 if classes[s] != NO_CLASS else -1
+            if not found:
+                most = 0.0
+                for j in range(first_row(t, i), past_row(t, i)):
+                    mass = comes = 0.0
+                    for k in range(row_begin(t, j), row_end(t, j)):
+                        p = np.float64(t.probabilities[k])
+                        mass += p
+                        if reached[index(t, t.successors[k])] != 0:
+                            comes += p
+                    if ends(t, j):
+                        comes = 1.0
+                    elif mass < LEAST_MASS:
+                        comes += 1 - mass
+                    if comes > most:
+                        most = comes
+                        policy[s] = j - first_row(t, i)
+                found = most > 0
+            if found:
+                reached[s] = 1
+                again = True
+                seen |= t.boundary[i]
+        forwards = not forwards
+    return seen
+
+
+@njit(inline="always")
+def _free(t, i, j, classes):
+    """Whether a row that never ends stays in its state's class, for nothing."""
+    s = t.first + i
+    if classes[s] == NO_CLASS or t.rewards[j] != 0:
+        return False
+    for k in range(row_begin(t, j), row_end(t, j)):
+        if t.probabilities[k] > 0 and classes[index(t, t.successors[k])] != classes[s]:
+            return False
+    return True
+
+
+@njit(nogil=True, cache=True)
+def rewards_inside(t, blocks, components, classes, sign, found):
+    """Flag the components (states that stand for them) that have rows inside with rewards of either sign."""
+    for i in range(t.n):
+        s = t.first + i
+        if blocks[s] == 0:
+            continue
+        for j in range(first_row(t, i), past_row(t, i)):
+            if _inside(t, i, j, False, blocks, blocks) and not _free(t, i, j, classes):
+                if sign * t.rewards[j] > 0:
+                    found[components[s]] |= POSITIVE
+                elif sign * t.rewards[j] < 0:
+                    found[components[s]] |= NEGATIVE
+
+
+@njit(nogil=True, cache=True)
+def gain(t, blocks, classes, potential, sign, best):
+    """best(s) = max over rows inside, but free ones, of r + sum p (h(s') - h(s)), at least -inf; the rounding in it."""
+    rounding = 0.0
+    for i in range(t.n):
+        s = t.first + i
+        if blocks[s] == 0:
+            continue
+        best[s] = -np.inf
+        for j in range(first_row(t, i), past_row(t, i)):
+            if not _inside(t, i, j, False, blocks, blocks) or _free(t, i, j, classes):
+                continue
+            r = sign * np.float64(t.rewards[j])
+            mass = moved = size = 0.0
+            for k in range(row_begin(t, j), row_end(t, j)):
+                p = np.float64(t.probabilities[k])
+                difference = potential[index(t, t.successors[k])] - potential[s]
+                mass += p
+                moved += p * difference
+                size += p * abs(difference)
+            best[s] = max(best[s], r + moved / mass)
+            unit = (2 * (row_end(t, j) - row_begin(t, j)) + 8) * 2.0**-53
+            rounding = max(rounding, unit * (abs(r) + size / mass))
+    return rounding
+
+
+@njit(nogil=True, cache=True)
+def lift(t, classes, stays, settled, policy):
+    """Choose, in states whose policy is -2, a free row of their class that may come to a settled state.
+
+    States of classes in which one stays take any. Returns how many are left without.
+    """
+    left = 0
+    forwards = False
+    again = True
+    while again:
+        again = False
+        left = 0
+        for x in range(t.n):
+            i = x if forwards else t.n - 1 - x
+            s = t.first + i
+            if policy[s] != -2:
+                continue
+            left += 1
+            for j in range(first_row(t, i), past_row(t, i)):
+                if ends(t, j) or not _free(t, i, j, classes):
+                    continue
+                mass = 0.0
+                comes = stays[s] != 0
+                for k in range(row_begin(t, j), row_end(t, j)):
+                    mass += np.float64(t.probabilities[k])
+                    if t.probabilities[k] > 0 and settled[index(t, t.successors[k])] != 0:
+                        comes = True
+                if comes and mass >= LEAST_MASS:
+                    policy[s] = np.int32(j - first_row(t, i))
+                    settled[s] = 1
+                    left -= 1
+                    again = True
+                    break
+        forwards = not forwards
+    return left

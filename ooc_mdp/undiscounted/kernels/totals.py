@@ -1,0 +1,329 @@
+"""The compiled loops for undiscounted totals: sweeps of a lower and an upper value at once, and the inductive check.
+
+    values[s] = (L(s), U(s)),      q_a = (r + sum_{s' not with s} p V(s')) / (1 - p(with s)) -+ charge
+
+*With s* are s itself and the states of its class, where one may stay for nothing: what a row keeps there is summed up
+as a geometric series, so that a state left with probability 1e-13 takes one backup. Each departure is charged to L and
+paid to U, which makes both of them strictly inductive where the sweeps end (``docs/undiscounted.md``). The check knows
+neither classes nor charges: it looks at the table and the numbers alone, its rounding on the safe side.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ooc_mdp.backends.cpu.rows import LEAST_MASS, ends, first_row, index, past_row, row_begin, row_end
+from ooc_mdp.undiscounted.kernels.end_components import NO_CLASS
+
+__all__ = ["check", "greedy", "reach_strict", "relax", "rows_of_policy", "sweep"]
+
+_UNIT_ROUNDOFF = 2.0**-53
+_DROP = 0.1
+"""A visit ends once its changes have fallen to this share."""
+_TINY = 1e-300
+"""Stands for products that underflow."""
+
+
+@njit(inline="always")
+def _departure(t, i, j, classes, values, sign):
+    """What row j is worth to L and U once it has left the class, -inf where it never does."""
+    r = sign * np.float64(t.rewards[j])
+    if ends(t, j):
+        return r, r
+    s = t.first + i
+    own = classes[s]
+    mass = away = low = high = 0.0
+    for k in range(row_begin(t, j), row_end(t, j)):
+        p = np.float64(t.probabilities[k])
+        to = index(t, t.successors[k])
+        mass += p
+        if to == s or (own != NO_CLASS and classes[to] == own) or p == 0:
+            continue
+        away += p
+        low += p * values[to, 0]
+        high += p * values[to, 1]
+    if mass >= LEAST_MASS:
+        if away == 0:
+            return -np.inf, -np.inf
+        return (r * mass + low) / away, (r * mass + high) / away
+    left = away + (1 - mass)
+    return (r + low) / left, (r + high) / left
+
+
+@njit(nogil=True, cache=True)
+def sweep(t, values, classes, members, exits, charge, sign, most, tolerance, forwards):
+    """Gauss-Seidel sweeps of a partition, at most so many, until one changes no value by more than the tolerance.
+
+    Or by more than a share of what the first changed: what flows in from other partitions comes first then.
+
+    States of classes of several (`members`, ascending) keep their values: what leaving is worth goes to `exits`.
+
+    Returns
+    -------
+    sweeps, the largest change of the last, the largest change of a boundary value in all of them
+    """
+    before = values[t.first : t.first + t.n].copy()
+    change = 0.0
+    sweeps = 0
+    while sweeps < most:
+        change = 0.0
+        sweeps += 1
+        for x in range(t.n):
+            i = x if forwards else t.n - 1 - x
+            s = t.first + i
+            row, end = first_row(t, i), past_row(t, i)
+            low = high = -np.inf
+            if row == end:
+                low = high = sign * t.terminal[i] if t.terminal.size > 0 else 0.0
+            for j in range(row, end):
+                a, b = _departure(t, i, j, classes, values, sign)
+                low = max(low, a - charge)
+                high = max(high, b + charge)
+            if classes[s] != NO_CLASS:
+                k = np.searchsorted(members, s)
+                if k < members.size and members[k] == s:
+                    exits[k, 0] = low
+                    exits[k, 1] = high
+                    continue
+                low = max(low, 0.0)
+                high = max(high, 0.0)
+            change = max(change, abs(low - values[s, 0]), abs(high - values[s, 1]))
+            values[s, 0] = low
+            values[s, 1] = high
+        forwards = not forwards
+        if sweeps == 1:
+            tolerance = max(tolerance, _DROP * change)
+        if change <= tolerance:
+            break
+    moved = 0.0
+    for i in range(t.n):
+        if t.boundary[i]:
+            s = t.first + i
+            moved = max(moved, abs(values[s, 0] - before[i, 0]), abs(values[s, 1] - before[i, 1]))
+    return sweeps, change, moved
+
+
+@njit(nogil=True, cache=True)
+def greedy(t, values, classes, members, exits, charge, sign, policy):
+    """The departure that is worth most by L, the lowest of equals; -1 without actions, -2 where none ever leaves."""
+    for i in range(t.n):
+        s = t.first + i
+        row, end = first_row(t, i), past_row(t, i)
+        choice = -1 if row == end else -2
+        best = -np.inf
+        for j in range(row, end):
+            a, _ = _departure(t, i, j, classes, values, sign)
+            if a > best:
+                best = a
+                choice = j - row
+        policy[s] = choice
+        if classes[s] != NO_CLASS:
+            k = np.searchsorted(members, s)
+            if k < members.size and members[k] == s:
+                exits[k, 0] = best - charge
+            elif best - charge <= 0:
+                policy[s] = -2
+
+
+@njit(nogil=True, cache=True)
+def rows_of_policy(t, policy):
+    """The policy's rows of a partition: pointers to them and to transitions, their arrays as in the table."""
+    action_ptr = np.zeros(t.n + 1, np.uint32)
+    count = 0
+    for i in range(t.n):
+        j = first_row(t, i) + policy[t.first + i]
+        action_ptr[i + 1] = action_ptr[i]
+        if policy[t.first + i] >= 0:
+            action_ptr[i + 1] += np.uint32(1)
+            count += row_end(t, j) - row_begin(t, j)
+    rows = np.int64(action_ptr[t.n])
+    successor_ptr = np.zeros(rows + 1, np.uint32)
+    successors = np.empty(count, t.successors.dtype)
+    probabilities = np.empty(count, t.probabilities.dtype)
+    rewards = np.empty(rows, t.rewards.dtype)
+    durations = np.empty(rows if t.durations.size > 0 else 0, np.float64)
+    row = at = 0
+    for i in range(t.n):
+        if policy[t.first + i] < 0:
+            continue
+        j = first_row(t, i) + policy[t.first + i]
+        for k in range(row_begin(t, j), row_end(t, j)):
+            successors[at] = t.successors[k]
+            probabilities[at] = t.probabilities[k]
+            at += 1
+        rewards[row] = t.rewards[j]
+        if t.durations.size > 0:
+            durations[row] = t.durations[j]
+        row += 1
+        successor_ptr[row] = at
+    return action_ptr, successor_ptr, successors, probabilities, rewards, durations
+
+
+@njit(nogil=True, cache=True)
+def relax(t, x, classes, members, exits, policy, only, sign, constant, sweeps, forwards):
+    """Gauss-Seidel sweeps over the policy's departures: x(s) = constant (r, 1) + sum p x(s') / (1 - p(with s)).
+
+    The first column is the policy's total reward, the second its departures; `constant` is 1, or 0 for the linear part
+    alone. Policy: -1 without actions, -2 where one stays; states of classes of several leave their sums in `exits`.
+    `only` says that the table has no rows but the policy's (:func:`rows_of_policy`).
+    """
+    for _ in range(sweeps):
+        for y in range(t.n):
+            i = y if forwards else t.n - 1 - y
+            s = t.first + i
+            total = count = 0.0
+            own = classes[s]
+            if policy[s] == -1:
+                total = constant * sign * t.terminal[i] if t.terminal.size > 0 else 0.0
+            elif policy[s] >= 0:
+                j = first_row(t, i) + (0 if only else policy[s])
+                r = constant * sign * np.float64(t.rewards[j])
+                if ends(t, j):
+                    total = r
+                else:
+                    mass = away = 0.0
+                    for k in range(row_begin(t, j), row_end(t, j)):
+                        p = np.float64(t.probabilities[k])
+                        to = index(t, t.successors[k])
+                        mass += p
+                        if to == s or (own != NO_CLASS and classes[to] == own) or p == 0:
+                            continue
+                        away += p
+                        total += p * x[to, 0]
+                        count += p * x[to, 1]
+                    left = away if mass >= LEAST_MASS else away + (1 - mass)
+                    total = (r * (mass if mass >= LEAST_MASS else 1.0) + total) / left
+                    count /= left
+                count += constant
+            if own != NO_CLASS:
+                k = np.searchsorted(members, s)
+                if k < members.size and members[k] == s:
+                    exits[k, 0] = total
+                    exits[k, 1] = count
+                    continue
+            x[s, 0] = total
+            x[s, 1] = count
+
+
+@njit(inline="always")
+def _drift(t, i, j, values, sign):
+    """r + sum p V(s') - V(s): an interval about it, and whether the row keeps V for nothing."""
+    s = t.first + i
+    own = values[s]
+    r = sign * np.float64(t.rewards[j])
+    if ends(t, j):
+        size = abs(r) + abs(own)
+        error = 4 * _UNIT_ROUNDOFF * size + _TINY
+        return r - own - error, r - own + error, False
+    begin, end = row_begin(t, j), row_end(t, j)
+    mass = moved = size = 0.0
+    level = r == 0
+    for k in range(begin, end):
+        p = np.float64(t.probabilities[k])
+        if p > 0:
+            difference = values[index(t, t.successors[k])] - own
+            mass += p
+            moved += p * difference
+            size += p * abs(difference)
+            level = level and difference == 0
+    unit = 1.01 * (end - begin + 8) * _UNIT_ROUNDOFF
+    if mass >= LEAST_MASS:
+        size += abs(r) * mass
+        drift = (r * mass + moved) / mass
+        error = unit * size / mass * 2 + _TINY
+        return drift - error, drift + error, level
+    lost = (1 - mass) * own
+    drift = r + moved - lost
+    error = unit * (abs(r) + size + abs(lost) + abs(own)) + _TINY
+    return drift - error, drift + error, False
+
+
+@njit(nogil=True, cache=True)
+def check(t, values, middle, policy, sign, pending):
+    """Whether U and L of the partition's states are inductive, L under the policy; see ``docs/undiscounted.md``.
+
+    Parameters
+    ----------
+    values : float64 [n, 2]; L and U.
+    middle : float64 [n]; V, of which the plain residual is measured.
+    pending : uint8 [n]; becomes 1 where the policy keeps an L above 0 for nothing, else 0.
+
+    Returns
+    -------
+    faults of U, of L, of the policy (no action of the state), a state at fault (-1: none), states that are pending,
+    largest |opt_a Q_a - V|, the largest rounding in a Q_a - V
+    """
+    low, high = values[:, 0], values[:, 1]
+    upper = lower = wrong = waiting = 0
+    at = -1
+    residual = rounding = 0.0
+    for i in range(t.n):
+        s = t.first + i
+        row, end = first_row(t, i), past_row(t, i)
+        pending[s] = 0
+        if row == end:
+            final = sign * t.terminal[i] if t.terminal.size > 0 else 0.0
+            if not high[s] >= final:
+                upper += 1
+                at = s
+            if not low[s] <= final:
+                lower += 1
+                at = s
+            if policy[s] != -1:
+                wrong += 1
+                at = s
+            residual = max(residual, abs(final - middle[s]))
+            continue
+        best = -np.inf
+        for j in range(row, end):
+            _, most, level = _drift(t, i, j, high, sign)
+            if not ((level and high[s] >= 0) or most < 0):
+                upper += 1
+                at = s
+            least, most, _ = _drift(t, i, j, middle, sign)
+            best = max(best, 0.5 * (least + most))
+            rounding = max(rounding, most - least)
+        residual = max(residual, abs(best))
+        if policy[s] < 0 or policy[s] >= end - row:
+            wrong += 1
+            at = s
+            continue
+        least, _, level = _drift(t, i, row + policy[s], low, sign)
+        if level:
+            if low[s] > 0:
+                pending[s] = 1
+                waiting += 1
+        elif not least > 0:
+            lower += 1
+            at = s
+    return upper, lower, wrong, at, waiting, residual, rounding
+
+
+@njit(nogil=True, cache=True)
+def reach_strict(t, policy, pending):
+    """Take off the list states whose policy may come to one that is not on it; how many are left, whether fewer."""
+    left = 0
+    before = 0
+    forwards = False
+    again = True
+    for i in range(t.n):
+        before += pending[t.first + i] != 0
+    while again:
+        again = False
+        left = 0
+        for x in range(t.n):
+            i = x if forwards else t.n - 1 - x
+            s = t.first + i
+            if pending[s] == 0:
+                continue
+            left += 1
+            j = first_row(t, i) + policy[s]
+            for k in range(row_begin(t, j), row_end(t, j)):
+                if t.probabilities[k] > 0 and pending[index(t, t.successors[k])] == 0:
+                    pending[s] = 0
+                    left -= 1
+                    again = True
+                    break
+        forwards = not forwards
+    return left, left < before

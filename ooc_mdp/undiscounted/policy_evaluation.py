@@ -1,0 +1,234 @@
+"""A policy's total reward and its expected departures, by a Krylov method over streamed Gauss-Seidel passes.
+
+    x = F(x),   F: a pass over the partitions forwards and one backwards,      x = (total reward, departures)
+
+F is affine, so the fixed point solves (1 - F0) x = F(0), F0 its linear part: that is a linear system preconditioned by
+symmetric Gauss-Seidel, which BiCGSTAB (van der Vorst 1992) solves in a small part of the passes that repeating F would
+take where the process goes to and fro for long before it ends. Nothing is proved here: the values are a start for
+sweeps. Departures that come out at least 1 say that the policy ends, and how far a charge spreads its bounds.
+
+The policy's rows are copied out of the table first, about 1/|A| of it: passes over them read nothing. Where that is
+more than half of the table, passes stream the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.cpu.rows import TableRows
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.undiscounted.kernels.totals import relax, rows_of_policy
+from ooc_mdp.undiscounted.tables import Streamed
+
+__all__ = [
+    "EVALUATION_BYTES",
+    "POLICY_SWEEPS",
+    "Departures",
+    "PolicyRows",
+    "PolicyTotal",
+    "evaluate",
+    "rows_bytes",
+]
+
+EVALUATION_BYTES = 112
+"""Bytes that an evaluation takes for each state: seven vectors of both numbers."""
+POLICY_SWEEPS = 4
+"""Sweeps of a partition in a pass."""
+_ENOUGH = 1e-5
+"""Share of the first change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departures:
+    """By which rows a policy leaves states and classes."""
+
+    classes: npt.NDArray[np.uint32]
+    """uint32 [n]; as `ooc_mdp.undiscounted.end_components.check_totals` gives them."""
+    members: IntArray
+    """int64; states of classes of several, ascending."""
+    node: IntArray
+    """int64; class of each member, counted from 0."""
+    chosen: IntArray
+    """int64; for each class which of the members is left from; -1 where one stays."""
+    policy: npt.NDArray[np.int32]
+    """int32 [n]; the row that leaves, -1 without actions, -2 where one stays."""
+
+
+@dataclass(slots=True)
+class PolicyRows:
+    """The rows of a policy, by partition, in memory."""
+
+    tables: list[TableRows]
+    tick: Callable[[], None]
+    """Called after each pass; may raise to stop."""
+
+    def each(
+        self, wanted: npt.NDArray[np.bool_], forwards: bool | None = None
+    ) -> Iterator[tuple[int, TableRows, bool]]:
+        """As `ooc_mdp.undiscounted.tables.Streamed.each`."""
+        order = np.flatnonzero(wanted) if forwards is not False else np.flatnonzero(wanted)[::-1]
+        for p in order.tolist():
+            yield p, self.tables[p], True
+        self.tick()
+
+
+class RowsKept:
+    """Copies a policy's rows as partitions pass by, as long as they take no more than so many bytes."""
+
+    def __init__(self, most: int, tick: Callable[[], None]) -> None:
+        self._left = most
+        self._tick = tick
+        self._tables: dict[int, TableRows] = {}
+
+    def take(self, p: int, rows: TableRows, policy: npt.NDArray[np.int32]) -> None:
+        """Partition p's rows of the policy (int32 [n], negative where it has none)."""
+        if self._left < 0:
+            return
+        action_ptr, successor_ptr, successors, probabilities, rewards, durations = rows_of_policy(rows, policy)
+        own = rows._replace(
+            actions=0,
+            width=0,
+            action_ptr=action_ptr,
+            successor_ptr=successor_ptr,
+            successors=successors,
+            probabilities=probabilities,
+            rewards=rewards,
+            durations=durations,
+            terminal=rows.terminal.copy(),
+            halo=rows.halo.copy(),
+            boundary=np.empty(0, np.bool_),
+        )
+        self._left -= sum(a.nbytes for a in own[4:])
+        self._tables[p] = own
+        if self._left < 0:
+            self._tables.clear()
+
+    def rows(self) -> PolicyRows | None:
+        """All of them; None where they took too much."""
+        return PolicyRows([self._tables[p] for p in sorted(self._tables)], self._tick) if self._left >= 0 else None
+
+
+def rows_bytes(source: TableSource) -> int:
+    """Most bytes that a policy's rows may take beside the cache: what they need, or half of the table."""
+    states = np.diff(source.partition_ptr)
+    transition = source.fields["successors"].dtype.itemsize + source.fields["probabilities"].dtype.itemsize
+    each = source.max_successors * transition + 8 + source.fields["rewards"].dtype.itemsize
+    each += 8 * ("durations" in source.fields) + 8 * ("terminal_rewards" in source.fields)
+    needed = int((states * each).sum() + 8 * source.partition_halo.sum() + 64 * states.size)
+    return min(needed, int(source.partition_bytes.sum()) // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTotal:
+    """What came out."""
+
+    totals: FloatArray
+    """float64 [n]."""
+    departures: FloatArray
+    """float64 [n]; expected number until the process ends or one stays."""
+    residual: float
+    """Largest change that another double pass would make to the totals."""
+    residual_before: float
+    """The same at the start."""
+    ends: bool
+    """Whether the departures are those of a policy that ends."""
+    passes: int
+    """Over all partitions."""
+
+
+class _Passes:
+    """The affine map F and its linear part."""
+
+    def __init__(self, rows: Streamed | PolicyRows, partitions: int, by: Departures, sign: float) -> None:
+        self._rows, self._by, self._sign = rows, by, sign
+        self._only = isinstance(rows, PolicyRows)
+        self._every = np.ones(partitions, np.bool_)
+        self._exits = np.zeros((by.members.size, 2))
+        self.count = 0
+
+    def apply(self, x: FloatArray, constant: float) -> FloatArray:
+        """float64 [n, 2]: F(x) with constant 1, its linear part with 0."""
+        by = self._by
+        out = x.copy()
+        self.count += 2
+        for forwards in (True, False):
+            for _, rows, _ in self._rows.each(self._every, forwards):
+                relax(
+                    rows, out, by.classes, by.members, self._exits, by.policy, self._only, self._sign, constant,
+                    POLICY_SWEEPS, forwards,
+                )  # fmt: skip
+            if by.members.size:
+                joined = np.where((by.chosen >= 0)[:, None], self._exits[by.chosen], 0.0)
+                out[by.members] = joined[by.node]
+        return out
+
+    def product(self, x: FloatArray) -> FloatArray:
+        """(1 - F0) x."""
+        out = self.apply(x, 0.0)
+        return np.subtract(x, out, out=out)
+
+
+def _dot(a: FloatArray, b: FloatArray) -> FloatArray:
+    """float64 [2]: products of the columns."""
+    return np.asarray(np.einsum("ij,ij->j", a, b))
+
+
+def _ratio(a: FloatArray, b: FloatArray) -> FloatArray:
+    """a / b, 0 where the method has broken down or a column has converged."""
+    return np.divide(a, b, out=np.zeros_like(a), where=b != 0)
+
+
+@np.errstate(all="ignore")  # where the method breaks down, or numbers overflow, is found out by what is left
+def evaluate(
+    rows: Streamed | PolicyRows,
+    partitions: int,
+    by: Departures,
+    sign: float,
+    start: FloatArray,
+    tolerance: FloatArray,
+    most: int,
+) -> PolicyTotal:
+    """Solve for a policy's totals and departures.
+
+    Parameters
+    ----------
+    start : float64 [n, 2]; changes.
+    tolerance : float64 [2]; largest change by another double pass that is good enough, of either; for the totals also
+        a small share of the first change: a policy that is poor need not be known so well.
+    most : most steps, of four passes each.
+    """
+    passes = _Passes(rows, partitions, by, sign)
+    x = start
+    residual = passes.apply(x, 1.0)
+    residual -= x
+    before_all = float(np.abs(residual[:, 0]).max())
+    enough = np.array([max(float(tolerance[0]), _ENOUGH * before_all), float(tolerance[1])])
+    shadow = residual.copy()
+    direction = residual.copy()
+    rho = _dot(shadow, residual)
+    for _ in range(most):
+        if not (np.abs(residual).max(axis=0) > enough).any():
+            break
+        image = passes.product(direction)
+        alpha = _ratio(rho, _dot(shadow, image))
+        x += alpha * direction
+        residual -= alpha * image
+        second = passes.product(residual)
+        omega = _ratio(_dot(second, residual), _dot(second, second))
+        x += omega * residual
+        residual -= omega * second
+        before, rho = rho, _dot(shadow, residual)
+        beta = _ratio(rho, before) * _ratio(alpha, omega)
+        direction = residual + beta * (direction - omega * image)
+        if not np.isfinite(rho).all():
+            break
+    after = passes.apply(x, 1.0)
+    change = np.abs(after - x).max(axis=0)
+    leaves = by.policy >= 0
+    ends = bool(np.isfinite(after).all() and change[1] <= 0.5 and (x[leaves, 1] > 0).all())
+    return PolicyTotal(after[:, 0], after[:, 1], float(change[0]), before_all, ends, passes.count)

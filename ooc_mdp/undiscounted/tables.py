@@ -1,0 +1,156 @@
+"""Partitions of a table one after the other, through a cache of bounded size, the next ones read meanwhile.
+
+For work that is no Bellman sweep of a backend: graph passes, undiscounted totals. What is kept of all states lies with
+the caller; here are the cache, the threads that read, the accounts, and the points at which limits are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.base import Resident
+from ooc_mdp.backends.cpu.rows import TableRows, table_rows
+from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.partition import Coupling, PartitionTable
+from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.scheduling.cache import PartitionCache
+from ooc_mdp.scheduling.stager import ANNOUNCED, Stager
+from ooc_mdp.store.trace import Trace
+
+__all__ = ["Neighbours", "Streamed"]
+
+
+class _Kept:
+    """What the stager asks of a backend: tables stay as they are."""
+
+    def prepare(self, table: PartitionTable) -> Resident:
+        """A handle on the table's arrays."""
+        return Resident(table.index, table.n_states, bool(table.durations.size), [table_rows(table)])
+
+    def admit(self, prepared: Resident) -> Resident:
+        """Nothing is left to do."""
+        return prepared
+
+    def release(self, resident: Resident) -> None:
+        """Nothing to do: the arrays go with their last reference."""
+
+
+class Neighbours:
+    """Which partitions read which, from the coupling matrix."""
+
+    def __init__(self, coupling: Coupling) -> None:
+        self._ptr, self._partitions = coupling.ptr, coupling.partitions
+        rows = np.repeat(np.arange(coupling.ptr.size - 1), np.diff(coupling.ptr))
+        order = np.argsort(coupling.partitions, kind="stable")
+        self._readers: IntArray = rows[order]
+        self._readers_ptr = np.searchsorted(coupling.partitions[order], np.arange(coupling.ptr.size))
+
+    def read_by(self, p: int) -> IntArray:
+        """Partitions whose states p reads."""
+        return self._partitions[self._ptr[p] : self._ptr[p + 1]]
+
+    def readers(self, p: int) -> IntArray:
+        """Partitions that read states of p."""
+        return self._readers[self._readers_ptr[p] : self._readers_ptr[p + 1]]
+
+
+class Streamed:
+    """A table's partitions, brought through a cache.
+
+    Parameters
+    ----------
+    source : of the tables.
+    budget : bytes of the cache.
+    depth : partitions that are read at a time.
+    tick : called between two partitions; may raise to stop.
+    """
+
+    def __init__(self, source: TableSource, budget: int, depth: int, tick: Callable[[], None] = lambda: None) -> None:
+        self.source = source
+        self.tick = tick
+        self.depth = depth
+        self.trace: Trace | None = None
+        """Told of accesses; may be set later."""
+        kept = _Kept()
+        self.cache: PartitionCache[Resident] = PartitionCache(budget, source.n_partitions, kept.release)
+        self._stager = Stager(source, self.cache, kept, depth, source.loader("cpu").read)
+        self._backwards = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stager.close()
+        self.cache.clear()
+
+    def each(
+        self, wanted: npt.NDArray[np.bool_], forwards: bool | None = None, sweeps: bool = False
+    ) -> Iterator[tuple[int, TableRows, bool]]:
+        """The wanted partitions (bool [P]) once each, in turns from either end: a cache saves its size in a pass.
+
+        Parameters
+        ----------
+        forwards : the direction, if it matters.
+        sweeps : whether they are swept, which the caller notes in the trace; else accesses are auxiliary.
+
+        Yields
+        ------
+        partition, its rows, and whether it was in the cache and used before
+        """
+        order = np.flatnonzero(wanted)
+        backwards = self._backwards if forwards is None else not forwards
+        if backwards:
+            order = order[::-1]
+        self._backwards = not backwards
+        stager, depth = self._stager, self._stager.depth
+        for at, p in enumerate(order.tolist()):
+            coming = order[at + 1 : at + 1 + depth + ANNOUNCED].tolist()
+            stager.announce(coming[depth:])
+            stager.prefetch(p)
+            for n, ahead in enumerate(coming[:depth]):
+                if stager.free() <= 0:
+                    break
+                stager.prefetch(ahead, frozenset([p, *coming[:n]]).__contains__)
+            resident, hit = stager.obtain(p, auxiliary=not sweeps)
+            if self.trace is not None and not sweeps:
+                self.trace.access(p, True, hit, 0, np.inf, -np.inf)
+            self.cache.pin(p, True)
+            try:
+                yield p, resident.arrays[0], hit
+            finally:
+                self.cache.pin(p, False)
+            stager.take_over()
+            self.tick()
+
+    def settle(self, dirty: npt.NDArray[np.bool_], visit: Callable[[int, TableRows], IntArray | None]) -> None:
+        """Visit dirty partitions (bool [P], which changes) until none is left.
+
+        Parameters
+        ----------
+        visit : works on a partition until nothing changes in it; says which partitions are dirty by that.
+        """
+        while dirty.any():
+            for p, rows, _ in self.each(dirty.copy()):
+                dirty[p] = False
+                disturbed = visit(p, rows)
+                if disturbed is not None:
+                    dirty[disturbed[disturbed != p]] = True
+
+    def count_on(self, statistics: SolveStatistics) -> None:
+        """Count on from the statistics of an earlier run."""
+        self.cache.statistics.go_on_from(statistics)
+        self._stager.load_seconds = statistics.load_seconds
+
+    def count(self, statistics: SolveStatistics) -> None:
+        """Bring the cache's counters into the statistics."""
+        self.cache.statistics.tell(statistics)
+        statistics.cache_peak_bytes = max(statistics.cache_peak_bytes, self.cache.peak)
+        statistics.load_seconds = self._stager.load_seconds

@@ -1,0 +1,342 @@
+"""Total reward without a discount: is it defined, and between which bounds does it lie.
+
+    V(s) = max_pi E_pi [ sum of rewards until the process ends ],      V(s) = r(s) where s has no action
+
+First the graph (`ooc_mdp.undiscounted.end_components`): totals that are infinite or undefined are refused. Then a lower
+and an upper value are swept at once (`ooc_mdp.undiscounted.interval_iteration`), until a last pass over the table
+proves L <= V_pi <= V <= U (`ooc_mdp.undiscounted.inductive`). ``docs/undiscounted.md`` has the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.cpu.rows import table_rows
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.events import SolveWatcher
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.options import SolveOptions, format_bytes
+from ooc_mdp.runtime.memory import give_memory_back, resident_bytes
+from ooc_mdp.runtime.memory_plan import MemoryPlan
+from ooc_mdp.runtime.signals import signals
+from ooc_mdp.scheduling.target import RELATIVE_EPSILON
+from ooc_mdp.solver.history import history_bytes
+from ooc_mdp.solver.plan import check_size, writing_bytes
+from ooc_mdp.solver.resume import finished_before
+from ooc_mdp.solver.session import Pauses, StoppedEarly
+from ooc_mdp.store import open_store
+from ooc_mdp.store.checkpoint import (
+    check_arrays,
+    checkpoint_on_damage,
+    checkpoint_path,
+    load_checkpoint,
+    remove_checkpoint,
+    save_checkpoint,
+    saved_unless_written,
+)
+from ooc_mdp.store.output_lock import locked_output
+from ooc_mdp.store.result import check_output, write_result
+from ooc_mdp.store.trace import Trace, check_trace
+from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, check_totals
+from ooc_mdp.undiscounted.inductive import Inductive
+from ooc_mdp.undiscounted.interval_iteration import FIRST_CHARGE, TotalRun, default_total_target, value_floor
+from ooc_mdp.undiscounted.kernels.end_components import NO_CLASS, can_end, lift, spread_backward, spread_forward, trim
+from ooc_mdp.undiscounted.kernels.totals import check, greedy, relax, sweep
+from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, Departures, RowsKept, rows_bytes
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed
+
+__all__ = ["METHOD", "solve", "solve_total"]
+
+METHOD = "interval iteration"
+_PROOF = (
+    "lower and upper values checked to be inductive: T_pi L > L and T U < U in every state, float64 rounding included"
+)
+_DEPTH = 2
+"""Partitions that are read at a time."""
+
+
+def solve(
+    store: TableSource | Path | str,
+    options: SolveOptions,
+    *,
+    output: Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    trace: Path | None = None,
+    watch: SolveWatcher | None = None,
+    announce: Callable[[MemoryPlan], None] | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Solution:
+    """:func:`ooc_mdp.solver.local.solve` at discount 1, with the same parameters and errors.
+
+    Raises
+    ------
+    UndefinedTotalError : the totals are infinite, or may be undefined.
+    """
+    opened = open_store(store) if isinstance(store, (str, Path)) else store
+    with opened.hold(), locked_output(output, partial(check_output, replace=resume or overwrite)):
+        if trace is not None:
+            check_trace(trace, overwrite, output)
+        return solve_total(
+            opened,
+            options,
+            {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount},
+            output=output,
+            resume=resume,
+            overwrite=overwrite,
+            trace=trace,
+            watch=watch,
+            announce=announce,
+            note=note,
+            signals=signals,
+        )
+
+
+def solve_total(
+    store: TableSource,
+    options: SolveOptions,
+    identity: dict[str, Any],
+    *,
+    output: Path | None,
+    resume: bool,
+    overwrite: bool,
+    trace: Path | None,
+    watch: SolveWatcher | None,
+    announce: Callable[[MemoryPlan], None] | None,
+    note: Callable[[str], None],
+    signals: Callable[[], AbstractContextManager[Callable[[], bool]]],
+) -> Solution:
+    """:func:`solve` with output and trace checked and locked."""
+    check_size(store, options)
+    give_memory_back()
+    _warm_up(store, output is not None)
+    budget, plan = _plan(store, options, output is not None)
+    if announce is not None:
+        announce(plan)
+    saved = None
+    if resume and output is not None:
+        saved = load_checkpoint(checkpoint_path(output), identity)
+        if saved is None:
+            finished = finished_before(output, identity, options, note, lambda s: _target_of(store, s))
+            if finished is not None:
+                return finished
+    neighbours = Neighbours(store.coupling)
+    with ExitStack() as stack:
+        tables = stack.enter_context(Streamed(store, budget, _DEPTH))
+        interrupted = stack.enter_context(signals())
+        run = TotalRun(
+            tables=tables,
+            neighbours=neighbours,
+            options=options,
+            statistics=SolveStatistics(
+                n_states=store.n_states,
+                n_partitions=store.n_partitions,
+                cache_bytes=budget,
+                table_bytes=int(store.partition_bytes.sum()),
+                source=store.kind,
+            ),
+            sign=1.0 if store.sense == "max" else -1.0,
+            values=np.zeros((store.n_states, 2)),
+            classes=np.empty(0, np.uint32),
+            members=np.empty(0, np.int64),
+            node=np.empty(0, np.int64),
+            charge=0.0,
+            most_charge=np.inf,
+            pauses=Pauses(options, watch, interrupted, note=note),
+            dirty=np.ones(store.n_partitions, np.bool_),
+        )
+        run.charge = FIRST_CHARGE * _first_target(run)
+        if saved is not None and output is not None:
+            _take_up(run, checkpoint_path(output), saved, note)
+        if trace is not None:
+            facts = {**identity, "method": METHOD, "partitions": store.n_partitions}
+            tables.trace = stack.enter_context(Trace(trace, facts))
+        tables.tick = run.tick
+        with checkpoint_on_damage(lambda: run.pauses.save):
+            outcome, middle, policy, found = _work(run, output, identity, saved is not None)
+        if not outcome.proved and run.pauses.save is not None:
+            run.pauses.save()
+        solution = _conclude(run, outcome, middle, policy, found, plan)
+        if output is not None and outcome.proved:
+            with saved_unless_written(run.pauses.save):
+                write_result(output, store, solution, identity, replace=resume or overwrite)
+            remove_checkpoint(checkpoint_path(output))
+    return solution
+
+
+def _warm_up(store: TableSource, writes: bool) -> None:
+    """Load compiled loops now, so that the plan counts them: they are called on no states of the smallest partition."""
+    if writes:
+        import zarr.codecs  # noqa: F401
+    rows = table_rows(store.read(int(store.partition_bytes.argmin()))[0])._replace(first=0, n=0)
+    marks, labels = np.zeros(1, np.uint8), np.zeros(1, np.uint32)
+    policy, numbers, values = np.zeros(1, np.int32), np.zeros(1), np.zeros((1, 2))
+    members, exits = np.zeros(1, np.int64), np.zeros((1, 2))
+    trim(rows, True, labels, labels)
+    spread_forward(rows, True, labels, labels, labels)
+    spread_backward(rows, True, labels, labels, labels)
+    can_end(rows, labels, marks, policy)
+    sweep(rows, values, labels, members, exits, 0.0, 1.0, 1, 0.0, True)
+    greedy(rows, values, labels, members, exits, 0.0, 1.0, policy)
+    lift(rows, labels, marks, marks, policy)
+    check(rows, values, numbers, policy, 1.0, marks)
+    kept = RowsKept(1 << 30, lambda: None)
+    kept.take(0, rows, policy)
+    copied = kept.rows()
+    for own in (rows, *(copied.tables if copied is not None else ())):
+        relax(own, values, labels, members, exits, policy, True, 1.0, 1.0, 1, True)
+
+
+def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int, MemoryPlan]:
+    """The cache's budget, and every large buffer of the solve in bytes.
+
+    Raises
+    ------
+    MemoryBudgetError : the cache cannot hold the largest partition.
+    """
+    n, table = store.n_states, int(store.partition_bytes.sum())
+    largest = int(store.partition_bytes.max())
+    budget = options.cache_size.resolve(table, largest)
+    if largest > budget:
+        raise MemoryBudgetError(
+            f"partition {int(store.partition_bytes.argmax())} needs {format_bytes(largest)}, the cache holds "
+            f"{format_bytes(budget)}; raise --cache to at least {largest}, or convert again with smaller partitions "
+            f"(--partition-size {max(1, budget // 2)})"
+        )
+    host = {
+        "interpreter": resident_bytes(),
+        "lower and upper values": 16 * n,
+        "policy, classes and marks": 12 * n,
+        "graph analysis, then evaluations": max(ANALYSIS_BYTES, EVALUATION_BYTES) * n,
+        "coupling": 64 * store.n_partitions + 32 * store.coupling.mass.size,
+        "rows of the policy": rows_bytes(store),
+        "history": history_bytes(store.n_partitions),
+        "cache": min(budget, table),
+        "staging": _DEPTH * store.loader("cpu").scratch_bytes,
+    }
+    if writes:
+        host["writing"] = writing_bytes(store)
+    return budget, MemoryPlan(host, {})
+
+
+def _target_of(store: TableSource, solution: Solution) -> float:
+    """The default target for a solution that is there already."""
+    if solution.lower is None or solution.upper is None:
+        return 0.0
+    return default_total_target(store, float(solution.lower.min()), float(solution.upper.max()))
+
+
+def _first_target(run: TotalRun) -> float:
+    """An error, or a residual, that the first charge is a share of."""
+    if run.options.epsilon is not None:
+        return run.options.epsilon
+    if run.options.residual is not None:
+        return run.options.residual
+    return RELATIVE_EPSILON * value_floor(run.tables.source)
+
+
+def _work(
+    run: TotalRun, output: Path | None, identity: dict[str, Any], resumed: bool
+) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive | None]:
+    """Analysis, then the proof; what there is where a limit ends it."""
+    run.history.row(run.row())
+    try:
+        run.classes, start = check_totals(run.tables, run.neighbours)
+        inside = np.flatnonzero(run.classes != NO_CLASS)
+        _, which, counts = np.unique(run.classes[inside], return_inverse=True, return_counts=True)
+        several = counts[which.reshape(-1)] > 1
+        run.members = inside[several]
+        run.node = np.unique(run.classes[run.members], return_inverse=True)[1].reshape(-1)
+        if output is not None:
+            run.pauses.save = lambda: save_checkpoint(
+                checkpoint_path(output),
+                identity,
+                _kept(run),
+                run.count(),
+            )
+        stays = np.full(int(run.node.max(initial=-1)) + 1, -1)
+        return run.prove(None if resumed else Departures(run.classes, run.members, run.node, stays, start))
+    except StoppedEarly as stop:
+        policy = np.full(run.tables.source.n_states, -1, np.int32)
+        return stop.outcome, run.values.mean(axis=1), policy, None
+
+
+def _kept(run: TotalRun) -> dict[str, npt.NDArray[Any]]:
+    """What a checkpoint holds: what the solve goes on from, and its history so far."""
+    run.history.row(run.row())
+    return {"bounds": run.values, **run.history.arrays()}
+
+
+def _take_up(
+    run: TotalRun,
+    where: Path,
+    saved: tuple[dict[str, npt.NDArray[Any]], SolveStatistics],
+    note: Callable[[str], None],
+) -> None:
+    """Go on from a checkpoint's values: sweeps settle from any start, so nothing else is needed of it.
+
+    What stops for float64's precision had lowered its charge as far as that goes; another target begins with its own.
+    """
+    arrays, statistics = saved
+    check_arrays(where, arrays, {"bounds": run.values}, optional=frozenset())
+    note(f"going on from the values of the checkpoint {where}, after {statistics.seconds:.1f} s of work")
+    run.history.restore(arrays, where)
+    run.values[:] = arrays["bounds"].mean(axis=1)[:, None]
+    run.pauses.earlier_seconds = statistics.seconds
+    run.tables.count_on(statistics)
+    for name in ("visits", "sweeps", "backups"):
+        setattr(run.statistics, name, getattr(statistics, name))
+
+
+def _conclude(
+    run: TotalRun,
+    outcome: Outcome,
+    middle: FloatArray,
+    policy: npt.NDArray[np.int32],
+    found: Inductive | None,
+    plan: MemoryPlan,
+) -> Solution:
+    store = run.tables.source
+    low, high = (np.ascontiguousarray(run.values[:, i]) for i in (0, 1))
+    below, above = -np.inf, np.inf
+    if found is not None:
+        below, above = float((low - middle).min(initial=0.0)), float((high - middle).max(initial=0.0))
+        below, above = np.nextafter(below, -np.inf), np.nextafter(above, np.inf)
+    if run.sign < 0:
+        low, high = 0.0 - high, 0.0 - low
+        middle = 0.0 - middle
+    proved = found is not None
+    error_bound = float(max(-below, above))
+    return Solution(
+        outcome=outcome,
+        method=METHOD,
+        device="cpu",
+        discount=1.0,
+        certificate=Certificate(
+            error_bound=error_bound,
+            lower=float(below),
+            upper=float(above),
+            residual_bound=run.residual,
+            rounding=found.rounding if found is not None else 0.0,
+            target=run.options.residual if run.options.residual is not None else run.target(),
+            target_kind="residual" if run.options.residual is not None else "epsilon",
+            policy_loss_bound=float(np.nextafter(above - below, np.inf)) if proved else np.inf,
+            proof=_PROOF,
+        ),
+        statistics=run.count(),
+        history=run.history.end(run.row(error_bound)),
+        values=store.to_original(middle),
+        policy=store.to_original(policy),
+        memory_plan={"host": plan.host, "device": plan.device},
+        lower=store.to_original(low) if proved else None,
+        upper=store.to_original(high) if proved else None,
+    )

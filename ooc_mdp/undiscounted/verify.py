@@ -1,0 +1,103 @@
+"""`verify` for undiscounted totals: an inductive check of a result's lower and upper values, by the table alone.
+
+Nothing of the solve is trusted, neither its end components nor its charges: `docs/undiscounted.md` shows that what is
+looked at here, state by state, implies L <= V_pi <= V* <= U, and that V* is finite.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ooc_mdp.errors import StoreError
+from ooc_mdp.events import Watcher
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.solver.verify import (
+    Exceeded,
+    Verification,
+    check_belongs,
+    from_original,
+    read_checked,
+    values_and_policy,
+)
+from ooc_mdp.store import Store
+from ooc_mdp.store.result import Result
+from ooc_mdp.undiscounted.end_components import original_numbers
+from ooc_mdp.undiscounted.inductive import Inductive, inductive
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed
+
+__all__ = ["verify"]
+
+_DEPTH = 2
+"""Partitions that are read at a time; the cache has room for as many, the one that is checked, and no more."""
+
+
+def verify(
+    store: TableSource, result: Result, watch: Watcher | None = None, *, other_store: bool = False
+) -> Verification:
+    """:func:`ooc_mdp.solver.verify.verify` at discount 1, where results have lower and upper values."""
+    check_belongs(store, result, other_store)
+    with store.hold():
+        return _verify(store.checking_sha256() if isinstance(store, Store) else store, result, watch)
+
+
+def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verification:
+    values, policy = values_and_policy(store, result)
+    sign = 1.0 if store.sense == "max" else -1.0
+    solution = result.solution
+    low, high = (solution.lower, solution.upper) if sign > 0 else (solution.upper, solution.lower)
+    if low is None or high is None:
+        raise StoreError(f"{result.path} has no lower and upper values, which discount 1 needs; solve again")
+    lower, upper = sign * from_original(store, low), sign * from_original(store, high)
+    for p in range(store.n_partitions if isinstance(store, Store) else 0):
+        read_checked(store, p)
+    found, error, state, n_bytes = _check(store, result, values, lower, upper, policy, watch)
+    claims = solution.certificate
+    above, below = float((upper - values).max()), float((values - lower).max())
+    exceeded = Exceeded()
+    exceeded.note("error_bound", error, claims.error_bound, 0.0)
+    exceeded.note("upper", above, claims.upper, 0.0)
+    exceeded.note("lower", below, -claims.lower, 0.0)
+    exceeded.note("policy_loss_bound", above + below, claims.policy_loss_bound, 0.0)
+    exceeded.note("residual_bound", found.residual, claims.residual_bound, found.rounding)
+    refuted = exceeded.names(result, found.wrong_actions)
+    residual = found.residual + found.rounding
+    return Verification(
+        found.holds and not refuted, refuted, residual, error, claims.error_bound, state, found.wrong_actions, n_bytes
+    )
+
+
+def _check(
+    store: TableSource, result: Result, values: FloatArray, lower: FloatArray, upper: FloatArray,
+    policy: np.ndarray[tuple[int], np.dtype[np.int32]], watch: Watcher | None,
+) -> tuple[Inductive, float, int, int]:  # fmt: skip
+    """Check what a result claims; arrays are in store order, values and bounds those of the maximisation.
+
+    Returns
+    -------
+    what was found, the error that it proves (infinite where it does not hold), a state at fault or else where the
+    error is largest (source numbering), bytes read
+
+    Raises
+    ------
+    StoreError : a chunk is damaged, or a bound is not finite.
+    """
+    if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
+        raise StoreError(f"{result.path} has a bound that is not finite: it is damaged; solve again")
+    sign = 1.0 if store.sense == "max" else -1.0
+    largest = int(store.partition_bytes.max())
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        if watch is not None:
+            watch("verify", done, None if done > store.n_partitions else store.n_partitions)
+
+    with Streamed(store, (_DEPTH + 1) * largest, _DEPTH, tick) as tables:
+        found = inductive(tables, Neighbours(store.coupling), np.stack([lower, upper], axis=1), values, policy, sign)
+        n_bytes = tables.cache.statistics.bytes_read
+    apart = np.maximum(upper - values, values - lower)
+    where = int(np.argmax(apart)) if found.holds else found.at_fault
+    error = float(np.nextafter(apart[where], np.inf)) if found.holds else float("inf")
+    return found, error, int(original_numbers(store, np.array([where]))[0]), n_bytes
