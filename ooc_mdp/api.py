@@ -327,7 +327,6 @@ def solve(
     sweeps: int = 1,
     cache: str | int | None = None,
     device_memory: str | int | None = None,
-    eviction: Literal["lru", "priority"] = "lru",
     device: str = "auto",
     kernel: str = DEFAULT_KERNEL,
     sweep_order: SweepOrder = "voted",
@@ -357,7 +356,6 @@ def solve(
     method, priority, exact_priorities, sweeps : see :class:`~ooc_mdp.options.SolveOptions`.
     cache : budget of the partition cache, such as "1GiB" or "22%" of the table; 256 MiB by default.
     device_memory : budget on a CUDA device in all, such as "8GiB": the cache is what the rest leaves of it.
-    eviction : which resident partition makes way: the least recently used, or clean ones and then the lowest priority.
     device : "auto", "cpu" or "cuda:0".
     kernel : sweep kernels of a CUDA device, "tiles" or "plain" (`ooc_mdp.backends.device_kernels`).
     sweep_order : order of the states in the CPU's sweeps: "forward", "alternating" or "voted".
@@ -395,7 +393,6 @@ def solve(
         sweeps=sweeps,
         cache=None if cache is None else CacheSize.parse(cache),
         device_memory=None if device_memory is None else parse_bytes(device_memory),
-        eviction=eviction,
         device=device,
         kernel=kernel,
         sweep_order=sweep_order,

@@ -188,8 +188,6 @@ class SolveOptions:
     device_memory: int | None = None
     """Bytes that a solve may take on its CUDA device in all: the cache is what values, policy, staging and workspace
     leave of them. None for a cache of the size that `cache` says, and all else beside it."""
-    eviction: Literal["lru", "priority"] = "lru"
-    """Which resident partition p-eva gives up for another: the least recently used, or the one of lowest priority."""
     device: str = "auto"
     """"cpu", "cuda:N", or "auto": the first CUDA device where CuPy finds one, else the CPU."""
     kernel: str = DEFAULT_KERNEL
@@ -210,7 +208,7 @@ class SolveOptions:
     @property
     def way(self) -> Literal["auto", "vi", "p-eva", "policy-iteration"]:
         """The method, with auto where nothing that belongs to p-eva alone is asked for."""
-        ranked = self.priority is not None or self.exact_priorities or self.eviction != "lru"
+        ranked = self.priority is not None or self.exact_priorities
         return "p-eva" if self.method == "auto" and ranked else self.method
 
     @property
@@ -253,10 +251,6 @@ class SolveOptions:
                 raise OptionsError(NO_DEVICE_MEMORY)
         if self.device == "cpu" and self.kernel != DEFAULT_KERNEL:
             raise OptionsError(NO_KERNEL)
-        if self.eviction not in ("lru", "priority"):
-            raise OptionsError(f"unknown eviction {self.eviction!r}; there are lru and priority")
-        if self.eviction == "priority" and self.way != "p-eva":
-            raise OptionsError("eviction by priority belongs to the method p-eva; the others evict by use")
         if self.exact_priorities and self.way != "p-eva":
             raise OptionsError("exact priorities belong to the method p-eva; the others recompute none")
         if not self.checkpoint_interval >= 0:
@@ -277,10 +271,10 @@ class SolveOptions:
         if self.device not in ("auto", "cpu") or self.device_memory is not None or self.kernel != DEFAULT_KERNEL:
             raise OptionsError("discount 1 is solved on the CPU only; give --device cpu, or a discount below 1")
         steered = self.method != "auto" or self.exact_priorities or self.priority is not None or self.sweeps != 1
-        if steered or self.eviction != "lru" or self.sweep_order != "voted":
+        if steered or self.sweep_order != "voted":
             raise OptionsError(
                 "discount 1 has a method of its own, interval iteration; leave out --method, --priority, "
-                "--exact-priorities, --sweeps, --sweep-order and --eviction"
+                "--exact-priorities, --sweeps and --sweep-order"
             )
 
 

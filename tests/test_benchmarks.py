@@ -176,21 +176,6 @@ def test_the_documented_comparison_of_methods_is_that_of_the_kept_figures():
         assert table.strip() in text, table
 
 
-def test_eviction_counts_loads_in_each_order_and_the_documented_ones_are_those_kept(tmp_path):
-    arguments = ("--toy", "--cases", "gridworld,mountain-car", "--cache", "22%,100%", "--priorities", "joint,h2 exact")
-    solves = figures_of("eviction.py", tmp_path, *arguments)["solves"]
-    assert len(solves) == 2 * 2 * 2 * 3
-    assert {s["order"] for s in solves} == {"lru", "priority", "bounds"}
-    for s in solves:
-        assert s["outcome"] in ("proved", "residual")
-        assert s["cache"] != "100%" or s["loads_per_partition"] <= 1, "nothing makes way where all has room"
-    kept = json.loads((REPOSITORY / "benchmarks" / "results" / "eviction.json").read_text())["solves"]
-    lines = (REPOSITORY / "docs" / "scheduling.md").read_text()
-    for at in range(0, len(kept), 3):
-        cell = " / ".join(f"{s['loads_per_partition']:.2f}" for s in kept[at : at + 3])
-        assert cell in lines, kept[at]
-
-
 def test_load_costs_compares_reading_a_partition_with_computing_it(tmp_path):
     arguments = ("--problem", "mountain-car:12,12", "--partitions", "4,9", "--loads", "2")
     costs = figures_of("load_costs.py", tmp_path, *arguments)["costs"]

@@ -1,9 +1,8 @@
-"""The cache against a plain model of it: a list of partitions, least recently used first, their ranks, and a budget."""
+"""The cache against a plain model of it: a list of partitions, least recently used first, and a budget."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,14 +19,10 @@ PARTITIONS = st.integers(0, len(SIZES) - 1)
 class CacheMachine(RuleBasedStateMachine):
     """`order` holds reserved and loaded partitions alike; `used`, `pinned`, `loaded` are what they say."""
 
-    ranked = False
-
     def __init__(self) -> None:
         super().__init__()
         self.released: list[str] = []
-        self.ranks = np.zeros(len(SIZES))
-        rank = self.rank if self.ranked else None
-        self.cache: PartitionCache[str] = PartitionCache(BUDGET, len(SIZES), self.released.append, rank)
+        self.cache: PartitionCache[str] = PartitionCache(BUDGET, len(SIZES), self.released.append)
         self.order: list[int] = []
         self.loaded: set[int] = set()
         self.used: set[int] = set()
@@ -35,15 +30,12 @@ class CacheMachine(RuleBasedStateMachine):
         self.evicted: list[str] = []
         self.accesses = self.hits = self.auxiliary = self.auxiliary_hits = self.loads = self.moved = self.peak = 0
 
-    def rank(self, partitions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        return self.ranks[partitions]
-
     def held(self) -> int:
         return sum(SIZES[p] for p in self.order)
 
     def expect_room(self, size: int, spared: set[int]) -> bool:
         victims, held = [], self.held()
-        for p in sorted(self.order, key=lambda p: self.ranks[p]):  # stable: equals as least recently used
+        for p in list(self.order):
             if held + size <= BUDGET:
                 break
             if p in self.loaded and p not in self.pinned | spared:
@@ -162,20 +154,8 @@ class CacheMachine(RuleBasedStateMachine):
         assert s.misses + s.auxiliary_accesses - s.auxiliary_hits <= s.loads
 
 
-class RankedCacheMachine(CacheMachine):
-    """The same, giving up the lowest rank first."""
-
-    ranked = True
-
-    @rule(p=PARTITIONS, rank=st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0]))
-    def change_a_rank(self, p: int, rank: float) -> None:
-        self.ranks[p] = rank
-
-
-for machine in (CacheMachine, RankedCacheMachine):
-    machine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+CacheMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestThatTheCacheBehavesAsItsModel = CacheMachine.TestCase
-TestThatTheCacheBehavesAsItsModelWithRanks = RankedCacheMachine.TestCase
 
 
 def test_a_refusal_of_room_evicts_nothing() -> None:
@@ -194,20 +174,3 @@ def test_a_content_read_ahead_is_a_miss_at_first_and_a_hit_from_then_on() -> Non
     cache.fill(0, "x", 1)
     assert [cache.access(0)[1], cache.access(0)[1]] == [False, True]
     assert (cache.statistics.misses, cache.statistics.hits, cache.statistics.loads) == (1, 1, 1)
-
-
-def test_ranks_are_asked_for_only_when_something_must_go() -> None:
-    asked: list[list[int]] = []
-
-    def rank(partitions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        asked.append(partitions.tolist())
-        return np.array([2.0, 1.0, 3.0])[partitions]
-
-    cache: PartitionCache[str] = PartitionCache(100, 3, lambda _: None, rank)
-    for p in (0, 1):
-        cache.reserve(p, 50)
-        cache.fill(p, "x", 1)
-    assert asked == []
-    cache.reserve(2, 50)
-    assert asked == [[0, 1]]
-    assert list(cache) == [0, 2], "1 has the lowest rank, though 0 was used longer ago"

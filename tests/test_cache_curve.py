@@ -177,15 +177,13 @@ def test_curves_of_real_traces_equal_simulated_caches_at_twenty_sizes(
     assert all(curve.n_accesses == len(kept) for curve in curves.values())
 
 
-def test_exact_priorities_fix_the_order_whatever_is_evicted(place: Path, tmp_path: Path) -> None:
+def test_exact_priorities_fix_the_order_whatever_the_cache_holds(place: Path, tmp_path: Path) -> None:
     store = ooc_mdp.open_store(place / "g.store")
     traces = []
     for size in (3, 12):
         file = tmp_path / f"{size}.csv"
         budget = size * int(store.partition_bytes.max())
-        ooc_mdp.solve(
-            store, 0.9, epsilon=0.01, exact_priorities=True, cache=budget, eviction="priority", device="cpu", trace=file
-        )
+        ooc_mdp.solve(store, 0.9, epsilon=0.01, exact_priorities=True, cache=budget, device="cpu", trace=file)
         traces.append(read_trace(file))
     assert traces[0].partition.tolist() == traces[1].partition.tolist()
     assert [trace.order_is_fixed for trace in traces] == [True, True]

@@ -84,7 +84,7 @@ METHODS: list[dict[str, Any]] = [
     {"method": "p-eva", "priority": "h1"},
     {"method": "p-eva", "priority": "h2"},
     {"method": "p-eva", "priority": "h2", "exact_priorities": True},
-    {"method": "p-eva", "eviction": "priority"},
+    {"method": "p-eva"},
     {"method": "vi"},
     {"method": "vi", "sweeps": 4},
     {"method": "policy-iteration"},

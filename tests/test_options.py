@@ -113,8 +113,6 @@ def test_a_share_is_a_number() -> None:
         ({"method": "vi", "exact_priorities": True}, "exact priorities belong to the method p-eva"),
         ({"method": "vi", "sweeps": 0}, "sweeps is 0; give at least 1"),
         ({"sweeps": 8}, "are those of the method vi"),
-        ({"eviction": "mru"}, "unknown eviction 'mru'; there are lru and priority"),
-        ({"method": "vi", "eviction": "priority"}, "eviction by priority belongs to the method p-eva"),
         ({"device_memory": 0}, "a device's budget of 0 bytes holds nothing"),
         ({"device_memory": 1 << 30, "cache": CacheSize(size=1)}, "give the cache's size or a device's budget in all"),
         ({"device_memory": 1 << 30, "device": "cpu"}, "runs on the CPU; give --cache"),

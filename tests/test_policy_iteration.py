@@ -341,7 +341,7 @@ def test_auto_changes_its_mind_where_p_eva_sweeps_too_much_without_loading(maze:
 
 def test_what_belongs_to_p_eva_alone_makes_auto_take_it(tmp_path: Path) -> None:
     store = make_store(coupled(), tmp_path / "s")
-    asked: list[dict[str, Any]] = [{"priority": "h1"}, {"exact_priorities": True}, {"eviction": "priority"}]
+    asked: list[dict[str, Any]] = [{"priority": "h1"}, {"exact_priorities": True}]
     for options in asked:
         solution = solved(store, 0.5, "auto", 0.5, **options)
         assert solution.outcome is Outcome.PROVED
@@ -353,7 +353,6 @@ def test_what_belongs_to_p_eva_alone_makes_auto_take_it(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"method": "pi"}, "there are auto, vi, p-eva and policy-iteration"),
-        ({"method": "policy-iteration", "eviction": "priority"}, "eviction by priority belongs to the method p-eva"),
         ({"method": "policy-iteration", "exact_priorities": True}, "exact priorities belong to the method p-eva"),
     ],
 )

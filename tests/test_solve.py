@@ -33,8 +33,7 @@ METHODS = [
     {"method": "p-eva", "priority": "h2"},
     {"method": "p-eva", "priority": "h1", "exact_priorities": True},
     {"method": "p-eva", "priority": "h2", "exact_priorities": True},
-    {"method": "p-eva", "priority": "joint", "eviction": "priority"},
-    {"method": "p-eva", "priority": "h2", "exact_priorities": True, "eviction": "priority"},
+    {"method": "p-eva", "priority": "h2", "exact_priorities": True},
     {"method": "policy-iteration"},
     {"method": "auto"},
 ]

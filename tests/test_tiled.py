@@ -229,7 +229,7 @@ METHODS: list[dict[str, Any]] = [
     {"method": "vi"},
     {"method": "p-eva", "priority": "h1", "exact_priorities": True},
     {"method": "p-eva", "priority": "h2", "exact_priorities": True},
-    {"method": "p-eva", "priority": "h2", "eviction": "priority"},
+    {"method": "p-eva", "priority": "h2"},
 ]
 
 

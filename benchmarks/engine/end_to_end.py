@@ -76,7 +76,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sweeps", type=int, default=1, help="sweeps of a visit by vi")
     parser.add_argument("--device-memory", default="8GiB", help="budget on the device in all")
     parser.add_argument("--cache", help="the cache's budget instead, as on the CPU")
-    parser.add_argument("--eviction", choices=("lru", "priority"), default="lru")
     parser.add_argument("--device", default="cuda:0", help="cpu or cuda:0")
     parser.add_argument("--repeat", type=int, default=1, help="solves of each kind")
     parser.add_argument("--time-limit", type=float, default=150.0, help="seconds of a solve")
@@ -161,7 +160,7 @@ def manner(options: argparse.Namespace) -> dict[str, Any]:
     how: dict[str, Any] = {"discount": options.discount, "method": options.method, "device": options.device}
     if options.method == "vi":
         return how | {"sweeps": options.sweeps}
-    return how | {"eviction": options.eviction}
+    return how
 
 
 def solve(

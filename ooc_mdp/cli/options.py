@@ -50,13 +50,6 @@ class PriorityName(StrEnum):
     H2 = "h2"
 
 
-class EvictionName(StrEnum):
-    """What makes way in the cache."""
-
-    LRU = "lru"
-    PRIORITY = "priority"
-
-
 class SweepOrderName(StrEnum):
     """Orders of the states in a sweep."""
 

@@ -12,7 +12,6 @@ from ooc_mdp.cli.application import app
 from ooc_mdp.cli.options import (
     BlockShapeOption,
     BlocksOption,
-    EvictionName,
     JsonOption,
     KernelOption,
     Method,
@@ -75,10 +74,6 @@ def solve(
             metavar="SIZE", help="Budget on a CUDA device in all, such as 8GiB: the cache is what the rest leaves."
         ),
     ] = None,
-    eviction: Annotated[
-        EvictionName,
-        typer.Option(help="What makes way in the cache of p-eva: the least recently used, or the lowest priority."),
-    ] = EvictionName.LRU,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.")] = "auto",
     kernel: KernelOption = DEFAULT_KERNEL,
     sweep_order: Annotated[
@@ -150,7 +145,6 @@ def solve(
         sweeps=sweeps,
         cache=None if cache is None else CacheSize.parse(cache),
         device_memory=None if device_memory is None else parse_bytes(device_memory),
-        eviction=eviction.value,
         device=device,
         kernel=kernel,
         sweep_order=sweep_order.value,

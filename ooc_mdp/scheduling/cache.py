@@ -11,14 +11,13 @@ of a partition and knows nothing of it but its size; what a rank means is for wh
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from ooc_mdp.errors import MemoryBudgetError
-from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.options import format_bytes
 
 __all__ = ["CacheStatistics", "PartitionCache"]
@@ -78,8 +77,6 @@ class PartitionCache(Generic[T]):
     budget : bytes.
     n_partitions : number of partitions that there are.
     release : called with the content of each evicted entry.
-    rank : of the partitions in an int64 array, float64 of the same length: the lowest goes first, equals as least
-        recently used. Asked only when something must go. Without one, least recently used goes first.
     """
 
     def __init__(
@@ -87,7 +84,6 @@ class PartitionCache(Generic[T]):
         budget: int,
         n_partitions: int,
         release: Callable[[T], None],
-        rank: Callable[[IntArray], FloatArray] | None = None,
     ) -> None:
         self.budget = budget
         self.present = np.zeros(n_partitions, np.bool_)
@@ -98,8 +94,6 @@ class PartitionCache(Generic[T]):
         self.peak = 0
         self.statistics = CacheStatistics()
         self._release = release
-        self.rank = rank
-        """May be set later, as long as nothing has been evicted: a rank may need the cache itself."""
         self._entries: OrderedDict[int, _Entry[T]] = OrderedDict()
 
     def __contains__(self, partition: int) -> bool:
@@ -110,7 +104,7 @@ class PartitionCache(Generic[T]):
         return iter(self._entries)
 
     def make_room(self, size: int, spare: Callable[[int], bool] | None = None) -> bool:
-        """Evict entries in turn until `size` bytes fit.
+        """Evict entries, the least recently used first, until `size` bytes fit.
 
         Parameters
         ----------
@@ -122,7 +116,7 @@ class PartitionCache(Generic[T]):
         """
         missing = self.used + size - self.budget
         victims = []
-        for p in self._in_turn() if missing > 0 else ():
+        for p in self._entries if missing > 0 else ():
             if missing <= 0:
                 break
             entry = self._entries[p]
@@ -140,13 +134,6 @@ class PartitionCache(Generic[T]):
             if entry.content is not None:
                 self._release(entry.content)
         return True
-
-    def _in_turn(self) -> Iterable[int]:
-        """Entries in the order in which they would go."""
-        if self.rank is None:
-            return iter(self._entries)
-        entries = np.fromiter(self._entries, np.int64, len(self._entries))
-        return (int(p) for p in entries[np.argsort(self.rank(entries), kind="stable")])
 
     def reserve(self, partition: int, size: int, spare: Callable[[int], bool] | None = None) -> bool:
         """Set `size` bytes aside for a partition that is about to be read; False where they cannot be had.

@@ -94,4 +94,4 @@ def method_name(options: SolveOptions) -> str:
     if options.way == "vi":
         return ("vi" if options.sweeps == 1 else f"vi, {options.sweeps} sweeps a visit") + kernel
     exact = " exact" if options.exact_priorities else ""
-    return f"p-eva {options.metric}{exact}" + (", lowest evicted" if options.eviction == "priority" else "") + kernel
+    return f"p-eva {options.metric}{exact}{kernel}"

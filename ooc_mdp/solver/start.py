@@ -21,7 +21,6 @@ from ooc_mdp.scheduling.priority import Standing, make_priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.scheduling.target import Target
-from ooc_mdp.solver.eviction import eviction_rank
 from ooc_mdp.solver.plan import LARGEST_VALUE, cache_budget, contraction_of, may_keep_rows, model_of, staging_depth
 from ooc_mdp.solver.run import Run
 from ooc_mdp.solver.session import Pauses
@@ -108,8 +107,6 @@ def start_run(
         owned=owned,
         heard_rise=np.zeros(0 if owned is None else p),
     )
-    if options.eviction == "priority":
-        cache.rank = eviction_rank(run.target, run.priority)
     see_values(run, values)
     return run
 
