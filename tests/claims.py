@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 from small_mdps import distance, evaluate, exact_q
 
-from ooc_mdp.backends.base import Measured
 from ooc_mdp.model.mdp import FloatArray, Rows, discounts
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.solution import Outcome, Solution
@@ -65,6 +65,15 @@ def assert_that_all_claims_hold(
     assert s.partitions_never_read >= s.n_partitions - s.loads
 
 
+class Residuals(NamedTuple):
+    """Of a partition, as in `backends.base.RESIDUALS`."""
+
+    rise: float
+    fall: float
+    plain_rise: float
+    plain_fall: float
+
+
 def residuals(
     table: PartitionTable,
     values: FloatArray,
@@ -72,7 +81,7 @@ def residuals(
     sign: float,
     discount: float,
     row_sum: float,
-) -> Measured:
+) -> Residuals:
     """Residuals of a partition at the values (float64 [n], of the maximisation), by NumPy.
 
     Falls are those of the policy's actions; of every action where a state has none (-1).
@@ -96,4 +105,4 @@ def residuals(
     terminal = reward - own[ends]
     rise, plain_rise = (float(np.append(x, terminal).max()) for x in (normalised, plain))
     fall, plain_fall = (float(-np.append(x[kept], terminal).min()) for x in (normalised, plain))
-    return Measured(rise, fall, plain_rise, plain_fall)
+    return Residuals(rise, fall, plain_rise, plain_fall)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
-
 import numpy as np
 import pytest
-from claims import residuals
+from accounting import disturb, settle, swept
+from claims import Residuals, residuals
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, cases, stored
 
-from ooc_mdp.backends.base import Measured, ModelConstants, SweepLimits
+from ooc_mdp.backends.base import ModelConstants, SweepLimits, VisitReport
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.contraction import Contraction
@@ -44,7 +43,7 @@ class Work:
                 own = slice(table.first_state, table.first_state + table.n_states)
                 self.values[own] = self.sign * table.initial_values
         if not self.values.any():
-            self.bounds.from_zero_values(rewards)
+            self.bounds.at_zero_values(rewards)
         self.size = float(np.abs(self.values).max())
         self.backend = CpuBackend()
         self.backend.start(
@@ -62,16 +61,16 @@ class Work:
         self.residents = [self.backend.admit(self.backend.prepare(t)) for t in self.tables]
 
     def visit(self, p: int, limits: SweepLimits) -> None:
-        report = self.backend.visit(self.residents[p], limits)
-        self.bounds.swept(p, report.up, report.down)
-        self.bounds.disturb(p, report.boundary_up, report.boundary_down)
+        report, one = self.backend.sweep([self.residents[p]], limits).report(), np.array([p])
+        self.bounds.settle(one, self.bounds.of_visit(one, report))
+        self.bounds.propagate(one, report.boundary_rise, report.boundary_fall)
         self.size = max(self.size, float(np.abs(self.values).max()))
 
     def measure(self, p: int, replace: bool) -> None:
         measured = self.backend.measure(self.residents[p], 0.0)[0]
-        (self.bounds.replaced if replace else self.bounds.measured)(p, measured)
+        settle(self.bounds, p, *(measured if replace else np.minimum(measured, self.bounds.of(p))))
 
-    def true(self, table: PartitionTable) -> Measured:
+    def true(self, table: PartitionTable) -> Residuals:
         row_sum = float(self.store.row_sum_range[table.index, 1])
         return residuals(table, self.values, self.policy, self.sign, self.discount, row_sum)
 
@@ -104,9 +103,11 @@ def test_each_bound_stays_above_the_true_residual(
         slack = [bounds.rounding(work.size), bounds.rounding(work.size, plain=True)]
         for q, table in enumerate(work.tables):
             kept = (bounds.rise[q], bounds.fall[q], bounds.plain_rise[q], bounds.plain_fall[q])
-            for true, bound, rounding in zip(astuple(work.true(table)), kept, np.repeat(slack, 2), strict=True):
+            for true, bound, rounding in zip(work.true(table), kept, np.repeat(slack, 2), strict=True):
                 assert true <= bound + 1e-9 * abs(bound) + 2 * rounding  # its own rounding and the test's
-        assert bounds.normalised().max() + slack[0] == max(-bounds.span(work.size)[0], bounds.span(work.size)[1])
+        assert bounds.normalised().max() + slack[0] == max(
+            -bounds.error_interval(work.size)[0], bounds.error_interval(work.size)[1]
+        )
         assert bounds.error(work.size) == bounds.normalised().max() + slack[0]
 
 
@@ -123,14 +124,14 @@ def two_partitions(
 def test_nothing_is_known_before_the_first_visit_of_given_values() -> None:
     bounds = two_partitions()
     assert np.isinf(bounds.normalised()).all()
-    assert bounds.span(1.0) == (-np.inf, np.inf)
-    bounds.swept(0, 0.0, 0.0)
+    assert bounds.error_interval(1.0) == (-np.inf, np.inf)
+    swept(bounds, 0, 0.0, 0.0)
     assert bounds.normalised().tolist() == [0.0, np.inf]
 
 
 def test_zero_values_are_as_wrong_as_rewards_are_large() -> None:
     bounds = two_partitions()
-    bounds.from_zero_values(np.array([[-1.0, 2.0], [0.0, 0.5]]))
+    bounds.at_zero_values(np.array([[-1.0, 2.0], [0.0, 0.5]]))
     assert bounds.plain_rise.tolist() == [2.0, 0.5]
     assert bounds.plain_fall.tolist() == [1.0, 0.0]
     assert bounds.rise == pytest.approx([4.0, 1.0])
@@ -138,7 +139,7 @@ def test_zero_values_are_as_wrong_as_rewards_are_large() -> None:
 
 def test_a_sweep_leaves_the_part_of_its_change_that_the_partition_reads_of_itself() -> None:
     bounds = two_partitions()
-    bounds.swept(1, 8.0, 4.0)
+    swept(bounds, 1, 8.0, 4.0)
     assert (bounds.plain_rise[1], bounds.plain_fall[1]) == pytest.approx((3.0, 1.5))
     assert (bounds.rise[1], bounds.fall[1]) == pytest.approx((6.0, 3.0))
     assert bounds.plain_rise[1] >= 3.0
@@ -147,36 +148,39 @@ def test_a_sweep_leaves_the_part_of_its_change_that_the_partition_reads_of_itsel
 
 def test_a_visit_disturbs_its_dependents_and_nobody_else() -> None:
     bounds = two_partitions()
-    bounds.swept(0, 0.0, 0.0)
-    bounds.swept(1, 0.0, 0.0)
-    plain, normalised = bounds.disturb(0, 8.0, 16.0)
+    swept(bounds, 0, 0.0, 0.0)
+    swept(bounds, 1, 0.0, 0.0)
+    disturb(bounds, 0, 8.0, 16.0)
+    inflow = bounds.inflow_of(np.array([0]), np.array([16.0]))
     assert bounds.dependents(0).tolist() == [1]
-    assert plain == pytest.approx([2.0])
-    assert normalised == pytest.approx([4.0])
+    assert (inflow.partition.tolist(), inflow.source.tolist()) == ([1], [0])
+    assert inflow.plain == pytest.approx([2.0])
+    assert inflow.normalised == pytest.approx([4.0])
     assert bounds.plain_rise == pytest.approx([0.0, 1.0])
     assert bounds.plain_fall == pytest.approx([0.0, 2.0])
     assert bounds.rise == pytest.approx([0.0, 2.0])
-    bounds.disturb(1, 0.0, 0.0)
+    disturb(bounds, 1, 0.0, 0.0)
     assert bounds.rise[0] == 0.0
 
 
 def test_changes_too_small_to_move_a_sum_still_raise_it() -> None:
     bounds = two_partitions()
-    bounds.swept(1, 8.0, 8.0)
+    swept(bounds, 1, 8.0, 8.0)
     before = bounds.rise[1], bounds.fall[1], bounds.plain_rise[1], bounds.plain_fall[1]
-    bounds.disturb(0, 1e-30, 1e-30)
+    disturb(bounds, 0, 1e-30, 1e-30)
     after = bounds.rise[1], bounds.fall[1], bounds.plain_rise[1], bounds.plain_fall[1]
     assert all(b > a for a, b in zip(before, after, strict=True))
     assert after == pytest.approx(before, rel=1e-15)
 
 
-def test_a_measurement_tightens_and_a_replacement_replaces() -> None:
-    bounds = two_partitions()
-    bounds.swept(0, 8.0, 8.0)
-    bounds.measured(0, Measured(1.0, 9.0, 0.5, 9.0))
+def test_a_measurement_tightens_what_the_last_change_proves_and_replaces_what_was_known() -> None:
+    bounds, one, none = two_partitions(), np.array([0]), np.zeros(1)
+    measured, change = np.array([[1.0], [9.0], [0.5], [9.0]]), np.full((2, 1), 8.0)
+    report = VisitReport(one, one, none, none, none, none, none, residuals=measured, last_change=change)
+    bounds.settle(one, bounds.of_visit(one, report))
     assert (bounds.rise[0], bounds.fall[0]) == pytest.approx((1.0, 4.0))
     assert (bounds.plain_rise[0], bounds.plain_fall[0]) == pytest.approx((0.5, 2.0))
-    bounds.replaced(0, Measured(5.0, 9.0, 3.0, 7.0))
+    settle(bounds, 0, 5.0, 9.0, 3.0, 7.0)
     kept = bounds.rise[0], bounds.fall[0], bounds.plain_rise[0], bounds.plain_fall[0]
     assert kept == pytest.approx((5.0, 9.0, 3.0, 7.0))
 
@@ -184,8 +188,8 @@ def test_a_measurement_tightens_and_a_replacement_replaces() -> None:
 def test_the_policy_loses_at_most_what_lies_between_both_ends() -> None:
     bounds = two_partitions()
     for p in (0, 1):
-        bounds.replaced(p, Measured(1.0, 2.0 * p, 0.0, 0.0))
-    lower, upper = bounds.span(1.0)
+        settle(bounds, p, 1.0, 2.0 * p, 0.0, 0.0)
+    lower, upper = bounds.error_interval(1.0)
     assert (lower, upper) == pytest.approx((-2.0, 1.0))
     assert bounds.policy_loss(1.0) == upper - lower
 
@@ -249,44 +253,44 @@ def test_many_at_a_time_give_the_bounds_of_one_after_the_other_rounded_upwards(
     n = contraction.inverse.size
     one, many = (ResidualBounds(coupling, contraction, np.zeros((n, 2)), np.full(n, 3)) for _ in range(2))
     for bounds in (one, many):
-        bounds.from_zero_values(np.tile([-1.0, 2.0], (n, 1)))
+        bounds.at_zero_values(np.tile([-1.0, 2.0], (n, 1)))
     for what, found in events:
         of = {p: numbers for p, numbers in found.items() if p < n}
         p = np.array(list(of), np.int64)
         numbers = np.array(list(of.values())).reshape(len(of), 2 if what == "disturb" else 4).T
         if what == "disturb":
             for q, (up, down) in of.items():
-                one.disturb(q, up, down)
-            many.disturb_many(p, *numbers)
+                disturb(one, q, up, down)
+            many.propagate(p, *numbers)
         else:
             for q, measured in of.items():
-                one.replaced(q, Measured(*measured))
-            many.replaced_many(p, numbers)
+                settle(one, q, *measured)
+            many.settle(p, numbers)
         assert (four(many) >= four(one) * (1 - 4e-16)).all()
         assert four(many) == pytest.approx(four(one), rel=1e-10)
-        for flow in ("_up", "_down"):
+        for flow in ("_inflow_rise", "_inflow_fall"):
             flows = [getattr(bounds, flow) for bounds in (one, many)]
-            grown = [f.grown(np.arange(n), contraction.row_sum) for f in flows]
+            grown = [f.accumulated(np.arange(n), contraction.row_sum) for f in flows]
             assert (grown[1] >= grown[0] * (1 - 4e-16)).all()
 
 
 def test_no_visits_at_the_same_time_change_nothing() -> None:
     bounds = two_partitions()
-    bounds.from_zero_values(np.array([[-1.0, 2.0], [0.0, 0.5]]))
+    bounds.at_zero_values(np.array([[-1.0, 2.0], [0.0, 0.5]]))
     before = four(bounds)
-    bounds.disturb_many(np.empty(0, np.int64), np.empty(0), np.empty(0))
-    bounds.replaced_many(np.empty(0, np.int64), np.empty((4, 0)))
-    bounds.disturb_many(np.array([0, 1]), np.zeros(2), np.zeros(2))
+    bounds.propagate(np.empty(0, np.int64), np.empty(0), np.empty(0))
+    bounds.settle(np.empty(0, np.int64), np.empty((4, 0)))
+    bounds.propagate(np.array([0, 1]), np.zeros(2), np.zeros(2))
     np.testing.assert_array_equal(four(bounds), before)
 
 
 def test_what_flowed_in_before_a_replacement_is_forgotten_for_the_replaced_only() -> None:
     bounds = two_partitions()
-    bounds.replaced_many(np.array([0, 1]), np.zeros((4, 2)))
-    bounds.disturb_many(np.array([0, 1]), np.array([8.0, 8.0]), np.zeros(2))
+    bounds.settle(np.array([0, 1]), np.zeros((4, 2)))
+    bounds.propagate(np.array([0, 1]), np.array([8.0, 8.0]), np.zeros(2))
     assert bounds.plain_rise == pytest.approx([2.0, 1.0])
-    bounds.replaced_many(np.array([1]), np.zeros((4, 1)))
-    bounds.disturb_many(np.array([0, 1]), np.array([8.0, 8.0]), np.zeros(2))
+    bounds.settle(np.array([1]), np.zeros((4, 1)))
+    bounds.propagate(np.array([0, 1]), np.array([8.0, 8.0]), np.zeros(2))
     assert bounds.plain_rise == pytest.approx([4.0, 1.0])
 
 
@@ -300,15 +304,14 @@ def test_bounds_of_partitions_swept_together_stay_above_the_true_residuals(
     bounds = work.bounds
     for _ in range(rounds):
         chosen = sorted(data.draw(st.sets(st.integers(0, store.n_partitions - 1), min_size=1)))
-        reports = [work.backend.visit(work.residents[p], SweepLimits(0.0, 2)) for p in chosen]
+        report = work.backend.sweep([work.residents[p] for p in chosen], SweepLimits(0.0, 2)).report()
         work.size = max(work.size, float(np.abs(work.values).max()))
-        up, down = (np.array([getattr(r, f"boundary_{way}") for r in reports]) for way in ("up", "down"))
-        bounds.disturb_many(np.array(chosen), up, down)
-        measured = np.array([astuple(work.backend.measure(work.residents[p], 0.0)[0]) for p in chosen])
-        bounds.replaced_many(np.array(chosen), measured.T)
+        bounds.propagate(np.array(chosen), report.boundary_rise, report.boundary_fall)
+        measured = np.array([work.backend.measure(work.residents[p], 0.0)[0] for p in chosen])
+        bounds.settle(np.array(chosen), measured.T)
         slack = np.repeat([bounds.rounding(work.size), bounds.rounding(work.size, plain=True)], 2)
         for q, table in enumerate(work.tables):
-            for true, bound, rounding in zip(astuple(work.true(table)), four(bounds)[:, q], slack, strict=True):
+            for true, bound, rounding in zip(work.true(table), four(bounds)[:, q], slack, strict=True):
                 assert true <= bound + 1e-9 * abs(bound) + 2 * rounding
 
 
@@ -337,15 +340,15 @@ def test_bounds_of_shifted_values_stay_above_the_true_residuals(
         assert bounds.error(work.size) <= 0.34 * max(abs(low), abs(high)) * (1 + 1e-9)
     slack = np.repeat([bounds.rounding(work.size), bounds.rounding(work.size, plain=True)], 2)
     for q, table in enumerate(work.tables):
-        for true, bound, rounding in zip(astuple(work.true(table)), four(bounds)[:, q], slack, strict=True):
+        for true, bound, rounding in zip(work.true(table), four(bounds)[:, q], slack, strict=True):
             assert true <= bound + 1e-9 * abs(bound) + 2 * rounding
 
 
 def test_values_that_all_err_alike_are_shifted_to_the_middle() -> None:
     """Two partitions, gamma 0.5: N in [3, 5] and in [4, 7] leave 2 on either side of a shift by 5."""
     bounds = two_partitions(least=1.0)
-    bounds.replaced(0, Measured(5.0, -3.0, 2.5, -1.5))
-    bounds.replaced(1, Measured(7.0, -4.0, 3.5, -2.0))
+    settle(bounds, 0, 5.0, -3.0, 2.5, -1.5)
+    settle(bounds, 1, 7.0, -4.0, 3.5, -2.0)
     assert bounds.centre(1.0) == pytest.approx(5.0)
     bounds.shifted(5.0, 1.0)
     assert bounds.rise == pytest.approx([0.0, 2.0], abs=1e-9)
@@ -368,7 +371,7 @@ def test_values_are_not_shifted_where_some_state_may_suffer(
     for high, low in ((rise, fall), (fall, rise)):
         bounds = two_partitions(least=1.0)
         for p in range(2):
-            bounds.replaced(p, Measured(high[p], low[p], high[p] / 2, low[p] / 2))
+            settle(bounds, p, high[p], low[p], high[p] / 2, low[p] / 2)
         assert bounds.centre(1.0) == 0.0
 
 
@@ -376,11 +379,11 @@ def test_rows_that_sum_to_less_move_less_with_a_shift() -> None:
     """gamma 0.5, sums from 0.5 to 1: N falls by 1 to 1.5 of a shift, so that 6 leaves 7 - 6 and 4 - 9."""
     bounds = two_partitions(least=0.5)
     for p in range(2):
-        bounds.replaced(p, Measured(7.0, -4.0, 3.5, -2.0))
+        settle(bounds, p, 7.0, -4.0, 3.5, -2.0)
     bounds.shifted(6.0, 1.0)
     assert bounds.rise == pytest.approx([1.0, 1.0])
     assert bounds.fall == pytest.approx([5.0, 5.0])
     unknown = two_partitions()
     for p in range(2):
-        unknown.replaced(p, Measured(7.0, -6.0, 3.5, -3.0))
+        settle(unknown, p, 7.0, -6.0, 3.5, -3.0)
     assert unknown.centre(1.0) == 0.0

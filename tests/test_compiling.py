@@ -18,7 +18,6 @@ from tiled_engine import TILE_STATES, emulated
 import ooc_mdp
 from ooc_mdp.backends import compiling
 from ooc_mdp.backends.compiling import told_of_compiling
-from ooc_mdp.backends.cpu import at_once as cpu_at_once
 from ooc_mdp.backends.cpu import backend as cpu
 from ooc_mdp.backends.cpu import batch as cpu_together
 from ooc_mdp.backends.cpu import krylov as cpu_flow_solver
@@ -31,7 +30,7 @@ from ooc_mdp.solver import local as solver_module
 from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.plan import model_of, warm_up
 
-MODULES = (cpu, cpu_at_once, cpu_flow_rounds, cpu_flow_solver, cpu_policy, cpu_together)
+MODULES = (cpu, cpu_flow_rounds, cpu_flow_solver, cpu_policy, cpu_together)
 HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
 """A state that leads to the end."""
 
@@ -73,22 +72,22 @@ def test_no_kernel_is_compiled_within_a_solve_on_a_device(
     store = make_store(Case(random_model(5, 24), partitions=3), tmp_path / "s")
     compiled: set[tuple[object, ...]] = set()  # what a device keeps, and loads at once when it is asked again
     within: list[set[tuple[object, ...]]] = []
-    device, work = emulated(), solver_module._work
+    device, work = emulated(), solver_module.drive
     compile_, usual = device.compile, work
 
     def compile_and_note(source: str, defines: Any, names: Sequence[str]) -> Any:
         compiled.add((source, *sorted(defines.items()), *names))
         return compile_(source, defines, names)
 
-    def work_and_count(run: Any) -> Any:
+    def work_and_count(*arguments: Any) -> Any:
         before = compiled.copy()
-        outcome = usual(run)
+        outcome = usual(*arguments)
         within.append(compiled - before)
         return outcome
 
     monkeypatch.setattr(device, "compile", compile_and_note)
     monkeypatch.setattr(solver_module, "select_backend", lambda *_, **__: TiledBackend(device, TILE_STATES))
-    monkeypatch.setattr(solver_module, "_work", work_and_count)
+    monkeypatch.setattr(solver_module, "drive", work_and_count)
     options = SolveOptions(0.9, method=method, device="cuda:0", cache=CacheSize(share=1.0))
     assert solver_module.solve(store, options).outcome.proved
     assert within == [set()]
@@ -160,7 +159,7 @@ def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monke
     for name in ("RoundsAlongFlow", "RoundsInOrder"):
         usual = getattr(cpu, name)
         monkeypatch.setattr(cpu, name, lambda *a, name=name, usual=usual: (tried.append(name), usual(*a))[1])
-    for name in ("visit", "measure", "visit_all"):
+    for name in ("sweep", "measure"):
         usual = getattr(CpuBackend, name)
         monkeypatch.setattr(
             CpuBackend, name, lambda self, *a, name=name, usual=usual: (tried.append(name), usual(self, *a))[1]
@@ -169,4 +168,4 @@ def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monke
     options = SolveOptions(0.9)
     warm_up(store, options, backend, model_of(store, options), writes=False)
     backend.close()
-    assert tried == ["RoundsAlongFlow", "RoundsInOrder", "visit", "measure", "visit_all"]
+    assert tried == ["RoundsAlongFlow", "RoundsInOrder", "sweep", "measure"]

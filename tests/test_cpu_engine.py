@@ -56,11 +56,13 @@ def test_bounds_of_a_visit_are_those_of_all_values_together(
     with stored(case) as store:
         backend, residents = started(store, discount, threads)
         for _ in range(visits):
-            reports = backend.visit_together(residents, [LIMITS] * len(residents)).reports()
-        for resident, report in zip(residents, reports, strict=True):
-            assert report.measured == backend.measure(resident, 0.0)[0]
+            report = backend.relax(residents, LIMITS).report()
+        assert report.joint
+        assert report.residuals is not None
+        for i, resident in enumerate(residents):
+            assert report.residuals[:, i].tolist() == backend.measure(resident, 0.0)[0].tolist()
             own = backend.values()[store.partition_ptr[resident.index] : store.partition_ptr[resident.index + 1]]
-            assert (report.smallest_value, report.largest_value) == (own.min(), own.max())
+            assert (report.smallest_value[i], report.largest_value[i]) == (own.min(), own.max())
         backend.close()
 
 
@@ -71,14 +73,14 @@ def test_changes_of_boundary_values_are_reported(case: Case, discount: float) ->
         backend, residents = started(store, discount)
         for _ in range(2):
             before = backend.values().copy()
-            reports = backend.visit_together(residents, [LIMITS] * len(residents)).reports()
+            report = backend.relax(residents, LIMITS).report()
             change = backend.values() - before
-            for resident, report in zip(residents, reports, strict=True):
+            for i, resident in enumerate(residents):
                 p = resident.index
                 own = np.arange(store.partition_ptr[p], store.partition_ptr[p + 1])
                 changed = change[own[store.read(p)[0].boundary]]
-                assert report.boundary_up == max(changed.max(initial=0.0), 0.0)
-                assert report.boundary_down == max((-changed).max(initial=0.0), 0.0)
+                assert report.boundary_rise[i] == max(changed.max(initial=0.0), 0.0)
+                assert report.boundary_fall[i] == max((-changed).max(initial=0.0), 0.0)
         backend.close()
 
 
@@ -203,7 +205,7 @@ def test_a_fault_in_one_thread_ends_the_visit_and_is_told(monkeypatch: pytest.Mo
 
         monkeypatch.setattr(RoundsInOrder, "sweep", faulty)
         with pytest.raises(MemoryError, match="no room for thread 1"):
-            backend.visit_together(residents, [LIMITS] * 4).reports()
+            backend.relax(residents, LIMITS).report()
         backend.close()
 
 
@@ -213,8 +215,8 @@ def test_the_plan_names_what_sweeps_allocate(tmp_path: Path) -> None:
     backend, _ = started(store, 0.5, threads=2)
     held = [backend._workspace, *backend._starts, backend._moving, backend._doubts, backend._resting]
     assert sum(a.nbytes for a in held) == backend.plan(backend._model)["sweep values"]
-    assert backend.together == 5
-    assert math.ceil(backend.together / 2) * (3 * 6 + 1) == backend._workspaces[0].size
+    assert backend.batch_size == 5
+    assert math.ceil(backend.batch_size / 2) * (3 * 6 + 1) == backend._workspaces[0].size
     backend.close()
 
 

@@ -223,10 +223,10 @@ def test_a_partition_that_steps_serve_badly_is_left_to_the_other_rounds(tmp_path
     store = ooc_mdp.generate("GW-64x4", tmp_path / "s", partitions=4)
     backend, residents = started(store, 0.95)
     assert all(backend._slabs.suits(r) for r in residents)
-    backend.visit_together(residents, [SweepLimits(1e-9, 5)] * 4).reports()
+    backend.relax(residents, SweepLimits(1e-9, 5)).report()
     assert all(backend._slabs.suits(r) for r in residents)
     backend._doubts[1] = cpu_flow_rounds._MOST_DOUBTS + 1
-    backend.visit_together(residents, [SweepLimits(1e-9, 5)] * 4).reports()
+    backend.relax(residents, SweepLimits(1e-9, 5)).report()
     assert [backend._slabs.suits(r) for r in residents] == [True, False, True, True]
     backend.close()
 
@@ -250,7 +250,7 @@ def test_slabs_take_no_more_than_the_plan_says_and_the_least_recently_visited_gi
     slabs.take([residents[p] for p in (0, 3, 1)])  # three at once, with room for two
     assert [slabs.ready(residents[p]) for p in (0, 3, 1)] == [True, True, False]
     assert slabs.suits(residents[1])
-    backend.visit_together(residents, [SweepLimits(1e-9, 5)] * 4).reports()
+    backend.relax(residents, SweepLimits(1e-9, 5)).report()
     slabs = backend._slabs
     held = [*slabs.slabs.values(), *slabs.scratch, *slabs.gathered, *slabs.gathered_rows]
     held += [slabs.suited, slabs.laid, slabs.changed, slabs.lookahead]

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_mdp
-from ooc_mdp.backends.base import Backend, ModelConstants
+from ooc_mdp.backends.base import Backend, Features, ModelConstants
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.options import CacheSize, SolveOptions, format_bytes
 from ooc_mdp.solver.device_budget import cache_left, refuse_what_is_not_free
-from ooc_mdp.solver.plan import cache_budget, model_of, plan_memory
+from ooc_mdp.solver.plan import cache_budget, model_of, plan_solve
 from ooc_mdp.store import Store
 
 WORKSPACE = 1000
@@ -29,7 +29,8 @@ class Device:
     free: int | None
     slot: int | None = None
     name: str = "cuda:0"
-    loads_beside: bool = True
+    features: Features = Features(overlaps_loads=True)  # noqa: RUF009  # frozen
+    synchronous: None = None
 
     def plan(self, model: ModelConstants) -> dict[str, int]:
         return {"workspace": WORKSPACE}
@@ -50,7 +51,7 @@ def planned(store: Store, device: Device, **options: object) -> dict[str, int]:
     """The plan of the device's memory, the cache's budget as the cache is given it included."""
     chosen = SolveOptions(0.9, device=device.name, **options)  # type: ignore[arg-type]
     model, backend = model_of(store, chosen), cast(Backend, device)
-    plan = plan_memory(store, chosen, backend, model, writes=False).device
+    plan = plan_solve(store, chosen, backend, model, writes=False).memory.device
     most = int(store.partition_bytes.sum()) if device.slot is None else device.slot * store.n_partitions
     assert plan["cache"] == min(cache_budget(store, chosen, backend, model), most)
     return plan

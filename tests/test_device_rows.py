@@ -220,7 +220,7 @@ def test_rows_are_those_of_actions_that_sweeps_have_changed_meanwhile(
     everything = range(kept.store.n_partitions)
     kept.improve(everything)
     before = kept.backend.policy()
-    kept.backend.visit_together(kept.residents, [SweepLimits(0.0, 3)] * len(everything)).reports()
+    kept.backend.relax(kept.residents, SweepLimits(0.0, 3)).report()
     assert (kept.backend.policy() != before).any()
     kept.improve(everything, 1e6)
     assert_that_rows_are_the_policy_s(kept)
@@ -471,7 +471,7 @@ def test_bounds_of_tiles_hold_after_an_evaluation(
         rows = engine.backend._rows
         assert rows is not None
         kept = np.flatnonzero(rows.kept)
-        engine.bounds.disturb_many(kept, np.maximum(found.rise[kept], 0.0), np.maximum(found.fall[kept], 0.0))
+        engine.bounds.propagate(kept, np.maximum(found.rise[kept], 0.0), np.maximum(found.fall[kept], 0.0))
         engine.size = max(engine.size, float(np.abs(engine.backend.values()).max()))
         for p in kept.tolist():
             engine.measure(p, 0.0)
@@ -493,13 +493,14 @@ def test_tiles_that_were_quiet_are_visited_after_an_evaluation(
     engine.backend.open_rows(engine.store.coupling)
     engine.backend.improve([engine.residents[p] for p in everything], 0.0)
     for _ in range(20):
-        reports = engine.sweep_together(everything, SweepLimits(0.0, 8, 1e-4, plain=True))
-        if max(r.measured.plain_rise for r in reports if r.measured is not None) <= 1e-4:
+        report = engine.sweep_together(everything, SweepLimits(0.0, 8, 1e-4, plain=True))
+        assert report.residuals is not None
+        if report.residuals[2].max() <= 1e-4:
             break
     quiet = engine.backend.values()
     found = engine.backend.evaluate(1e-9, 10_000)
     assert np.abs(engine.backend.values() - quiet).max() > 0.1, "the policies differ"
-    engine.bounds.disturb_many(np.array(everything), np.maximum(found.rise, 0.0), np.maximum(found.fall, 0.0))
+    engine.bounds.propagate(np.array(everything), np.maximum(found.rise, 0.0), np.maximum(found.fall, 0.0))
     for p in everything:
         engine.measure(p, 0.0)
     for some in ([0], [1, 2], everything):

@@ -23,10 +23,18 @@ from ooc_mdp.distributed.messages import (
 
 def bare_solver(mailbox: Mailbox, hear: Callable[[Any], None] = lambda _: None, **facts: Any) -> Any:
     """A solver without a run, for what it does before it needs one."""
-    solver = solver_module._Solver.__new__(solver_module._Solver)
+    solver = solver_module.NetworkPeers.__new__(solver_module.NetworkPeers)
     asked = SimpleNamespace(lease=60.0)
     share = SimpleNamespace(gone=set(), leave=False, pass_on=lambda: None, hear=hear, note_reader=hear)
-    known = {"_mailbox": mailbox, "_obeyed": 0, "_halted": False, "_newest": {}, "_asked": asked, "_share": share}
+    known = {
+        "_mailbox": mailbox,
+        "_obeyed": 0,
+        "_halted": False,
+        "_restart": False,
+        "_newest": {},
+        "_asked": asked,
+        "_shard": share,
+    }
     for name, value in (known | facts).items():
         setattr(solver, name, value)
     return solver

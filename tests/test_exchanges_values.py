@@ -140,12 +140,12 @@ def wander(engine: Engine, data: st.DataObject, steps: int) -> None:
         elif what == "sweep" and here:
             some = rng.choice(here, int(rng.integers(1, len(here) + 1)), replace=False).tolist()
             before = engine.backend.values()
-            reports = engine.sweep_together(some, SweepLimits(0.0, 3, float(rng.choice([1e-6, 0.1])), plain=True))
+            report = engine.sweep_together(some, SweepLimits(0.0, 3, float(rng.choice([1e-6, 0.1])), plain=True))
             after = engine.backend.values()
-            for p, report in zip(some, reports, strict=True):
+            for i, p in enumerate(some):
                 change = (after - before)[engine.own(p)][engine.tables[p].boundary]
-                assert report.boundary_up >= change.max(initial=0.0)
-                assert report.boundary_down >= -change.min(initial=0.0)
+                assert report.boundary_rise[i] >= change.max(initial=0.0)
+                assert report.boundary_fall[i] >= -change.min(initial=0.0)
         elif what == "write":
             written = []
             for p in rng.choice(everyone, int(rng.integers(1, len(everyone))), replace=False).tolist():
@@ -184,7 +184,7 @@ def test_tiles_that_read_too_many_others_to_list_them_see_every_write(device: Ma
         assert engine.inputs(0)[0] is None
         last = engine.own(3)
         for change in (1.0, -3.0, 1e-3):
-            while sum(r.backups or 0 for r in engine.sweep_together([0, 1, 2], limits)):
+            while int(engine.sweep_together([0, 1, 2], limits).backups.sum()):
                 pass
             before = engine.backend.values()
             engine.write((3, np.array([last.start]), before[last.start : last.start + 1] + change))
@@ -204,9 +204,9 @@ def test_tiles_that_read_nothing_of_what_was_written_are_left_alone(
     engine.load(*ours)
 
     def settle() -> int:
-        done = total = sum(r.backups or 0 for r in engine.sweep_together(ours, QUIET))
+        done = total = int(engine.sweep_together(ours, QUIET).backups.sum())
         while done:
-            done = sum(r.backups or 0 for r in engine.sweep_together(ours, QUIET))
+            done = int(engine.sweep_together(ours, QUIET).backups.sum())
             total += done
         return total
 
@@ -231,7 +231,7 @@ def test_with_the_others_true_values_a_part_comes_to_its_own(
         for p in others:
             own = engine.own(p)
             engine.write((p, np.arange(own.start, own.stop), share * best[own]))
-        while sum(r.backups or 0 for r in engine.sweep_together(ours, QUIET)):
+        while int(engine.sweep_together(ours, QUIET).backups.sum()):
             pass
     proved = engine.bounds.normalised()[ours].max()
     assert proved <= 1e-7

@@ -24,10 +24,9 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome, Solution, SolveHistory
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.solver import history, plan
+from ooc_mdp.solver import history
 from ooc_mdp.solver import session as pauses
 from ooc_mdp.solver.history import MOST_ROWS, HistoryRecorder, HistoryRow, PartitionCounts
-from ooc_mdp.solver.methods import at_once
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.undiscounted.totals import solve_total
@@ -104,13 +103,12 @@ def test_counts_add_up_where_partitions_read_each_other_everywhere(coupled: Stor
     check_history(ooc_mdp.solve(coupled, 0.8, device="cpu", cache="30%", epsilon=0.1, method=method))
 
 
-def test_counts_add_up_where_the_whole_model_is_swept_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "_MOST_OF_THE_TABLE", np.inf)
-    rounds, of_one = itertools.count(), at_once.AtOnce.round
-    monkeypatch.setattr(at_once.AtOnce, "round", lambda self: (next(rounds), of_one(self)))
+def test_counts_add_up_where_values_wait_for_the_end_of_a_pass(tmp_path: Path) -> None:
     store = make_store(Case(random_model(5, 120), partitions=6), tmp_path / "s")
-    check_history(ooc_mdp.solve(store, 0.99, device="cpu", cache="100%", method="p-eva"))
-    assert next(rounds) > 0
+    solution = ooc_mdp.solve(store, 0.99, device="cpu", cache="100%", method="p-eva")
+    check_history(solution)
+    assert solution.memory_plan is not None
+    assert "values aside" in solution.memory_plan["host"]
 
 
 def test_counts_add_up_with_durations_and_without_a_sweep(ragged: Store) -> None:
@@ -314,13 +312,13 @@ def test_counts_of_two_workers_add_up(maze: Store, clusters: Clusters, method: s
 @pytest.fixture
 def slow_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each access takes 3 ms, so that much happens before the end."""
-    of_one = solver._Solver.exchange
+    of_one = solver.NetworkPeers.exchange
 
-    def exchange(self: solver._Solver) -> None:
+    def exchange(self: solver.NetworkPeers) -> None:
         time.sleep(0.003)
         of_one(self)
 
-    monkeypatch.setattr(solver._Solver, "exchange", exchange)
+    monkeypatch.setattr(solver.NetworkPeers, "exchange", exchange)
 
 
 def test_workers_continue_the_history_of_others_and_one_machine_theirs(

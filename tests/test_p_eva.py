@@ -13,7 +13,7 @@ import pytest
 import ooc_mdp
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.solver.methods import p_eva
+from ooc_mdp.solver.methods import p_eva, p_eva_on_device
 
 
 @pytest.fixture(scope="module")
@@ -35,22 +35,19 @@ def test_a_car_is_read_less_than_one_and_a_half_times(
     assert solution.statistics.loads_per_partition <= most
 
 
-def test_a_batch_is_what_promises_most_and_shared_by_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(p_eva, "_STATES_TOGETHER", 40)
+def test_a_batch_has_the_largest_bounds_and_is_shared_by_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(p_eva_on_device, "_BATCH_STATES", 40)
     levels = np.array([1.0, 5.0, 3.0, 4.0, 2.0])
-    run: Any = SimpleNamespace(
-        store=SimpleNamespace(partition_ptr=np.arange(0, 60, 10)),
-        target=SimpleNamespace(levels=lambda: levels),
-        changed=True,
-        sharers=1,
+    state: Any = SimpleNamespace(
+        table=SimpleNamespace(partition_ptr=np.arange(0, 60, 10)),
+        worst=lambda p: p[np.argsort(-levels[p], kind="stable")],
+        peers=SimpleNamespace(count=1),
     )
     everything = np.arange(5)
-    assert p_eva._most_promising(run, everything).tolist() == [1, 3, 2, 4]
-    run.sharers = 2
-    assert p_eva._most_promising(run, everything).tolist() == [1, 3]
-    assert p_eva._most_promising(run, everything[:2]).tolist() == [0, 1]
-    run.changed = False
-    assert p_eva._most_promising(run, everything).tolist() == [0, 1, 2, 3, 4]
+    assert p_eva_on_device._largest_bounds(state, everything).tolist() == [1, 3, 2, 4]
+    state.peers.count = 2
+    assert p_eva_on_device._largest_bounds(state, everything).tolist() == [1, 3]
+    assert p_eva_on_device._largest_bounds(state, everything[:2]).tolist() == [0, 1]
 
 
 class Loading:
@@ -81,20 +78,20 @@ class Loading:
         raise AssertionError(f"partition {partition} is clean")
 
 
-def test_a_solve_goes_on_where_news_made_clean_what_it_was_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solve_goes_on_where_news_made_clean_what_it_was_loading() -> None:
     """Between two loads a worker takes in what others found, such as a wider range of values: a larger target."""
-    monkeypatch.setattr(p_eva, "sweeps_aside", lambda _: False)
-    monkeypatch.setattr(p_eva, "AtOnce", lambda _: SimpleNamespace(due=lambda: False))
     dirty, present = np.ones(3, np.bool_), np.zeros(3, np.bool_)
-    run: Any = SimpleNamespace(
-        backend=SimpleNamespace(loads_beside=False, together=2),
+    level = np.array([1.0, 3.0, 2.0])
+    state: Any = SimpleNamespace(
+        backend=SimpleNamespace(batch_size=2),
         cache=SimpleNamespace(present=present),
-        priority=SimpleNamespace(rank=lambda levels: levels),
-        refresh_target=lambda: None,
-        reached=lambda: not dirty.any(),
         stager=Loading(present),
-        target=SimpleNamespace(levels=lambda: np.array([1.0, 3.0, 2.0]), dirty=dirty.copy),
-        tick=lambda: dirty.fill(False),
+        target=SimpleNamespace(dirty=dirty.copy),
+        dirty=lambda: np.flatnonzero(dirty),
+        best=lambda p: p[np.argsort(-level[p])],
     )
-    p_eva.p_eva(run)
+    steps = p_eva.p_eva(state)
+    next(steps)
+    dirty[:] = False
+    next(steps)
     assert present.tolist() == [False, True, False]

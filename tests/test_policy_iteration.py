@@ -20,10 +20,11 @@ from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import policy_iteration as exact_policy_iteration
 from ooc_mdp.report.cache_trace import read_trace
-from ooc_mdp.solver.local import solve
+from ooc_mdp.solver.driver import Steps
+from ooc_mdp.solver.local import Between, solve
 from ooc_mdp.solver.methods import handover as auto
 from ooc_mdp.solver.methods import policy_iteration, value_iteration
-from ooc_mdp.solver.run import Run
+from ooc_mdp.solver.state import SolveState
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.store.result import Result
@@ -179,9 +180,9 @@ def test_value_iteration_takes_over_where_nothing_gets_better(tmp_path: Path, mo
     best = exact_policy_iteration(rows_of(store), 0.9).values
     taken: list[int] = []
 
-    def counted(run: Run) -> None:
-        taken.append(run.statistics.evaluations)
-        value_iteration.value_iteration(run)
+    def counted(s: SolveState) -> Steps:
+        taken.append(s.counters.evaluations)
+        return (yield from value_iteration.value_iteration(s))
 
     monkeypatch.setattr(policy_iteration, "value_iteration", counted)
     monkeypatch.setattr(policy_iteration, "_PATIENCE", 0)
@@ -229,8 +230,10 @@ def test_between_the_pieces_of_an_evaluation_a_solve_can_stop(tmp_path: Path, mo
     store = make_store(coupled(), tmp_path / "s")
     best = exact_policy_iteration(rows_of(store), 0.9).values
     ticks: list[int] = []
-    tick = Run.tick
-    monkeypatch.setattr(Run, "tick", lambda run: (ticks.append(run.statistics.evaluations), tick(run))[1])
+    after = Between.after_step
+    monkeypatch.setattr(
+        Between, "after_step", lambda self, s: (ticks.append(s.counters.evaluations), after(self, s))[1]
+    )
     found = {}
     for pieces, (first, seconds) in {"whole": (2000, 60.0), "small": (1, 0.0)}.items():
         monkeypatch.setattr(policy_iteration, "_FIRST_SWEEPS", first)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 import pytest
+from accounting import settle
 
-from ooc_mdp.errors import OptionsError
+from ooc_mdp.backends.base import VisitReport
+from ooc_mdp.model.contraction import Contraction
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.partition import Coupling
-from ooc_mdp.scheduling.priority import H1, H2, Joint, Standing, make_priority
-
-ALL = np.array([True, True])
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.scheduling.priority import H1, H2, Joint, Priority, Standing, make_priority
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
+from ooc_mdp.scheduling.target import Target
 
 
 def _chain(n: int) -> Coupling:
@@ -25,52 +31,84 @@ def _standing(present: npt.NDArray[np.bool_], visited: npt.NDArray[np.bool_] | N
     return Standing(present, np.ones_like(present) if visited is None else visited, lambda: 1e-3)
 
 
-_CHAIN = (_chain(3), _standing(np.zeros(3, np.bool_)))
+def _priority(name: Literal["joint", "h1", "h2"], first: list[float], standing: Standing | None = None) -> Priority:
+    """Over a chain of partitions whose first backups give these values at most; discount 0.5, target 1e-3."""
+    n = len(first)
+    bounds = ResidualBounds(
+        _chain(n),
+        Contraction.of(0.5, np.ones(n), np.ones(n), np.full(n, 2)),
+        np.stack([np.zeros(n), np.array(first)], axis=1),
+        np.full(n, 2),
+    )
+    bounds.settle(np.arange(n), np.zeros((4, n)))
+    options = SolveOptions(0.5, method="p-eva", priority=name, residual=1e-3)
+    made = Target(options, bounds, 0.0)
+    return make_priority(options, bounds, made, _chain(n), standing or _standing(np.zeros(n, np.bool_)))
+
+
+def _visit(p: int, change: float = 0.0, boundary: float = -np.inf) -> tuple[IntArray, VisitReport]:
+    one = np.ones(1)
+    return np.array([p]), VisitReport(
+        np.ones(1, np.int64), np.ones(1, np.int64), change * one, 0 * one, boundary * one, 9 * one, 0 * one
+    )
 
 
 def test_h1_ranks_by_the_residual_alone() -> None:
-    h1 = make_priority("h1", np.zeros(3), *_CHAIN)
+    h1 = _priority("h1", [0.0, 0.0, 0.0])
     assert isinstance(h1, H1)
-    h1.inflow(np.array([0, 1]), 9.0, ALL)
-    h1.visited(2)
-    h1.exact(1, 5.0, 7.0)
+    h1.after_change(np.array([0, 1]), np.array([9.0, 9.0]), np.array([9.0, 9.0]))
+    h1.after_visit(*_visit(2))
+    h1.set_exact(1, 7.0)
     assert h1.rank(np.array([1.0, 3.0, 2.0])).tolist() == [1.0, 3.0, 2.0]
+    assert h1.arrays() == {}
 
 
-def test_h2_begins_with_the_largest_reward() -> None:
-    first = np.array([1.0, 3.0, 2.0])
-    h2 = make_priority("h2", first, *_CHAIN)
+def test_h2_begins_with_the_largest_reward_and_a_visit_takes_it_in() -> None:
+    h2 = _priority("h2", [1.0, 3.0, 2.0])
     assert isinstance(h2, H2)
     assert h2.rank(np.zeros(3)).tolist() == [1.0, 3.0, 2.0]
-    h2.visited(1)
-    assert first.tolist() == [1.0, 3.0, 2.0]
+    h2.after_visit(*_visit(1))
+    assert h2.rank(np.zeros(3)).tolist() == [1.0, -np.inf, 2.0]
 
 
-def test_h2_takes_the_largest_value_that_flowed_in_since_the_visit() -> None:
-    h2 = H2(np.array([1.0, 3.0, 2.0]))
-    h2.visited(1)
-    assert h2.rank(np.zeros(3))[1] == -np.inf
-    h2.inflow(np.array([1, 2]), 1.5, ALL)
-    h2.inflow(np.array([1, 2]), 0.5, ALL)
+def test_h2_takes_the_largest_discounted_value_that_flowed_in_since_the_visit() -> None:
+    h2 = _priority("h2", [1.0, 3.0, 2.0])
+    h2.after_visit(*_visit(1))
+    h2.after_change(np.array([0]), np.array([1.0]), np.array([3.0]))
+    h2.after_change(np.array([0]), np.array([1.0]), np.array([1.0]))
     assert h2.rank(np.zeros(3)).tolist() == [1.0, 1.5, 2.0]
+    h2.after_visit(*_visit(0, change=1.0, boundary=8.0))
+    assert h2.rank(np.zeros(3)).tolist() == [-np.inf, 4.0, 2.0], "partition 1 reads 0"
 
 
-def test_h2_ignores_an_inflow_that_does_not_matter() -> None:
-    h2 = H2(np.zeros(3))
-    h2.inflow(np.array([0, 2]), 8.0, np.array([False, True]))
-    assert h2.rank(np.zeros(3)).tolist() == [0.0, 0.0, 8.0]
+def test_h2_ignores_a_change_that_does_not_matter() -> None:
+    h2 = _priority("h2", [0.0, 0.0, 0.0])
+    h2.after_change(np.array([0, 1]), np.array([1e-9, 1.0]), np.array([8.0, 8.0]))
+    assert h2.rank(np.zeros(3)).tolist() == [0.0, 0.0, 4.0]
 
 
-def test_h2_takes_an_exact_value_whether_it_is_more_or_less() -> None:
-    h2 = H2(np.array([4.0, 4.0]))
-    h2.exact(0, 1.0, -2.0)
-    h2.exact(1, 1.0, 6.0)
+def test_h2_keeps_the_largest_value_of_what_is_dirty_still() -> None:
+    h2 = _priority("h2", [0.0, 0.0, 0.0])
+    assert isinstance(h2, H2)
+    settle(h2._bounds, 1, 1.0, 1.0, 1.0, 1.0)
+    h2.after_visit(*_visit(1))
+    assert h2.rank(np.zeros(3)).tolist() == [0.0, 9.0, 0.0]
+
+
+def test_h2_takes_an_exact_value_whether_it_is_more_or_less_and_goes_on_from_a_checkpoint() -> None:
+    h2, other = _priority("h2", [4.0, 4.0]), _priority("h2", [0.0, 0.0])
+    h2.set_exact(0, -2.0)
+    h2.set_exact(1, 6.0)
     assert h2.rank(np.zeros(2)).tolist() == [-2.0, 6.0]
+    other.restore({})
+    assert other.rank(np.zeros(2)).tolist() == [0.0, 0.0]
+    other.restore(h2.arrays())
+    assert other.rank(np.zeros(2)).tolist() == [-2.0, 6.0]
 
 
 def test_joint_prefers_a_partition_whose_dependents_are_resident() -> None:
     present = np.zeros(4, np.bool_)
-    joint = make_priority("joint", np.zeros(4), _chain(4), _standing(present))
+    joint = Joint(_chain(4), _standing(present))
     assert isinstance(joint, Joint)
     level = np.array([1.0, 1.0, 1.0, 4.0])
     assert np.argmax(joint.rank(level)) == 3  # nobody is resident: the residual decides
@@ -156,8 +194,3 @@ def test_joint_follows_residency_as_a_fresh_count_would() -> None:
         others = mass & ~np.eye(n, dtype=bool)
         share = (others & present[:, None]).sum(axis=0) / np.maximum(others.sum(axis=0), 1)
         np.testing.assert_allclose(joint.rank(level), (level / level.max()) ** 0.2 * (0.01 + share), rtol=1e-12)
-
-
-def test_there_are_three_priorities() -> None:
-    with pytest.raises(OptionsError, match="unknown priority 'h3'; there are joint, h1 and h2"):
-        make_priority("h3", np.zeros(1), *_CHAIN)

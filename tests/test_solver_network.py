@@ -26,12 +26,12 @@ from ooc_mdp.distributed.messages import (
     Report,
     Values,
 )
-from ooc_mdp.distributed.solver import SolverOptions, solve_share
+from ooc_mdp.distributed.solver import NetworkPeers, SolverOptions, solve_share
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import CacheSize, SolveOptions
-from ooc_mdp.solver.run import Run
+from ooc_mdp.solver.state import SolveState
 
 
 @pytest.fixture
@@ -180,17 +180,17 @@ def test_a_worker_that_comes_and_cannot_take_part_holds_up_nobody(
         network.ended[2] = StoreError("on another machine: it does not exist")
         return [2]
 
-    def wait_for_it(run: Run) -> None:
+    def wait_for_it(self: NetworkPeers, state: SolveState) -> Outcome | None:
         assert arrived.wait(120)
-        tick(run)
+        return after_step(self, state)
 
     def note(text: str) -> None:
         notes.append(text)
         arrived.set()
 
-    tick, notes, arrived = Run.tick, list[str](), threading.Event()
+    after_step, notes, arrived = NetworkPeers.after_step, list[str](), threading.Event()
     monkeypatch.setattr(Network, "newcomers", newcomers)
-    monkeypatch.setattr(Run, "tick", wait_for_it)
+    monkeypatch.setattr(NetworkPeers, "after_step", wait_for_it)
     store = make_store(Case(random_model(3, 12), partitions=6), tmp_path / "s")
     options = SolveOptions(0.9, method="vi", cache=CacheSize(share=0.5), device="cpu", epsilon=1e-6)
     outcome, _ = asyncio.run(solve_on(store, options, 2, Weather(1, 0.0), note=note))

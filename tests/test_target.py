@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from accounting import settle, swept
 
-from ooc_mdp.backends.base import Measured
 from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.options import SolveOptions
@@ -23,7 +23,7 @@ def bounds(
         np.array([[-largest_reward, largest_reward]]),
         np.array([2]),
     )
-    made.replaced(0, Measured(level, level, level if plain is None else plain, 0.0))
+    settle(made, 0, level, level, level if plain is None else plain, 0.0)
     return made
 
 
@@ -69,7 +69,7 @@ def test_the_span_of_rewards_stands_in_until_the_range_is_known() -> None:
     assert not made.reached()
     assert made.in_force == made.asked == 0.01 * RELATIVE_EPSILON
     assert made.dirty().all()
-    b.replaced(0, Measured(1e-7, 0.0, 0.0, 0.0))
+    settle(b, 0, 1e-7, 0.0, 0.0, 0.0)
     assert made.reached()
 
 
@@ -91,7 +91,7 @@ def test_a_target_below_rounding_is_never_reached() -> None:
     assert made.out_of_reach
     assert not made.reached()
     assert made.dirty().all()
-    assert made.change_limit(0, 0.5) == 0.0
+    assert made.change_limits(np.array([0]), 0.5)[0] == 0.0
 
 
 def test_the_papers_rule_looks_at_the_plain_residual() -> None:
@@ -105,21 +105,21 @@ def test_the_papers_rule_looks_at_the_plain_residual() -> None:
 def test_a_sweep_within_the_change_limit_leaves_its_share_of_the_target() -> None:
     b = bounds(1.0)
     made = target(b, (0.0, 1.0), epsilon=1e-2)
-    limit = made.change_limit(0, 0.25)
-    b.swept(0, limit, limit)
+    limit = made.change_limits(np.array([0]), 0.25)[0]
+    swept(b, 0, limit, limit)
     assert b.normalised()[0] == pytest.approx(0.25 * made.wanted)
     plain = target(b, (0.0, 1.0), residual=1e-2)
-    limit = plain.change_limit(0, 0.25)
-    b.swept(0, limit, limit)
+    limit = plain.change_limits(np.array([0]), 0.25)[0]
+    swept(b, 0, limit, limit)
     assert b.plain()[0] == pytest.approx(0.25 * plain.wanted)
 
 
 def test_changes_have_no_limit_where_hardly_anything_is_left_of_them() -> None:
     made = target(bounds(0.0, largest_reward=1e130, discount=1e-300), (0.0, 1e130), epsilon=1e126)
-    assert made.change_limit(0, 0.5) == np.inf
+    assert made.change_limits(np.array([0]), 0.5)[0] == np.inf
 
 
 def test_a_partition_that_does_not_read_itself_is_done_after_one_sweep() -> None:
     b = bounds(1.0)
     b.own_mass[0] = 0.0
-    assert target(b, (0.0, 1.0), epsilon=1e-2).change_limit(0, 0.25) == np.inf
+    assert target(b, (0.0, 1.0), epsilon=1e-2).change_limits(np.array([0]), 0.25)[0] == np.inf

@@ -58,9 +58,9 @@ def make(path: Path, name: str, durations: bool = False, blocks: tuple[int, ...]
 
 def batch(engine: Engine, limits: SweepLimits = LIMITS) -> int:
     """One batch of all residents; the backups of a state that it took."""
-    reports = engine.sweep_together(list(engine.residents), limits)
+    report = engine.sweep_together(list(engine.residents), limits)
     engine.assert_that_the_bounds_are_true()
-    return sum(report.backups for report in reports) // engine.store.n_states
+    return int(report.backups.sum()) // engine.store.n_states
 
 
 def converge(engine: Engine, limits: SweepLimits = LIMITS) -> int:

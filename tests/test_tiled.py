@@ -37,7 +37,7 @@ from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
 from ooc_mdp.solver import local as solver
-from ooc_mdp.solver.plan import model_of, plan_memory
+from ooc_mdp.solver.plan import model_of, plan_solve
 from ooc_mdp.solver.verify import verify
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
@@ -194,7 +194,7 @@ def test_tiles_whose_inputs_have_not_changed_are_left_alone(
     engine.load(*everyone)
     limits = SweepLimits(0.0, 5, 1e-3)
     for _ in range(50):
-        done = sum(r.backups or 0 for r in engine.sweep_together(everyone, limits))
+        done = int(engine.sweep_together(everyone, limits).backups.sum())
         if not done:
             break
     assert not done
@@ -518,7 +518,7 @@ def test_a_budget_of_one_slot_is_enough_and_a_byte_less_is_refused_with_its_size
     with pytest.raises(MemoryBudgetError, match=rf"a slot of the cache takes .* raise --cache to at least {slot},"):
         backend.open_cache(slot - 1)
     assert backend.open_cache(2 * slot - 1) == slot
-    assert backend.together == 1
+    assert backend.batch_size == 1
     backend.close()
 
 
@@ -563,7 +563,7 @@ def test_what_is_page_locked_beside_tables_on_their_way_is_what_was_planned(stor
     engine.backend.policy()
     planned = engine.backend.page_locked_bytes(engine.model)
     assert planned - (1 << 16) <= device.locked <= planned
-    plan = plan_memory(store, SolveOptions(0.9), engine.backend, engine.model, writes=False)
+    plan = plan_solve(store, SolveOptions(0.9), engine.backend, engine.model, writes=False).memory
     assert plan.host["page-locked"] == planned
     engine.backend.close()
 

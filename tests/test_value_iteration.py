@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accounting import figures
 from claims import assert_that_all_claims_hold, scale_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
 from ooc_mdp.solver import plan
 from ooc_mdp.solver.local import solve
-from ooc_mdp.solver.plan import aside_bytes, model_of
+from ooc_mdp.solver.plan import choose_method, model_of
 from ooc_mdp.store import Store
 
 N = 600
@@ -90,10 +91,13 @@ def test_values_stay_until_a_pass_aside_is_taken(case: Case, discount: float) ->
         sign = 1.0 if case.sense == "max" else -1.0
         for _ in range(3):
             before = backend.values().copy()
-            reports = [backend.sweep_aside(resident) for resident in residents]
-            assert reports == [backend.sweep_aside(resident) for resident in reversed(residents)][::-1]
+            report = backend.sweep_synchronously(residents)
+            alone = [figures(backend.sweep_synchronously([resident])) for resident in reversed(residents)][::-1]
+            together = figures(report)
+            assert together["residuals"] == np.hstack([a["residuals"] for a in alone]).tolist()
+            assert together["largest_value"] == [a["largest_value"][0] for a in alone]
             np.testing.assert_array_equal(backend.values(), before)
-            largest, smallest = backend.take_aside()
+            largest, smallest = backend.commit()
             own = np.split(backend.values(), store.partition_ptr[1:-1])
             assert largest.tolist() == [values.max() for values in own]
             assert smallest.tolist() == [values.min() for values in own]
@@ -106,15 +110,15 @@ def test_values_stay_until_a_pass_aside_is_taken(case: Case, discount: float) ->
 def test_a_second_value_vector_is_planned_where_it_is_used(tmp_path: Path) -> None:
     store = random_store(tmp_path / "s")
 
-    def planned(share: float, **options: Any) -> int:
+    def taken(share: float, **options: Any) -> str:
         chosen = SolveOptions(0.9, cache=CacheSize(share=share), device="cpu", **options)
-        backend, model = CpuBackend(), model_of(store, chosen)
-        return aside_bytes(store, chosen, backend, model, plan.cache_budget(store, chosen, backend, model))
+        return choose_method(store, chosen, CpuBackend(), model_of(store, chosen)).first
 
-    assert planned(0.25, method="p-eva") == planned(0.25, method="vi") == planned(1.0, method="vi") == 8 * N
-    assert planned(1.0, method="p-eva") == 0  # all at once instead
-    assert planned(0.25) == 0  # by policy iteration
-    assert planned(0.25, method="vi", sweeps=4) == 0
-    assert planned(0.25, exact_priorities=True) == 0
+    by_passes = [taken(0.25, method="p-eva"), taken(0.25, method="vi"), taken(1.0, method="vi"), taken(1.0)]
+    assert by_passes == ["synchronous vi"] * 4
+    assert taken(1.0, method="p-eva") == "synchronous vi"
+    assert taken(0.25) == "policy-iteration"
+    assert taken(0.25, method="vi", sweeps=4) == "vi"
+    assert taken(0.25, exact_priorities=True) == "exact p-eva"
     solution = solved(store, 0.9, "vi", 0.25)
     assert solution.memory_plan["host"]["values aside"] == 8 * N

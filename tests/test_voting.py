@@ -120,7 +120,7 @@ def test_the_kernel_sweeps_in_the_order_of_the_walk(shape: tuple[int, ...], desc
     backend = backend_for(table, "voted", shape, 0.5)
     resident = backend.admit(backend.prepare(table))
     backend._orders._descending[0], backend._orders._due[0] = descending, 100
-    backend.visit(resident, SweepLimits(-1.0, sweeps))
+    backend.sweep([resident], SweepLimits(-1.0, sweeps)).report()
     expected, value = np.zeros(n), 0.0
     for _ in range(sweeps):
         for s in order:
@@ -151,7 +151,8 @@ def test_along_a_corridor_the_voted_order_needs_two_sweeps_where_memory_order_ne
     sweeps = {}
     for order in ORDERS:
         backend = backend_for(table, order, shape, 0.5)
-        sweeps[order] = backend.visit(backend.admit(backend.prepare(table)), SweepLimits(0.0, 10 * n)).sweeps
+        resident = backend.admit(backend.prepare(table))
+        sweeps[order] = int(backend.sweep([resident], SweepLimits(0.0, 10 * n)).report().sweeps[0])
         np.testing.assert_array_equal(backend.values(), 0.5 ** np.arange(n - 1, -1, -1))
     assert sweeps == {"forward": n + 1, "alternating": 3, "voted": 2}  # the last one changes nothing
 

@@ -179,15 +179,15 @@ def test_the_first_copy_does_not_wait_for_the_interval(
     maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody comes to rest before there is a checkpoint."""
-    rest = solver._Solver.rest
+    rest = solver.NetworkPeers.rest
 
-    def waiting(self: Any) -> bool:
+    def waiting(self: Any) -> None:
         while not checkpoint_path(tmp_path / "r").exists():
             self.exchange()
             time.sleep(0.01)
-        return rest(self)
+        rest(self)
 
-    monkeypatch.setattr(solver._Solver, "rest", waiting)
+    monkeypatch.setattr(solver.NetworkPeers, "rest", waiting)
     monkeypatch.setattr(copies, "_FIRST_SECONDS", 0.05)
     solution = solve(maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", checkpoint_interval=3600.0)
     check(maze, 0.9, solution)
@@ -198,18 +198,18 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve_of_several_workers(
     maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody comes to rest before it was tried, on a disk that is full."""
-    rest, said = solver._Solver.rest, []
+    rest, said = solver.NetworkPeers.rest, []
 
-    def waiting(self: Any) -> bool:
+    def waiting(self: Any) -> None:
         while not any("checkpoint" in text for text in said):
             self.exchange()
             time.sleep(0.01)
-        return rest(self)
+        rest(self)
 
     def full(_: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(solver._Solver, "rest", waiting)
+    monkeypatch.setattr(solver.NetworkPeers, "rest", waiting)
     monkeypatch.setattr(copies, "_FIRST_SECONDS", 0.05)
     monkeypatch.setattr("ooc_mdp.store.checkpoint.sync", full)
     how: dict[str, Any] = {"checkpoint_interval": 3600.0}

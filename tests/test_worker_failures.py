@@ -95,7 +95,7 @@ def test_a_worker_that_stands_still_holds_up_nobody_else(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others come to rest while it stands still."""
-    exchange, rest = solver._Solver.exchange, solver._Solver.rest
+    exchange, rest = solver.NetworkPeers.exchange, solver.NetworkPeers.rest
     standing, enough, resting = threading.Event(), threading.Event(), set[int]()
 
     def slow(self: Any) -> None:
@@ -104,22 +104,22 @@ def test_a_worker_that_stands_still_holds_up_nobody_else(
             assert enough.wait(120)
         exchange(self)
 
-    def noted(self: Any) -> bool:
+    def noted(self: Any) -> None:
         if standing.is_set():
             resting.add(self._asked.number)
             if resting == {1, 2, 3}:
                 enough.set()
-        return rest(self)
+        rest(self)
 
-    monkeypatch.setattr(solver._Solver, "exchange", slow)
-    monkeypatch.setattr(solver._Solver, "rest", noted)
+    monkeypatch.setattr(solver.NetworkPeers, "exchange", slow)
+    monkeypatch.setattr(solver.NetworkPeers, "rest", noted)
     check(ragged, 0.9, solve(ragged, 0.9, clusters[4], epsilon=1e-6, placement="random"), size=100.0)
     assert enough.is_set()
 
 
 def test_two_solves_share_the_workers_of_a_cluster(ragged: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second begins while the first is at work."""
-    exchange, ready = solver._Solver.exchange, solve_module.make_ready
+    exchange, ready = solver.NetworkPeers.exchange, solve_module.make_ready
     working, second = threading.Event(), threading.Event()
     solutions = list[ooc_mdp.Solution]()
 
@@ -134,7 +134,7 @@ def test_two_solves_share_the_workers_of_a_cluster(ragged: Store, monkeypatch: p
             second.set()
         return hosts
 
-    monkeypatch.setattr(solver._Solver, "exchange", waiting)
+    monkeypatch.setattr(solver.NetworkPeers, "exchange", waiting)
     monkeypatch.setattr(solve_module, "make_ready", begin_second)
     with (
         LocalCluster(
@@ -207,7 +207,7 @@ def test_a_worker_that_is_busy_with_something_else_is_not_waited_for_longer_than
 def test_a_worker_that_was_busy_takes_part_once_it_is_free(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange, rest = solver._Solver.exchange, solver._Solver.rest
+    exchange, rest = solver.NetworkPeers.exchange, solver.NetworkPeers.rest
     joined = threading.Event()
 
     def noticed(self: Any) -> None:
@@ -215,14 +215,14 @@ def test_a_worker_that_was_busy_takes_part_once_it_is_free(
             joined.set()
         exchange(self)
 
-    def patient(self: Any) -> bool:
+    def patient(self: Any) -> None:
         FREE.set()
         while not joined.wait(0.01):
             self.exchange()
-        return rest(self)
+        rest(self)
 
-    monkeypatch.setattr(solver._Solver, "exchange", noticed)
-    monkeypatch.setattr(solver._Solver, "rest", patient)
+    monkeypatch.setattr(solver.NetworkPeers, "exchange", noticed)
+    monkeypatch.setattr(solver.NetworkPeers, "rest", patient)
     monkeypatch.setattr(newcomers, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
         solution, said = told(ragged, clusters[2], 2.0, epsilon=1e-6)
@@ -236,18 +236,18 @@ def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cac
     method: str, ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes once all are there, and the other does not finish before it has some."""
-    exchange, joined = solver._Solver.exchange, threading.Event()
+    exchange, joined = solver.NetworkPeers.exchange, threading.Event()
 
     def held(self: Any) -> None:
         exchange(self)
-        if self._asked.number == 0 and self._run.cache.present.all():
+        if self._asked.number == 0 and self._state.cache.present.all():
             FREE.set()
-            while self._run.target.dirty().any() and not joined.wait(0.01):
+            while self._state.target.dirty().any() and not joined.wait(0.01):
                 exchange(self)
-        elif self._asked.number > 1 and self._owned.any():
+        elif self._asked.number > 1 and self.owned.any():
             joined.set()
 
-    monkeypatch.setattr(solver._Solver, "exchange", held)
+    monkeypatch.setattr(solver.NetworkPeers, "exchange", held)
     monkeypatch.setattr(newcomers, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
         solution, _ = told(ragged, clusters[2], 2.0, share=1.0, epsilon=1e-6, method=method)
@@ -269,7 +269,7 @@ def test_a_limit_ends_a_solve_whose_workers_are_all_busy_with_something_else(rag
 def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_copy(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange, released, reports = solver._Solver.exchange, threading.Event(), list[SolveProgress]()
+    exchange, released, reports = solver.NetworkPeers.exchange, threading.Event(), list[SolveProgress]()
     went_on = threading.Event()
 
     def hung(self: Any) -> None:
@@ -278,7 +278,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
             went_on.set()
         exchange(self)
 
-    monkeypatch.setattr(solver._Solver, "exchange", hung)
+    monkeypatch.setattr(solver.NetworkPeers, "exchange", hung)
     monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
     monkeypatch.setattr(coordinator, "_REPORT_SECONDS", 0.0)
     how: dict[str, Any] = {"time_limit": 2.0, "checkpoint_interval": 0.01, "patience": 2.0, "progress": reports.append}
@@ -294,14 +294,14 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
 def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange, released = solver._Solver.exchange, threading.Event()
+    exchange, released = solver.NetworkPeers.exchange, threading.Event()
 
     def hung(self: Any) -> None:
-        if self._asked.number == 1 and self._owned.any():
+        if self._asked.number == 1 and self.owned.any():
             assert released.wait(120)
         exchange(self)
 
-    monkeypatch.setattr(solver._Solver, "exchange", hung)
+    monkeypatch.setattr(solver.NetworkPeers, "exchange", hung)
     monkeypatch.setattr(laggards, "_STILL", 1)
     try:
         solution, said = told(ragged, clusters[2], 1.0, epsilon=1e-6, time_limit=60.0)

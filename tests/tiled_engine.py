@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from claims import residuals
+from accounting import disturb, settle
+from claims import Residuals, residuals
 from emulated_cuda import Module, compile_kernels
 from emulated_device import EmulatedDevice
 from small_mdps import Case, make_store
 from store_models import random_model
 
 import ooc_mdp
-from ooc_mdp.backends.base import Measured, ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.base import ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
@@ -135,7 +136,7 @@ class Engine:
         if "initial_values" in store.fields:
             initial = self.sign * np.concatenate([t.initial_values for t in self.tables])
         else:
-            self.bounds.from_zero_values(rewards)
+            self.bounds.at_zero_values(rewards)
         self.backend = backend(device, tile_states)
         self.backend.start(self.model, initial, None)
         self.slots = slots or store.n_partitions
@@ -183,12 +184,12 @@ class Engine:
     def evict(self, p: int) -> None:
         self.backend.release(self.residents.pop(p))
 
-    def sweep_together(self, partitions: Sequence[int], limits: SweepLimits) -> list[VisitReport]:
-        begun = self.backend.visit_together([self.residents[p] for p in partitions], [limits] * len(partitions))
-        return self._account(partitions, begun.reports())
+    def sweep_together(self, partitions: Sequence[int], limits: SweepLimits) -> VisitReport:
+        begun = self.backend.relax([self.residents[p] for p in partitions], limits)
+        return self._account(partitions, begun.report())
 
     def sweep(self, p: int, limits: SweepLimits) -> VisitReport:
-        return self._account([p], [self.backend.visit(self.residents[p], limits)])[0]
+        return self._account([p], self.backend.sweep([self.residents[p]], limits).report())
 
     def write(self, *written: tuple[int, IntArray, FloatArray]) -> None:
         """Other values of states of partitions come from outside, who says how much they rose and fell at most."""
@@ -198,27 +199,27 @@ class Engine:
         self.backend.write(np.concatenate(states), np.concatenate(values), np.array(partitions), ptr)
         for p, own, new in written:
             change = new - before[own]
-            self.bounds.disturb(p, max(change.max(initial=0.0), 0.0), max(-change.min(initial=0.0), 0.0))
-            self.bounds.replaced(p, Measured(np.inf, np.inf, np.inf, np.inf))
+            disturb(self.bounds, p, max(change.max(initial=0.0), 0.0), max(-change.min(initial=0.0), 0.0))
+            settle(self.bounds, p, np.inf, np.inf, np.inf, np.inf)
             self.size = max(self.size, float(np.abs(new).max(initial=0.0)))
 
-    def measure(self, p: int, significant: float) -> tuple[Measured, float]:
-        found = self.backend.measure(self.residents[p], significant)
-        self.bounds.replaced(p, found[0])
+    def measure(self, p: int, significant: float) -> tuple[Residuals, float]:
+        found, value = self.backend.measure(self.residents[p], significant)
+        settle(self.bounds, p, *found)
         self.visited.add(p)
-        return found
+        return Residuals(*found.tolist()), value
 
-    def _account(self, partitions: Sequence[int], reports: list[VisitReport]) -> list[VisitReport]:
-        up, down = (np.array([getattr(r, f"boundary_{way}") for r in reports]) for way in ("up", "down"))
-        self.bounds.disturb_many(np.array(partitions), up, down)
-        measured = np.array([astuple(r.measured) for r in reports if r.measured is not None])
-        assert measured.shape == (len(partitions), 4)
-        self.bounds.replaced_many(np.array(partitions), measured.T)
+    def _account(self, partitions: Sequence[int], report: VisitReport) -> VisitReport:
+        p = np.array(partitions)
+        assert report.joint
+        assert report.residuals is not None
+        self.bounds.propagate(p, report.boundary_rise, report.boundary_fall)
+        self.bounds.settle(p, report.residuals)
         self.visited |= set(partitions)
-        self.size = max(self.size, *(max(abs(r.largest_value), abs(r.smallest_value)) for r in reports))
-        return reports
+        self.size = max(self.size, float(np.abs([report.largest_value, report.smallest_value]).max()))
+        return report
 
-    def true(self, p: int) -> Measured:
+    def true(self, p: int) -> Residuals:
         """Residuals at the device's values, by NumPy."""
         policy = self.backend.policy()
         if p not in self.visited:
@@ -229,7 +230,7 @@ class Engine:
     def assert_that_the_bounds_are_true(self) -> None:
         slack = [self.bounds.rounding(self.size)] * 2 + [self.bounds.rounding(self.size, plain=True)] * 2
         for p in range(self.store.n_partitions):
-            pairs = zip(astuple(self.true(p)), astuple(self.bounds.of(p)), slack, strict=True)
+            pairs = zip(self.true(p), self.bounds.of(p).tolist(), slack, strict=True)
             for true, bound, rounding in pairs:
                 assert true <= bound + 1e-9 * abs(bound) + 2 * rounding, (p, true, bound)
 
@@ -249,23 +250,23 @@ def wander(engine: Engine, seed: int, steps: int) -> None:
         elif what == "together" and here:
             some = rng.choice(here, int(rng.integers(1, len(here) + 1)), replace=False)
             before = engine.backend.values()
-            reports = engine.sweep_together(some.tolist(), limits)
+            report = engine.sweep_together(some.tolist(), limits)
             after = engine.backend.values()
-            for p, report in zip(some.tolist(), reports, strict=True):
+            for i, p in enumerate(some.tolist()):
                 own = after[engine.own(p)]
                 wider = 2.0**-19 * np.abs(own).max()
-                assert own.max() <= report.largest_value <= own.max() + wider
-                assert own.min() - wider <= report.smallest_value <= own.min()
+                assert own.max() <= report.largest_value[i] <= own.max() + wider
+                assert own.min() - wider <= report.smallest_value[i] <= own.min()
                 boundary = engine.tables[p].boundary
                 change = (own - before[engine.own(p)])[boundary]
                 if isinstance(engine.backend, LittleRoom):
-                    assert report.boundary_up >= change.max(initial=0.0)
-                    assert report.boundary_down >= -change.min(initial=0.0)
-                    assert not change.any() or report.boundary_value >= own[boundary][change != 0].max()
+                    assert report.boundary_rise[i] >= change.max(initial=0.0)
+                    assert report.boundary_fall[i] >= -change.min(initial=0.0)
+                    assert not change.any() or report.boundary_value[i] >= own[boundary][change != 0].max()
                 else:
-                    assert report.boundary_up == change.max(initial=0.0)
-                    assert report.boundary_down == -change.min(initial=0.0)
-                    assert report.boundary_value == own[boundary][change != 0].max(initial=-np.inf)
+                    assert report.boundary_rise[i] == change.max(initial=0.0)
+                    assert report.boundary_fall[i] == -change.min(initial=0.0)
+                    assert report.boundary_value[i] == own[boundary][change != 0].max(initial=-np.inf)
         elif what == "alone" and here:
             engine.sweep(int(rng.choice(here)), limits)
         elif what == "measure" and here:

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         backend = CpuBackend("voted", threads=1)
         backend.start(model_of(store, SolveOptions(options.discount, device="cpu")), None, None)
         resident = backend.admit(backend.prepare(table))
-        backend.visit_together([resident], [SweepLimits(1e-9, 1)]).reports()  # compiles, and finds a policy
+        backend.relax([resident], SweepLimits(1e-9, 1)).report()  # compiles, and finds a policy
         each = {
             "full sweep": least(lambda: full(backend, resident), options.repeat) / _ROUNDS,
             "policy sweep": least(lambda: policy(backend, resident), options.repeat) / _ROUNDS,
@@ -100,7 +100,7 @@ def least(work: Callable[[], Any], repeat: int) -> float:
 
 def full(backend: CpuBackend, resident: Resident) -> None:
     """Full sweeps that nothing ends."""
-    backend.visit(resident, SweepLimits(-1.0, _ROUNDS))
+    backend.sweep([resident], SweepLimits(-1.0, _ROUNDS)).report()
 
 
 def policy(backend: CpuBackend, resident: Resident) -> None:

@@ -34,9 +34,12 @@ from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.scheduling.stager import short_turns
-from ooc_mdp.solver.methods.p_eva import p_eva
-from ooc_mdp.solver.plan import model_of
-from ooc_mdp.solver.start import start_run
+from ooc_mdp.solver.driver import drive
+from ooc_mdp.solver.local import Between
+from ooc_mdp.solver.methods.p_eva_on_device import p_eva_on_device
+from ooc_mdp.solver.plan import model_of, plan_solve
+from ooc_mdp.solver.session import Pauses
+from ooc_mdp.solver.start import start
 from ooc_mdp.store import Store
 
 NOT_INCLUDED = (
@@ -169,15 +172,16 @@ def turn_costs(store: Store, dirty: float, turns: int, repeat: int) -> dict[str,
             backend = TiledBackend(IdleDevice(report))
             model = model_of(store, SolveOptions(0.9))
             budget = CacheSize(size=store.n_partitions * backend.slot_bytes(model))
-            run = start_run(store, SolveOptions(0.9, residual=_RESIDUAL, cache=budget), backend, model, stack)
+            options = SolveOptions(0.9, residual=_RESIDUAL, cache=budget)
+            state = start(store, plan_solve(store, options, backend, model, writes=False), backend, stack)
             for p in range(store.n_partitions):
-                run.stager.obtain(p)
-            run.bounds.unknown()
+                state.stager.obtain(p)
+            state.bounds.invalidate()
             batches = iter(range(turns))
-            began, visited = time.process_time(), run.cache.statistics.accesses
-            p_eva(run)
+            began, visited = time.process_time(), state.cache.statistics.accesses
+            drive(state, p_eva_on_device, Between(Pauses(options)))
             seconds = time.process_time() - began
-            found.append((seconds / (turns + 1), (run.cache.statistics.accesses - visited) / (turns + 1)))
+            found.append((seconds / (turns + 1), (state.cache.statistics.accesses - visited) / (turns + 1)))
     best, swept = min(found)
     return {"residents": store.n_partitions, "dirty": dirty, "swept": swept, "milliseconds": 1e3 * best}
 

@@ -271,14 +271,10 @@ def sweeper(backend: Backend, residents: Sequence[Resident], n_states: int) -> C
 
     def sweep() -> float:
         if rounds is not None:
-            reports = rounds(residents, limits, 1, 16).reports()
+            report = rounds(residents, limits, 1, 16).report()
         else:
-            reports = backend.visit_together(residents, [limits] * len(residents)).reports()
-        backups = sum(
-            r.n_states * report.sweeps if report.backups is None else report.backups
-            for r, report in zip(residents, reports, strict=True)
-        )
-        return backups / n_states
+            report = backend.relax(residents, limits).report()
+        return float(report.backups.sum()) / n_states
 
     return sweep
 

@@ -10,60 +10,35 @@ action. Backends know neither stores nor caches nor priorities.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
-from ooc_mdp.model.contraction import UP
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
 
 __all__ = [
+    "RESIDUALS",
     "Backend",
-    "BatchReport",
-    "BatchVisits",
     "CompilesLoops",
     "Evaluation",
     "ExchangesValues",
-    "FinishedVisits",
+    "Features",
+    "FinishedVisit",
     "Improvement",
     "KeepsPolicyRows",
-    "Measured",
     "ModelConstants",
     "Resident",
-    "ShiftsValues",
     "SlotsTooSmall",
     "SweepLimits",
-    "SweepsAside",
-    "SweepsAtOnce",
+    "SynchronousSweeps",
     "TableFacts",
+    "Visit",
     "VisitReport",
-    "Visits",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a pass over a partition without updates measured: the ranges of both residuals.
-
-    A backend may report 0 for what is below it, but then its values are never shifted.
-    """
-
-    rise: float
-    """max over its states of N(s); negative where all of them are too high."""
-    fall: float
-    """-min over its states of N(s) of the policy's action; negative where all of them are too low."""
-    plain_rise: float
-    """max of max_a Q_a - V."""
-    plain_fall: float
-    """-min of Q_a - V for the policy's action."""
-
-    def rounded_up(self) -> Measured:
-        """Wider by what the subtraction of V and the division may have rounded away, which grows with the residual."""
-        return Measured(*(x + abs(x) * (UP - 1) for x in astuple(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,96 +87,82 @@ class ModelConstants:
     """int64 [P]; most successors of a row of each partition."""
 
 
+RESIDUALS = ("rise", "fall", "plain_rise", "plain_fall")
+"""Rows of what a pass over partitions without updates measures, float64 [4, k]: max over a partition's states of N(s)
+(negative where all of them are too high), -min of N(s) of the policy's action (negative where all are too low), max of
+max_a Q_a - V, and -min of Q_a - V for the policy's action. A backend may report 0 for what is below it, but then its
+values are never shifted."""
+
+
 @dataclass(frozen=True, slots=True)
 class SweepLimits:
-    """When a visit's sweeps end."""
+    """When the sweeps of a visit end."""
 
-    change: float
-    """Stop once a sweep changed no value by more than this."""
+    change: FloatArray | float
+    """float64 [k], or one for all; a partition is left once a sweep changes no value of it by more than this."""
     most: int
-    """Stop after this many sweeps in any case (at least 1)."""
+    """Sweeps of each partition at most (at least 1)."""
     residual: float = 0.0
     """Bound on the residual in force, plain or normalised, at which a partition is settled."""
     plain: bool = False
     """Whether that is the plain residual."""
 
+    def changes(self, count: int) -> FloatArray:
+        """float64 [count]; `change` of each of so many partitions."""
+        return np.broadcast_to(np.asarray(self.change, np.float64), (count,))
+
 
 @dataclass(frozen=True, slots=True)
 class VisitReport:
-    """What the sweeps of one access did."""
-
-    sweeps: int
-    up: float
-    """Largest rise of a value in the last sweep, at least 0."""
-    down: float
-    """Largest fall of a value in the last sweep, at least 0."""
-    boundary_up: float
-    """Largest rise of a boundary value over the whole access, at least 0."""
-    boundary_down: float
-    """Largest fall of a boundary value over the whole access, at least 0."""
-    boundary_value: float
-    """Largest boundary value that changed (-inf if none did)."""
-    largest_value: float
-    """Largest value of the partition, or a little more (at most 2^-20 of it)."""
-    smallest_value: float
-    """Smallest value of the partition, or a little less."""
-    measured: Measured | None = field(default=None, kw_only=True)
-    """Bounds on the residuals at the values of the end of the access, if the backend has better ones than `up` and
-    `down` give. In an access of several partitions they hold at the values of all of them together."""
-    backups: int | None = field(default=None, kw_only=True)
-    """Backups of a state, where that is not `sweeps` times the partition's states."""
-    changed: bool = field(default=True, kw_only=True)
-    """False where no value of the partition changed at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchReport:
-    """:class:`VisitReport` of k partitions that were swept at the same time, as arrays [k] in their order."""
+    """What the sweeps of k partitions did; arrays [k] in the order in which the partitions were given."""
 
     sweeps: IntArray
-    boundary_up: FloatArray
-    boundary_down: FloatArray
-    largest_value: FloatArray
-    smallest_value: FloatArray
-    measured: FloatArray
-    """float64 [4, k]: rows as in :class:`Measured`, at the values of all partitions together."""
     backups: IntArray
-    changed: npt.NDArray[np.bool_]
+    """Of a state."""
+    boundary_rise: FloatArray
+    """Largest rise of a boundary value over the whole visit, at least 0."""
+    boundary_fall: FloatArray
+    """Largest fall likewise."""
+    boundary_value: FloatArray
+    """Largest boundary value that changed (-inf if none did)."""
+    largest_value: FloatArray
+    """Largest value of the partition, or a little more (at most 2^-20 of it)."""
+    smallest_value: FloatArray
+    """Smallest value of the partition, or a little less."""
+    residuals: FloatArray | None = None
+    """float64 [4, k]; bounds on the residuals as in `RESIDUALS`; None: only `last_change` tells."""
+    joint: bool = False
+    """Whether `residuals` hold at the values of all k partitions together, at the end of the visit."""
+    last_change: FloatArray | None = None
+    """float64 [2, k]; largest rise and fall of a value in the last sweep, which was one of every state, at least 0."""
+    changed: bool = True
+    """False where no value changed at all."""
 
 
-class Visits(Protocol):
-    """Partitions that are being swept."""
+class Visit(Protocol):
+    """Sweeps that have begun."""
 
     def done(self) -> bool:
-        """Whether `reports` would not wait."""
+        """Whether `report` would not wait."""
         ...
 
-    def reports(self) -> list[VisitReport]:
-        """What was done to each partition, in the order in which they were given; waits for it."""
-        ...
-
-
-@runtime_checkable
-class BatchVisits(Protocol):
-    """Visits of hundreds of partitions, for which an object each would keep a device waiting for milliseconds."""
-
-    def batch_report(self) -> BatchReport:
-        """What `Visits.reports` says."""
+    def report(self) -> VisitReport:
+        """What was done; waits for it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedVisits:
-    """Visits of a backend that returns when they are done."""
+class FinishedVisit:
+    """A visit of a backend that returns when it is done."""
 
-    finished: list[VisitReport]
+    finished: VisitReport
 
     def done(self) -> bool:
         """Always."""
         return True
 
-    def reports(self) -> list[VisitReport]:
-        """At once."""
+    def report(self) -> VisitReport:
+        """Without waiting."""
         return self.finished
 
 
@@ -220,47 +181,14 @@ class SlotsTooSmall(Exception):
     """A partition does not fit into a slot as slots are; `Backend.enlarge` makes larger ones."""
 
 
-@runtime_checkable
-class ShiftsValues(Protocol):
-    """A backend whose values can be moved all at once, and whose measurements are signed, so that one knows by what."""
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a backend can do."""
 
-    def shift(self, by: float) -> None:
-        """Add a number to all values; nothing may be under way."""
-        ...
-
-
-@runtime_checkable
-class SweepsAside(ShiftsValues, Protocol):
-    """A backend that can sweep the partitions of a model one after the other, each from the values before them all."""
-
-    def sweep_aside(self, resident: Resident) -> VisitReport:
-        """One sweep over all actions whose backups no value takes up yet; the policy becomes greedy.
-
-        The report's bounds are those at the values as they stand; it names no changes of boundary values.
-        """
-        ...
-
-    def take_aside(self) -> tuple[FloatArray, FloatArray]:
-        """All values become the backups of the last `sweep_aside` of every partition, which have been made all.
-
-        Returns
-        -------
-        two float64 [P] : largest and smallest value of each partition.
-        """
-        ...
-
-    def aside_bytes(self, model: ModelConstants) -> int:
-        """What `sweep_aside` takes beside the cache and what else `plan` names."""
-        ...
-
-
-@runtime_checkable
-class SweepsSeveral(Protocol):
-    """A backend that sweeps some partitions a number of times as fast as one of them."""
-
-    def visit_several(self, residents: Sequence[Resident], limits: SweepLimits) -> Visits:
-        """Begin to sweep partitions, every state of each at least once, as `Backend.visit` does one."""
-        ...
+    overlaps_loads: bool
+    """Sweeps leave the host's cores free, so that many loads should run beside them."""
+    sweep_batch: int = 1
+    """Partitions that `sweep` takes as fast as one; 1 where it takes them one after the other."""
 
 
 @runtime_checkable
@@ -270,28 +198,6 @@ class CompilesLoops(Protocol):
     def call_loops(self, resident: Resident, rows: bool) -> None:
         """Call every loop that sweeps or measures partitions like this one, which is all of the model, and with `rows`
         those that keep a policy's rows and evaluate it on them; values and policy are no use afterwards."""
-        ...
-
-
-@runtime_checkable
-class SweepsAtOnce(ShiftsValues, Protocol):
-    """A backend that sweeps a whole model at once, every state from the values before the sweep."""
-
-    def visit_all(self, residents: Sequence[Resident], most: int, drop: float) -> Visits:
-        """Begin to sweep all partitions of the model over their policies, then to measure and improve those.
-
-        Reports bring bounds at the values of all of them, and no changes of boundary values, for no partition is left
-        to be told of them. Otherwise as `Backend.visit_together`.
-
-        Parameters
-        ----------
-        most : most sweeps, at least 0. With 0 the partitions need no policy yet.
-        drop : they end once the changes of one differ by no more than this share of what those of the first did.
-        """
-        ...
-
-    def at_once_bytes(self, model: ModelConstants) -> int:
-        """What `visit_all` takes beside the cache and what else `plan` names."""
         ...
 
 
@@ -335,7 +241,7 @@ class Improvement:
     """What a reading of k partitions at the present values, which stay as they are, found; arrays in their order."""
 
     measured: FloatArray
-    """float64 [4, k]: rows as in :class:`Measured`, over all actions and for the policy as it was made."""
+    """float64 [4, k]: rows as in `RESIDUALS`, over all actions and for the policy as it was made."""
     changed: IntArray
     """int64 [k]; states whose action is another now, or that had none."""
 
@@ -351,7 +257,7 @@ class Evaluation:
     fall: FloatArray
     """float64 [P]; smallest change likewise, its sign turned: -min."""
     measured: FloatArray
-    """float64 [4, P]: as in :class:`Measured`, of the policy's actions alone, at the values that resulted."""
+    """float64 [4, P]: as in `RESIDUALS`, of the policy's actions alone, at the values that resulted."""
     others: FloatArray
     """float64 [P]; max over the states of Q2(s) - V(s): Q2 what the best other action was worth when the partition was
     last improved, V the values that resulted. -inf where no state has another action."""
@@ -411,16 +317,43 @@ class CompilesRowKernels(Protocol):
         ...
 
 
+class SynchronousSweeps(Protocol):
+    """Sweeps of a whole model from the values before them (Jacobi), partition by partition; residuals are signed."""
+
+    def sweep_synchronously(self, residents: Sequence[Resident]) -> VisitReport:
+        """One sweep over all actions whose backups no value takes up yet; the policy becomes greedy.
+
+        The report's residuals are those at the values as they stand, signed; it names no changes of boundary values.
+        """
+        ...
+
+    def commit(self) -> tuple[FloatArray, FloatArray]:
+        """All values become the backups of the last `sweep_synchronously` of every partition, which have all been made.
+
+        Returns
+        -------
+        two float64 [P] : largest and smallest value of each partition.
+        """
+        ...
+
+    def shift(self, by: float) -> None:
+        """Add a number to all values; nothing may be under way."""
+        ...
+
+
 class Backend(Protocol):
     """Holds values and policy, admits partitions, sweeps and measures them."""
 
     name: str
     """"cpu" or "cuda:N"."""
-    together: int
-    """Most partitions that one call of `visit_together` should be given."""
+    features: Features
+    batch_size: int
+    """Most partitions that one call of `relax` should be given."""
 
-    loads_beside: bool
-    """Whether sweeps leave the host's cores to loads, so that many loads should run beside them."""
+    @property
+    def synchronous(self) -> SynchronousSweeps | None:
+        """Sweeps from the values before them, where it has such."""
+        ...
 
     def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Take over the value vector (float64 [n], store order, of the maximisation) and the policy (int32 [n]).
@@ -469,21 +402,25 @@ class Backend(Protocol):
         """Free it."""
         ...
 
-    def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
-        """Sweep the partition until a limit is reached; values and greedy policy are updated."""
-        ...
+    def sweep(self, residents: Sequence[Resident], limits: SweepLimits) -> Visit:
+        """Sweep every state of partitions until a limit is reached; values and greedy policy are updated.
 
-    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> Visits:
-        """Begin to sweep partitions at the same time, each within its limits.
-
-        Each may see old or new values of the others, of any sweep: the caller holds that against its bounds, unless
-        the reports bring bounds of their own (`VisitReport.measured`). Nothing else may be asked of the backend
-        before `Visits.reports` has returned, apart from `prepare` and `admit`, and `release` of other partitions.
+        Rules for the time until the visit is done are those of `relax`.
         """
         ...
 
-    def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
-        """Residuals at the present values, and the largest B + V where |B| > significant.
+    def relax(self, residents: Sequence[Resident], limits: SweepLimits) -> Visit:
+        """Begin to work on partitions together, in any order, each until it is settled or a limit is reached.
+
+        Each may see old or new values of the others, of any sweep: the caller holds that against its bounds, unless
+        the report's residuals are `joint`. Nothing else may be asked of the backend before `Visit.report` has returned,
+        apart from `prepare` and `admit`, and `release` of other partitions.
+        """
+        ...
+
+    def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
+        """Residuals at the present values (float64 [4], as in `RESIDUALS`), and the largest B + V where
+        |B| > significant.
 
         Values stay as they are; a state that has never been swept gets its greedy action as its policy.
         """

@@ -21,7 +21,7 @@ from ooc_mdp.distributed.exchange import Interests, Readers, split_halo
 from ooc_mdp.distributed.messages import Assignment, Release, Span, Subscribe, Update, Values, pieces_of
 from ooc_mdp.distributed.outbox import Outbox, Send
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.solver.run import Run
+from ooc_mdp.solver.state import SolveState
 
 __all__ = ["Share"]
 
@@ -42,15 +42,15 @@ class Share:
     def __init__(
         self,
         number: int,
-        run: Run,
+        run: SolveState,
         values: ExchangesValues,
         owned: npt.NDArray[np.bool_],
         send: Send,
         wake: Callable[[], None],
     ) -> None:
-        self._me, self._run, self._values, self._owned = number, run, values, owned
+        self._me, self._state, self._values, self._owned = number, run, values, owned
         self.outbox = Outbox(send, wake)
-        n = run.store.n_partitions
+        n = run.table.n_partitions
         self.assignment = Assignment(-1, np.full(n, -1, np.int32), np.full(n, -1, np.int32), {})
         """The last; before it, nobody owns anything."""
         self._interests, self._readers = Interests(values, number), Readers()
@@ -62,6 +62,12 @@ class Share:
         """The method must begin anew: a partition is no longer ours, or all are."""
         self.gone: set[int] = set()
         """Solvers that took part once."""
+        self.solvers = 1
+        """That have partitions."""
+        self.moved = np.zeros(n, np.bool_)
+        """bool [P]; whether boundary values have changed since they were last passed on."""
+        self._rises: FloatArray | None = None
+        """float64 [P]; by how much others' values have risen since this was last asked."""
 
     def mine(self) -> npt.NDArray[np.bool_]:
         """bool [P]: partitions that are this solver's, those that it may not sweep yet among them."""
@@ -74,9 +80,9 @@ class Share:
 
     def take_over(self, new: Assignment) -> None:
         """Take over what is ours from now on, and ask its surroundings of whoever owns them."""
-        run, before, was_alone = self._run, self.assignment, self._run.alone
+        run, before, was_alone = self._state, self.assignment, self._state.alone
         self.assignment = new
-        run.sharers = max(np.unique(new.owner[new.owner >= 0]).size, 1)
+        self.solvers = max(np.unique(new.owner[new.owner >= 0]).size, 1)
         mine = new.owner == self._me
         taken = np.flatnonzero(mine & (before.owner != self._me))
         lost = np.flatnonzero(~mine & (before.owner == self._me))
@@ -101,7 +107,7 @@ class Share:
         for q in asked:
             self.outbox.ask(int(new.owner[q]), q)  # one on its way to its next owner has none; an assignment follows
         unknown = self._interests.unknown()
-        coupling = run.store.coupling
+        coupling = run.table.coupling
         for p in taken.tolist():
             reads = coupling.partitions[coupling.ptr[p] : coupling.ptr[p + 1]]
             awaited = unknown.intersection(reads.tolist())
@@ -120,11 +126,11 @@ class Share:
                 if mine[p] and (reader in fresh or p in taken):
                     self.outbox.tell(reader, p)
         self.leave |= run.alone and not was_alone  # now everything can be worked on together
-        run.refresh_target()
+        run.see_range(slice(None), run.smallest, run.largest)
 
     def release(self, command: Release) -> Values:
         """The least urgent dirty partitions, those first that would have to be loaded."""
-        run = self._run
+        run = self._state
         dirty = run.target.dirty()
         candidates = np.flatnonzero(dirty if command.cached else dirty & ~run.cache.present)
         candidates = np.setdiff1d(candidates, np.array(run.stager.under_way(), np.int64))
@@ -148,9 +154,18 @@ class Share:
         new = heard.changes
         differs = (new.up > 0) | (new.down > 0)
         if differs.any():
-            self._run.heard(heard.partitions[differs], new.up[differs], new.down[differs], new.highest[differs])
+            changed, rise = heard.partitions[differs], new.up[differs]
+            self._state.apply_remote(changed, rise, new.down[differs], new.highest[differs])
+            if self._rises is None:
+                self._rises = np.zeros(self.moved.size)
+            self._rises[changed] += rise
         for q in heard.complete:
             self._learnt(q)
+
+    def take_rises(self) -> FloatArray | None:
+        """float64 [P]; by how much others' values have risen since this was last asked; None: none changed."""
+        rises, self._rises = self._rises, None
+        return rises
 
     def note_reader(self, message: Subscribe) -> None:
         """Somebody reads states of ours from now on, and is told what they are."""
@@ -160,15 +175,14 @@ class Share:
 
     def see(self, span: Span) -> None:
         """The others' values, by which a relative target goes."""
-        run, others = self._run, ~self.mine()
-        run.smallest[others], run.largest[others] = span.smallest, span.largest
+        run, others = self._state, ~self.mine()
         run.value_size = max(run.value_size, span.size)
-        run.refresh_target()
+        run.see_range(others, span.smallest, span.largest)
 
     def values_of(self, partitions: IntArray, bounds: bool) -> Values:
         """What is known of partitions of ours; bounds, which are infinite of those that await values, with counts."""
-        run = self._run
-        ptr = run.store.partition_ptr
+        run = self._state
+        ptr = run.table.partition_ptr
         states = int(np.diff(ptr)[partitions].sum())
         values, policy = np.empty(states), np.empty(states, np.int32)
         for piece, here in pieces_of(partitions, ptr):
@@ -181,35 +195,34 @@ class Share:
 
     def pass_on(self) -> None:
         """Tell readers what moved, each as soon as it has taken in what it was told before."""
-        run = self._run
-        for p in np.flatnonzero(run.moved).tolist():
+        for p in np.flatnonzero(self.moved).tolist():
             for reader in self._readers.of(p):
                 self.outbox.tell(reader, p)
-        run.moved[:] = False
+        self.moved[:] = False
         self.outbox.post(self._question, self._update)
 
     def _read_surroundings(self, partitions: IntArray, known: bool) -> set[int]:
         """Note which states of others the partitions read; the others' partitions of which more is read now."""
-        run, mine = self._run, self.mine()
+        run, mine = self._state, self.mine()
         wanted: dict[int, list[IntArray]] = {}
         if mine.all():  # nobody else has anything to tell, and halos may be long
             return self._interests.read(wanted, known)
 
         def halo_of(p: int) -> IntArray:
-            halo: IntArray = run.store.read_field("halo", p)[0].astype(np.int64, copy=False)
+            halo: IntArray = run.table.read_field("halo", p)[0].astype(np.int64, copy=False)
             return halo
 
         with ThreadPoolExecutor(min(_HALO_THREADS, os.cpu_count() or 1)) as threads:
             for halo in threads.map(halo_of, partitions.tolist()):
-                for q, states in split_halo(halo, run.store.partition_ptr).items():
+                for q, states in split_halo(halo, run.table.partition_ptr).items():
                     if not mine[q]:
                         wanted.setdefault(q, []).append(states)
         return self._interests.read(wanted, known)
 
     def _adopt(self, adopted: Values) -> None:
         """Take last known values of partitions; where an owner has told us newer ones, those stay."""
-        run = self._run
-        ptr = run.store.partition_ptr
+        run = self._state
+        ptr = run.table.partition_ptr
         sizes = np.diff(ptr)[adopted.partitions]
         ends = np.cumsum(sizes)
         for i, p in enumerate(adopted.partitions.tolist()):
@@ -234,14 +247,14 @@ class Share:
 
         A method that works on everything together, or on rows that are no longer ours to evaluate, begins anew.
         """
-        self.leave |= self._run.alone or self._run.options.way == "policy-iteration"
+        self.leave |= self._state.alone or self._state.plan.options.way == "policy-iteration"
         self._owned[partitions] = False
         for p in partitions.tolist():
             self.joining.pop(p, None)
             self._restored.pop(p, None)
             self._readers.forget_partition(p)
             self.outbox.tell_nobody(p)
-        dependents = [q for p in partitions.tolist() for q in self._run.bounds.dependents(p).tolist()]
+        dependents = [q for p in partitions.tolist() for q in self._state.bounds.dependents(p).tolist()]
         ours = np.unique(np.array([q for q in dependents if self.mine()[q]], np.int64))
         self._read_surroundings(ours, known=True)
 
@@ -261,7 +274,7 @@ class Share:
             restored = self._restored.pop(p, None)
             if restored is not None:
                 bounds[:, i] = restored
-        self._run.bounds.replaced_many(partitions, bounds)
+        self._state.bounds.settle(partitions, bounds)
         self._owned[partitions] = True
 
     def _question(self, owner: int, number: int, partitions: Collection[int]) -> Subscribe | None:

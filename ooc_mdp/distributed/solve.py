@@ -365,7 +365,7 @@ def _solution(
     """What the coordinator knows; its values are the solution's from now on."""
     known = coordinator.known
     if known.bounds is None:
-        coordinator.bounds.unknown()
+        coordinator.bounds.invalidate()
     statistics = coordinator.statistics()
     statistics.workers = workers
     largest = max(plans, key=lambda plan: sum(plan.host.values()), default=MemoryPlan({}, {}))

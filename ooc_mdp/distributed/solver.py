@@ -4,9 +4,9 @@
     event loop     Mailbox ◀─ others' updates, commands       peers ◀─ one message at a time to each, the newest values
 
 Values that a solver reads and another owns are as it was last told. Its bounds R[p] are about those: told of others, it
-raises them by what these mean (`Run.heard`), as it does after visits of its own. So at any time R[p] bounds the
-residual of p at the values that its solver sees, and once nothing is on its way all see the same (docs/distributed.md
-has the argument). Here is the loop; what the solver owns, reads and tells is `share.py`'s.
+raises them by what these mean (`SolveState.apply_remote`), as it does after visits of its own. So at any time R[p]
+bounds the residual of p at the values that its solver sees, and once nothing is on its way all see the same
+(docs/distributed.md has the argument). Here is the loop; what the solver owns, reads and tells is `share.py`'s.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import ExchangesValues, SlotsTooSmall
+from ooc_mdp.backends.base import ExchangesValues
 from ooc_mdp.backends.compiling import told_of_compiling
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.distributed.mailbox import Mailbox, Request
@@ -38,27 +38,23 @@ from ooc_mdp.distributed.messages import (
 from ooc_mdp.distributed.outbox import Send
 from ooc_mdp.distributed.share import Share
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.memory import give_memory_back
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.scheduling.stager import short_turns
-from ooc_mdp.solver.methods.p_eva import p_eva
-from ooc_mdp.solver.methods.policy_iteration import policy_iteration
-from ooc_mdp.solver.methods.value_iteration import value_iteration
-from ooc_mdp.solver.plan import model_of, plan_memory, warm_up
-from ooc_mdp.solver.run import Run
-from ooc_mdp.solver.session import StoppedEarly
-from ooc_mdp.solver.start import lay_out_again, start_run
+from ooc_mdp.solver.driver import Steps, drive
+from ooc_mdp.solver.local import METHODS
+from ooc_mdp.solver.peers import Signal
+from ooc_mdp.solver.plan import model_of, plan_solve, warm_up
+from ooc_mdp.solver.start import start
+from ooc_mdp.solver.state import SolveState
 from ooc_mdp.store import open_store
 
 __all__ = ["SolverOptions", "StoreAt", "solve_share"]
 
-_METHODS: dict[str, Callable[[Run], None]] = {
-    "p-eva": p_eva,
-    "vi": value_iteration,
-    "policy-iteration": policy_iteration,
-}
 _REPORT_SECONDS = 0.1
 """Between two statuses of a solver that is at work."""
 _HALO_THREADS = 4
@@ -105,10 +101,6 @@ class _Ended(Exception):
     """The coordinator says that it is over, or nobody needs this solver any longer."""
 
 
-class _Halted(Exception):
-    """Leave the method; go on exchanging."""
-
-
 def solve_share(
     asked: SolverOptions, mailbox: Mailbox, send: Send, announce: Callable[[MemoryPlan], None] = lambda _: None
 ) -> str:
@@ -135,34 +127,30 @@ def solve_share(
             )
         model = model_of(source, options)
         give_memory_back()
-        owned = np.zeros(source.n_partitions, np.bool_)
+        peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_))
         with told_of_compiling(lambda _: mailbox.compiles()):
             warm_up(source, options, backend, model, writes=False)
-            announce(plan_memory(source, options, backend, model, writes=False))
-            run = start_run(source, options, backend, model, stack, owned)
+            plan = plan_solve(source, options, backend, model, writes=False)
+            announce(plan.memory)
+            state = start(source, plan, backend, stack, peers)
         mailbox.ready()
-        solver = _Solver(asked, mailbox, send, run, backend, owned)
-        run.exchange, run.rest = solver.exchange, solver.rest
-        with short_turns(backend.loads_beside):
-            return solver.work()
+        peers.meet(state, backend, send)
+        with short_turns(backend.features.overlaps_loads):
+            return peers.work(state)
 
 
-class _Solver:
-    """The state of a share of a solve; one thread owns it."""
+class NetworkPeers:
+    """The other solvers, over the network; the solver's own thread owns it.
 
-    def __init__(
-        self,
-        asked: SolverOptions,
-        mailbox: Mailbox,
-        send: Send,
-        run: Run,
-        backend: ExchangesValues,
-        owned: npt.NDArray[np.bool_],
-    ) -> None:
-        self._asked, self._mailbox, self._run = asked, mailbox, run
-        self._owned = owned
-        self._share = Share(asked.number, run, backend, owned, send, mailbox.wake)
-        self._halted = True
+    Parameters
+    ----------
+    owned : bool [P]; partitions that this solver may sweep.
+    """
+
+    def __init__(self, asked: SolverOptions, mailbox: Mailbox, owned: npt.NDArray[np.bool_]) -> None:
+        self._asked, self._mailbox = asked, mailbox
+        self.owned = owned
+        self._halted = self._restart = True
         self._outcome: str | None = None
         self._newest: dict[int, int] = {}
         """Number of the last message of each other solver."""
@@ -170,77 +158,97 @@ class _Solver:
         """Number of the last command."""
         self._idle = 0.0
         self._published = 0.0
-        run.visited[:] = False
-        run.history.interval = np.inf  # the coordinator records rows
+        self._started = time.monotonic()
+        self._earlier_seconds = 0.0
 
-    def work(self) -> str:
-        """Take part until the end."""
-        method = _METHODS[self._run.options.way]
+    def meet(self, state: SolveState, values: ExchangesValues, send: Send) -> None:
+        """Take part with this state."""
+        self._state = state
+        self._shard = Share(self._asked.number, state, values, self.owned, send, self._mailbox.wake)
+        state.visited[:] = False
+        state.history.interval = np.inf  # the coordinator records rows
+        state.seconds = lambda: self._earlier_seconds + time.monotonic() - self._started
+
+    @property
+    def count(self) -> int:
+        """Of the last assignment."""
+        return self._shard.solvers
+
+    def boundary_changed(self, partitions: IntArray) -> None:
+        """Whoever reads them is sent their newest values before the next step."""
+        self._shard.moved[partitions] = True
+
+    def take_rises(self) -> FloatArray | None:
+        """Since this was last asked."""
+        return self._shard.take_rises()
+
+    def work(self, state: SolveState) -> str:
+        """Take part until the end; why it ended."""
+        choice = state.plan.choice
+
+        def method(s: SolveState) -> Steps:
+            return METHODS[choice.first if s.alone else choice.shared](s)
+
         try:
             while True:
-                try:
-                    self._pause()
-                    method(self._run)
-                except _Halted:
-                    continue
-                except StoppedEarly as stop:
-                    self._outcome, self._halted = stop.outcome.word, True
-                except SlotsTooSmall:
-                    lay_out_again(self._run)
+                self._outcome = drive(state, method, self).word
+                self._halted = self._restart = True
         except _Ended as end:
             return str(end)
 
-    def _pause(self) -> None:
-        """While halted: exchange, and wait."""
+    def before_step(self, state: SolveState) -> Signal:
+        """Exchange; wait while halted, and while nothing of ours is dirty: only the coordinator ends a solve."""
         while True:
-            self._take_in()
-            self._share.pass_on()
-            self._share.leave = False
+            self.exchange()
             if not self._halted:
-                return
-            self._wait()
+                if self._restart or self._shard.leave:
+                    self._restart = self._shard.leave = False
+                    return Signal.RESTART
+                if not state.target.reached():
+                    return Signal.GO
+                self.rest()
+            else:
+                self._wait()
+
+    def rest(self) -> None:
+        """Nothing of ours is dirty: wait until something has arrived."""
+        self._wait()
+
+    def after_step(self, state: SolveState) -> Outcome | None:
+        """Where float64 can do no more."""
+        return Outcome.PRECISION if state.target.out_of_reach else None
 
     def exchange(self) -> None:
-        """Between two accesses of the method."""
+        """Apply what has arrived, send what has changed, and publish how things stand where that is due."""
         self._take_in()
-        self._share.pass_on()
-        if self._halted or self._share.leave:
-            raise _Halted
+        self._shard.pass_on()
         now = time.monotonic()
         if now - self._published >= _REPORT_SECONDS:
             self._publish(now)
 
-    def rest(self) -> bool:
-        """Nothing of ours is dirty: wait until something is (False). Never True: only the coordinator ends a solve."""
-        while True:
-            self.exchange()
-            if not self._run.target.reached():
-                return False
-            self._wait()
-
     def _wait(self) -> None:
         self._publish(time.monotonic())
         began = time.monotonic()
-        pause = self._share.outbox.pause(began)
+        pause = self._shard.outbox.pause(began)
         timeout = self._asked.lease / 2 if pause is None else max(pause, 0.01)
-        self._mailbox.rest(self._share.quiet, timeout)
+        self._mailbox.rest(self._shard.quiet, timeout)
         self._idle += time.monotonic() - began
 
     def _publish(self, now: float) -> None:
-        run = self._run
+        run = self._state
         self._published = now
-        run.collect()
-        mine = self._share.mine()
+        statistics = run.statistics()
+        mine = self._shard.mine()
         dirty = run.target.dirty()
-        levels, plain = run.bounds.normalised()[self._owned], run.bounds.plain()[self._owned]
-        joining = bool(self._share.joining) or self._share.assignment.epoch < 0
+        levels, plain = run.bounds.normalised()[self.owned], run.bounds.plain()[self.owned]
+        joining = bool(self._shard.joining) or self._shard.assignment.epoch < 0
         unknown = np.inf if joining else 0.0
         self._mailbox.publish(
             Status(
                 halted=self._halted,
-                epoch=self._share.assignment.epoch,
+                epoch=self._shard.assignment.epoch,
                 joining=joining,
-                dirty=int(dirty.sum()) + len(self._share.joining),
+                dirty=int(dirty.sum()) + len(self._shard.joining),
                 absent_dirty=int((dirty & ~run.cache.present).sum()),
                 resident=int(np.count_nonzero(run.cache.present)),
                 error_bound=float(levels.max(initial=unknown)) + run.bounds.rounding(run.value_size),
@@ -249,10 +257,10 @@ class _Solver:
                 largest=float(run.largest[mine].max(initial=-np.inf)),
                 size=run.value_size,
                 outcome=self._outcome,
-                statistics=run.statistics,
+                statistics=statistics,
                 idle_seconds=self._idle,
-                messages=self._share.outbox.sent,
-                bytes_sent=self._share.outbox.bytes_sent,
+                messages=self._shard.outbox.sent,
+                bytes_sent=self._shard.outbox.bytes_sent,
             ),
             urgent=self._outcome is not None,
         )
@@ -265,12 +273,12 @@ class _Solver:
         for message in self._mailbox.take():
             if isinstance(message, Request):
                 self._obey(message)
-            elif message.sender not in self._share.gone and message.number > self._newest.get(message.sender, 0):
+            elif message.sender not in self._shard.gone and message.number > self._newest.get(message.sender, 0):
                 self._newest[message.sender] = message.number
                 if isinstance(message, Update):
-                    self._share.hear(message)
+                    self._shard.hear(message)
                 else:
-                    self._share.note_reader(message)
+                    self._shard.note_reader(message)
 
     def _obey(self, request: Request) -> None:
         command = request.command
@@ -281,19 +289,19 @@ class _Solver:
         self._obeyed = request.number
         try:
             if isinstance(command, Assignment):
-                self._share.take_over(command)
+                self._shard.take_over(command)
                 self._outcome = None
             elif isinstance(command, Span):
-                self._share.see(command)
+                self._shard.see(command)
             elif isinstance(command, Go):
                 self._halted = False
-                self._run.pauses.started, self._run.pauses.earlier_seconds = time.monotonic(), command.seconds
+                self._started, self._earlier_seconds = time.monotonic(), command.seconds
             elif isinstance(command, Halt):
-                self._halted = True
+                self._halted = self._restart = True
             elif isinstance(command, Release):
-                answer = self._share.release(command)
+                answer = self._shard.release(command)
             elif isinstance(command, Report):
-                answer = self._share.values_of(np.flatnonzero(self._share.mine()), bounds=True)
+                answer = self._shard.values_of(np.flatnonzero(self._shard.mine()), bounds=True)
             elif isinstance(command, End):
                 request.answer.set_result(None)
                 raise _Ended("done")

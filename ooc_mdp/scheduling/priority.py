@@ -10,16 +10,19 @@ This module ranks; it loads nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.errors import OptionsError
+from ooc_mdp.backends.base import VisitReport
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
+from ooc_mdp.scheduling.target import Target
 
 __all__ = ["H1", "H2", "Joint", "Priority", "Standing", "make_priority"]
 
@@ -29,13 +32,15 @@ _POWER_FEW, _POWER_MANY = 0.2, 0.5
 """Of the residual, where partitions have few dependents and where they have many."""
 _FAR = 100.0
 """Times the target: a residual beyond which no partition that was never read is much more urgent than another."""
+_SIGNIFICANT = 1e-3
+"""Share of the target that a change must amount to, to raise what flows in."""
 _TINY = float(np.finfo(np.float64).tiny)
 _MANY = 12.0
 """Dependents of a partition on average: as many as make a coupling strong (`ooc_mdp.solver.plan`)."""
 
 
 class Priority(Protocol):
-    """A rank of dirty partitions; to add one, define these four and name it in `make_priority`."""
+    """A rank of dirty partitions; to add one, define these and name it in `make_priority`."""
 
     name: str
 
@@ -43,21 +48,29 @@ class Priority(Protocol):
         """float64 [P]: larger means sooner, given R[p]."""
         ...
 
-    def inflow(self, partitions: IntArray, value: float, significant: npt.NDArray[np.bool_]) -> None:
-        """Changed boundary values of at most `value` flow into the partitions; `significant` says where they matter."""
+    def after_visit(self, partitions: IntArray, report: VisitReport) -> None:
+        """Partitions were visited: their own sweeps took in all that had flowed in."""
         ...
 
-    def visited(self, partition: int) -> None:
-        """The partition's own sweeps took in all that had flowed in."""
+    def after_change(self, partitions: IntArray, change: FloatArray, value: FloatArray) -> None:
+        """Boundary values of partitions changed by at most `change`, to at most `value` (float64 [k])."""
         ...
 
-    def exact(self, partition: int, residual: float, value: float) -> None:
-        """The partition was read: its exact residual, and the exact largest B + V among its unconverged states."""
+    def set_exact(self, partition: int, value: float) -> None:
+        """The partition was read: `value` is the exact largest B + V among its unconverged states."""
+        ...
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """What a checkpoint keeps of it, by name."""
+        ...
+
+    def restore(self, saved: Mapping[str, FloatArray]) -> None:
+        """Go on from what :meth:`arrays` gave, as far as it is there."""
         ...
 
 
 class H1:
-    """Largest residual first."""
+    """Largest residual first: R[p] holds all that there is to know."""
 
     name = "h1"
 
@@ -65,14 +78,21 @@ class H1:
         """R[p] itself."""
         return residual
 
-    def inflow(self, partitions: IntArray, value: float, significant: npt.NDArray[np.bool_]) -> None:
-        """Nothing to note: R[p] holds it."""
-
-    def visited(self, partition: int) -> None:
+    def after_visit(self, partitions: IntArray, report: VisitReport) -> None:
         """Nothing to note."""
 
-    def exact(self, partition: int, residual: float, value: float) -> None:
-        """Nothing to note: R[p] holds it."""
+    def after_change(self, partitions: IntArray, change: FloatArray, value: FloatArray) -> None:
+        """Nothing to note."""
+
+    def set_exact(self, partition: int, value: float) -> None:
+        """Nothing to note."""
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Nothing."""
+        return {}
+
+    def restore(self, saved: Mapping[str, FloatArray]) -> None:
+        """Nothing."""
 
 
 class H2:
@@ -81,29 +101,47 @@ class H2:
     Parameters
     ----------
     first : float64 [P]; largest value that a first backup could give each partition.
+    discount : gamma; by how much a boundary value counts less one step before it.
+    bounds : which partitions read which, and by how much a change raises their residuals.
+    target : what every residual must come down to; read at all times.
     """
 
     name = "h2"
 
-    def __init__(self, first: FloatArray) -> None:
+    def __init__(self, first: FloatArray, discount: float, bounds: ResidualBounds, target: Target) -> None:
         self.value = first.copy()
+        self._discount, self._bounds, self._target = discount, bounds, target
 
     def rank(self, residual: FloatArray) -> FloatArray:
         """The value that flows in."""
         return self.value
 
-    def inflow(self, partitions: IntArray, value: float, significant: npt.NDArray[np.bool_]) -> None:
-        """Raise the partitions' values where the change matters."""
-        p = partitions[significant]
-        self.value[p] = np.maximum(self.value[p], value)
+    def after_visit(self, partitions: IntArray, report: VisitReport) -> None:
+        """What had flowed in is worked in; what is dirty still has its own largest value before it."""
+        change = np.maximum(report.boundary_rise, report.boundary_fall)
+        self.after_change(partitions, change, report.boundary_value)
+        dirty = self._target.levels()[partitions] > self._target.wanted
+        self.value[partitions] = np.where(dirty, report.largest_value, -np.inf)
 
-    def visited(self, partition: int) -> None:
-        """What had flowed in is worked in."""
-        self.value[partition] = -np.inf
+    def after_change(self, partitions: IntArray, change: FloatArray, value: FloatArray) -> None:
+        """Raise the partitions that read them to the discounted value, where the change matters."""
+        inflow = self._bounds.inflow_of(partitions, change)
+        amount = inflow.plain if self._target.plain else inflow.normalised
+        matters = amount > _SIGNIFICANT * self._target.wanted
+        np.maximum.at(self.value, inflow.partition[matters], self._discount * value[inflow.source[matters]])
 
-    def exact(self, partition: int, residual: float, value: float) -> None:
+    def set_exact(self, partition: int, value: float) -> None:
         """Take the exact B + V."""
         self.value[partition] = value
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """The values that flow in."""
+        return {"inflow": self.value}
+
+    def restore(self, saved: Mapping[str, FloatArray]) -> None:
+        """Take them, where the solve that was saved had this priority."""
+        if "inflow" in saved:
+            self.value[:] = saved["inflow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,18 +212,12 @@ class Joint(H1):
         return np.where(self._standing.visited, again, first)
 
 
-def make_priority(name: str, first_values: FloatArray, coupling: Coupling, standing: Standing) -> Priority:
-    """The priority of that name over P partitions; raises OptionsError.
-
-    Parameters
-    ----------
-    first_values : float64 [P]; see :class:`H2`.
-    coupling, standing : see :class:`Joint`.
-    """
-    if name == "joint":
+def make_priority(
+    options: SolveOptions, bounds: ResidualBounds, target: Target, coupling: Coupling, standing: Standing
+) -> Priority:
+    """The priority that the options ask for, over P partitions."""
+    if options.metric == "joint":
         return Joint(coupling, standing)
-    if name == "h1":
+    if options.metric == "h1":
         return H1()
-    if name == "h2":
-        return H2(first_values)
-    raise OptionsError(f"unknown priority {name!r}; there are joint, h1 and h2")
+    return H2(bounds.reward_range[:, 1], options.discount, bounds, target)

@@ -27,16 +27,16 @@ Float64 rounding of a backup is bounded apart (:meth:`ResidualBounds.rounding`) 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from ooc_mdp.backends.base import Measured
+from ooc_mdp.backends.base import RESIDUALS, VisitReport
 from ooc_mdp.model.contraction import UNDERFLOW, UNIT_ROUNDOFF, UP, Contraction
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
 
-__all__ = ["ResidualBounds"]
+__all__ = ["Inflow", "ResidualBounds", "rounded_up"]
 
 _UP_ONE_SUM = 1.0 + 2 * UNIT_ROUNDOFF
 """One sum is rounded up by this: a bound takes in any number of small changes, each of which might be rounded away."""
@@ -47,12 +47,24 @@ def _raised(bound: FloatArray, share: FloatArray | float) -> FloatArray:
     return bound + np.abs(bound) * share
 
 
+def rounded_up(residuals: FloatArray) -> FloatArray:
+    """Measured residuals, wider by what the subtraction of V and the division may have rounded away."""
+    return _raised(residuals, UP - 1)
+
+
 def _summed(bound: FloatArray, grown: FloatArray) -> FloatArray:
     """The bound, of either sign, after it has grown."""
     return _raised(bound + grown, _UP_ONE_SUM - 1)
 
 
-class _Flow:
+def _ranges(ptr: IntArray, which: IntArray) -> tuple[IntArray, IntArray]:
+    """The numbers ptr[i] .. ptr[i + 1] - 1 for each i of `which`, one after the other, and where in `which` i was."""
+    counts = ptr[which + 1] - ptr[which]
+    source = np.repeat(np.arange(which.size), counts)
+    return np.repeat(ptr[which] - (np.cumsum(counts) - counts), counts) + np.arange(source.size), source
+
+
+class _Accumulated:
     """How much changed values, all of one sign, may have moved a row of each partition since its last visit.
 
     A row of p has at most w[p,q] of its mass in q and at most rho in all, so changes of c[p,q] since p's last visit
@@ -66,37 +78,35 @@ class _Flow:
         self._sum = np.zeros(partitions)
         self._largest = np.zeros(partitions)
 
-    def forget(self, p: int | slice, row: slice) -> None:
-        """Partition p was visited; its entries of the matrix are `row`."""
-        self._change[row] = 0.0
-        self._sum[p] = 0.0
-        self._largest[p] = 0.0
-
-    def forget_entries(self, p: IntArray, entries: npt.NDArray[np.bool_]) -> None:
-        """The same for partitions p, whose entries are `entries`."""
+    def forget(self, p: IntArray | slice, entries: IntArray | slice) -> None:
+        """Partitions p were visited; their entries of the matrix are `entries`."""
         self._change[entries] = 0.0
         self._sum[p] = 0.0
         self._largest[p] = 0.0
 
-    def add_many(self, p: IntArray, entries: IntArray, mass: FloatArray, change: FloatArray) -> None:
-        """Changes of many partitions: `change` of each entry, in a row of p. See :meth:`grown`."""
+    def add(self, p: IntArray, entries: IntArray, mass: FloatArray, change: FloatArray) -> None:
+        """Values that rows of p read have changed: by `change` at most, for each entry."""
         total = (self._change[entries] + change) * _UP_ONE_SUM
         self._change[entries] = total
         np.maximum.at(self._largest, p, total)
-        added = np.bincount(p, mass * change, self._sum.size)
-        self._sum = (self._sum + added * UP) * _UP_ONE_SUM
+        affected, place = np.unique(p, return_inverse=True)
+        added = np.bincount(place, mass * change, affected.size)
+        self._sum[affected] = (self._sum[affected] + added * UP) * _UP_ONE_SUM
 
-    def grown(self, p: IntArray, row_sum: FloatArray) -> FloatArray:
+    def accumulated(self, p: IntArray, row_sum: FloatArray) -> FloatArray:
         """float64 [p.size]: what may have flowed into partitions p since their last visits."""
         return np.minimum(self._sum[p], row_sum * self._largest[p])
 
-    def add(self, p: IntArray, entries: IntArray, mass: FloatArray, row_sum: FloatArray, change: float) -> FloatArray:
-        """A partition changed by at most `change`; float64 [p.size]: what may have flowed into its dependents p."""
-        total = (self._change[entries] + change) * _UP_ONE_SUM
-        self._change[entries] = total
-        self._largest[p] = np.maximum(self._largest[p], total)
-        self._sum[p] = (self._sum[p] + mass * change) * _UP_ONE_SUM
-        return np.minimum(self._sum[p], row_sum * self._largest[p])
+
+class Inflow(NamedTuple):
+    """What changes of some partitions' values may do to the rows of each partition that reads them."""
+
+    partition: IntArray
+    source: IntArray
+    """Which of the changed partitions, counted as they were given."""
+    plain: FloatArray
+    """By how much a plain residual may grow."""
+    normalised: FloatArray
 
 
 class ResidualBounds:
@@ -136,127 +146,100 @@ class ResidualBounds:
         self._entries = order
         """Where the matrix's entries lie by rows, for the sums below."""
         self._row_ptr = np.searchsorted(rows[off], np.arange(n + 1))
-        self._up, self._down = _Flow(n, order.size), _Flow(n, order.size)
-        self.rise, self.fall = np.empty(n), np.empty(n)
-        self.plain_rise, self.plain_fall = np.empty(n), np.empty(n)
+        self._inflow_rise, self._inflow_fall = _Accumulated(n, order.size), _Accumulated(n, order.size)
+        self._present = np.empty((4, n))
+        """The four bounds of each partition at the present values, as in `RESIDUALS`."""
         self._settled = np.empty((4, n))
-        """The four bounds of each partition as its last visit left them."""
-        self.unknown()
+        """As its last visit left them."""
+        self.rise, self.fall, self.plain_rise, self.plain_fall = self._present
+        self.invalidate()
 
     def arrays(self) -> dict[str, FloatArray]:
         """The bounds themselves by name, for a checkpoint."""
-        return {
-            "rise": self.rise,
-            "fall": self.fall,
-            "plain_rise": self.plain_rise,
-            "plain_fall": self.plain_fall,
-        }
+        return dict(zip(RESIDUALS, self._present, strict=True))
 
-    def unknown(self) -> None:
-        """Forget everything: values came from outside."""
-        self.restore({name: np.full_like(bound, np.inf) for name, bound in self.arrays().items()})
+    def invalidate(self) -> None:
+        """Nothing is known any longer: values came from outside."""
+        self._replace_all(np.full_like(self._present, np.inf))
 
     def restore(self, saved: Mapping[str, FloatArray]) -> None:
-        """Take up bounds that :meth:`arrays` gave."""
-        for settled, (name, bound) in zip(self._settled, self.arrays().items(), strict=True):
-            bound[:] = saved[name]
-            settled[:] = bound
-        self._up.forget(slice(None), slice(None))
-        self._down.forget(slice(None), slice(None))
+        """Go on from bounds that :meth:`arrays` gave."""
+        self._replace_all(np.stack([saved[name] for name in RESIDUALS]))
 
-    def _settle(self, p: int, bounds: tuple[float, float, float, float]) -> None:
-        """The bounds of p at the present values: what flowed in before is part of them."""
-        self.rise[p], self.fall[p], self.plain_rise[p], self.plain_fall[p] = self._settled[:, p] = bounds
-        row = slice(self._row_ptr[p], self._row_ptr[p + 1])
-        self._up.forget(p, row)
-        self._down.forget(p, row)
+    def _replace_all(self, bounds: FloatArray) -> None:
+        self._present[:] = self._settled[:] = bounds
+        self._inflow_rise.forget(slice(None), slice(None))
+        self._inflow_fall.forget(slice(None), slice(None))
 
-    def from_zero_values(self, reward_range: FloatArray) -> None:
+    def at_zero_values(self, reward_range: FloatArray) -> None:
         """Bounds at V = 0, where each Q is a reward (terminal rewards lie in the range too)."""
         rise, fall = np.maximum(reward_range[:, 1], 0), np.maximum(-reward_range[:, 0], 0)
         inverse = self.contraction.inverse
-        self.restore({"rise": rise * inverse, "fall": fall * inverse, "plain_rise": rise, "plain_fall": fall})
+        self._replace_all(np.stack([rise * inverse, fall * inverse, rise, fall]))
 
     def dependents(self, q: int) -> IntArray:
         """Partitions that read boundary values of q, without q."""
         return self._dependents[self._ptr[q] : self._ptr[q + 1]]
 
-    def swept(self, p: int, up: float, down: float) -> None:
-        """A last sweep changed the values of p by at most `up` upwards and `down` downwards."""
+    def of(self, p: int) -> FloatArray:
+        """float64 [4]: what is known of p, as in `RESIDUALS`."""
+        return self._present[:, p].copy()
+
+    def after_sweep(self, p: IntArray, rise: FloatArray, fall: FloatArray) -> FloatArray:
+        """float64 [4, k]: bounds of partitions whose values a last sweep of every state moved by `rise` and `fall`."""
         factor = self.contraction.discount[p] * self.own_mass[p] * UP
-        rise, fall, inverse = factor * up, factor * down, float(self.contraction.inverse[p])
-        self._settle(p, (rise * inverse, fall * inverse, rise, fall))
+        rise, fall, inverse = factor * rise, factor * fall, self.contraction.inverse[p]
+        return np.stack([rise * inverse, fall * inverse, rise, fall])
 
-    def of(self, p: int) -> Measured:
-        """What is known of p."""
-        return Measured(*(float(bound[p]) for bound in self.arrays().values()))
+    def of_visit(self, p: IntArray, report: VisitReport) -> FloatArray:
+        """float64 [4, k]: what a visit's report proves of the partitions; the tighter where it proves twice."""
+        if report.last_change is None:
+            assert report.residuals is not None, "a report has residuals or the last change"
+            return report.residuals
+        swept = self.after_sweep(p, *report.last_change)
+        return swept if report.residuals is None else np.minimum(swept, report.residuals)
 
-    def measured(self, p: int, m: Measured) -> None:
-        """A pass without updates measured p; keep the tighter of it and what is known."""
-        m = m.rounded_up()
-        known = (float(bound[p]) for bound in self.arrays().values())
-        rise, fall, plain_rise, plain_fall = map(min, known, (m.rise, m.fall, m.plain_rise, m.plain_fall))
-        self._settle(p, (rise, fall, plain_rise, plain_fall))
+    def settle(self, p: IntArray, residuals: FloatArray) -> None:
+        """Partitions p were visited: their bounds at the present values are `residuals`, float64 [4, p.size].
 
-    def replaced(self, p: int, m: Measured) -> None:
-        """A pass without updates measured p at the present values: the bounds are what it saw."""
-        m = m.rounded_up()
-        self._settle(p, (m.rise, m.fall, m.plain_rise, m.plain_fall))
-
-    def disturb(self, q: int, up: float, down: float) -> tuple[FloatArray, FloatArray]:
-        """A visit to q changed its boundary values by at most `up` and `down`.
-
-        Returns
-        -------
-        two float64 [dependents of q] : by how much each dependent's plain and normalised bound may have grown.
+        Rounded up by what the subtraction of V and the division may have rounded away. What flowed into p before is
+        part of them.
         """
-        where = slice(self._ptr[q], self._ptr[q + 1])
-        p, mass, entries = self._dependents[where], self._mass[where], self._entries[where]
-        discount, inverse = self.contraction.discount[p] * UP, self.contraction.inverse[p]
-        settled_rise, settled_fall, settled_plain_rise, settled_plain_fall = self._settled[:, p]
-        row_sum = self.contraction.row_sum[p]
-        if up > 0:
-            grown = discount * self._up.add(p, entries, mass, row_sum, up)
-            self.plain_rise[p] = _summed(settled_plain_rise, grown)
-            self.rise[p] = _summed(settled_rise, grown * inverse)
-        if down > 0:
-            grown = discount * self._down.add(p, entries, mass, row_sum, down)
-            self.plain_fall[p] = _summed(settled_plain_fall, grown)
-            self.fall[p] = _summed(settled_fall, grown * inverse)
-        change = discount * mass * max(up, down)
-        return change, change * inverse
+        self._present[:, p] = self._settled[:, p] = rounded_up(residuals)
+        entries, _ = _ranges(self._row_ptr, p)
+        self._inflow_rise.forget(p, entries)
+        self._inflow_fall.forget(p, entries)
 
-    def disturb_many(self, q: IntArray, up: FloatArray, down: FloatArray) -> None:
-        """Visits to partitions q changed their boundary values by at most `up` and `down` (float64 [q.size])."""
-        counts = self._ptr[q + 1] - self._ptr[q]
-        of = np.repeat(np.arange(q.size), counts)
-        where = np.repeat(self._ptr[q] - (np.cumsum(counts) - counts), counts) + np.arange(of.size)
+    def propagate(self, q: IntArray, rise: FloatArray, fall: FloatArray) -> None:
+        """Boundary values of partitions q changed: raise the bounds of those that read them.
+
+        Parameters
+        ----------
+        rise, fall : float64 [q.size], at least 0; most that one of them rose and fell.
+        """
+        where, source = _ranges(self._ptr, q)
         p, mass, entries = self._dependents[where], self._mass[where], self._entries[where]
         affected = np.unique(p)
         discount, inverse = self.contraction.discount[affected] * UP, self.contraction.inverse[affected]
-        row_sum = self.contraction.row_sum[affected]
-        rise, fall, plain_rise, plain_fall = self._settled[:, affected]
-        for flow, change, plain, normalised, settled_plain, settled in (
-            (self._up, up, self.plain_rise, self.rise, plain_rise, rise),
-            (self._down, down, self.plain_fall, self.fall, plain_fall, fall),
+        row_sum, settled = self.contraction.row_sum[affected], self._settled[:, affected]
+        for inflow, change, normalised, plain in (
+            (self._inflow_rise, rise, 0, 2),
+            (self._inflow_fall, fall, 1, 3),
         ):
             if (change > 0).any():
-                flow.add_many(p, entries, mass, change[of])
-                grown = discount * flow.grown(affected, row_sum)
-                plain[affected] = _summed(settled_plain, grown)
-                normalised[affected] = _summed(settled, grown * inverse)
+                inflow.add(p, entries, mass, change[source])
+                grown = discount * inflow.accumulated(affected, row_sum)
+                self._present[plain, affected] = _summed(settled[plain], grown)
+                self._present[normalised, affected] = _summed(settled[normalised], grown * inverse)
 
-    def replaced_many(self, p: IntArray, measured: FloatArray) -> None:
-        """Passes measured partitions p at the present values: rows of float64 [4, p.size] as in :class:`Measured`."""
-        bounds = _raised(measured, UP - 1)
-        self.rise[p], self.fall[p], self.plain_rise[p], self.plain_fall[p] = self._settled[:, p] = bounds
-        chosen = np.zeros(self.rise.size, np.bool_)
-        chosen[p] = True
-        of_chosen = np.repeat(chosen, np.diff(self._row_ptr))
-        self._up.forget_entries(p, of_chosen)
-        self._down.forget_entries(p, of_chosen)
+    def inflow_of(self, q: IntArray, change: FloatArray) -> Inflow:
+        """What changes of at most `change` (float64 [q.size]) in partitions q may do to each of their dependents."""
+        where, source = _ranges(self._ptr, q)
+        p = self._dependents[where]
+        plain = self.contraction.discount[p] * UP * self._mass[where] * change[source]
+        return Inflow(p, source, plain, plain * self.contraction.inverse[p])
 
-    def width(self) -> float:
+    def span(self) -> float:
         """How far N and N_pi are apart over all states, by their bounds: twice what a shift can leave of the error."""
         return float(self.rise.max() + self.fall.max())
 
@@ -289,14 +272,14 @@ class ResidualBounds:
     def after_shift(self, by: float, value_size: float, plain: bool) -> float:
         """The largest bound, on N or on the plain residual, that would be left if `by` were added to all values."""
         after = self._shifted(by, value_size)
-        return max(float(after[name].max()) for name in (("plain_rise", "plain_fall") if plain else ("rise", "fall")))
+        return float(after[2:].max() if plain else after[:2].max())
 
     def shifted(self, by: float, value_size: float) -> None:
         """A number was added to all values, the largest of which was `value_size` in size before."""
-        self.restore(self._shifted(by, value_size))
+        self._replace_all(self._shifted(by, value_size))
 
-    def _shifted(self, by: float, value_size: float) -> dict[str, FloatArray]:
-        """The bounds after a shift.
+    def _shifted(self, by: float, value_size: float) -> FloatArray:
+        """float64 [4, P]: the bounds after a shift.
 
         N of a row that sums to s falls by `by` (1 - g s) / (1 - g rho), which is `by` at least and `by` * stretch at
         most; N of a state without action by `by`.
@@ -310,7 +293,7 @@ class ResidualBounds:
         fall = _raised(_raised(self.fall, known) - rises + rounded, UP - 1)
         narrowest = 1 / c.inverse
         plain = [_raised(x * np.where(x > 0, c.widest, narrowest), UP - 1) for x in (rise, fall)]
-        return {"rise": rise, "fall": fall, "plain_rise": plain[0], "plain_fall": plain[1]}
+        return np.stack([rise, fall, *plain])
 
     def normalised(self) -> FloatArray:
         """float64 [P]: R[p], the bound on |N| over each partition."""
@@ -352,10 +335,10 @@ class ResidualBounds:
 
     def policy_loss(self, value_size: float) -> float:
         """Bound on V* - V^pi for the policy pi, rounding included."""
-        lower, upper = self.span(value_size)
+        lower, upper = self.error_interval(value_size)
         return upper - lower
 
-    def span(self, value_size: float) -> tuple[float, float]:
+    def error_interval(self, value_size: float) -> tuple[float, float]:
         """(lower, upper): V* - V lies between them in every state, rounding included."""
         slack = self.rounding(value_size)
         return -(float(self.fall.max(initial=0.0)) + slack), float(self.rise.max(initial=0.0)) + slack

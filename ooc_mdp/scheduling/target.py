@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 
@@ -130,12 +131,18 @@ class Target:
             return not self.dirty().any()
         return True
 
-    def change_limit(self, partition: int | IntArray, share: float) -> float:
-        """Largest change in a sweep of the partition, or of any of several, that leaves it at `share` of `wanted`."""
-        return float(self.change_limits(np.atleast_1d(partition), share).min())
+    @property
+    def outcome(self) -> Outcome:
+        """Of a solve that has reached it."""
+        return Outcome.RESIDUAL if self.plain else Outcome.PROVED
+
+    def significant(self, partition: int) -> float:
+        """The plain residual above which a state of the partition keeps it from the target."""
+        wanted = self._options.residual or self.wanted / float(self._bounds.contraction.inverse[partition])
+        return max(wanted, 0.0)
 
     def change_limits(self, partitions: IntArray, share: float) -> FloatArray:
-        """float64 [k]; the same for each of several."""
+        """float64 [k]; largest change in a sweep of each partition that leaves it at `share` of `wanted`."""
         c = self._bounds.contraction
         factors = c.discount[partitions] * self._bounds.own_mass[partitions]
         if not self.plain:

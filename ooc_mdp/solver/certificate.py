@@ -52,7 +52,7 @@ def conclude(
         # Bounded without ever being read: any action is as good as the bound says.
         own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
         policy[own] = np.where(store.action_counts(int(q)) > 0, 0, -1)
-    lower, upper = bounds.span(value_size)
+    lower, upper = bounds.error_interval(value_size)
     error_bound = max(-lower, upper)
     residual_bound = float(bounds.plain().max(initial=0.0)) + bounds.rounding(value_size, plain=True)
     dirty = int(np.count_nonzero(target.dirty()))

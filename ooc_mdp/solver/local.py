@@ -1,12 +1,13 @@
-"""`solve`: put a run together, let a method work, and say what is proved.
+"""`solve` in this process: plan, start, drive, conclude.
 
-store ─▶ values, bounds, plan ─▶ method (vi | p-eva | exact p-eva) ─▶ certificate, Solution, result on disk
+table, options ─▶ SolvePlan ─▶ SolveState ─▶ drive(method) ─▶ Certificate, Solution ─▶ result on disk
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,36 +15,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Backend, SlotsTooSmall, SweepsAside
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
+from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.memory import give_memory_back
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
-from ooc_mdp.scheduling.priority import H2
 from ooc_mdp.scheduling.stager import short_turns
 from ooc_mdp.solver.certificate import conclude, method_name, turn_signs
+from ooc_mdp.solver.driver import Method, drive
 from ooc_mdp.solver.methods.exact_p_eva import exact_p_eva
-from ooc_mdp.solver.methods.handover import auto
+from ooc_mdp.solver.methods.handover import p_eva_then
 from ooc_mdp.solver.methods.p_eva import p_eva
+from ooc_mdp.solver.methods.p_eva_on_device import p_eva_on_device
 from ooc_mdp.solver.methods.policy_iteration import policy_iteration
+from ooc_mdp.solver.methods.synchronous import synchronous_value_iteration
 from ooc_mdp.solver.methods.value_iteration import value_iteration
 from ooc_mdp.solver.plan import (
+    MethodChoice,
+    MethodName,
     check_size,
     model_of,
     partitions_read,
-    plan_memory,
-    reads_everywhere,
+    plan_solve,
     strongly_coupled,
     warm_up,
 )
 from ooc_mdp.solver.resume import finished_before
-from ooc_mdp.solver.run import Run
-from ooc_mdp.solver.session import StoppedEarly
-from ooc_mdp.solver.start import lay_out_again, open_cache, see_values, start_run
+from ooc_mdp.solver.session import Pauses, StoppedEarly
+from ooc_mdp.solver.start import start
+from ooc_mdp.solver.state import SolveState
 from ooc_mdp.store import open_store
 from ooc_mdp.store.checkpoint import (
     check_arrays,
@@ -58,14 +61,17 @@ from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.result import check_output, write_result
 from ooc_mdp.store.trace import Trace, check_trace
 
-__all__ = ["solve"]
+__all__ = ["METHODS", "method_of", "solve"]
 
-_METHODS: dict[str, Callable[[Run], None]] = {
-    "auto": auto,
-    "vi": value_iteration,
+METHODS: dict[MethodName, Method] = {
     "p-eva": p_eva,
+    "p-eva on device": p_eva_on_device,
+    "exact p-eva": exact_p_eva,
+    "vi": value_iteration,
+    "synchronous vi": synchronous_value_iteration,
     "policy-iteration": policy_iteration,
 }
+"""To add a method, write a generator in `solver/methods` and name it here and in `solver.plan.choose_method`."""
 
 
 def solve(
@@ -139,133 +145,119 @@ def _solve(
     model = model_of(opened, options)
     give_memory_back()
     warm_up(opened, options, backend, model, writes=output is not None)
-    plan = plan_memory(opened, options, backend, model, writes=output is not None)
+    plan = plan_solve(opened, options, backend, model, writes=output is not None)
     if announce is not None:
-        announce(plan)
-    _warn_of_strong_coupling(opened, options, backend, note)
+        announce(plan.memory)
     with ExitStack() as stack:
         stack.callback(backend.close)
-        run = start_run(opened, options, backend, model, stack)
+        state = start(opened, plan, backend, stack)
+        pauses = Pauses(options, watch, stack.enter_context(signals()), note=note)
+        state.seconds = lambda: pauses.seconds
+        state.note = note
         if resume and output is not None:
-            finished = _take_up(run, output, identity, note)
+            finished = _take_up(state, pauses, output, identity, note)
             if finished is not None:
                 return finished
         if output is not None:
             where = checkpoint_path(output)
-            run.pauses.save = lambda: save_checkpoint(where, identity, _kept(run), _statistics(run))
+            pauses.save = lambda: save_checkpoint(where, identity, _kept(state), state.statistics())
         if trace is not None:
             facts = {**identity, "method": method_name(options), "partitions": opened.n_partitions}
-            run.trace = stack.enter_context(Trace(trace, facts))
-        run.note = run.pauses.note = note
-        run.pauses.watch = watch
-        run.pauses.interrupted = stack.enter_context(signals())
-        with checkpoint_on_damage(lambda: run.pauses.save), short_turns(run.backend.loads_beside):
-            outcome = _work(run)
-        run.stager.close()
-        if not outcome.proved and run.pauses.save is not None:
-            run.pauses.save()  # before the solution is made of what it saves
+            state.trace = stack.enter_context(Trace(trace, facts))
+        _remark_choice(state)
+        with checkpoint_on_damage(lambda: pauses.save), short_turns(backend.features.overlaps_loads):
+            state.history.row(state.row())
+            outcome = drive(state, method_of(plan.choice), Between(pauses, state.counters.backups))
+        state.stager.close()
+        if not outcome.proved and pauses.save is not None:
+            pauses.save()  # before the solution is made of what it saves
         values = backend.values()
         solution = conclude(
             opened,
             options,
             outcome,
-            method=method_name(options) + (f": {', then '.join(run.taken)}" if run.taken else ""),
+            method=method_name(options) + (f": {', then '.join(state.phases)}" if state.phases else ""),
             device=backend.name,
-            bounds=run.bounds,
-            target=run.target,
-            value_size=run.value_size,
+            bounds=state.bounds,
+            target=state.target,
+            value_size=state.value_size,
             values=values,
             policy=backend.policy(),
-            visited=run.visited,
-            statistics=_statistics(run),
-            plan=plan,
-            history=run.history,
-            resident=int(np.count_nonzero(run.cache.present)),
+            visited=state.visited,
+            statistics=state.statistics(),
+            plan=plan.memory,
+            history=state.history,
+            resident=int(np.count_nonzero(state.cache.present)),
         )
         if output is not None and outcome.proved:
-            with saved_unless_written(run.pauses.save, lambda: turn_signs(values) if opened.sense == "min" else None):
+            with saved_unless_written(pauses.save, lambda: turn_signs(values) if opened.sense == "min" else None):
                 write_result(output, opened, solution, identity, replace=resume or overwrite)
             remove_checkpoint(checkpoint_path(output))
     return solution
 
 
-def _warn_of_strong_coupling(
-    store: TableSource, options: SolveOptions, backend: Backend, note: Callable[[str], None]
-) -> None:
-    """Say so where partitions read so many others that visiting them by priority is known to be slow."""
-    otherwise = isinstance(backend, SweepsAside) and reads_everywhere(store) and not options.exact_priorities
-    if options.way == "p-eva" and strongly_coupled(store) and not otherwise:
-        note(
+@dataclass(slots=True)
+class Between:
+    """What happens between two steps: reports, history, checkpoints, and what ends a solve early."""
+
+    pauses: Pauses
+    saved_backups: int = 0
+    """Backups that the checkpoint knows of: without new ones there is nothing to save."""
+
+    def after_step(self, state: SolveState) -> Outcome | None:
+        """See :class:`ooc_mdp.solver.driver.Observer`."""
+        self.pauses.report(state.progress)
+        state.history.offer(state.row)
+        if state.target.out_of_reach:
+            return Outcome.PRECISION
+        try:
+            self.pauses.stop()
+        except StoppedEarly as stop:
+            return stop.outcome
+        if state.counters.backups > self.saved_backups and self.pauses.keep():
+            self.saved_backups = state.counters.backups
+        return None
+
+
+def method_of(choice: MethodChoice) -> Method:
+    """The first method, with the change to the second."""
+    first = METHODS[choice.first]
+    return first if choice.then is None else p_eva_then(first, METHODS[choice.then])
+
+
+def _remark_choice(state: SolveState) -> None:
+    """Say which method was chosen and why, and where one that was asked for is known to be slow."""
+    choice, store, options = state.plan.choice, state.table, state.plan.options
+    word = "p-eva" if choice.first == "p-eva on device" else choice.first
+    if options.way == "auto":
+        state.remark(f"auto: {word.replace('policy-', 'policy ')}, since {choice.reason}")
+        state.phases = [word]
+    elif options.way == "p-eva" and word != "synchronous vi" and strongly_coupled(store):
+        state.note(
             f"a partition reads {partitions_read(store):.0f} of the {store.n_partitions - 1} others on average: where "
             f"partitions are so strongly coupled, policy iteration (--method policy-iteration, or auto) reads far less "
             f"than p-eva"
         )
 
 
-def _work(run: Run) -> Outcome:
-    method = _METHODS[run.options.way]
-    if run.options.exact_priorities:
-        method = exact_p_eva
-    run.history.row(run.row())
-    while True:
-        try:
-            method(run)
-        except StoppedEarly as stop:
-            return stop.outcome
-        except SlotsTooSmall:
-            lay_out_again(run)
-        else:
-            break
-    return Outcome.RESIDUAL if run.target.plain else Outcome.PROVED
-
-
-def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[str], None]) -> Solution | None:
+def _take_up(
+    state: SolveState, pauses: Pauses, output: Path, identity: dict[str, Any], note: Callable[[str], None]
+) -> Solution | None:
     """Continue from the checkpoint; return the result itself where it is there and good enough."""
     where = checkpoint_path(output)
     saved = load_checkpoint(where, identity)
     if saved is None:
-        return finished_before(output, identity, run.options, note)
+        return finished_before(output, identity, state.plan.options, note)
     arrays, statistics = saved
-    check_arrays(where, arrays, _state(run), optional=frozenset({"inflow"}))
+    check_arrays(where, arrays, state.snapshot(), optional=frozenset({"inflow"}))
     note(f"going on from the checkpoint {where}, after {statistics.seconds:.1f} s of work")
-    # Nobody has chosen actions where no run has been yet, whatever a backend keeps in their place.
-    arrays["policy"][np.repeat(~arrays["visited"], np.diff(run.store.partition_ptr))] = -1
-    run.backend.start(model_of(run.store, run.options), arrays["values"], arrays["policy"])
-    run.stager.entry_bytes, run.stager.read_table = open_cache(run.store, run.backend, run.cache.budget)
-    run.bounds.restore(arrays)
-    run.visited[:] = arrays["visited"]
-    if isinstance(run.priority, H2) and "inflow" in arrays:
-        run.priority.value[:] = arrays["inflow"]
-    run.pauses.earlier_seconds, run.saved_backups = statistics.seconds, statistics.backups
-    run.value_size = float(arrays["value_size"])
-    statistics.cache_bytes, statistics.cache_peak_bytes = run.cache.budget, 0  # of this cache
-    run.statistics = statistics
-    run.cache.statistics.go_on_from(statistics)
-    run.stager.load_seconds = statistics.load_seconds
-    run.history.restore(arrays, where)
-    see_values(run, arrays["values"])
+    pauses.earlier_seconds = statistics.seconds
+    state.restore(arrays, statistics)
+    state.history.restore(arrays, where)
     return None
 
 
-def _state(run: Run) -> dict[str, npt.NDArray[Any]]:
-    state: dict[str, npt.NDArray[Any]] = {
-        "values": run.backend.values(),
-        "policy": run.backend.policy(),
-        "visited": run.visited,
-        "value_size": np.array(run.value_size),
-        **run.bounds.arrays(),
-    }
-    if isinstance(run.priority, H2):
-        state["inflow"] = run.priority.value
-    return state
-
-
-def _kept(run: Run) -> dict[str, npt.NDArray[Any]]:
+def _kept(state: SolveState) -> dict[str, npt.NDArray[Any]]:
     """What a checkpoint holds: what the solve goes on from, and its history so far."""
-    run.history.row(run.row())
-    return {**_state(run), **run.history.arrays()}
-
-
-def _statistics(run: Run) -> SolveStatistics:
-    run.collect()
-    return run.statistics
+    state.history.row(state.row())
+    return {**state.snapshot(), **state.history.arrays()}

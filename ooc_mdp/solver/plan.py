@@ -6,7 +6,8 @@ Arithmetic only, apart from loading code so that it is counted; nothing large is
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,6 @@ from ooc_mdp.backends.base import (
     CompilesLoops,
     KeepsPolicyRows,
     ModelConstants,
-    SweepsAside,
-    SweepsAtOnce,
     TableFacts,
 )
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
@@ -42,17 +41,18 @@ from ooc_mdp.store.numbering import GridNumbering
 
 __all__ = [
     "LARGEST_VALUE",
-    "aside_bytes",
-    "at_once_bytes",
-    "begins_with_rows",
+    "MethodChoice",
+    "MethodName",
+    "SolvePlan",
     "cache_budget",
     "check_size",
+    "choose_method",
     "contraction_of",
     "least_weights_of",
     "may_keep_rows",
     "model_of",
     "partitions_read",
-    "plan_memory",
+    "plan_solve",
     "reads_everywhere",
     "staging_depth",
     "strongly_coupled",
@@ -63,8 +63,6 @@ __all__ = [
 LARGEST_VALUE = 1e150
 """Of values, whose squares are added up."""
 _MOST_STAGED = 12
-_MOST_OF_THE_TABLE = 1 / 2
-"""Share of the table's bytes that a policy's rows may take beside it."""
 _MANY_READ = 12.0
 """Partitions that one reads on average from which on policy iteration is quicker than p-eva: gridworlds and the car
 read 4 to 8, double pendulums in four axes 16 and more."""
@@ -75,6 +73,39 @@ _STAGING = {"store": "staging", "recomputed": "recomputing"}
 """What the plan calls the memory of tables on their way, by the kind of source."""
 _WRITE_BUFFERS = 32 << 20
 """Bytes at most for pieces of the values on their way into a checkpoint (NumPy: 16 MiB) or a result (chunks of 8)."""
+
+
+MethodName = Literal["p-eva", "p-eva on device", "exact p-eva", "vi", "synchronous vi", "policy-iteration"]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodChoice:
+    """Which method begins, and which may follow."""
+
+    first: MethodName
+    then: MethodName | None
+    """Where the first costs more than this usually does."""
+    shared: MethodName
+    """While other solvers have partitions."""
+    reason: str
+    """For whoever looks on, and the trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class SolvePlan:
+    """What was decided before a solve begins."""
+
+    options: SolveOptions
+    model: ModelConstants
+    choice: MethodChoice
+    cache_bytes: int
+    """Budget of the partition cache."""
+    memory: MemoryPlan
+
+    @property
+    def sweeps(self) -> int:
+        """Most sweeps of a visit by value iteration."""
+        return self.options.sweeps
 
 
 def model_of(store: TableSource, options: SolveOptions) -> ModelConstants:
@@ -215,7 +246,7 @@ def cache_budget(store: TableSource, options: SolveOptions, backend: Backend, mo
         raise OptionsError(NO_DEVICE_MEMORY)
     places = 0 if slot is None else store.n_partitions
     beside = _on_device_beside_the_cache(store, backend, model)
-    if begins_with_rows(store, options, backend, model, 0):
+    if choose_method(store, options, backend, model).first == "policy-iteration":
         beside |= _rows_on_device(backend, model, (options.device_memory - sum(beside.values())) // 2)[0]
     return cache_left(options.device_memory, beside, place, places, backend.name)
 
@@ -247,10 +278,10 @@ def _rows_on_device(backend: Backend, model: ModelConstants, room: int | None) -
     return {_ROWS: on_device}, {_ROWS: in_ram} if in_ram else {}
 
 
-def plan_memory(
+def plan_solve(
     store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, writes: bool
-) -> MemoryPlan:
-    """Every large buffer of the solve, in bytes; `writes` says whether checkpoints and a result are written.
+) -> SolvePlan:
+    """The method, and every large buffer of the solve in bytes; `writes`: checkpoints and a result are written.
 
     The process as it is now counts as "interpreter", so it should have loaded its code (:func:`warm_up`).
 
@@ -259,9 +290,6 @@ def plan_memory(
     OptionsError, MemoryBudgetError : see :func:`cache_budget`; the cache cannot hold the largest partition, or the
         device has not so much memory free.
     """
-    n = store.n_states
-    table = int(store.partition_bytes.sum())
-    largest = int(store.partition_bytes.max())
     slot, place = _place(store, backend, model)
     cache = cache_budget(store, options, backend, model)
     if place > cache:
@@ -270,9 +298,36 @@ def plan_memory(
             f"partition {worst} needs {format_bytes(place)}, the cache holds {format_bytes(cache)}; raise --cache to "
             f"at least {place}, or convert again with smaller partitions (--partition-size {max(1, cache // 2)})"
         )
-    cache = min(cache, table if slot is None else slot * store.n_partitions)
-    loader = store.loader(backend.name)
-    depth = staging_depth(backend)
+    choice = choose_method(store, options, backend, model)
+    used = min(cache, int(store.partition_bytes.sum()) if slot is None else slot * store.n_partitions)
+    host = _host_buffers(store, backend, writes)
+    if backend.name == "cpu":
+        # On the CPU a table is decoded straight into the room that the cache has set aside for it.
+        host["cache"] = used
+        host |= backend.plan(model)
+        if choice.first == "synchronous vi":
+            host["values aside"] = 8 * store.n_states
+        if choice.first == "policy-iteration":
+            assert isinstance(backend, KeepsPolicyRows)  # the CPU does
+            host[_ROWS] = backend.rows_bytes(model)
+        return SolvePlan(options, model, choice, cache, MemoryPlan(host, {}))
+    if isinstance(backend, LocksHostMemory):
+        host["page-locked"] = backend.page_locked_bytes(model)
+    device = {"cache": used} | _on_device_beside_the_cache(store, backend, model)
+    free = backend.memory_free() if isinstance(backend, ReportsFreeMemory) else None
+    if choice.first == "policy-iteration":
+        room = None if free is None else free - sum(device.values())
+        if options.device_memory is not None:
+            room = options.device_memory - sum(device.values())
+        on_device, in_ram = _rows_on_device(backend, model, room)
+        device, host = device | on_device, host | in_ram
+    refuse_what_is_not_free(device, free, backend.name, options.device_memory, place)
+    return SolvePlan(options, model, choice, cache, MemoryPlan(host, device))
+
+
+def _host_buffers(store: TableSource, backend: Backend, writes: bool) -> dict[str, int]:
+    """Bytes in RAM that every solve of the table takes, by name."""
+    n, loader, depth = store.n_states, store.loader(backend.name), staging_depth(backend)
     host = {
         "interpreter": resident_bytes(),
         "values": 8 * n,
@@ -281,34 +336,74 @@ def plan_memory(
         "history": history_bytes(store.n_partitions),
         "result": 12 * n,
     }
-    if not loader.on_device:
-        host[_STAGING[store.kind]] = depth * (2 * largest + loader.scratch_bytes)  # decoded, and packed for the device
+    if backend.name == "cpu":
+        host[_STAGING[store.kind]] = depth * loader.scratch_bytes
+    elif not loader.on_device:  # decoded, and packed for the device
+        host[_STAGING[store.kind]] = depth * (2 * int(store.partition_bytes.max()) + loader.scratch_bytes)
     if writes:
         host["writing"] = writing_bytes(store)
-    if backend.name == "cpu":
-        # On the CPU a table is decoded straight into the room that the cache has set aside for it.
-        host["cache"] = cache
-        host[_STAGING[store.kind]] = depth * loader.scratch_bytes
-        at_once = at_once_bytes(store, options, backend, model, cache)
-        rows = {_ROWS: at_once} if at_once else {}
-        aside = aside_bytes(store, options, backend, model, cache)
-        rows |= {"values aside": aside} if aside else {}
-        if begins_with_rows(store, options, backend, model, cache):
-            assert isinstance(backend, KeepsPolicyRows)  # the CPU does
-            rows[_ROWS] = backend.rows_bytes(model)
-        return MemoryPlan(host | backend.plan(model) | rows, {})
-    if isinstance(backend, LocksHostMemory):
-        host["page-locked"] = backend.page_locked_bytes(model)
-    device = {"cache": cache} | _on_device_beside_the_cache(store, backend, model)
-    free = backend.memory_free() if isinstance(backend, ReportsFreeMemory) else None
-    if begins_with_rows(store, options, backend, model, cache):
-        room = None if free is None else free - sum(device.values())
-        if options.device_memory is not None:
-            room = options.device_memory - sum(device.values())
-        on_device, in_ram = _rows_on_device(backend, model, room)
-        device, host = device | on_device, host | in_ram
-    refuse_what_is_not_free(device, free, backend.name, options.device_memory, place)
-    return MemoryPlan(host, device)
+    return host
+
+
+def choose_method(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants) -> MethodChoice:
+    """The method for a table, by what is asked, how partitions depend on each other, and what the backend can do.
+
+    =====================  ============================  ===============================  ============================
+    asked                  everything reads everything   a partition reads 12 or more     else
+    =====================  ============================  ===============================  ============================
+    vi, one sweep a visit  synchronous vi *              vi                               vi
+    p-eva                  synchronous vi *              p-eva                            p-eva
+    auto, all is cached    synchronous vi *              policy iteration **              p-eva, then p. iteration **
+    auto                   policy iteration **           policy iteration **              p-eva, then p. iteration **
+    =====================  ============================  ===============================  ============================
+
+    * where the backend has synchronous sweeps, else as in the last column; ** where it keeps a policy's rows and a
+    device's budget has room for evaluations (for the change of the method: where no such budget is given). While other
+    solvers have partitions, the method is p-eva, or what was asked for.
+
+    Raises
+    ------
+    OptionsError : policy iteration was asked for, and the kernels keep no rows.
+    """
+    others = f"a partition reads {partitions_read(store):.1f} of the {store.n_partitions - 1} others on average"
+    p_eva: MethodName = "p-eva on device" if backend.features.overlaps_loads else "p-eva"
+    if options.exact_priorities:
+        return MethodChoice("exact p-eva", None, "exact p-eva", "exact priorities were asked for")
+    if options.way == "policy-iteration":
+        if not isinstance(backend, KeepsPolicyRows):
+            raise OptionsError(
+                f"policy iteration needs kernels that keep a policy's rows, and --kernel {options.kernel} has none; "
+                f"leave --kernel out, or take --method p-eva"
+            )
+        return MethodChoice("policy-iteration", None, "policy-iteration", "it was asked for")
+    keeps_rows = isinstance(backend, KeepsPolicyRows) and _rows_fit(store, options, backend, model)
+    synchronous = backend.synchronous is not None and reads_everywhere(store) and options.sweeps == 1
+    shared: MethodName = "vi" if options.way == "vi" else p_eva
+    coupled = options.way == "auto" and strongly_coupled(store)
+    if coupled and keeps_rows and not (synchronous and _all_is_cached(store, options)):
+        return MethodChoice("policy-iteration", None, shared, others)
+    if synchronous:
+        return MethodChoice("synchronous vi", None, shared, others)
+    if options.way == "vi":
+        return MethodChoice("vi", None, "vi", "it was asked for")
+    later = options.way == "auto" and isinstance(backend, KeepsPolicyRows) and options.device_memory is None
+    return MethodChoice(p_eva, "policy-iteration" if later else None, p_eva, others)
+
+
+def _all_is_cached(store: TableSource, options: SolveOptions) -> bool:
+    """Whether the cache that is asked for holds the whole table."""
+    table = int(store.partition_bytes.sum())
+    return options.device_memory is None and (
+        options.cache_size.resolve(table, int(store.partition_bytes.max())) >= table
+    )
+
+
+def _rows_fit(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants) -> bool:
+    """Whether a device's budget, where one is given, has room for what evaluations of a policy work in."""
+    if options.device_memory is None or not isinstance(backend, PlacesRows):
+        return True
+    beside = sum(_on_device_beside_the_cache(store, backend, model).values())
+    return beside + backend.least_rows_bytes(model) + _place(store, backend, model)[1] <= options.device_memory
 
 
 def writing_bytes(store: TableSource) -> int:
@@ -317,39 +412,10 @@ def writing_bytes(store: TableSource) -> int:
     return min(16 * store.n_states, _WRITE_BUFFERS) + actions
 
 
-def at_once_bytes(
-    store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, cache: int
-) -> int:
-    """What sweeps of the whole model at once (`solver.methods.at_once`) take beside the cache; 0: they are not made.
-
-    They need all partitions in the cache, and rows of the policy that are much smaller than the table, padded to the
-    longest.
-    """
-    table = int(store.partition_bytes.sum())
-    wanted = options.way in ("auto", "p-eva") and not options.exact_priorities
-    if not (wanted and isinstance(backend, SweepsAtOnce)) or cache < table:
-        return 0
-    needed = backend.at_once_bytes(model)
-    return needed if needed <= _MOST_OF_THE_TABLE * table else 0
-
-
 def reads_everywhere(store: TableSource) -> bool:
     """Whether partitions read more from outside than they own, and from most of the others: no place matters more."""
     halo = int(store.partition_halo.sum())
     return halo > store.n_states and 2 * store.coupling.mass.size > store.n_partitions**2
-
-
-def aside_bytes(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, cache: int) -> int:
-    """What passes that change no value until they are done take beside the cache; 0: none are made.
-
-    They are made by vi, one sweep a visit, and by p-eva where the cache has no room for all partitions, which read
-    each other everywhere, so that passes are the best that it can do.
-    """
-    by_passes = options.way == "vi" and options.sweeps == 1
-    instead = options.way == "p-eva" and not options.exact_priorities and cache < int(store.partition_bytes.sum())
-    if not (by_passes or instead) or not (isinstance(backend, SweepsAside) and reads_everywhere(store)):
-        return 0
-    return backend.aside_bytes(model)
 
 
 def partitions_read(store: TableSource) -> float:
@@ -362,31 +428,7 @@ def strongly_coupled(store: TableSource) -> bool:
     return reads_everywhere(store) or partitions_read(store) >= _MANY_READ
 
 
-def begins_with_rows(
-    store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, cache: int
-) -> bool:
-    """Whether the solve begins with policy iteration: as asked, or, with auto, because partitions read many others.
-
-    Where the cache holds everything and every partition reads every other, sweeps of the whole model are quicker. A
-    device's budget must have room for what evaluations work in.
-    """
-    if options.way == "policy-iteration" and not isinstance(backend, KeepsPolicyRows):
-        raise OptionsError(
-            f"policy iteration needs kernels that keep a policy's rows, and --kernel {options.kernel} has none; leave "
-            f"--kernel out, or take --method p-eva"
-        )
-    if options.way == "policy-iteration" or not isinstance(backend, KeepsPolicyRows):
-        return options.way == "policy-iteration"
-    if options.way != "auto" or not strongly_coupled(store):
-        return False
-    if options.device_memory is not None and isinstance(backend, PlacesRows):
-        beside = sum(_on_device_beside_the_cache(store, backend, model).values())
-        least = beside + backend.least_rows_bytes(model) + _place(store, backend, model)[1]
-        return least <= options.device_memory
-    return not (reads_everywhere(store) and at_once_bytes(store, options, backend, model, cache) > 0)
-
-
 def staging_depth(backend: Backend) -> int:
     """Partitions that are read at a time: half the cores, or all of them where sweeps need none."""
     cores = os.cpu_count() or 2
-    return min(_MOST_STAGED, cores if backend.loads_beside else max(2, cores // 2))
+    return min(_MOST_STAGED, cores if backend.features.overlaps_loads else max(2, cores // 2))

@@ -23,7 +23,7 @@ from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.scheduling.residual_bounds import ResidualBounds
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds, rounded_up
 from ooc_mdp.store import Store
 from ooc_mdp.store.result import Result
 from ooc_mdp.store.validate_table import check_claims
@@ -190,18 +190,19 @@ def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verifi
             actions = store.action_counts(p)
             wrong = np.where(actions > 0, (own < 0) | (own >= actions), own != -1)
             policy_errors += int(wrong.sum())  # before measuring, which chooses where there is no policy
-            measured = backend.measure(backend.admit(backend.prepare(table)), 0.0)[0].rounded_up()
+            measured, _ = backend.measure(backend.admit(backend.prepare(table)), 0.0)
+            high, low, plain_high, plain_low = rounded_up(measured).tolist()
             rounding = ResidualBounds.rounding_of(one, rewards, np.array([k]), size)
             plain_rounding = ResidualBounds.rounding_of(one, rewards, np.array([k]), size, True)
-            normalised = max(measured.rise, measured.fall)
-            plain = max(measured.plain_rise, measured.plain_fall)
+            normalised = max(high, low)
+            plain = max(plain_high, plain_low)
             # Two sums of a row, in different orders, differ, and 1 - g rho by as much.
             slack = rounding + normalised * (2 * k + 16) * _UNIT_ROUNDOFF * float(one.inverse[0])
             exceeded.note("error_bound", normalised, claims.error_bound, slack)
-            exceeded.note("upper", measured.rise, claims.upper, slack)
-            exceeded.note("lower", measured.fall, -claims.lower, slack)
+            exceeded.note("upper", high, claims.upper, slack)
+            exceeded.note("lower", low, -claims.lower, slack)
             exceeded.note("residual_bound", plain, claims.residual_bound, plain_rounding)
-            rise, fall = max(rise, measured.rise - slack), max(fall, measured.fall - slack)
+            rise, fall = max(rise, high - slack), max(fall, low - slack)
             residual = max(residual, plain)
             if normalised + rounding > bound:
                 bound, worst = normalised + rounding, int(store.original_states(p)[0])

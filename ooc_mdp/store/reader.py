@@ -85,6 +85,7 @@ class Store:
         ------
         StoreError : it is being replaced, or was since it was opened.
         """
+        _ = self._entries  # made once, before many threads read
         return self.directory.hold()
 
     @property

@@ -18,8 +18,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Evaluation, Improvement, Measured, ModelConstants, Resident, SweepLimits, VisitReport
-from ooc_mdp.backends.cpu.at_once import GreedyRows
+from ooc_mdp.backends.base import (
+    Evaluation,
+    Features,
+    FinishedVisit,
+    Improvement,
+    ModelConstants,
+    Resident,
+    SweepLimits,
+    VisitReport,
+)
 from ooc_mdp.backends.cpu.batch import (
     MOST_DIFFERING,
     Members,
@@ -29,7 +37,6 @@ from ooc_mdp.backends.cpu.batch import (
     Together,
     by_kind,
     members_of,
-    report_of,
     tables_of,
 )
 from ooc_mdp.backends.cpu.loops import boundaries, measure, visit
@@ -37,6 +44,7 @@ from ooc_mdp.backends.cpu.policy_rows import PolicyRows, improve_rows
 from ooc_mdp.backends.cpu.rounds import RoundsAlongFlow, Slabs
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Walk, walk
 from ooc_mdp.backends.cpu.table import MOST_GATHERED, SweptTable, describe, swept_table
+from ooc_mdp.backends.exact_sweeps import sweep_each
 from ooc_mdp.backends.state_lists import ListsByCopies
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -84,15 +92,20 @@ class CpuBackend(ListsByCopies):
     """
 
     name = "cpu"
-    loads_beside = False
+    features = Features(overlaps_loads=False)
 
     def __init__(self, sweep_order: SweepOrder = "alternating", threads: int | None = None) -> None:
         self._sweep_order: SweepOrder = sweep_order
         self._threads = threads or os.cpu_count() or 1
         self._rows_mapped = False
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="sweeps")
-        self.together = self._threads
+        self.batch_size = self._threads
         """Partitions that are best swept at the same time."""
+
+    @property
+    def synchronous(self) -> CpuBackend:
+        """Itself."""
+        return self
 
     def plan(self, model: ModelConstants) -> dict[str, int]:
         """What sweeps need beside tables, and what votes leave; values and policy are the caller's arrays."""
@@ -126,11 +139,9 @@ class CpuBackend(ListsByCopies):
         """float64 [n]; backups that no value has taken up yet."""
         self._rows: PolicyRows | None = None
         """The policy's rows, while it is evaluated on them."""
-        self._greedy: GreedyRows | None = None
-        """The policy's rows, once all partitions have been swept at once."""
-        self.together = self._members(model)
-        members = -(-self.together // self._threads)
-        flows = self.together if _gathers(model) else 0
+        self.batch_size = self._members(model)
+        members = -(-self.batch_size // self._threads)
+        flows = self.batch_size if _gathers(model) else 0
         self._slabs = Slabs(model, self._threads, flows, self._sweep_order != "forward")
         self._workspace = np.empty(self._threads * members * _values_of_one(model))
         """What threads share in a visit of several partitions; otherwise each has a part of it."""
@@ -172,12 +183,11 @@ class CpuBackend(ListsByCopies):
     def call_loops(self, resident: Resident, rows: bool) -> None:
         """One sweep each; together along the flow of the policy first, if that may suit, then in order."""
         once = SweepLimits(0.0, 1)
-        self.visit_together([resident], [once]).reports()
+        self.relax([resident], once).report()
         self._slabs.suited[:] = False
-        self.visit_together([resident], [once]).reports()
-        self.visit(resident, once)
+        self.relax([resident], once).report()
+        self.sweep([resident], once)
         self.measure(resident, 0.0)
-        self.visit_all([resident], 1, 0.0).reports()
         if rows:
             self.open_rows(Coupling(np.array([0, 1]), np.zeros(1, np.int64), np.ones(1)))
             assert self._rows is not None  # they are open
@@ -185,12 +195,15 @@ class CpuBackend(ListsByCopies):
             self._rows.call_loops(self._values, self._policy)
             self.close_rows()
 
-    def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
-        """Gauss-Seidel sweeps."""
+    def sweep(self, residents: Sequence[Resident], limits: SweepLimits) -> FinishedVisit:
+        """Gauss-Seidel sweeps of one partition after the other."""
+        return sweep_each(residents, limits, self._sweep_one, lambda resident: self.measure(resident, 0.0)[0])
+
+    def _sweep_one(self, resident: Resident, change: float, most: int) -> tuple[float, ...]:
         arrays: SweptTable = resident.arrays[0]
         extents, strides = self._walk(resident)
         actions, width = arrays.kind
-        sweeps, *changes = visit(
+        return visit(
             (0,) * actions,
             (0,) * width,
             self._values,
@@ -198,17 +211,16 @@ class CpuBackend(ListsByCopies):
             arrays.row,
             np.stack([extents, strides]),
             self._orders.alternate,
-            limits.change,
-            limits.most,
+            change,
+            most,
             self._workspaces[0],
             self._starts[0],
             *arrays.types,
             self._model.discount,
             self._model.sign,
         )
-        return VisitReport(int(sweeps), *(float(x) for x in changes))
 
-    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> Together:
+    def relax(self, residents: Sequence[Resident], limits: SweepLimits) -> Together:
         """Rounds of sweeps over all of them on all threads, then a measurement at the values that result."""
         threads = min(self._threads, len(residents))
         self._slabs.take(residents)
@@ -258,75 +270,6 @@ class CpuBackend(ListsByCopies):
             self._note(m)
             n_states[m.order], swept[m.order], measured[m.order] = m.table[:, 1], m.swept, m.measured
         return Swept(n_states, swept, measured)
-
-    def at_once_bytes(self, model: ModelConstants) -> int:
-        """The policy's rows, and a second value vector."""
-        return GreedyRows.nbytes(model.n_states, model.longest_row)
-
-    def visit_all(self, residents: Sequence[Resident], most: int, drop: float) -> Together:
-        """Sweeps on all threads, each of which waits for the others after every sweep."""
-        if self._greedy is None:
-            self._greedy = GreedyRows(self._model.n_states, self._model.longest_row)
-        threads = min(self._threads, len(residents))
-        barrier = threading.Barrier(threads)
-        ranges = np.empty((2, threads, 2))
-        n_states = np.array([r.n_states for r in residents])
-        swept, measured = np.zeros((len(residents), 7)), np.empty((len(residents), 8))
-        swept[:, 4] = -np.inf
-        futures = [
-            self._pool.submit(
-                self._sweep_share_at_once,
-                t,
-                threads,
-                residents,
-                most,
-                drop,
-                barrier,
-                ranges,
-                self._greedy,
-                swept,
-                measured,
-            )
-            for t in range(threads)
-        ]
-        return Together(futures, lambda: Swept(n_states, swept, measured))
-
-    def _sweep_share_at_once(
-        self,
-        thread: int,
-        threads: int,
-        residents: Sequence[Resident],
-        most: int,
-        drop: float,
-        barrier: threading.Barrier,
-        ranges: FloatArray,
-        greedy: GreedyRows,
-        swept: FloatArray,
-        measured: FloatArray,
-    ) -> None:
-        """One thread's partitions.
-
-        Parameters
-        ----------
-        ranges : float64 [2, threads, 2]; every thread's least and largest change.
-        swept, measured : float64 [G, 7], [G, 8]; results.
-        """
-        share = range(thread, len(residents), threads)
-        groups = by_kind([residents[i] for i in share])
-        model = self._model
-        try:
-            if most > 0:
-                for m in groups.values():
-                    found = list(m.values())
-                    greedy.update(tables_of(found), found[0].arrays[0].types, self._policy, model.discount, model.sign)
-                barrier.wait()
-                swept[share, 1] = greedy.sweep_share(thread, self._values, most, drop, barrier, ranges)
-        except BaseException:
-            barrier.abort()
-            raise
-        barrier.wait()
-        for kind, m in groups.items():
-            measured[[share[i] for i in m]] = self._measure(thread, kind, list(m.values()), True, 0.0)
 
     def _note(self, members: Members) -> None:
         """Decide how the partitions of a visit are swept next.
@@ -415,23 +358,37 @@ class CpuBackend(ListsByCopies):
         )
         return self._orders.of(resident.index, self._policy, voters, self._model.discount)
 
-    def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
+    def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass that updates no value."""
-        (found,) = self._measure(0, resident.arrays[0].kind, [resident], False, significant).tolist()
-        return Measured(*found[:4]), float(found[6])
+        (found,) = self._measure(0, resident.arrays[0].kind, [resident], False, significant)
+        return found[:4], float(found[6])
 
-    def aside_bytes(self, model: ModelConstants) -> int:
-        """A second value vector."""
-        return 8 * model.n_states
-
-    def sweep_aside(self, resident: Resident) -> VisitReport:
-        """A measurement that keeps its backups."""
+    def sweep_synchronously(self, residents: Sequence[Resident]) -> VisitReport:
+        """A measurement that keeps its backups; on all threads, each with its share of the partitions."""
         if self._aside is None:
             self._aside = np.empty_like(self._values)
-        (found,) = self._measure(0, resident.arrays[0].kind, [resident], True, 0.0, self._aside)
-        return report_of(1, (0.0, 0.0, -np.inf), found)
+        k, aside = len(residents), self._aside
+        measured = np.empty((k, 8))
 
-    def take_aside(self) -> tuple[FloatArray, FloatArray]:
+        def sweep(thread: int) -> None:
+            share = range(thread, k, self._threads)
+            for kind, m in by_kind([residents[i] for i in share]).items():
+                measured[[share[i] for i in m]] = self._measure(thread, kind, list(m.values()), True, 0.0, aside)
+
+        self._on_all_threads(sweep)
+        return VisitReport(
+            sweeps=np.ones(k, np.int64),
+            backups=np.array([r.n_states for r in residents]),
+            boundary_rise=np.zeros(k),
+            boundary_fall=np.zeros(k),
+            boundary_value=np.full(k, -np.inf),
+            largest_value=measured[:, 4],
+            smallest_value=measured[:, 5],
+            residuals=np.ascontiguousarray(measured[:, :4].T),
+            changed=False,
+        )
+
+    def commit(self) -> tuple[FloatArray, FloatArray]:
         """Exchange the vectors."""
         starts = self._model.partition_ptr
         assert self._aside is not None  # every partition has been swept aside

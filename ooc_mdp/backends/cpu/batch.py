@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import BatchReport, Measured, ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.base import ModelConstants, Resident, SweepLimits, VisitReport
 from ooc_mdp.backends.cpu.loops import evaluate
 from ooc_mdp.backends.cpu.sweep_order import Walk
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -32,7 +32,6 @@ __all__ = [
     "Together",
     "by_kind",
     "members_of",
-    "report_of",
     "tables_of",
 ]
 
@@ -72,27 +71,20 @@ class Together:
         """Whether all threads are."""
         return all(f.done() for f in self.futures)
 
-    def reports(self) -> list[VisitReport]:
-        """In the order of the residents."""
-        found = self._found()
-        return [
-            report_of(int(swept[0] + swept[1]), swept[2:5], measured)
-            for swept, measured in zip(found.swept, found.measured, strict=True)
-        ]
-
-    def batch_report(self) -> BatchReport:
-        """The same as arrays."""
+    def report(self) -> VisitReport:
+        """What they did; residuals were measured last, at the values of all."""
         found = self._found()
         sweeps = (found.swept[:, 0] + found.swept[:, 1]).astype(np.int64)
-        return BatchReport(
+        return VisitReport(
             sweeps=sweeps,
-            boundary_up=found.swept[:, 2],
-            boundary_down=found.swept[:, 3],
+            backups=sweeps * found.n_states,
+            boundary_rise=found.swept[:, 2],
+            boundary_fall=found.swept[:, 3],
+            boundary_value=found.swept[:, 4],
             largest_value=found.measured[:, 4],
             smallest_value=found.measured[:, 5],
-            measured=np.ascontiguousarray(found.measured[:, :4].T),
-            backups=sweeps * found.n_states,
-            changed=np.ones(sweeps.size, np.bool_),
+            residuals=np.ascontiguousarray(found.measured[:, :4].T),
+            joint=True,
         )
 
     def _found(self) -> Swept:
@@ -252,37 +244,21 @@ def by_kind(residents: Sequence[Resident]) -> dict[tuple[int, int], dict[int, Re
 
 
 def members_of(
-    residents: Sequence[Resident], limits: Sequence[SweepLimits], along_flow: Callable[[Resident], bool]
+    residents: Sequence[Resident], limits: SweepLimits, along_flow: Callable[[Resident], bool]
 ) -> list[tuple[Members, bool]]:
     """Residents in groups of one kind that are swept in one way, and whether that is along the flow."""
     groups: list[tuple[Members, bool]] = []
-    begin = 0
+    changes, begin = limits.changes(len(residents)), 0
     for kind, found in by_kind(residents).items():
         answers = {i: along_flow(resident) for i, resident in found.items()}
         for answer in (True, False):
             order = [i for i, given in answers.items() if given == answer]
             if order:
-                allowed = np.array([limits[i].change for i in order])
+                allowed = changes[order]
                 members = Members(kind, [residents[i] for i in order], order, allowed, begin)
                 begin = members.end
                 groups.append((members, answer))
     return groups
-
-
-def report_of(sweeps: int, boundary: Sequence[float] | FloatArray, measured: FloatArray) -> VisitReport:
-    """From what sweeps and a measurement gave: rise, fall and largest changed value of the boundary; float64 [8]."""
-    rise, fall, plain_rise, plain_fall, largest, smallest = (float(x) for x in measured[:6])
-    return VisitReport(
-        sweeps=sweeps,
-        up=max(plain_rise, 0.0),
-        down=max(plain_fall, 0.0),
-        boundary_up=float(boundary[0]),
-        boundary_down=float(boundary[1]),
-        boundary_value=float(boundary[2]),
-        largest_value=largest,
-        smallest_value=smallest,
-        measured=Measured(rise, fall, plain_rise, plain_fall),
-    )
 
 
 def tables_of(residents: Sequence[Resident]) -> IntArray:

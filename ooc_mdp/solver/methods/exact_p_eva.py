@@ -8,38 +8,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from ooc_mdp.solver.run import Run
+from ooc_mdp.solver.driver import Steps
+from ooc_mdp.solver.state import SolveState
 
 __all__ = ["exact_p_eva"]
 
-_MOST_SWEEPS = 1000
+_VISIT_SWEEPS = 1000
 
 
-def exact_p_eva(run: Run) -> None:
-    """Process the partition of highest exact priority until none is above the target; raises StoppedEarly."""
-    run.refresh_target()
-    unknown = np.flatnonzero(~np.isfinite(run.target.levels()) | ~run.visited)
-    for p in unknown:
-        _recompute(run, int(p))
-        run.tick()
-    while not run.target.reached():
-        dirty = np.flatnonzero(run.target.dirty())
-        rank = run.priority.rank(run.target.levels())
-        partition = int(dirty[np.argmax(rank[dirty])])
-        report = run.sweep(partition, most=_MOST_SWEEPS)
-        if report.boundary_up > 0 or report.boundary_down > 0:
-            for p in run.bounds.dependents(partition):
-                _recompute(run, int(p))
-                run.tick()
-        run.tick()
-
-
-def _recompute(run: Run, partition: int) -> None:
-    """Read a partition to know its exact residual and its largest B + V."""
-    resident, hit = run.stager.obtain(partition, auxiliary=True)
-    significant = run.options.residual or run.target.wanted / float(run.bounds.contraction.inverse[partition])
-    measured, value = run.backend.measure(resident, max(significant, 0.0))
-    run.bounds.replaced(partition, measured)
-    run.visited[partition] = True  # measuring chose the actions that its bounds hold for
-    run.priority.exact(partition, max(measured.rise, measured.fall), value)
-    run.note_auxiliary(partition, hit)
+def exact_p_eva(s: SolveState) -> Steps:
+    """Visit the partition of highest exact priority, then recompute those of its dependents."""
+    for p in np.flatnonzero(~np.isfinite(s.target.levels()) | ~s.visited).tolist():
+        s.recompute_priority(p)
+        yield
+    while True:
+        batch = s.best(s.dirty())[:1]
+        with s.access(batch) as access:
+            report = s.backend.sweep(access.residents, s.limits(batch, _VISIT_SWEEPS)).report()
+            s.record(access, report)
+        if report.boundary_rise[0] > 0 or report.boundary_fall[0] > 0:
+            for p in s.bounds.dependents(int(batch[0])).tolist():
+                s.recompute_priority(p)
+                yield
+        yield

@@ -1,71 +1,68 @@
-"""The choice between p-eva and policy iteration, from what the table looks like and what the solve has cost so far.
+"""The change of the method while a solve runs: P-EVA until it has cost more than policy iteration usually does in all.
 
-P-eva reads partitions about once where they depend on few others, and tens of times where they depend on many; policy
+P-EVA reads partitions about once where they depend on few others, and tens of times where they depend on many; policy
 iteration some six times, whatever the coupling (``docs/policy-iteration.md`` has the figures). So the coupling decides
-at first, and where p-eva then costs more than policy iteration usually does in all, the rest is policy iteration's: it
-begins at the values that are there, so the whole costs at most about twice the better of the two.
+at first (`solver.plan.choose_method`), and where P-EVA then costs more than policy iteration usually does in all, the
+rest is policy iteration's: it begins at the values that are there, so the whole costs at most about twice the better of
+the two.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from ooc_mdp.backends.base import KeepsPolicyRows
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import format_bytes
-from ooc_mdp.solver.methods.p_eva import p_eva
-from ooc_mdp.solver.methods.policy_iteration import policy_iteration
-from ooc_mdp.solver.plan import begins_with_rows, model_of, partitions_read
-from ooc_mdp.solver.run import Run
+from ooc_mdp.solver.driver import Method, Steps
+from ooc_mdp.solver.state import SolveState
 
-__all__ = ["auto"]
+__all__ = ["p_eva_then"]
 
 _ENOUGH_LOADS = 6.0
-"""Loads a partition that policy iteration takes on strongly coupled tables, about."""
+"""Loads per partition that policy iteration takes on strongly coupled tables, about."""
 _ENOUGH_BACKUPS = 2000.0
 """Backups of each state on the CPU, after which the rest is policy iteration's even if nothing is loaded: a maze in
-memory took p-eva 13,328 at discount 0.999, policy iteration 1,130. A device makes as many in less time than evaluations
+memory took P-EVA 13,328 at discount 0.999, policy iteration 1,130. A device makes as many in less time than evaluations
 of poor policies take."""
 
 
-def auto(run: Run) -> None:
-    """Solve by whatever suits; raises StoppedEarly. `run.remark` is told of the choice, and of a change of mind."""
-    store = run.store
-    model = model_of(store, run.options)
-    read = f"a partition reads {partitions_read(store):.1f} of the {store.n_partitions - 1} others on average"
-    if begins_with_rows(store, run.options, run.backend, model, run.cache.budget):
-        run.remark(f"auto: policy iteration, since {read}")
-        run.taken = ["policy-iteration"]
-        policy_iteration(run)
-        return
-    run.remark(f"auto: p-eva, since {read}")
-    run.taken = ["p-eva"]  # and no other: with larger slots a solve begins again here
-    if not isinstance(run.backend, KeepsPolicyRows):
-        p_eva(run)
-        return
-    p_eva(run, give_up=lambda: _costly(run))
-    if run.target.reached():
-        return
-    loads, backups = _costs(run)
-    so_far = f"p-eva has taken {loads:.1f} loads a partition and {backups:.0f} backups a state so far"
-    needed = run.backend.rows_bytes(model)
-    if run.options.device_memory is not None:
-        run.remark(f"auto: {so_far}; policy iteration would not keep to --device-memory now, so p-eva goes on")
-        p_eva(run)
-    else:
-        run.remark(f"auto: policy iteration from here on, with {format_bytes(needed)} more, since {so_far}")
-        run.taken.append("policy-iteration")
+def p_eva_then(first: Method, then: Method) -> Method:
+    """One method, then policy iteration once the first has cost too much; back to the first where that has no room."""
+
+    def steps(s: SolveState) -> Steps:
+        del s.phases[1:]  # with larger slots a solve begins again here
+        with closing(first(s)) as visits:
+            while not _costly(s):
+                try:
+                    next(visits)
+                except StopIteration:
+                    return Outcome.PRECISION  # the only way in which it ends by itself
+                yield
+        assert isinstance(s.backend, KeepsPolicyRows)  # `choose_method` has looked
+        needed = format_bytes(s.backend.rows_bytes(s.plan.model))
+        loads, backups = _costs(s)
+        s.remark(
+            f"auto: policy iteration from here on, with {needed} more, since p-eva has taken {loads:.1f} loads per "
+            f"partition and {backups:.0f} backups per state so far"
+        )
+        s.phases.append("policy-iteration")
         try:
-            policy_iteration(run)
+            return (yield from then(s))
         except MemoryBudgetError as error:
-            run.remark(f"auto: p-eva goes on after all, since {error}")
-            run.taken.pop()
-            p_eva(run)
+            s.remark(f"auto: p-eva goes on after all, since {error}")
+            s.phases.pop()
+            return (yield from first(s))
+
+    return steps
 
 
-def _costs(run: Run) -> tuple[float, float]:
-    """Loads a partition and backups a state so far."""
-    return run.cache.statistics.loads / run.store.n_partitions, run.statistics.backups / run.store.n_states
+def _costs(s: SolveState) -> tuple[float, float]:
+    """Loads per partition and backups per state so far."""
+    return s.cache.statistics.loads / s.table.n_partitions, s.counters.backups / s.table.n_states
 
 
-def _costly(run: Run) -> bool:
-    loads, backups = _costs(run)
-    return loads > _ENOUGH_LOADS or (backups > _ENOUGH_BACKUPS and not run.backend.loads_beside)
+def _costly(s: SolveState) -> bool:
+    loads, backups = _costs(s)
+    return loads > _ENOUGH_LOADS or (backups > _ENOUGH_BACKUPS and not s.backend.features.overlaps_loads)

@@ -18,16 +18,17 @@ beat rounding: where many reads have not brought the bounds down, value iteratio
 from __future__ import annotations
 
 import time
-from itertools import takewhile
 
 import numpy as np
 
 from ooc_mdp.backends.base import Evaluation, KeepsPolicyRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.scheduling.action_gaps import ActionGaps
-from ooc_mdp.solver.methods.value_iteration import read_ahead, value_iteration
+from ooc_mdp.solver.driver import Part, Steps
+from ooc_mdp.solver.methods.value_iteration import in_order, value_iteration
 from ooc_mdp.solver.plan import least_weights_of, strongly_coupled
-from ooc_mdp.solver.run import SETTLED_SHARE, Run
+from ooc_mdp.solver.state import SETTLED_SHARE, SolveState
 
 __all__ = ["policy_iteration"]
 
@@ -50,19 +51,16 @@ which value iteration takes over."""
 _LESS = 0.9
 
 
-def policy_iteration(run: Run) -> None:
-    """Improve and evaluate until the target is reached; raises StoppedEarly."""
-    assert isinstance(run.backend, KeepsPolicyRows)  # the options say so
-    run.refresh_target()
-    if run.reached():
-        return
-    run.backend.open_rows(run.store.coupling)
+def policy_iteration(s: SolveState) -> Steps:
+    """Improve and evaluate until nothing gets better; then sweep."""
+    rows = s.backend
+    assert isinstance(rows, KeepsPolicyRows)  # `choose_method` has looked
+    rows.open_rows(s.table.coupling)
     try:
-        _PolicyIteration(run, run.backend).work()
+        yield from _PolicyIteration(s, rows).steps()
     finally:
-        run.backend.close_rows()
-    if not run.reached():
-        value_iteration(run)
+        rows.close_rows()
+    return (yield from value_iteration(s))
 
 
 class _PolicyIteration:
@@ -70,101 +68,90 @@ class _PolicyIteration:
 
     Parameters
     ----------
-    run : the solve.
-    backend : the run's, which has room for rows.
+    s : the solve.
+    rows : its backend, which has room for rows.
     """
 
-    def __init__(self, run: Run, backend: KeepsPolicyRows) -> None:
-        store = run.store
-        self._run, self._backend = run, backend
-        self._gaps = ActionGaps(store.coupling, run.bounds.contraction, least_weights_of(store, run.options))
-        self._kept = np.zeros(store.n_partitions, np.bool_)
+    def __init__(self, s: SolveState, rows: KeepsPolicyRows) -> None:
+        table = s.table
+        self._s, self._rows = s, rows
+        self._gaps = ActionGaps(table.coupling, s.bounds.contraction, least_weights_of(table, s.plan.options))
+        self._kept = np.zeros(table.n_partitions, np.bool_)
         """bool [P]; whether a partition has rows."""
-        self._residuals = np.zeros(store.n_partitions)
+        self._residuals = np.zeros(table.n_partitions)
         """float64 [P]; the policy's largest plain residual, where there are rows."""
-        self._states = np.diff(store.partition_ptr)
+        self._states = np.diff(table.partition_ptr)
         self._sweeps = _FIRST_SWEEPS
         """Of a piece of an evaluation."""
-        self._work = np.inf if strongly_coupled(store) else 0.0
+        self._work = np.inf if strongly_coupled(table) else 0.0
         """Of the last evaluation that had any: backups a state. Where everything depends on everything, all is read at
         first: policies of a few partitions would be of no use."""
-        self._reading = _READING * store.partition_bytes / store.partition_bytes.sum() * _rows_a_state(run)
+        self._reading = _READING * table.partition_bytes / table.partition_bytes.sum() * _rows_a_state(table)
         """float64 [P]; work of reading each partition, in backups of every state."""
         self._least, self._idle = np.inf, 0
         """The least that the largest bound came down to, and partitions improved since then."""
+        self._remote_rise = np.zeros(table.n_partitions)
+        """float64 [P]; rises of other solvers' values that no evaluation has taken in yet."""
 
-    def work(self) -> None:
-        """Until the target is reached, or nothing gets better."""
-        run = self._run
-        while not run.reached():
-            if self._heard():
-                self._evaluate()
-                run.tick()
-                continue
-            chosen = self._choose()
-            self._improve(chosen)
-            if run.reached() or self._stalled(chosen.size):
-                return
-            self._evaluate()
-            run.tick()
+    def steps(self) -> Part:
+        """Until nothing gets better."""
+        while not self._stalled():
+            if not self._changed_by_peers():
+                yield from self._improve(self._choose())
+            yield from self._evaluate()
+            yield
 
-    def _heard(self) -> bool:
+    def _changed_by_peers(self) -> bool:
         """Whether others' values have changed under partitions with rows, so that evaluating comes before reading."""
-        run = self._run
-        if not run.told:
+        s = self._s
+        rises = s.peers.take_rises()
+        if rises is None:
             return False
-        run.told = False
-        disturbed = self._kept & run.target.dirty()
-        self._residuals[disturbed] = run.bounds.policy_residuals()[disturbed]
+        self._remote_rise += rises
+        disturbed = self._kept & s.target.dirty()
+        self._residuals[disturbed] = s.bounds.policy_residuals()[disturbed]
         return bool(disturbed.any())
 
     def _choose(self) -> IntArray:
         """Partitions to be improved: the worst, those that are resident, and others as far as the work allows."""
-        run = self._run
-        levels = run.target.levels()
+        s, levels = self._s, self._s.target.levels()
         # From values of nowhere bounds are infinite: then all of those, and no others.
-        worst = np.flatnonzero(run.target.dirty() & (levels >= _WORTH * levels.max()))
-        present = run.cache.present[worst]
-        absent = worst[~present]
-        absent = absent[np.argsort(-run.priority.rank(levels)[absent], kind="stable")]
+        worst = np.flatnonzero(s.target.dirty() & (levels >= _WORTH * levels.max()))
+        present = s.cache.present[worst]
+        absent = s.best(worst[~present])
         count = int(np.searchsorted(np.cumsum(self._reading[absent]), self._work))
         if not present.any():
-            count = max(count, run.stager.depth)
+            count = max(count, s.stager.depth)
         return np.concatenate([worst[present], absent[:count]])
 
-    def _improve(self, chosen: IntArray) -> None:
-        run = self._run
-        margin = 2.0 * run.bounds.rounding(run.value_size, plain=True)
-        coming = chosen
-        while coming.size:
-            first = int(coming[0])
-            read_ahead(run, first, coming[1:])
-            run.stager.bring(first)
-            together = [first, *takewhile(run.cache.present.__getitem__, coming[1:_TOGETHER].tolist())]
-            run.improve(together, margin)
-            coming = coming[len(together) :]
-            run.stager.take_over()
-            run.tick()
-        self._kept[chosen] = True
-        self._gaps.improved(chosen)
-        self._residuals[chosen] = run.bounds.policy_residuals()[chosen]
+    def _improve(self, chosen: IntArray) -> Part:
+        s = self._s
+        margin = 2.0 * s.bounds.rounding(s.value_size, plain=True)
+        for batch in in_order(s, chosen, _TOGETHER):
+            with s.access(batch) as access:
+                s.record_improvement(access, self._rows.improve(access.residents, margin))
+            self._kept[batch] = True
+            self._gaps.improved(batch)
+            self._residuals[batch] = s.bounds.policy_residuals()[batch]
+            self._idle += batch.size
+            yield
 
-    def _evaluate(self) -> None:
+    def _evaluate(self) -> Part:
         """Evaluate the policy, unless it is known well enough, and take over what that means.
 
         Long evaluations are cut into pieces of some seconds, between which the solve can report, save and stop.
         """
-        run = self._run
-        wanted = SETTLED_SHARE * run.target.plain_limit()
-        largest = float(self._residuals[self._kept].max())
+        s = self._s
+        wanted = SETTLED_SHARE * s.target.plain_limit()
+        largest = float(self._residuals[self._kept].max(initial=0.0))
         if largest <= wanted:
             return
         limit, left, backups = max(wanted, _FORCING * largest), _MOST_SWEEPS, 0
         states = int(self._states[self._kept].sum())
         while True:
             began = time.monotonic()
-            found = self._backend.evaluate(limit, min(left, self._sweeps))
-            run.evaluated(found, self._kept, self._bounds(found))
+            found = self._rows.evaluate(limit, min(left, self._sweeps))
+            s.record_evaluation(found, self._kept, self._bounds(found))
             self._residuals = np.maximum(found.measured[2], found.measured[3])
             backups += found.backups
             sweeps = max(found.backups // states, 1)
@@ -173,28 +160,26 @@ class _PolicyIteration:
             self._sweeps = int(min(max(_SECONDS * pace, _FEWEST_SWEEPS), _MOST_SWEEPS))
             if left <= 0 or not self._residuals[self._kept].max() > limit:
                 break
-            run.tick()
-        self._work = backups / run.store.n_states
+            yield
+        self._work = backups / s.table.n_states
 
     def _bounds(self, found: Evaluation) -> FloatArray:
-        heard = self._run.heard_rise
         # Of a partition that was another's when it was heard of, both: it may have come to have rows since.
-        self._gaps.changed(np.where(self._kept, found.rise, 0.0) + (heard if heard.size else 0.0))
-        heard[:] = 0.0
+        self._gaps.changed(np.where(self._kept, found.rise, 0.0) + self._remote_rise)
+        self._remote_rise[:] = 0.0
         return self._gaps.measured(found)
 
-    def _stalled(self, improved: int) -> bool:
-        largest = float(self._run.target.levels().max())
-        self._idle += improved
+    def _stalled(self) -> bool:
+        largest = float(self._s.target.levels().max())
         if largest <= _LESS * self._least:
             self._least, self._idle = largest, 0
         return self._idle > _PATIENCE * self._kept.size
 
 
-def _rows_a_state(run: Run) -> float:
+def _rows_a_state(table: TableSource) -> float:
     """Transitions of a state over those of one of its rows, about."""
-    rows, width = (int(run.store.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
+    rows, width = (int(table.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
     if rows:
         return float(rows)
-    each = run.store.partition_bytes.sum() / run.store.n_states
-    return max(1.0, float(each) / (8.0 * (width or float(run.store.max_successors.mean()) or 1.0)))
+    each = table.partition_bytes.sum() / table.n_states
+    return max(1.0, float(each) / (8.0 * (width or float(table.max_successors.mean()) or 1.0)))

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import FinishedVisits, Measured, ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.base import Features, FinishedVisit, ModelConstants, Resident, SweepLimits
 from ooc_mdp.backends.cuda.sources import read_sources
+from ooc_mdp.backends.exact_sweeps import sweep_each
 from ooc_mdp.backends.state_lists import ListsByCopies
 from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -153,8 +154,9 @@ class CudaBackend(ListsByCopies):
     OptionsError : there is no such device.
     """
 
-    together = 1
-    loads_beside = False
+    batch_size = 1
+    features = Features(overlaps_loads=False)
+    synchronous = None
 
     def __init__(self, device: int) -> None:
         self._cupy = cupy_for(device)
@@ -262,8 +264,14 @@ class CudaBackend(ListsByCopies):
     def _launch(self, kernel: Any, count: int, arguments: tuple[Any, ...]) -> None:
         kernel((-(-count // _THREADS),), (_THREADS,), arguments)
 
-    def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
-        """Jacobi sweeps in batches of 8, 16, 32 ... until a limit is reached."""
+    def sweep(self, residents: Sequence[Resident], limits: SweepLimits) -> FinishedVisit:
+        """Jacobi sweeps of one partition after the other."""
+        return sweep_each(residents, limits, self._sweep_one, lambda resident: self.measure(resident, 0.0)[0])
+
+    relax = sweep
+
+    def _sweep_one(self, resident: Resident, change: float, most: int) -> tuple[float, ...]:
+        """In batches of 8, 16, 32 ... until a limit is reached."""
         table, h, kernels = resident.arrays
         n = resident.n_states
         current, other = self._buffers
@@ -272,42 +280,30 @@ class CudaBackend(ListsByCopies):
         with self._device:
             self._launch(kernels["gather"], n + h, (table, self._values, current, other))
             while True:
-                batch = min(batch, limits.most - sweeps, _LARGEST_BATCH)
+                batch = min(batch, most - sweeps, _LARGEST_BATCH)
                 self._marks.data.memset_async(0, self._marks.nbytes)
                 for i in range(batch):
                     self._launch(kernels["sweep"], n, (table, current, other, self._policy, self._changes[i]))
                     current, other = other, current
                 sweeps += batch
-                last = sweeps >= limits.most
+                last = sweeps >= most
                 if last:
                     self._launch(kernels["scatter"], n, (table, current, self._values, self._report))
                 marks = self._marks.get()
                 up, down = _doubles(marks[5 + 2 * (batch - 1) : 7 + 2 * (batch - 1)])
                 if last:
                     break
-                if max(up, down) <= limits.change:
+                if max(up, down) <= change:
                     self._launch(kernels["scatter"], n, (table, current, self._values, self._report))
                     marks = self._marks.get()
                     break
                 batch *= 2
         report = marks[:5]
         boundary = _doubles(report[:2])
-        return VisitReport(
-            sweeps,
-            float(up),
-            float(down),
-            float(boundary[0]),
-            float(boundary[1]),
-            unrank(report[2]),
-            unrank(report[3]),
-            -unrank(report[4]),
-        )
+        high, largest, smallest = unrank(report[2]), unrank(report[3]), -unrank(report[4])
+        return sweeps, float(up), float(down), float(boundary[0]), float(boundary[1]), high, largest, smallest
 
-    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> FinishedVisits:
-        """One after the other."""
-        return FinishedVisits([self.visit(r, limit) for r, limit in zip(residents, limits, strict=True)])
-
-    def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
+    def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass without updates."""
         table, h, kernels = resident.arrays
         n = resident.n_states
@@ -319,12 +315,7 @@ class CudaBackend(ListsByCopies):
             arguments = (table, current, self._policy, row_sum, np.float64(significant), self._report)
             self._launch(kernels["measure"], n, arguments)
             report = self._report.get()
-        return Measured(*(unrank(r) for r in report[:4])), unrank(report[4])
-
-    def shift(self, by: float) -> None:
-        """One kernel over all values."""
-        with self._device:
-            self._values += by
+        return np.array([unrank(r) for r in report[:4]]), unrank(report[4])
 
     def read(self, states: IntArray) -> FloatArray:
         """A copy on the host."""

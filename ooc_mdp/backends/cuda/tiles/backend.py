@@ -20,12 +20,11 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.base import (
     Evaluation,
+    Features,
     Improvement,
-    Measured,
     ModelConstants,
     Resident,
     SweepLimits,
-    VisitReport,
 )
 from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
@@ -59,13 +58,14 @@ class TiledBackend:
     tile_states : states of a tile, about.
     """
 
-    loads_beside = True
+    features = Features(overlaps_loads=True, sweep_batch=8)
+    synchronous = None
 
     def __init__(self, device: Device, tile_states: int = TILE_STATES) -> None:
         self._device = device
         self._tile_states = tile_states
         self.name = device.name
-        self.together = 1
+        self.batch_size = 1
         self._halo: int | None = None
         self._local: bool | None = None
         self._rows: DeviceRows | None = None
@@ -166,7 +166,7 @@ class TiledBackend:
                 f"{format_bytes(count * size)}; lower --cache"
             ) from error
         self._slots = base
-        self.together = self._launches.most = count
+        self.batch_size = self._launches.most = count
         for i in range(count):
             self._free_slots.put(base + i * size)
         return size
@@ -218,17 +218,12 @@ class TiledBackend:
 
     # --------------------------------------------------------------------------------------------------- sweeps
 
-    def visit_together(self, residents: Sequence[Resident], limits: Sequence[SweepLimits]) -> TileBatch:
-        """Rounds over all dirty tiles of the partitions."""
-        return self._batch(residents, limits[0], _ITERATIONS)
+    def relax(self, residents: Sequence[Resident], limits: SweepLimits) -> TileBatch:
+        """Rounds over all dirty tiles of the partitions, until none is above `limits.residual`."""
+        return self._batch(residents, limits, _ITERATIONS)
 
-    def visit(self, resident: Resident, limits: SweepLimits) -> VisitReport:
-        """Sweeps of one partition, every tile of it in the first."""
-        (report,) = self.visit_several([resident], limits).reports()
-        return report
-
-    def visit_several(self, residents: Sequence[Resident], limits: SweepLimits) -> TileBatch:
-        """Sweeps of some partitions, every tile of each in the first."""
+    def sweep(self, residents: Sequence[Resident], limits: SweepLimits) -> TileBatch:
+        """Sweeps of partitions, every tile of each in the first."""
         iterations, rounds = min(limits.most, _ITERATIONS_ALONE), min(limits.most, MAX_ROUNDS)
         return self._batch(residents, limits, iterations, rounds, wake=True)
 
@@ -250,7 +245,7 @@ class TiledBackend:
         states = np.array([r.n_states for r in residents])
         return TileBatch(self._stream, self._stream.mark(), self._memory.report[: partitions.size], states)
 
-    def measure(self, resident: Resident, significant: float) -> tuple[Measured, float]:
+    def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass that changes no value."""
         fresh = bool(self._without_policy[resident.index])
         self._without_policy[resident.index] = False

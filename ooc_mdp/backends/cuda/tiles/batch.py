@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import BatchReport, Measured, VisitReport
+from ooc_mdp.backends.base import VisitReport
 from ooc_mdp.backends.cuda.device import Stream
 from ooc_mdp.model.mdp import IntArray
 
@@ -25,7 +25,8 @@ class TileBatch:
 
     stream: Stream
     done_yet: Callable[[], bool]
-    report: npt.NDArray[np.float64]
+    rows: npt.NDArray[np.float64]
+    """float64 [k, 10]; where the device leaves its report."""
     states: IntArray
     """int64 [k]; of each partition."""
 
@@ -33,40 +34,20 @@ class TileBatch:
         """Whether the report is on the host."""
         return self.done_yet()
 
-    def reports(self) -> list[VisitReport]:
-        """Wait, and say what was done to each partition."""
+    def report(self) -> VisitReport:
+        """Wait, and say what was done."""
         self.stream.wait()
-        return [_visit_report(row, n) for row, n in zip(self.report.tolist(), self.states.tolist(), strict=True)]
-
-    def batch_report(self) -> BatchReport:
-        """The same as arrays."""
-        self.stream.wait()
-        columns = self.report.T.copy()
-        _, _, _, rise, fall, _, largest, smallest, backups, moved = columns
-        return BatchReport(
+        columns = self.rows.T.copy()
+        _, _, _, rise, fall, boundary_value, largest, smallest, backups, moved = columns
+        return VisitReport(
             sweeps=np.rint(backups / np.maximum(self.states, 1)).astype(np.int64),
-            boundary_up=rise,
-            boundary_down=fall,
+            backups=backups.astype(np.int64),
+            boundary_rise=rise,
+            boundary_fall=fall,
+            boundary_value=boundary_value,
             largest_value=largest,
             smallest_value=smallest,
-            measured=columns[[1, 1, 0, 0]],
-            backups=backups.astype(np.int64),
-            changed=moved > 0,
+            residuals=columns[[1, 1, 0, 0]],
+            joint=True,
+            changed=bool((moved > 0).any()),
         )
-
-
-def _visit_report(row: list[float], n_states: int) -> VisitReport:
-    plain, normalised, _, rise, fall, boundary_value, largest, smallest, backups, moved = row
-    return VisitReport(
-        sweeps=round(backups / max(n_states, 1)),
-        up=plain,
-        down=plain,
-        boundary_up=rise,
-        boundary_down=fall,
-        boundary_value=boundary_value,
-        largest_value=largest,
-        smallest_value=smallest,
-        measured=Measured(normalised, normalised, plain, plain),
-        backups=int(backups),
-        changed=moved > 0,
-    )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Measured, ModelConstants, SweepLimits
+from ooc_mdp.backends.base import ModelConstants, SweepLimits
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
 from ooc_mdp.backends.cuda.policy.layout import kernel_defines
 from ooc_mdp.backends.cuda.policy.rows import IMPROVE_KERNELS
@@ -23,7 +23,7 @@ from ooc_mdp.backends.cuda.sources import TILES, read_sources
 from ooc_mdp.backends.cuda.tiles.exchange import EXCHANGE_KERNELS
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
 from ooc_mdp.backends.cuda.tiles.memory import TileMemory
-from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["TileLaunches"]
 
@@ -146,7 +146,7 @@ class TileLaunches:
         select(self._stream, 4 * self._device.multiprocessors, 256, arguments)
         kernel(self._stream, blocks, threads, (*arguments, np.uint32(_WINDOWS * blocks)), shared)
 
-    def measure(self, partition: int, significant: float, fresh: bool) -> tuple[Measured, float]:
+    def measure(self, partition: int, significant: float, fresh: bool) -> tuple[FloatArray, float]:
         """One pass over a partition that changes no value, and the largest value; `fresh`: it has no policy yet."""
         memory, stream = self._memory, self._stream
         stream.clear(memory.at["measured"], memory.measured.nbytes)
@@ -156,7 +156,7 @@ class TileLaunches:
         stream.download(memory.measured.view(np.uint8), memory.at["measured"])
         stream.wait()
         *residuals, value = (unrank(rank) for rank in memory.measured)
-        return Measured(*residuals), value
+        return np.asarray(residuals), value
 
     def load_improvement(self) -> Kernel:
         """The kernel of improvements, compiled where it has not been before."""

@@ -1,0 +1,330 @@
+"""What a solve knows at any time, and the one way in which a visit becomes part of it. One thread owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.base import Backend, Evaluation, Improvement, Resident, SweepLimits, VisitReport
+from ooc_mdp.events import SolveProgress
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.scheduling.cache import PartitionCache
+from ooc_mdp.scheduling.priority import Priority
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
+from ooc_mdp.scheduling.stager import Stager
+from ooc_mdp.scheduling.target import Target
+from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.peers import NO_PEERS, Peers
+from ooc_mdp.solver.plan import SolvePlan, cache_budget
+from ooc_mdp.store.trace import Trace
+
+__all__ = ["SETTLED_SHARE", "Access", "SolveState"]
+
+SETTLED_SHARE = 0.25
+"""A visit leaves its partitions at this share of the target, so that small changes next door do not call them back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Partitions that are held in the cache while something is done with them."""
+
+    partitions: IntArray
+    residents: Sequence[Resident]
+    hits: npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class SolveState:
+    """The state of a discounted solve."""
+
+    table: TableSource
+    plan: SolvePlan
+    backend: Backend
+    bounds: ResidualBounds
+    target: Target
+    priority: Priority
+    cache: PartitionCache[Resident]
+    stager: Stager
+    counters: SolveStatistics
+    visited: npt.NDArray[np.bool_]
+    """bool [P]; swept or measured at least once: its states have the policy that the bounds are about."""
+    history: HistoryRecorder
+    peers: Peers = NO_PEERS
+    trace: Trace | None = None
+    note: Callable[[str], None] = lambda _: None
+    """Told in a sentence what is worth knowing about the course of the solve."""
+    seconds: Callable[[], float] = lambda: 0.0
+    """Of work so far."""
+    largest: FloatArray = field(init=False)
+    """float64 [P]; largest value of each partition."""
+    smallest: FloatArray = field(init=False)
+    """float64 [P]; smallest value of each partition."""
+    value_size: float = 0.0
+    """Largest |V| at any time."""
+    changes: int = 0
+    """Rises whenever some value has changed."""
+    phases: list[str] = field(default_factory=list)
+    """Methods that were taken, in order, where the solve chose them."""
+
+    def __post_init__(self) -> None:
+        """Values are 0 at first."""
+        self.largest, self.smallest = np.zeros((2, self.visited.size))
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other solver has partitions, so that all values may be changed together."""
+        return self.peers.owned is None or bool(self.peers.owned.all())
+
+    # ---------------------------------------------------------------------------------------------- choose
+
+    def dirty(self) -> IntArray:
+        """Partitions whose bound is above the target."""
+        return np.flatnonzero(self.target.dirty())
+
+    def best(self, partitions: IntArray) -> IntArray:
+        """The partitions by priority, the most urgent first."""
+        rank = self.priority.rank(self.target.levels())[partitions]
+        return partitions[np.argsort(-rank, kind="stable")]
+
+    def worst(self, partitions: IntArray) -> IntArray:
+        """The partitions by their bounds, the largest first."""
+        return partitions[np.argsort(-self.target.levels()[partitions], kind="stable")]
+
+    # ---------------------------------------------------------------------------------------------- obtain
+
+    @contextmanager
+    def access(self, partitions: IntArray) -> Iterator[Access]:
+        """Partitions loaded now where they must be, counted, and kept from eviction until the block ends.
+
+        Room for all of them must be there: those that come after the first are resident, or the only one.
+        """
+        p = partitions.tolist()
+        for q in p:
+            self.stager.bring(q)
+        residents, hits = self.cache.access_all(p)
+        try:
+            yield Access(partitions, residents, np.array(hits, np.bool_))
+        finally:
+            for q in p:
+                self.cache.pin(q, False)
+
+    # ----------------------------------------------------------------------------------------------- sweep
+
+    def limits(self, partitions: IntArray, most: int, settle: bool = True) -> SweepLimits:
+        """Sweep until a partition is settled, at most so often; without `settle` exactly so often."""
+        if not settle:
+            return SweepLimits(-1.0, most, -1.0, self.target.plain)
+        change = self.target.change_limits(partitions, SETTLED_SHARE)
+        return SweepLimits(change, most, SETTLED_SHARE * max(self.target.wanted, 0.0), self.target.plain)
+
+    # ------------------------------------------------------------------------------------------- propagate
+
+    def record(self, access: Access, report: VisitReport) -> None:
+        """Take in what a visit did: bounds of the visited and of their dependents, priorities, ranges, counters.
+
+        Residuals that hold at the values of all visited partitions together come last; others come first, since a
+        partition may have seen the old values of those that were swept beside it.
+        """
+        p, bounds = access.partitions, self.bounds
+        own = bounds.of_visit(p, report)
+        moved = (report.boundary_rise > 0) | (report.boundary_fall > 0)
+        if not report.joint:
+            bounds.settle(p, own)
+        bounds.propagate(p[moved], report.boundary_rise[moved], report.boundary_fall[moved])
+        if report.joint:
+            bounds.settle(p, own)
+        self.visited[p] = True
+        self.see_range(p, report.smallest_value, report.largest_value)
+        self.priority.after_visit(p, report)
+        self.peers.boundary_changed(p[moved])
+        self.changes += report.changed
+        self._count(access, report.sweeps, int(report.backups.sum()))
+
+    def apply_remote(self, partitions: IntArray, rise: FloatArray, fall: FloatArray, value: FloatArray) -> None:
+        """Boundary values of partitions changed, by visits of other solvers, which only now tell us.
+
+        Parameters
+        ----------
+        rise, fall : most that one of each rose and fell, at least 0.
+        value : largest value of each that changed.
+        """
+        self.changes += 1
+        self.bounds.propagate(partitions, rise, fall)
+        self.priority.after_change(partitions, np.maximum(rise, fall), value)
+
+    def see_range(self, p: IntArray | npt.NDArray[np.bool_] | slice, smallest: Any, largest: Any) -> None:
+        """Values of partitions lie between these now; the target may depend on it."""
+        self.smallest[p], self.largest[p] = smallest, largest
+        low, high = float(self.smallest.min()), float(self.largest.max())
+        self.value_size = max(self.value_size, abs(low), abs(high))
+        self.target.saw(low, high, self.value_size)
+
+    def see_values(self, values: FloatArray | None) -> None:
+        """Take the range of each partition's values from the value vector; None: they are 0."""
+        if values is None:
+            self.see_range(slice(None), 0.0, 0.0)
+        else:
+            starts = self.table.partition_ptr[:-1]
+            self.see_range(slice(None), np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts))
+
+    def _count(self, access: Access, sweeps: IntArray, backups: int) -> None:
+        """Counters, history and trace of an access."""
+        counters = self.counters
+        counters.visits += int(np.count_nonzero(~access.hits))
+        counters.sweeps += int(sweeps.sum())
+        counters.backups += backups
+        self.history.visit_several(access.partitions, access.hits, sweeps, self.seconds())
+        for p, hit, count in zip(access.partitions, access.hits, sweeps, strict=True) if self.trace else ():
+            self._trace_access(int(p), False, bool(hit), int(count))
+
+    def _trace_access(self, partition: int, auxiliary: bool, hit: bool, sweeps: int) -> None:
+        if self.trace is None:
+            return
+        levels = self.target.levels()
+        # What is clean is ranked by no scheduler, whatever its B + V.
+        rank = float(self.priority.rank(levels)[partition]) if self.target.dirty()[partition] else -np.inf
+        self.trace.access(partition, auxiliary, hit, sweeps, float(levels[partition]), rank)
+
+    # ------------------------------------------------------------------------------- what some methods need
+
+    def shift(self, by: float) -> None:
+        """Add a number to all values."""
+        assert self.backend.synchronous is not None  # the method has looked
+        self.backend.synchronous.shift(by)
+        self.bounds.shifted(by, self.value_size)
+        self.peers.boundary_changed(np.arange(self.visited.size))
+        self.changes += 1
+        self.see_range(slice(None), self.smallest + by, self.largest + by)
+
+    def commit(self, rise: FloatArray, fall: FloatArray) -> None:
+        """Values become what a synchronous pass made of them, which moves each partition's by so much (float64 [P])."""
+        everything = np.arange(self.visited.size)
+        assert self.backend.synchronous is not None  # the method has looked
+        largest, smallest = self.backend.synchronous.commit()
+        self.bounds.settle(everything, self.bounds.after_sweep(everything, rise, fall))
+        self.bounds.propagate(everything, rise, fall)
+        self.peers.boundary_changed(everything)
+        self.changes += 1
+        self.see_range(slice(None), smallest, largest)
+
+    def record_improvement(self, access: Access, found: Improvement) -> None:
+        """Partitions were read, and their policy improved at values that stay."""
+        p = access.partitions
+        self.bounds.settle(p, found.measured)
+        self.visited[p] = True
+        self._count(access, np.ones(p.size, np.int64), sum(r.n_states for r in access.residents))
+
+    def record_evaluation(self, found: Evaluation, kept: npt.NDArray[np.bool_], residuals: FloatArray) -> None:
+        """The policy was evaluated on its rows.
+
+        Parameters
+        ----------
+        kept : bool [P]; partitions that have rows.
+        residuals : float64 [4, P], over all actions at the values that resulted, of the kept.
+        """
+        p = np.flatnonzero(kept)
+        self.bounds.propagate(p, np.maximum(found.rise[p], 0.0), np.maximum(found.fall[p], 0.0))
+        self.bounds.settle(p, residuals[:, p])
+        self.peers.boundary_changed(p[(found.rise[p] > 0) | (found.fall[p] > 0)])
+        self.changes += 1
+        self.see_range(p, found.smallest_value[p], found.largest_value[p])
+        self.counters.evaluations += 1
+        self.counters.backups += found.backups
+
+    def recompute_priority(self, partition: int) -> None:
+        """Read a partition to know its exact residual and largest B + V: an auxiliary access."""
+        resident, hit = self.stager.obtain(partition, auxiliary=True)
+        measured, value = self.backend.measure(resident, self.target.significant(partition))
+        self.bounds.settle(np.array([partition]), measured[:, None])
+        self.visited[partition] = True  # measuring chose the actions that its bounds hold for
+        self.priority.set_exact(partition, value)
+        self._trace_access(partition, True, hit, 0)
+
+    def remark(self, text: str) -> None:
+        """Note something about the course of the solve, for whoever looks on and in the trace."""
+        self.note(text)
+        if self.trace is not None:
+            self.trace.remark(text)
+
+    def rebuild_cache(self) -> None:
+        """A partition needs more room than slots have: empty the cache, and go on with larger ones."""
+        self.stager.drop()
+        self.cache.clear()
+        self.backend.enlarge()
+        self.cache.budget = cache_budget(self.table, self.plan.options, self.backend, self.plan.model)
+        self.counters.cache_bytes = self.cache.budget
+        self.open_cache()
+
+    def open_cache(self) -> None:
+        """Make room for partitions, as the backend lays them out now."""
+        self.stager.entry_bytes = self.backend.open_cache(self.cache.budget)
+        self.stager.read_table = self.backend.reader(self.table) or self.table.loader(self.backend.name).read
+
+    # ---------------------------------------------------------------------------------- what others may ask
+
+    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays that a checkpoint holds."""
+        return {
+            "values": self.backend.values(),
+            "policy": self.backend.policy(),
+            "visited": self.visited,
+            "value_size": np.array(self.value_size),
+            **self.bounds.arrays(),
+            **self.priority.arrays(),
+        }
+
+    def restore(self, arrays: dict[str, npt.NDArray[Any]], statistics: SolveStatistics) -> None:
+        """Go on from a checkpoint."""
+        # Nobody has chosen actions where no solve has been yet, whatever a backend keeps in their place.
+        arrays["policy"][np.repeat(~arrays["visited"], np.diff(self.table.partition_ptr))] = -1
+        self.backend.start(self.plan.model, arrays["values"], arrays["policy"])
+        self.open_cache()
+        self.bounds.restore(arrays)
+        self.priority.restore(arrays)
+        self.visited[:] = arrays["visited"]
+        self.value_size = float(arrays["value_size"])
+        statistics.cache_bytes, statistics.cache_peak_bytes = self.cache.budget, 0  # of this cache
+        self.counters = statistics
+        self.cache.statistics.go_on_from(statistics)
+        self.stager.load_seconds = statistics.load_seconds
+        self.see_values(arrays["values"])
+
+    def progress(self) -> SolveProgress:
+        """Where the solve stands."""
+        s = self.statistics()
+        return SolveProgress(
+            error_bound=self.bounds.error(self.value_size),
+            residual_bound=float(self.bounds.plain().max(initial=0.0)),
+            target=self.target.asked,
+            target_kind="residual" if self.target.plain else "epsilon",
+            dirty=int(self.target.dirty().sum()),
+            partitions=s.n_partitions,
+            hit_rate=s.hit_rate,
+            bytes_read=s.bytes_read,
+            read_rate=0.0,
+            loads=s.loads,
+            seconds=s.seconds,
+        )
+
+    def row(self) -> HistoryRow:
+        """Where the solve stands, for the history."""
+        residual = float(self.bounds.plain().max(initial=0.0)) + self.bounds.rounding(self.value_size, plain=True)
+        dirty, resident = (int(np.count_nonzero(which)) for which in (self.target.dirty(), self.cache.present))
+        return row_of(self.statistics(), self.bounds.error(self.value_size), residual, dirty, resident)
+
+    def statistics(self) -> SolveStatistics:
+        """The counters, those of cache and stager among them."""
+        counters = self.counters
+        self.cache.statistics.tell(counters)
+        counters.load_seconds = self.stager.load_seconds
+        counters.cache_peak_bytes = max(counters.cache_peak_bytes, self.cache.peak)
+        counters.partitions_never_read = int((~self.visited).sum())
+        counters.seconds = self.seconds()
+        return counters
