@@ -20,7 +20,7 @@ from ooc_mdp.backends import compiling
 from ooc_mdp.backends.compiling import told_of_compiling
 from ooc_mdp.backends.cpu import backend as cpu
 from ooc_mdp.backends.cpu import batch as cpu_together
-from ooc_mdp.backends.cpu import krylov as cpu_flow_solver
+from ooc_mdp.backends.cpu import flow_solver as cpu_flow_solver
 from ooc_mdp.backends.cpu import policy_rows as cpu_policy
 from ooc_mdp.backends.cpu import rounds as cpu_flow_rounds
 from ooc_mdp.backends.cpu.backend import CpuBackend

@@ -22,7 +22,7 @@ from ooc_mdp.backends.base import Evaluation, Improvement, KeepsPolicyRows
 from ooc_mdp.backends.cpu import policy_rows as cpu_policy
 from ooc_mdp.backends.cpu import table as cpu_tables
 from ooc_mdp.backends.cpu.backend import CpuBackend
-from ooc_mdp.backends.cpu.krylov import STATE_BYTES, FlowSolver
+from ooc_mdp.backends.cpu.flow_solver import STATE_BYTES, FlowSolver
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.mdp import FloatArray

@@ -5,7 +5,7 @@
 Partitions whose inputs have not changed are left out of a round, as the coupling matrix tells. Where sweeps shrink the
 residuals slowly (a discount near 1, a chain that mixes slowly), the rest of the way is a Krylov solver's: BiCGSTAB (van
 der Vorst 1992) on (1 - g P) d = r + g P V - V, by SciPy, with the products of this module, and where that takes long,
-with solves along the flow of the policy (`ooc_mdp.backends.cpu.krylov`). No bound rests on how values came about:
+with solves along the flow of the policy (`ooc_mdp.backends.cpu.flow_solver`). No bound rests on how values came about:
 residuals are measured at the values that result, over all rows.
 
 A state's row of K successors lies at ptr[p] + i K of the flat arrays, p its partition, i its place in it, K the
@@ -28,7 +28,7 @@ import numpy.typing as npt
 from numba import carray, njit  # type: ignore[attr-defined]
 
 from ooc_mdp.backends.base import Evaluation, ModelConstants
-from ooc_mdp.backends.cpu.krylov import MOST_STATES, STATE_BYTES, FlowSolver
+from ooc_mdp.backends.cpu.flow_solver import MOST_STATES, STATE_BYTES, FlowSolver
 from ooc_mdp.backends.cpu.loops import pointer, row_arrays
 from ooc_mdp.backends.cpu.table import MOST_UNROLLED
 from ooc_mdp.errors import MemoryBudgetError
