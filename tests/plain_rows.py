@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.backends.base import Evaluation, KeepsPolicyRows
 from ooc_mdp.model.mdp import FloatArray, discounts
 from ooc_mdp.store import Store
 
-__all__ = ["Plain"]
+__all__ = ["Plain", "evaluated"]
 
 
 @dataclass(frozen=True)
@@ -80,3 +82,11 @@ class Plain:
         matrix[self.state[rows]] -= self.discount[rows, None] * self.probability[rows]
         right[self.state[rows]] = self.reward[rows]
         return np.linalg.solve(matrix, right)
+
+
+def evaluated(backend: KeepsPolicyRows, limit: float, most: int) -> Evaluation:
+    """A whole evaluation of the policy."""
+    evaluation = backend.evaluation(limit, most)
+    while not evaluation.advance(math.inf):
+        pass
+    return evaluation.report()

@@ -21,6 +21,8 @@ from ooc_mdp.backends.compiling import told_of_compiling
 from ooc_mdp.backends.cpu import backend as cpu
 from ooc_mdp.backends.cpu import batch as cpu_together
 from ooc_mdp.backends.cpu import flow_solver as cpu_flow_solver
+from ooc_mdp.backends.cpu import krylov as cpu_krylov
+from ooc_mdp.backends.cpu import policy_loops as cpu_policy_loops
 from ooc_mdp.backends.cpu import policy_rows as cpu_policy
 from ooc_mdp.backends.cpu import rounds as cpu_flow_rounds
 from ooc_mdp.backends.cpu.backend import CpuBackend
@@ -30,7 +32,7 @@ from ooc_mdp.solver import local as solver_module
 from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.plan import model_of, warm_up
 
-MODULES = (cpu, cpu_flow_rounds, cpu_flow_solver, cpu_policy, cpu_together)
+MODULES = (cpu, cpu_flow_rounds, cpu_flow_solver, cpu_krylov, cpu_policy, cpu_policy_loops, cpu_together)
 HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
 """A state that leads to the end."""
 

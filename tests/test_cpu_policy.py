@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import scipy.sparse.linalg
 from claims import residuals
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_rows import Plain
+from plain_rows import Plain, evaluated
 from small_mdps import Case, cases, make_store, stored
 from store_models import Action, Model, State, random_model
 
 from ooc_mdp.backends.base import Evaluation, Improvement, KeepsPolicyRows
+from ooc_mdp.backends.cpu import evaluation as cpu_evaluation
 from ooc_mdp.backends.cpu import policy_rows as cpu_policy
 from ooc_mdp.backends.cpu import table as cpu_tables
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.flow_solver import STATE_BYTES, FlowSolver
+from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.mdp import FloatArray
@@ -255,20 +257,22 @@ def test_an_evaluation_reaches_the_policy_s_values(
 ) -> None:
     """By sweeps alone, by the solver after each measurement, and by whichever is due; rows in RAM and in a file."""
     with pytest.MonkeyPatch.context() as patch, stored(case) as store:
-        patch.setattr(cpu_policy, "_SLOW", slow if discount <= 0.9 else min(slow, 0.2))  # sweeps alone take too long
+        patch.setattr(
+            cpu_evaluation, "_SLOW", slow if discount <= 0.9 else min(slow, 0.2)
+        )  # sweeps alone take too long
         with Kept(store, discount, seed=seed, threads=threads, mapped=mapped) as kept:
             everything = list(range(store.n_partitions))
             kept.improve(everything)
             policy = kept.policy
             exact = kept.plain.values_of(policy, kept.before, np.ones(store.n_states, np.bool_))
             limit = 1e-9 * max(float(np.abs(exact).max()), float(np.abs(kept.plain.reward).max(initial=0.0)), 1.0)
-            found = kept.backend.evaluate(limit, 100_000)
+            found = evaluated(kept.backend, limit, 100_000)
             assert_that_an_evaluation_is_true(kept, found, kept.before, everything)
             assert np.maximum(found.measured[2], found.measured[3]).max() <= limit
             assert (kept.policy == policy).all()
             largest = float((kept.plain.discount * kept.model.row_sums.max()).max(initial=0.0))
             assert np.abs(kept.values - exact).max() <= limit / (1 - largest) * (1 + 1e-6) * 2
-            again = kept.backend.evaluate(limit, 100_000)
+            again = evaluated(kept.backend, limit, 100_000)
             assert again.backups == 0  # nothing was left to do
             assert (again.rise == 0).all()
             assert (again.fall == 0).all()
@@ -290,7 +294,7 @@ def test_partitions_without_rows_keep_their_values(case: Case, discount: float, 
             for p in some:
                 swept[kept.states(p)] = True
             size = max(float(np.abs(before).max()), float(np.abs(kept.plain.reward).max(initial=0.0)))
-            found = kept.backend.evaluate(1e-10 * size, 100_000)
+            found = evaluated(kept.backend, 1e-10 * size, 100_000)
             values = kept.values
             assert (values[~swept] == before[~swept]).all()
             exact = kept.plain.values_of(np.where(swept, kept.policy, -1), before, swept)
@@ -307,12 +311,12 @@ def test_where_sweeps_are_slow_a_krylov_solver_goes_on(
     """A walk along a line at discount 0.999: sweeps need thousands."""
     store = make_store(Case(slow_walk(), dtype=dtype, partitions=6), tmp_path / "s")
     backups = {}
-    for way, slow in (("sweeps", np.inf), ("either", cpu_policy._SLOW)):
-        monkeypatch.setattr(cpu_policy, "_SLOW", slow)
+    for way, slow in (("sweeps", np.inf), ("either", cpu_evaluation._SLOW)):
+        monkeypatch.setattr(cpu_evaluation, "_SLOW", slow)
         with Kept(store, 0.999) as kept:
             everything = list(range(store.n_partitions))
             kept.improve(everything)
-            found = kept.backend.evaluate(1e-7, 1_000_000)
+            found = evaluated(kept.backend, 1e-7, 1_000_000)
             assert_that_an_evaluation_is_true(kept, found, kept.before, everything)
             assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-7
             exact = kept.plain.values_of(kept.policy, kept.before, np.ones(store.n_states, np.bool_))
@@ -341,7 +345,9 @@ def test_a_solve_along_the_flow_leaves_nothing_of_what_comes_before(
         if partitions > 1:
             matrix[kept.states(1)] = 0.0
         right = np.random.default_rng(1).normal(size=n)
-        assert solver.solve(right) == pytest.approx(np.linalg.solve(np.eye(n) - matrix, right), rel=1e-9, abs=1e-9)
+        found = np.empty(n)
+        solver.solve(right, found)
+        assert found == pytest.approx(np.linalg.solve(np.eye(n) - matrix, right), rel=1e-9, abs=1e-9)
 
 
 def test_along_a_long_way_solves_along_the_flow_replace_most_of_the_work(
@@ -350,46 +356,104 @@ def test_along_a_long_way_solves_along_the_flow_replace_most_of_the_work(
     store = make_store(Case(long_way(), partitions=6), tmp_path / "s")
     left = {}
     for way, most in (("without", 0), ("with", 1 << 31)):
-        monkeypatch.setattr(cpu_policy, "MOST_STATES", most)
+        monkeypatch.setattr(cpu_evaluation, "MOST_STATES", most)
         with Kept(store, 0.9999) as kept:
             everything = list(range(store.n_partitions))
             kept.improve(everything)
-            found = kept.backend.evaluate(1e-7, 1500)
+            found = evaluated(kept.backend, 1e-7, 1500)
             assert_that_an_evaluation_is_true(kept, found, kept.before, everything)
             left[way] = np.maximum(found.measured[2], found.measured[3]).max()
     assert left["with"] <= 1e-7
     assert left["without"] > 1e-3
 
 
+@pytest.mark.parametrize("model", [slow_walk(), long_way()], ids=["walk", "way"])
+def test_an_evaluation_that_is_left_after_every_step_takes_no_more_products(tmp_path: Path, model: Model) -> None:
+    """Nothing that a solver has done is lost, with and without solves along the flow; all reports are true."""
+    store = make_store(Case(model, partitions=6), tmp_path / "s")
+    everything = list(range(store.n_partitions))
+    sweeps = []
+    for seconds in (np.inf, 0.0):
+        with Kept(store, 0.999, threads=1) as kept:
+            kept.improve(everything)
+            evaluation, before, done = kept.backend.evaluation(1e-7, 100_000), kept.before, False
+            backups, left = 0, -1
+            while not done:
+                done = evaluation.advance(seconds)
+                found = evaluation.report()
+                assert_that_an_evaluation_is_true(kept, found, before, everything)
+                before = kept.values
+                backups, left = backups + found.backups, left + 1
+            assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-7
+            assert left > 30 if seconds == 0 else left == 0
+            sweeps.append(backups / store.n_states)
+    whole, pieces = sweeps
+    assert pieces <= 1.02 * whole  # rounding decides when a solver ends
+
+
+def test_values_that_others_change_under_an_evaluation_are_seen_in_the_end(tmp_path: Path) -> None:
+    """They are of a partition without rows, which those with rows read."""
+    store = make_store(Case(slow_walk(), partitions=6), tmp_path / "s")
+    with Kept(store, 0.999) as kept:
+        with_rows = list(range(store.n_partitions - 1))
+        others = kept.states(store.n_partitions - 1)
+        kept.improve(with_rows)
+        states = np.arange(others.start, others.stop)
+        evaluation, changes = kept.backend.evaluation(1e-7, 100_000), 12
+        while not evaluation.advance(0.0):
+            if changes:
+                changes -= 1
+                kept.backend.write(states, np.full(states.size, 10.0 * changes), np.array([5]), np.array([0, 80]))
+                evaluation.report()
+        assert changes == 0
+        found, values = evaluation.report(), kept.values
+        assert (values[others] == 0.0).all()
+        assert np.maximum(found.measured[2], found.measured[3])[with_rows].max() <= 1e-7
+        swept = np.ones(store.n_states, np.bool_)
+        swept[others] = False
+        exact = kept.plain.values_of(np.where(swept, kept.policy, -1), values, swept)
+        assert values == pytest.approx(exact, rel=1e-5, abs=1e-4)
+        kept.backend.write(states, np.full(states.size, 1e3), np.array([5]), np.array([0, states.size]))
+        late = evaluation.report()
+        assert np.maximum(late.measured[2], late.measured[3])[with_rows].max() > 1
+
+
+def _spoil_the_residual(solver: Bicgstab) -> None:
+    solver.residual *= 1e3
+
+
 @pytest.mark.parametrize(
-    "found",
+    "spoil",
     [
-        lambda right: np.full_like(right, np.nan),
-        lambda right: np.full_like(right, np.inf),
-        lambda right: 1e300 * right,
-        lambda right: -right,
+        lambda solver: solver._p.fill(np.nan),
+        lambda solver: solver._p.fill(np.inf),
+        lambda solver: solver.found.fill(np.nan),
+        _spoil_the_residual,
     ],
-    ids=["no number", "infinite", "huge", "the wrong way"],
+    ids=["no number", "infinite", "found no number", "larger"],
 )
 def test_a_solver_that_fails_leaves_the_values_as_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Callable[[FloatArray], FloatArray]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Bicgstab], None]
 ) -> None:
     same: list[bool] = []
-    krylov = PolicyRows._krylov
+    iterate, iterate_all = Bicgstab.iterate, CpuEvaluation._iterate
 
-    def watched(rows: PolicyRows, values: FloatArray, aim: float, most: int) -> int:
-        before = values.copy()
-        products = krylov(rows, values, aim, most)
-        same.append(bool((values == before).all()))
-        return products
+    def failing(solver: Bicgstab) -> bool:
+        spoil(solver)
+        return spoil is not _spoil_the_residual and iterate(solver)
+
+    def watched(evaluation: CpuEvaluation, goal: float, most: int) -> Iterator[None]:
+        before = evaluation._values.copy()
+        yield from iterate_all(evaluation, goal, most)
+        same.append(bool((evaluation._values == before).all()))
 
     store = make_store(Case(slow_walk(60), partitions=3), tmp_path / "s")
-    monkeypatch.setattr(PolicyRows, "_krylov", watched)
-    monkeypatch.setattr(scipy.sparse.linalg, "bicgstab", lambda _, right, **__: (found(right), -10))
+    monkeypatch.setattr(CpuEvaluation, "_iterate", watched)
+    monkeypatch.setattr(Bicgstab, "iterate", failing)
     with Kept(store, 0.99) as kept:
         everything = list(range(store.n_partitions))
         kept.improve(everything)
-        measured = kept.backend.evaluate(1e-8, 100_000)
+        measured = evaluated(kept.backend, 1e-8, 100_000)
         assert_that_an_evaluation_is_true(kept, measured, kept.before, everything)
         assert np.maximum(measured.measured[2], measured.measured[3]).max() <= 1e-8
     assert len(same) > 1
@@ -402,7 +466,7 @@ def test_an_evaluation_ends_after_as_many_sweeps_as_it_may_make(tmp_path: Path) 
         with Kept(store, 0.9999) as kept:
             everything = list(range(store.n_partitions))
             kept.improve(everything)
-            found = kept.backend.evaluate(1e-12, most)
+            found = evaluated(kept.backend, 1e-12, most)
             assert_that_an_evaluation_is_true(kept, found, kept.before, everything)
             assert 0 < found.backups <= (2 * most + 8) * store.n_states
             assert np.maximum(found.measured[2], found.measured[3]).max() > 1e-12
@@ -417,7 +481,7 @@ def test_bytes_are_those_of_the_arrays(tmp_path: Path) -> None:
         with Kept(store, 0.9) as kept:
             rows = kept.rows
             arrays = (rows.successors, rows.probabilities, rows.rewards, rows.discounts, rows.others)
-            working = (8 * (1 + cpu_policy._KRYLOV_VECTORS) + STATE_BYTES) * store.n_states
+            working = (8 * (1 + VECTORS) + STATE_BYTES) * store.n_states
             assert PolicyRows.nbytes(kept.model) == sum(a.nbytes for a in arrays) + working
             assert PolicyRows.nbytes(kept.model, mapped=True) == working
             assert rows.probabilities.dtype == np.float32

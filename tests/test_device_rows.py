@@ -18,15 +18,16 @@ from claims import residuals
 from emulated_device import EmulatedDevice
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_rows import Plain
+from plain_rows import Plain, evaluated
 from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
 from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, MakeDevice, ShuffledDevice, emulated
 
 from ooc_mdp.backends.base import Evaluation, Improvement, KeepsPolicyRows, ModelConstants, Resident, SweepLimits
 from ooc_mdp.backends.cuda.device import Device
+from ooc_mdp.backends.cuda.policy.evaluation import DeviceEvaluation, EvaluationOptions
 from ooc_mdp.backends.cuda.policy.layout import RowSizes, reward_dtype, varies
-from ooc_mdp.backends.cuda.policy.rows import DeviceRows, EvaluationOptions, _Convergence
+from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.mdp import FloatArray
@@ -111,6 +112,16 @@ class Kept:
             ]
             expected[own] = (planes[1].astype(float) * values[planes[0]]).sum(axis=0)
         return reward + g * expected
+
+
+def solved(work: DeviceEvaluation) -> bool:
+    """Whether its solver, let run, made values any better."""
+    steps = work._solve()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return bool(end.value)
 
 
 def assert_that_rows_are_the_policy_s(kept: Kept, scale: float = 1.0) -> None:
@@ -259,7 +270,7 @@ def test_an_evaluation_reaches_the_policy_s_values(
     others = kept.of_states("others", "f8")
     policy = kept.backend.policy()
     limit = 1e-8
-    found = kept.backend.evaluate(limit, 10_000)
+    found = evaluated(kept.backend, limit, 10_000)
     assert_that_an_evaluation_is_true(kept, found, kept.values, others, everything)
     assert np.maximum(found.measured[2], found.measured[3]).max() <= limit
     assert (kept.backend.policy() == policy).all()
@@ -288,14 +299,14 @@ def test_partitions_without_rows_keep_their_values(
         for p in some:
             swept[kept.states(p)] = True
         if options is SOLVING:
-            kept.backend.evaluate(math.inf, 1)
+            evaluated(kept.backend, math.inf, 1)
             rows = kept.backend._rows
             assert rows is not None
-            work = _Convergence(rows, kept.backend._stream, 1e-6, 10_000)
+            work = DeviceEvaluation(rows, kept.backend._stream, 1e-6, 10_000, lambda: None)
             work._sweep(1)
-            assert work._solve(), "vectors are 0 where there are no rows"
+            assert solved(work), "vectors are 0 where there are no rows"
             kept.backend._memory.upload("values", before)
-        found = kept.backend.evaluate(1e-9, 10_000)
+        found = evaluated(kept.backend, 1e-9, 10_000)
         values, policy = kept.backend.values(), kept.backend.policy()
         assert (values[~swept] == before[~swept]).all()
         exact = kept.plain.values_of(np.where(swept, policy, -1), before, swept)
@@ -317,7 +328,7 @@ def test_an_evaluation_is_true_in_whatever_order_blocks_and_threads_run(
     kept.improve(everything)
     assert_that_rows_are_the_policy_s(kept)
     others = kept.of_states("others", "f8")
-    found = kept.backend.evaluate(1e-8, 10_000)
+    found = evaluated(kept.backend, 1e-8, 10_000)
     assert_that_an_evaluation_is_true(kept, found, kept.values, others, everything)
     assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
 
@@ -333,7 +344,7 @@ def test_rows_may_lie_in_the_host_s_memory_and_the_solver_may_find_no_room(
     kept.improve(everything)
     assert_that_rows_are_the_policy_s(kept)
     others = kept.of_states("others", "f8")
-    found = kept.backend.evaluate(1e-8, 10_000)
+    found = evaluated(kept.backend, 1e-8, 10_000)
     assert_that_an_evaluation_is_true(kept, found, kept.values, others, everything)
     assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
 
@@ -381,7 +392,7 @@ def test_the_solver_takes_fewer_products_than_sweeps_where_chains_mix_slowly(
     for options in (EvaluationOptions(), SWEEPING):
         kept = Kept(stores("random"), device(), discount=0.999, options=options)
         kept.improve(range(5))
-        found = kept.backend.evaluate(1e-6, 100_000)
+        found = evaluated(kept.backend, 1e-6, 100_000)
         assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-6
         backups.append(found.backups)
     solved, swept = backups
@@ -394,16 +405,16 @@ def test_an_evaluation_ends_where_rounding_begins_and_at_the_most_sweeps(
     store = stores("ragged")
     kept = Kept(store, device())
     kept.improve(range(store.n_partitions))
-    found = kept.backend.evaluate(1e-9, 3)
+    found = evaluated(kept.backend, 1e-9, 3)
     assert found.backups == 3 * store.n_states
     rows = kept.backend._rows
     assert rows is not None
-    work = _Convergence(rows, kept.backend._stream, 0.0, 10**9)
+    work = DeviceEvaluation(rows, kept.backend._stream, 0.0, 10**9, lambda: None)
     work._sweep(1)
     assert work._limit == rows.rounding(float(np.abs(kept.backend.values()).max())) > 0
-    found = kept.backend.evaluate(0.0, 10**9)
+    found = evaluated(kept.backend, 0.0, 10**9)
     assert np.abs(found.measured[2:]).max() <= 1e-12 * np.abs(kept.backend.values()).max()
-    assert kept.backend.evaluate(1e-3, 10**9).backups == store.n_states
+    assert evaluated(kept.backend, 1e-3, 10**9).backups == store.n_states
 
 
 def test_values_too_large_for_the_solver_s_sums_are_swept(tmp_path: Path, device: MakeDevice) -> None:
@@ -412,19 +423,20 @@ def test_values_too_large_for_the_solver_s_sums_are_swept(tmp_path: Path, device
     model = Model(tuple(State((action,)) for action in actions))
     kept = Kept(make_store(Case(model, partitions=3), tmp_path / "s"), device(), options=SOLVING)
     kept.improve([0, 1, 2])
-    kept.backend.evaluate(math.inf, 1)
+    evaluated(kept.backend, math.inf, 1)
     rows = kept.backend._rows
     assert rows is not None
-    work, before = _Convergence(rows, kept.backend._stream, 1e190, 1000), kept.backend.values()
-    assert not work._solve()
+    work = DeviceEvaluation(rows, kept.backend._stream, 1e190, 1000, lambda: None)
+    before = kept.backend.values()
+    assert not solved(work)
     assert (kept.backend.values() == before).all()
     assert work._done == 1, "it is found out by the first product, and nothing need be judged"
-    found = kept.backend.evaluate(1e190, 10_000)
+    found = evaluated(kept.backend, 1e190, 10_000)
     assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e190
 
 
-def test_what_a_solver_that_was_stopped_too_early_has_spoilt_is_put_back(tmp_path: Path) -> None:
-    """On a cycle with one reward, where an iteration makes things better or worse: sweeps' order decides, too."""
+def test_a_solver_that_is_stopped_too_early_leaves_no_values_that_miss_more(tmp_path: Path) -> None:
+    """On a cycle with one reward, where an iteration makes things better or worse."""
     states = tuple(State((Action(float(s == 0), {(s + 1) % 60: 1.0}),)) for s in range(60))
     store = make_store(Case(Model(states), partitions=4), tmp_path / "s")
     options = EvaluationOptions(worth_solving=0, iterations=1, patience=1)
@@ -432,19 +444,75 @@ def test_what_a_solver_that_was_stopped_too_early_has_spoilt_is_put_back(tmp_pat
     kept.improve(range(4))
     rows = kept.backend._rows
     assert rows is not None
-    kept.backend.evaluate(math.inf, 1)  # what is resident is known to the device
-    work = _Convergence(rows, kept.backend._stream, 1e-7, 100_000)
+    evaluated(kept.backend, math.inf, 1)  # what is resident is known to the device
+    work = DeviceEvaluation(rows, kept.backend._stream, 1e-7, 100_000, lambda: None)
     judged = set()
     for _ in range(8):
         work._sweep(8)
-        before, change = kept.backend.values(), work._change
-        better = work._solve()
-        assert (work._change < change) == better
-        assert better or (kept.backend.values() == before).all()
+        before = kept.backend.values()
+        missing = np.abs(kept.backup(before) - before).max()
+        better, values = solved(work), kept.backend.values()
+        assert better or (values == before).all()
+        assert not better or np.abs(kept.backup(values) - values).max() < missing
         judged.add(better)
     assert judged == {True, False}
-    found = kept.backend.evaluate(1e-7, 100_000)
+    found = evaluated(kept.backend, 1e-7, 100_000)
     assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-7
+
+
+@pytest.mark.parametrize("discount", [0.95, 0.999])
+def test_an_evaluation_that_is_left_after_every_batch_takes_no_more_products(
+    discount: float, stores: Callable[[str], Store], device: MakeDevice
+) -> None:
+    """Nothing that the solver has done is lost, and what is reported in between is true."""
+    store = stores("random")
+    everything = list(range(store.n_partitions))
+    sweeps = []
+    for seconds in (math.inf, 0.0):
+        kept = Kept(store, device(), discount=discount, options=EvaluationOptions(worth_solving=10))
+        kept.improve(everything)
+        others = kept.of_states("others", "f8")
+        evaluation, before, done = kept.backend.evaluation(1e-8, 10_000), kept.values, False
+        backups, left = 0, -1
+        while not done:
+            done = evaluation.advance(seconds)
+            found = evaluation.report()
+            assert_that_an_evaluation_is_true(kept, found, before, others, everything)
+            before = kept.backend.values()
+            backups, left = backups + found.backups, left + 1
+        assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
+        assert left > 3 if seconds == 0 else left == 0
+        sweeps.append(backups // store.n_states)
+    whole, pieces = sweeps
+    assert pieces <= whole + 8  # a batch of sweeps at the end, where rounding decides
+
+
+@pytest.mark.parametrize("name", ["car", "random"])
+def test_values_that_others_change_under_an_evaluation_are_seen_in_the_end(
+    name: str, stores: Callable[[str], Store], device: MakeDevice
+) -> None:
+    """They are of a partition without rows, which those with rows read."""
+    store = stores(name)
+    kept = Kept(store, device(), discount=0.99, options=SOLVING)
+    last = store.n_partitions - 1
+    kept.improve(range(last))
+    others = kept.states(last)
+    states = np.arange(others.start, others.stop)
+    evaluation, changes = kept.backend.evaluation(1e-8, 10_000), 3
+    while not evaluation.advance(0.0):
+        if changes:
+            changes -= 1
+            values = np.full(states.size, 10.0 * changes)
+            kept.backend.write(states, values, np.array([last]), np.array([0, states.size]))
+            evaluation.report()
+    assert changes == 0
+    found, values = evaluation.report(), kept.backend.values()
+    assert (values[others] == 0.0).all()
+    assert np.maximum(found.measured[2], found.measured[3])[:last].max() <= 1e-8
+    swept = np.ones(store.n_states, np.bool_)
+    swept[others] = False
+    exact = kept.plain.values_of(np.where(swept, kept.backend.policy(), -1), values, swept)
+    assert values == pytest.approx(exact, rel=1e-5, abs=1e-5)
 
 
 # ------------------------------------------------------------------------------------------------- beside the tiles
@@ -467,7 +535,7 @@ def test_bounds_of_tiles_hold_after_an_evaluation(
         engine.backend.improve([engine.residents[p] for p in some], 1e-12)
         engine.visited |= set(some)
         engine.assert_that_the_bounds_are_true()
-        found = engine.backend.evaluate(float(rng.choice([1e-6, 1e-2])), 100)
+        found = evaluated(engine.backend, float(rng.choice([1e-6, 1e-2])), 100)
         rows = engine.backend._rows
         assert rows is not None
         kept = np.flatnonzero(rows.kept)
@@ -498,7 +566,7 @@ def test_tiles_that_were_quiet_are_visited_after_an_evaluation(
         if report.residuals[2].max() <= 1e-4:
             break
     quiet = engine.backend.values()
-    found = engine.backend.evaluate(1e-9, 10_000)
+    found = evaluated(engine.backend, 1e-9, 10_000)
     assert np.abs(engine.backend.values() - quiet).max() > 0.1, "the policies differ"
     engine.bounds.propagate(np.array(everything), np.maximum(found.rise, 0.0), np.maximum(found.fall, 0.0))
     for p in everything:
@@ -512,7 +580,7 @@ def test_rows_outlive_slots_that_turn_out_too_small(stores: Callable[[str], Stor
     store = stores("car")
     kept = Kept(store, device(), seed=2)
     kept.improve([0, 1])
-    kept.backend.evaluate(1e-3, 10)
+    evaluated(kept.backend, 1e-3, 10)
     others = kept.of_states("others", "f8")
     for resident in kept.residents:
         kept.backend.release(resident)
@@ -523,7 +591,7 @@ def test_rows_outlive_slots_that_turn_out_too_small(stores: Callable[[str], Stor
     kept.improve([2, 3, 4, 5])
     before = kept.backend.values()
     others = kept.of_states("others", "f8")
-    found = kept.backend.evaluate(1e-8, 10_000)
+    found = evaluated(kept.backend, 1e-8, 10_000)
     assert_that_an_evaluation_is_true(kept, found, before, others, range(6))
     assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
 
@@ -536,7 +604,7 @@ def test_rows_opened_again_are_none(stores: Callable[[str], Store], device: Make
     kept.backend.close_rows()
     assert kept.backend.memory_free() > free or not isinstance(at, EmulatedDevice), "a driver frees larger pieces"
     kept.backend.open_rows(kept.store.coupling)
-    found = kept.backend.evaluate(0.0, 100)
+    found = evaluated(kept.backend, 0.0, 100)
     assert found.backups == 0
     assert (kept.backend.values() == kept.values).all()
 

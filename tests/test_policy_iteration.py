@@ -14,6 +14,7 @@ from small_mdps import Case, cases, make_store, optimum, rows_of, stored
 from store_models import Action, Model, State, random_model
 
 import ooc_mdp
+from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table_source import TableSource
@@ -175,22 +176,79 @@ def test_coupled_models_are_read_less_than_by_the_other_methods(tmp_path: Path) 
 # -------------------------------------------------------------------------------------------- it always stops
 
 
-def test_value_iteration_takes_over_where_nothing_gets_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = make_store(coupled(), tmp_path / "s")
-    best = exact_policy_iteration(rows_of(store), 0.9).values
-    taken: list[int] = []
+@pytest.fixture
+def taken_over(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Loads of each partition with which policy iteration gave up."""
+    loads: list[float] = []
 
     def counted(s: SolveState) -> Steps:
-        taken.append(s.counters.evaluations)
+        loads.append(s.cache.statistics.loads / s.table.n_partitions)
         return (yield from value_iteration.value_iteration(s))
 
     monkeypatch.setattr(policy_iteration, "value_iteration", counted)
-    monkeypatch.setattr(policy_iteration, "_PATIENCE", 0)
-    monkeypatch.setattr(policy_iteration, "_LESS", 0.0)
-    solution = solved(store, 0.9, "policy-iteration", 0.3, epsilon=1e-6)
-    assert taken == [solution.statistics.evaluations]
+    return loads
+
+
+def chains(partitions: int = 4, longest: int = 34) -> Model:
+    """In each partition chains to a reward of 1: on towards it, or end with little.
+
+    Each improvement sends one more state of a chain on, and its value rises by nearly 1. Fewer and fewer chains are
+    long enough for another.
+    """
+    states: list[State] = []
+    for _ in range(partitions):
+        ends = len(states)
+        states.append(State((), 0.0))
+        for length in [k for k in range(1, longest) for _ in range(max(1, round(8 * 0.87**k)))]:
+            for to_go in range(length):
+                on = Action(0.0, {len(states) - 1: 1.0}) if to_go else Action(1.0, {ends: 1.0})
+                states.append(State((Action(0.01, {ends: 1.0}), on)))
+    return Model(tuple(states))
+
+
+def test_policy_iteration_goes_on_while_fewer_actions_change_though_bounds_do_not_fall(
+    tmp_path: Path, taken_over: list[float]
+) -> None:
+    """More than 20 times as many are improved as there are, and the largest bound falls by less than a tenth."""
+    store = make_store(Case(chains(), partitions=4), tmp_path / "s")
+    best = exact_policy_iteration(rows_of(store), 0.999).values
+    solution = solved(store, 0.999, "policy-iteration", 0.3, epsilon=1e-2)
+    assert solution.outcome is Outcome.PROVED
+    assert np.abs(solution.values - best).max() <= solution.error_bound <= 1e-2
+    assert solution.statistics.sweeps > 20 * store.n_partitions
+    assert not taken_over
+
+
+@pytest.mark.parametrize(("share", "work"), [(0.3, 1e9), (1.0, 1000)])
+def test_value_iteration_takes_over_where_nothing_gets_better(
+    share: float, work: float, tmp_path: Path, taken_over: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evaluations that get nowhere leave everything as it is: loads end that, or work where all is cached."""
+
+    def idle(evaluation: CpuEvaluation, seconds: float) -> bool:
+        evaluation._backups += 64 * evaluation._states
+        return True
+
+    store = make_store(coupled(), tmp_path / "s")
+    best = exact_policy_iteration(rows_of(store), 0.9).values
+    monkeypatch.setattr(policy_iteration, "_PATIENT_WORK", work)
+    monkeypatch.setattr(CpuEvaluation, "advance", idle)
+    solution = solved(store, 0.9, "policy-iteration", share, epsilon=1e-6)
+    (loads,) = taken_over
+    assert 20 < loads < 24 if share < 1 else loads == 1
     assert solution.outcome is Outcome.PROVED
     assert np.abs(solution.values - best).max() <= solution.error_bound <= 1e-6
+
+
+def test_progress_is_fewer_changes_than_ever_or_residuals_below_those_since() -> None:
+    progress = policy_iteration._Progress(0.0, 0.0)
+    assert not progress.stalled(0.5, 0.5, 1.0, 1.0, 0.0)
+    assert not progress.stalled(0.5, 0.5, 1.0, 15.0, 0.0)  # all change, of as many as there are
+    assert not progress.stalled(1.0, 0.5, 9.0, 34.0, 0.0)  # fewer
+    assert not progress.stalled(1.0, 0.5, 8.0, 53.0, 0.0)  # a residual that is less than since then
+    assert not progress.stalled(1.0, 0.5, 8.0, 72.0, 0.0)
+    assert progress.stalled(1.0, 0.46, 7.3, 73.5, 0.0)  # by less than a tenth
+    assert progress.stalled(0.0, 0.0, 7.3, 53.0, 10_001.0)
 
 
 @some
@@ -225,26 +283,24 @@ def test_short_evaluations_prove_no_less(
     assert_that_all_claims_hold(solution, store, rows, best, discount)
 
 
-def test_between_the_pieces_of_an_evaluation_a_solve_can_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sweep a piece proves as much as whole evaluations, and a limit is looked at after each."""
-    store = make_store(coupled(), tmp_path / "s")
-    best = exact_policy_iteration(rows_of(store), 0.9).values
+def test_an_evaluation_that_is_left_often_takes_no_more_work(maze: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Near discount 1 a solver does most of it; a solve that looks at limits after each iteration loses none."""
+    best = exact_policy_iteration(rows_of(maze), 0.9995).values
     ticks: list[int] = []
     after = Between.after_step
-    monkeypatch.setattr(
-        Between, "after_step", lambda self, s: (ticks.append(s.counters.evaluations), after(self, s))[1]
-    )
-    found = {}
-    for pieces, (first, seconds) in {"whole": (2000, 60.0), "small": (1, 0.0)}.items():
-        monkeypatch.setattr(policy_iteration, "_FIRST_SWEEPS", first)
-        monkeypatch.setattr(policy_iteration, "_FEWEST_SWEEPS", 1)
+    monkeypatch.setattr(Between, "after_step", lambda b, s: (ticks.append(s.counters.evaluations), after(b, s))[1])
+    monkeypatch.setattr(policy_iteration, "_REPORTING_SHARE", 0.0)
+    backups, looks = {}, {}
+    for pieces, seconds in {"whole": 60.0, "small": 0.0}.items():
         monkeypatch.setattr(policy_iteration, "_SECONDS", seconds)
         ticks.clear()
-        solution = solved(store, 0.9, "policy-iteration", epsilon=1e-6)
-        assert np.abs(solution.values - best).max() <= solution.error_bound <= 1e-6
-        assert set(range(1, solution.statistics.evaluations)) <= set(ticks)
-        found[pieces] = solution.statistics.evaluations
-    assert found["small"] > 2 * found["whole"]
+        found = [solved(maze, 0.9995, "policy-iteration", epsilon=1e-3) for _ in range(3)]
+        for solution in found:
+            assert np.abs(solution.values - best).max() <= solution.error_bound <= 1e-3
+        backups[pieces] = min(solution.statistics.backups for solution in found)
+        looks[pieces] = len(ticks)
+    assert looks["small"] > 3 * looks["whole"]
+    assert backups["small"] <= 1.2 * backups["whole"]  # threads that sweep side by side differ by as much
 
 
 # ---------------------------------------------------------------------------------------- checkpoints and traces

@@ -29,7 +29,8 @@ from common import device_facts, say
 import ooc_mdp
 from ooc_mdp.backends.base import SlotsTooSmall
 from ooc_mdp.backends.cuda.device import CudaDevice, Device
-from ooc_mdp.backends.cuda.policy.rows import DeviceRows, EvaluationOptions
+from ooc_mdp.backends.cuda.policy.evaluation import EvaluationOptions
+from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.cuda.tiles.layout import TILE_STATES
 from ooc_mdp.model.mdp import FloatArray
@@ -174,7 +175,10 @@ def evaluated(
     for _ in range(options.repeat):
         backend._memory.upload("values", values)
         began = time.perf_counter()
-        found = backend.evaluate(limit, options.most)
+        evaluation = backend.evaluation(limit, options.most)
+        while not evaluation.advance(math.inf):
+            pass
+        found = evaluation.report()
         taken.append((time.perf_counter() - began, found))
     seconds, found = min(taken, key=lambda one: one[0])
     return {

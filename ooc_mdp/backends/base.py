@@ -31,6 +31,7 @@ __all__ = [
     "Improvement",
     "KeepsPolicyRows",
     "ModelConstants",
+    "PolicyEvaluation",
     "Resident",
     "SlotsTooSmall",
     "SweepLimits",
@@ -251,9 +252,9 @@ class Evaluation:
     """What sweeps over the rows of a policy did; arrays of length P, whatever for partitions without rows."""
 
     backups: int
-    """Of a state; products with the matrix of the rows count as one of each state."""
+    """Of a state, since the last report; products with the matrix of the rows count as one of each state."""
     rise: FloatArray
-    """float64 [P]; largest change of a value from the beginning to the end, with its sign."""
+    """float64 [P]; largest change of a value since the last report, or the beginning, with its sign."""
     fall: FloatArray
     """float64 [P]; smallest change likewise, its sign turned: -min."""
     measured: FloatArray
@@ -264,6 +265,21 @@ class Evaluation:
     largest_value: FloatArray
     """float64 [P]; as in :class:`VisitReport`."""
     smallest_value: FloatArray
+
+
+class PolicyEvaluation(Protocol):
+    """An evaluation under way, which keeps all that it works with however often it is left.
+
+    Between two calls partitions may not be improved, but others may change values of partitions that have no rows.
+    """
+
+    def advance(self, seconds: float) -> bool:
+        """Work for about so long, one step at least; whether the evaluation is done."""
+        ...
+
+    def report(self) -> Evaluation:
+        """What it has done since the last report, measured at the values as they stand; at any time."""
+        ...
 
 
 @runtime_checkable
@@ -300,10 +316,11 @@ class KeepsPolicyRows(Protocol):
         """
         ...
 
-    def evaluate(self, limit: float, most: int) -> Evaluation:
-        """Sweep over the rows until no plain residual of the policy is above `limit`, `most` sweeps or so at most.
+    def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
+        """Begin to evaluate the policy: until no plain residual of it is above `limit`, `most` sweeps or so at most.
 
-        The values that result need not be backups of anything: residuals are measured at them, last of all.
+        No other may be under way. The values that result need not be backups of anything: residuals are measured at
+        them.
         """
         ...
 

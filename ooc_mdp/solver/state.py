@@ -222,7 +222,7 @@ class SolveState:
         self._count(access, np.ones(p.size, np.int64), sum(r.n_states for r in access.residents))
 
     def record_evaluation(self, found: Evaluation, kept: npt.NDArray[np.bool_], residuals: FloatArray) -> None:
-        """The policy was evaluated on its rows.
+        """The policy is being evaluated on its rows: what has been done since the last report.
 
         Parameters
         ----------
@@ -235,7 +235,6 @@ class SolveState:
         self.peers.boundary_changed(p[(found.rise[p] > 0) | (found.fall[p] > 0)])
         self.changes += 1
         self.see_range(p, found.smallest_value[p], found.largest_value[p])
-        self.counters.evaluations += 1
         self.counters.backups += found.backups
 
     def recompute_priority(self, partition: int) -> None:

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.base import (
-    Evaluation,
     Features,
     FinishedVisit,
     Improvement,
     ModelConstants,
+    PolicyEvaluation,
     Resident,
     SweepLimits,
     VisitReport,
@@ -459,10 +459,10 @@ class CpuBackend(ListsByCopies):
             )
             out[[share[i] for i in members]] = found
 
-    def evaluate(self, limit: float, most: int) -> Evaluation:
+    def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
         """On all threads."""
         assert self._rows is not None  # the caller has opened them
-        return self._rows.evaluate(self._values, self._policy, limit, most)
+        return self._rows.evaluation(self._values, self._policy, limit, most)
 
     def shift(self, by: float) -> None:
         """In the caller's array."""
@@ -473,8 +473,10 @@ class CpuBackend(ListsByCopies):
         return self._values[states]
 
     def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
-        """Sweeps read values anew each time: nothing else is to be told."""
+        """Sweeps read values anew each time; what was measured on a policy's rows holds no longer."""
         self._values[states] = values
+        if self._rows is not None:
+            self._rows.written += 1
 
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
         """Into the caller's array."""

@@ -56,11 +56,9 @@ class FlowSolver:
         self._partition = np.repeat(np.arange(widths.size, dtype=np.int32), np.diff(first))
         self._rows = (first, ptr, widths, kept, successors, probabilities, discounts, discount)
 
-    def solve(self, right: FloatArray) -> FloatArray:
-        """float64 [n]; z of the right side r, one pass over the rows."""
-        found = np.empty(right.size)
-        _solve(self._order, self._place, self._partition, *self._rows, np.ascontiguousarray(right), found)
-        return found
+    def solve(self, right: FloatArray, found: FloatArray) -> None:
+        """Write z of the right side r (both float64 [n]), one pass over the rows."""
+        _solve(self._order, self._place, self._partition, *self._rows, right, found)
 
 
 @njit(nogil=True, cache=True)

@@ -2,11 +2,8 @@
 
     V(s) <- r(s) + g sum_k p_k V(succ_k),      r, p and succ of the policy's action in s, succ a state of the model
 
-Partitions whose inputs have not changed are left out of a round, as the coupling matrix tells. Where sweeps shrink the
-residuals slowly (a discount near 1, a chain that mixes slowly), the rest of the way is a Krylov solver's: BiCGSTAB (van
-der Vorst 1992) on (1 - g P) d = r + g P V - V, by SciPy, with the products of this module, and where that takes long,
-with solves along the flow of the policy (`ooc_mdp.backends.cpu.flow_solver`). No bound rests on how values came about:
-residuals are measured at the values that result, over all rows.
+Partitions whose inputs have not changed are left out of a round, as the coupling matrix tells. What an evaluation makes
+of sweeps, products and measurements is in `ooc_mdp.backends.cpu.evaluation`.
 
 A state's row of K successors lies at ptr[p] + i K of the flat arrays, p its partition, i its place in it, K the
 partition's longest row; shorter rows are filled up with probability 0. Beside a row lie its signed reward, its discount
@@ -27,9 +24,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import carray, njit  # type: ignore[attr-defined]
 
-from ooc_mdp.backends.base import Evaluation, ModelConstants
-from ooc_mdp.backends.cpu.flow_solver import MOST_STATES, STATE_BYTES, FlowSolver
+from ooc_mdp.backends.base import ModelConstants
+from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
+from ooc_mdp.backends.cpu.flow_solver import STATE_BYTES, FlowSolver
+from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.loops import pointer, row_arrays
+from ooc_mdp.backends.cpu.policy_loops import measure_rows, product_rows, sweep_rows
 from ooc_mdp.backends.cpu.table import MOST_UNROLLED
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -39,19 +39,6 @@ from ooc_mdp.options import format_bytes
 __all__ = ["PolicyRows", "improve_rows"]
 
 _ONE = np.uint64(1)
-_STRETCH = 8
-"""Sweeps of all partitions, or as many backups of some, before residuals are measured."""
-_SLOW = 0.2
-"""Share of the residual that such sweeps may leave, above which a Krylov solver goes on."""
-_ITERATIONS = 200
-"""Most iterations of a Krylov solver, two products each, between two measurements."""
-_PLAIN_ITERATIONS = 30
-"""Those after which it goes on along the flow of the policy, each of whose solves takes one core as long as three
-products take two."""
-_KRYLOV_VECTORS = 11
-"""That SciPy's solver holds, right side and solution among them."""
-_GAIN = 0.001
-"""A Krylov solver's aim, as a share of the residual that it is given, where the limit is further away."""
 
 
 class PolicyRows:
@@ -99,12 +86,15 @@ class PolicyRows:
         self.rewards, self.discounts, self.others = arrays["rewards"], arrays["discounts"], arrays["others"]
         self.kept = np.zeros(partitions, np.bool_)
         """bool [P]; whether a partition has rows."""
-        self._before = np.empty(n)
-        self._pending = np.zeros(partitions)
+        self.pending = np.zeros(partitions)
         """float64 [P]; bound on what a sweep would change, as far as it is known."""
         self._dependents = _dependents(coupling)
-        self._stiff = False
+        self.stiff = False
         """Whether a Krylov solver has once not got there without solves along the flow."""
+        self.before = np.empty(n)
+        """float64 [n]; for an evaluation: values as they were."""
+        self.written = 0
+        """How often values have been written from outside."""
         self._uniform = int(self._widths.max(initial=0)) if np.ptp(self._widths) == 0 else 0
         bounds = np.searchsorted(self._ptr, self._ptr[-1] * np.arange(threads + 1) // threads)
         bounds[-1] = partitions
@@ -114,7 +104,7 @@ class PolicyRows:
     def nbytes(model: ModelConstants, mapped: bool = False) -> int:
         """Bytes of RAM that rows, Q2 and an evaluation take."""
         rows = sum(dtype.itemsize * count for dtype, count in _types(model).values())
-        return (0 if mapped else rows) + (8 * (1 + _KRYLOV_VECTORS) + STATE_BYTES) * model.n_states
+        return (0 if mapped else rows) + (8 * (1 + VECTORS) + STATE_BYTES) * model.n_states
 
     def places(self, partitions: IntArray) -> IntArray:
         """int64 [G, 2]: where partitions' rows begin, and their lengths."""
@@ -123,125 +113,78 @@ class PolicyRows:
     def improved(self, partitions: IntArray, residuals: FloatArray) -> None:
         """Rows of partitions are new; their policy's largest residuals."""
         self.kept[partitions] = True
-        self._pending[partitions] = residuals
+        self.pending[partitions] = residuals
 
-    def evaluate(self, values: FloatArray, policy: npt.NDArray[np.int32], limit: float, most: int) -> Evaluation:
+    def states(self) -> int:
+        """How many have rows."""
+        return int(np.diff(self._first)[self.kept].sum())
+
+    def evaluation(self, values: FloatArray, policy: npt.NDArray[np.int32], limit: float, most: int) -> CpuEvaluation:
         """See `ooc_mdp.backends.base.KeepsPolicyRows`."""
-        self._before[:] = values
-        states = int(np.diff(self._first)[self.kept].sum())
-        backups, residual = 0, float(self._pending[self.kept].max(initial=0.0))
-        while True:
-            if residual > limit:
-                backups += self._sweeps(values, limit, min(_STRETCH, most) * states)
-            measured = self._measure(values, policy)
-            before, residual = residual, float(np.maximum(measured[4], measured[5])[self.kept].max(initial=0.0))
-            self._pending[:] = np.where(self.kept, np.maximum(measured[4], measured[5]), 0.0)
-            if not residual > limit or backups >= most * states:
-                break
-            if residual > _SLOW * before:
-                backups += states * self._krylov(values, limit / residual, most - backups // states)
-        return Evaluation(backups, measured[0], measured[1], measured[2:6], measured[6], measured[7], measured[8])
+        return CpuEvaluation(self, values, policy, limit, most)
 
     def call_loops(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
-        """Call every loop, and load what solvers need; all partitions are kept. Values are no use afterwards."""
-        import scipy.sparse.linalg  # noqa: F401
+        """Call every loop; all partitions are kept. Values are no use afterwards."""
+        evaluation = self.evaluation(values, policy, -1.0, 1)
+        while not evaluation.advance(np.inf):
+            pass
+        evaluation.report()
+        self.solver(values, self.flow_solver()).iterate()
 
-        self.evaluate(values, policy, -1.0, 1)
-        self._flow_solver().solve(self._product(values, np.empty(values.size), True))
+    def solver(self, values: FloatArray, inverse: FlowSolver | None) -> Bicgstab:
+        """Solves (1 - g P) z = r + g P V - V for what is missing of these values."""
+        missing = self._product(values, np.empty(values.size), True)
+        solve = None if inverse is None else inverse.solve
+        return Bicgstab(partial(self._product, residual=False), missing, solve, self._threads, self._run)
 
-    def _flow_solver(self) -> FlowSolver:
+    def flow_solver(self) -> FlowSolver:
+        """Solves along the flow of the policy as it is."""
         return FlowSolver(
             self._first, self._ptr, self._widths, self.kept, self.successors, self.probabilities, self.discounts,
             self._model.discount,
         )  # fmt: skip
 
-    def _sweeps(self, values: FloatArray, limit: float, most: int) -> int:
-        """Rounds of sweeps of what has something to do, until nothing has or so many backups are made; how many."""
+    def sweep(self, values: FloatArray, limit: float, back: bool) -> int:
+        """Sweep partitions that may change by more than `limit`, as far as is known; the number of backups."""
+        active = self.kept & (self.pending > limit)
+        if not active.any():
+            return 0
         made = np.zeros(self._threads, np.int64)
-        backups, around = 0, 0
-        while backups < most:
-            active = self.kept & (self._pending > limit)
-            if not active.any():
-                break
-            self._run(partial(self._sweep_share, values, active, around % 2 == 1, made))
-            backups += int(made.sum())
-            around += 1
-        return backups
+        self._run(partial(self._sweep_share, values, active, back, made))
+        return int(made.sum())
 
     def _sweep_share(
         self, values: FloatArray, active: npt.NDArray[np.bool_], back: bool, backups: IntArray, thread: int
     ) -> None:
         ptr, dependents, mass = self._dependents
         unrolled = (0,) * self._uniform if self._uniform <= MOST_UNROLLED else ()
-        backups[thread] = _sweep_partitions(
+        backups[thread] = sweep_rows(
             unrolled, *self._shares[thread], self._first, self._ptr, self._widths, self.successors, self.probabilities,
             self.rewards, self.discounts, self._model.discount, values, active, back, ptr, dependents, mass,
-            self._pending,
+            self.pending,
         )  # fmt: skip
 
-    def _measure(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> FloatArray:
-        """float64 [9, P]: signed changes, the policy's residuals, others, range."""
+    def measure(self, values: FloatArray, before: FloatArray, policy: npt.NDArray[np.int32]) -> FloatArray:
+        """float64 [9, P]: signed changes since values were `before`, the policy's residuals, others, range."""
         out = np.zeros((self._first.size - 1, 9))
         unrolled = (0,) * self._uniform if self._uniform <= MOST_UNROLLED else ()
 
         def share(t: int) -> None:
-            _measure_rows(
+            measure_rows(
                 unrolled, *self._shares[t], self._first, self._ptr, self._widths, self.successors, self.probabilities,
-                self.rewards, self.discounts, self._model.discount, values, self._before, self.others, self.kept,
+                self.rewards, self.discounts, self._model.discount, values, before, self.others, self.kept,
                 policy, self._model.row_sums, out,
             )  # fmt: skip
 
         self._run(share)
         return np.ascontiguousarray(out.T)
 
-    def _krylov(self, values: FloatArray, aim: float, most: int) -> int:
-        """Solve for what is missing, to that share of it; how many products with the matrix that took."""
-        from scipy.sparse.linalg import LinearOperator, bicgstab
-
-        n = values.size
-        products = 2
-
-        def product(x: FloatArray) -> FloatArray:
-            nonlocal products
-            products += 1
-            return self._product(x, np.empty(n), False)
-
-        right = self._product(values, np.empty(n), True)
-
-        def along_flow(x: FloatArray) -> FloatArray:
-            nonlocal products
-            products += 1
-            return solver.solve(x)
-
-        def use(found: FloatArray) -> None:
-            left = right - self._product(found, np.empty(n), False)
-            if np.isfinite(found).all() and np.abs(left).max() < np.abs(right).max():
-                np.add(values, found, out=values)
-                right[:] = left
-
-        operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
-        most_iterations = max(1, min(_ITERATIONS, most // 2))
-        share = max(aim / 2, _GAIN)
-        with np.errstate(all="ignore"):  # a breakdown is found out by what is left
-            goal = share * float(np.linalg.norm(right))
-            if not self._stiff:
-                first = min(most_iterations, _PLAIN_ITERATIONS)
-                found, missed = bicgstab(operator, right, rtol=share, maxiter=first)
-                use(found)
-                most_iterations -= first
-                self._stiff = bool(missed) and first == _PLAIN_ITERATIONS and n < MOST_STATES
-            if self._stiff and most_iterations > 0:
-                solver = self._flow_solver()
-                inverse = LinearOperator((n, n), matvec=along_flow, dtype=np.float64)
-                use(bicgstab(operator, right, rtol=0.0, atol=goal, maxiter=most_iterations, M=inverse)[0])
-        return products
-
     def _product(self, x: FloatArray, out: FloatArray, residual: bool) -> FloatArray:
         """(1 - g P) x, or r - (1 - g P) x; x itself, or 0, where there are no rows."""
         unrolled = (0,) * self._uniform if self._uniform <= MOST_UNROLLED else ()
 
         def share(t: int) -> None:
-            _product_rows(
+            product_rows(
                 unrolled, *self._shares[t], self._first, self._ptr, self._widths, self.successors, self.probabilities,
                 self.rewards, self.discounts, self._model.discount, self.kept, x, residual, out,
             )  # fmt: skip
@@ -401,105 +344,3 @@ def improve_rows(
             plain_rise = max(plain_rise, best - here)
             plain_fall = max(plain_fall, -kept_residual)
         out[m, 0], out[m, 1], out[m, 2], out[m, 3], out[m, 4] = rise, fall, plain_rise, plain_fall, differing
-
-
-@njit(inline="always")
-def _backup(unrolled, width, at, successors, probabilities, values):
-    """sum_k p_k V(succ_k) of the row at `at`."""
-    total = 0.0
-    for k in range(len(unrolled) if len(unrolled) > 0 else width):
-        total += np.float64(probabilities[at + np.uint64(k)]) * values[successors[at + np.uint64(k)]]
-    return total
-
-
-@njit(nogil=True, cache=True)
-def _sweep_partitions(
-    unrolled, begin, end, first, ptr, widths, successors, probabilities, rewards, discounts, discount, values, active,
-    back, dependents_ptr, dependents, mass, pending,
-):  # fmt: skip
-    """A sweep of the active ones of partitions begin .. end-1, in place; the number of backups.
-
-    Parameters
-    ----------
-    back : whether partitions and states go from the last to the first.
-    dependents_ptr, dependents, mass : the coupling matrix by columns.
-    pending : float64 [P]; what is known to have flowed in. Other threads may add to it at the same time, and what is
-        lost by that is found by the measurement.
-    """
-    backups = 0
-    for step in range(end - begin):
-        p = end - 1 - step if back else begin + step
-        if not active[p]:
-            continue
-        n, width = first[p + 1] - first[p], widths[p]
-        pending[p] = 0.0
-        change = 0.0
-        for i in range(n):
-            at = n - 1 - i if back else i
-            state = np.uint64(first[p] + at)
-            total = _backup(unrolled, width, np.uint64(ptr[p] + at * width), successors, probabilities, values)
-            value = rewards[state] + (discounts[state] if discounts.size > 0 else discount) * total
-            change = max(change, abs(value - values[state]))
-            values[state] = value
-        backups += n
-        for e in range(dependents_ptr[p], dependents_ptr[p + 1]):
-            pending[dependents[e]] += mass[e] * change
-    return backups
-
-
-@njit(nogil=True, cache=True)
-def _measure_rows(
-    unrolled, begin, end, first, ptr, widths, successors, probabilities, rewards, discounts, discount, values, before,
-    others, kept, policy, row_sums, out,
-):  # fmt: skip
-    """Partitions begin .. end-1 at the present values, float64 [P, 9]: as in `Evaluation`, in the order of its fields.
-
-    Partitions without rows are left out.
-    """
-    for p in range(begin, end):
-        if not kept[p]:
-            continue
-        width = widths[p]
-        row_sum = row_sums[p]
-        scale = 1.0 / (1.0 - discount * row_sum)
-        up = down = rise = fall = plain_rise = plain_fall = other = largest = -np.inf
-        smallest = np.inf
-        for i in range(first[p + 1] - first[p]):
-            state = np.uint64(first[p] + i)
-            total = _backup(unrolled, width, np.uint64(ptr[p] + i * width), successors, probabilities, values)
-            here = values[state]
-            if discounts.size > 0:
-                residual = rewards[state] + discounts[state] * total - here
-                normalised = residual / (1.0 - discounts[state] * row_sum)
-            else:
-                residual = rewards[state] + discount * total - here
-                normalised = residual * scale if policy[state] >= 0 else residual  # without action it is the error
-            up = max(up, here - before[state])
-            down = max(down, before[state] - here)
-            rise = max(rise, normalised)
-            fall = max(fall, -normalised)
-            plain_rise = max(plain_rise, residual)
-            plain_fall = max(plain_fall, -residual)
-            other = max(other, others[state] - here)
-            largest = max(largest, here)
-            smallest = min(smallest, here)
-        out[p, 0], out[p, 1], out[p, 2], out[p, 3], out[p, 4] = up, down, rise, fall, plain_rise
-        out[p, 5], out[p, 6], out[p, 7], out[p, 8] = plain_fall, other, largest, smallest
-
-
-@njit(nogil=True, cache=True)
-def _product_rows(
-    unrolled, begin, end, first, ptr, widths, successors, probabilities, rewards, discounts, discount, kept, x,
-    residual, out,
-):  # fmt: skip
-    """(1 - g P) x over partitions begin .. end-1, or r minus that."""
-    for p in range(begin, end):
-        width = widths[p]
-        for i in range(first[p + 1] - first[p]):
-            state = np.uint64(first[p] + i)
-            if not kept[p]:
-                out[state] = 0.0 if residual else x[state]
-                continue
-            total = _backup(unrolled, width, np.uint64(ptr[p] + i * width), successors, probabilities, x)
-            product = x[state] - (discounts[state] if discounts.size > 0 else discount) * total
-            out[state] = rewards[state] - product if residual else product

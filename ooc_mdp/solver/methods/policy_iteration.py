@@ -12,14 +12,17 @@ one cost: reading takes about as much work as evaluating. Where evaluations are 
 everything, whole passes are read; where they are short, a few partitions, those with the largest bounds.
 
 Asynchronous policy iteration need not converge from any values (Williams and Baird 1993), nor can inexact evaluations
-beat rounding: where many reads have not brought the bounds down, value iteration finishes the work.
+beat rounding: where neither residuals nor changes of the policy have become less for long, value iteration finishes the
+work.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_mdp.backends.base import Evaluation, KeepsPolicyRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -36,9 +39,10 @@ _FORCING = 0.02
 """An evaluation brings the policy's residuals down to this share of the largest, or to what the target asks."""
 _MOST_SWEEPS = 2000
 """Of an evaluation, or products with the matrix of the rows."""
-_FIRST_SWEEPS, _FEWEST_SWEEPS = 100, 10
 _SECONDS = 5.0
-"""A piece of an evaluation, about."""
+"""Of an evaluation between two reports, about."""
+_REPORTING_SHARE = 20
+"""An evaluation goes on for so many times as long as its last report took, at least."""
 _READING = 3.0
 """Work of reading a transition, in that of backing one up."""
 _WORTH = 0.1
@@ -46,9 +50,11 @@ _WORTH = 0.1
 _TOGETHER = 16
 """Most partitions of an improvement."""
 _PATIENCE = 20
-"""Reads of as many partitions as there are, without the largest bound coming down to `_LESS` of the least so far, after
-which value iteration takes over."""
+"""Loads of as many partitions as there are, without progress (`_Progress`), after which value iteration takes over."""
+_PATIENT_WORK = 10_000
+"""Backups of every state likewise: five evaluations that have not ended by themselves."""
 _LESS = 0.9
+"""Progress is what comes down to this share of the least so far."""
 
 
 def policy_iteration(s: SolveState) -> Steps:
@@ -81,23 +87,23 @@ class _PolicyIteration:
         self._residuals = np.zeros(table.n_partitions)
         """float64 [P]; the policy's largest plain residual, where there are rows."""
         self._states = np.diff(table.partition_ptr)
-        self._sweeps = _FIRST_SWEEPS
-        """Of a piece of an evaluation."""
         self._work = np.inf if strongly_coupled(table) else 0.0
         """Of the last evaluation that had any: backups a state. Where everything depends on everything, all is read at
         first: policies of a few partitions would be of no use."""
         self._reading = _READING * table.partition_bytes / table.partition_bytes.sum() * _rows_a_state(table)
         """float64 [P]; work of reading each partition, in backups of every state."""
-        self._least, self._idle = np.inf, 0
-        """The least that the largest bound came down to, and partitions improved since then."""
+        self._progress = _Progress(*self._spent())
         self._remote_rise = np.zeros(table.n_partitions)
         """float64 [P]; rises of other solvers' values that no evaluation has taken in yet."""
 
     def steps(self) -> Part:
         """Until nothing gets better."""
-        while not self._stalled():
+        while True:
             if not self._changed_by_peers():
-                yield from self._improve(self._choose())
+                chosen = self._choose()
+                changed = yield from self._improve(chosen)
+                if self._stalled(chosen, changed):
+                    return
             yield from self._evaluate()
             yield
 
@@ -124,41 +130,43 @@ class _PolicyIteration:
             count = max(count, s.stager.depth)
         return np.concatenate([worst[present], absent[:count]])
 
-    def _improve(self, chosen: IntArray) -> Part:
-        s = self._s
+    def _improve(self, chosen: IntArray) -> Generator[None, None, int]:
+        """Improve partitions, those that are absent as they arrive; of how many states the action changed."""
+        s, changed = self._s, 0
         margin = 2.0 * s.bounds.rounding(s.value_size, plain=True)
         for batch in in_order(s, chosen, _TOGETHER):
             with s.access(batch) as access:
-                s.record_improvement(access, self._rows.improve(access.residents, margin))
+                found = self._rows.improve(access.residents, margin)
+                s.record_improvement(access, found)
+            changed += int(found.changed.sum())
             self._kept[batch] = True
             self._gaps.improved(batch)
             self._residuals[batch] = s.bounds.policy_residuals()[batch]
-            self._idle += batch.size
             yield
+        return changed
 
     def _evaluate(self) -> Part:
         """Evaluate the policy, unless it is known well enough, and take over what that means.
 
-        Long evaluations are cut into pieces of some seconds, between which the solve can report, save and stop.
+        A long evaluation is left every few seconds, so that the solve can report, save and stop.
         """
         s = self._s
         wanted = SETTLED_SHARE * s.target.plain_limit()
         largest = float(self._residuals[self._kept].max(initial=0.0))
         if largest <= wanted:
             return
-        limit, left, backups = max(wanted, _FORCING * largest), _MOST_SWEEPS, 0
-        states = int(self._states[self._kept].sum())
+        evaluation = self._rows.evaluation(max(wanted, _FORCING * largest), _MOST_SWEEPS)
+        s.counters.evaluations += 1
+        backups, reporting = 0, 0.0
         while True:
+            done = evaluation.advance(max(_SECONDS, _REPORTING_SHARE * reporting))
             began = time.monotonic()
-            found = self._rows.evaluate(limit, min(left, self._sweeps))
+            found = evaluation.report()
             s.record_evaluation(found, self._kept, self._bounds(found))
             self._residuals = np.maximum(found.measured[2], found.measured[3])
             backups += found.backups
-            sweeps = max(found.backups // states, 1)
-            left -= sweeps
-            pace = sweeps / max(time.monotonic() - began, 1e-9)
-            self._sweeps = int(min(max(_SECONDS * pace, _FEWEST_SWEEPS), _MOST_SWEEPS))
-            if left <= 0 or not self._residuals[self._kept].max() > limit:
+            reporting = time.monotonic() - began
+            if done:
                 break
             yield
         self._work = backups / s.table.n_states
@@ -169,11 +177,66 @@ class _PolicyIteration:
         self._remote_rise[:] = 0.0
         return self._gaps.measured(found)
 
-    def _stalled(self) -> bool:
-        largest = float(self._s.target.levels().max())
-        if largest <= _LESS * self._least:
-            self._least, self._idle = largest, 0
-        return self._idle > _PATIENCE * self._kept.size
+    def _stalled(self, improved: IntArray, changed: int) -> bool:
+        s, owned = self._s, self._owned()
+        residual = float(s.bounds.plain()[owned].max(initial=0.0))
+        states = max(1.0, float(self._states[owned].sum()))
+        passes = float(self._states[improved].sum()) / states
+        return self._progress.stalled(passes, changed / states, residual, *self._spent())
+
+    def _owned(self) -> npt.NDArray[np.bool_]:
+        owned = self._s.peers.owned
+        return np.ones(self._kept.size, np.bool_) if owned is None else owned
+
+    def _spent(self) -> tuple[float, float]:
+        """Loads of each partition and backups of each state so far, of those that are owned now."""
+        s, owned = self._s, self._owned()
+        loads, backups = s.cache.statistics.loads, s.counters.backups
+        return loads / max(1, int(owned.sum())), backups / max(1, int(self._states[owned].sum()))
+
+
+class _Progress:
+    """Whether policy iteration gets on: how long ago it last did, in loads and in work.
+
+    It does while improvements change the action of a smaller share of states than ever before, or the largest plain
+    residual is less than it has been since then. At first values grow, and residuals with them, while fewer and fewer
+    actions change; later it may be the other way round. Neither comes down for ever.
+
+    Parameters
+    ----------
+    loads, work : so far: of each partition, and backups of each state.
+    """
+
+    def __init__(self, loads: float, work: float) -> None:
+        self._improved = self._changed = 0.0
+        """Improvements of a state since the last share was taken, and those that changed its action."""
+        self._share = self._residual = np.inf
+        """The least so far, and the least since then."""
+        self._loads, self._work = loads, work
+        """At the last progress."""
+
+    def stalled(self, improved: float, changed: float, residual: float, loads: float, work: float) -> bool:
+        """Whether there has been none for too long.
+
+        Parameters
+        ----------
+        improved, changed : states that have just been improved, and whose action is another now, as shares of all.
+        residual : the largest now.
+        loads, work : so far.
+        """
+        self._improved += improved
+        self._changed += changed
+        share = np.inf
+        if self._improved >= 1.0 - 1e-9:  # a pass over all, or as much
+            share = self._changed / self._improved
+            self._improved = self._changed = 0.0
+        fewer = share < _LESS * self._share
+        if fewer:
+            self._share = share
+        if fewer or residual < _LESS * self._residual:
+            self._residual = residual
+            self._loads, self._work = loads, work
+        return loads - self._loads > _PATIENCE or work - self._work > _PATIENT_WORK
 
 
 def _rows_a_state(table: TableSource) -> float:

@@ -15,7 +15,8 @@
 // no residual is above g rho c.
 //
 // The solver's scalars never leave the device: the last block of a kernel to finish adds the blocks' sums up, and takes
-// the decisions. z is apart from V, which stays as it is until the host has seen what z is good for.
+// the decisions. z is apart from V, which stays as it is until the host has seen what z is good for. Vectors and scalars
+// stay as they are until krylov_begin, so that the host may leave the solver after any iteration and go on later.
 //
 // Compiled with REAL, REWARD, VARIES, ROW_WIDTH (successors of every row, or 0 where they differ or are many).
 
@@ -300,10 +301,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_step(const Evaluation
     double x[3] = {0.0, 0.0, 0.0};
     for_states(e, false, [&](const Chunk&, u32, i64 state) {
         const double s = e.r[state], r = s - omega * e.t[state];
-        e.z[state] += alpha * e.p[state] + omega * s;
+        const double z = e.z[state] + alpha * e.p[state] + omega * s;
+        e.z[state] = z;
         e.r[state] = r;
         x[0] += e.shadow[state] * r;
-        x[1] += r * r;
+        x[1] += bounded(fabs(z)) < infinity() ? r * r : infinity();
         x[2] = fmax(x[2], fabs(r));
     });
     if (!finish(e, x)) return;
@@ -324,14 +326,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_turn(const Evaluation
     });
 }
 
-// V += z; the values before are kept where the solver's shadow was.
+// V += z, and z begins again at 0: later iterations go on as they would have.
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_apply(const Evaluation e) {
     for_states(e, false, [&](const Chunk&, u32, i64 state) {
-        e.shadow[state] = e.values[state];
         e.values[state] += e.z[state];
+        e.z[state] = 0.0;
     });
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK) krylov_revert(const Evaluation e) {
-    for_states(e, false, [&](const Chunk&, u32, i64 state) { e.values[state] = e.shadow[state]; });
 }

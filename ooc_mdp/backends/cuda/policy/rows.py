@@ -1,18 +1,13 @@
-"""A policy's rows on a device, and evaluations of the policy on them: the host's side of ``policy/rows.cu``.
+"""A policy's rows on a device, and what kernels of ``policy/rows.cu`` do with them for an evaluation of the policy.
 
-    in-place sweeps  ─▶  slow?  ─▶  BiCGSTAB for what is missing  ─▶  a sweep: better?  ─▶  ...  ─▶  measure
-                                                                      no: back to the values before, and sweeps
-
-Sweeps always get there; a Krylov solver gets there much sooner where chains mix slowly or the discount is near 1, and
-is left alone for a while where it fails. Rows lie in the device's memory, or in page-locked memory of the host that
-kernels read where they would not fit. Nothing here knows tables or tiles: `policy/improve.cu` writes the rows.
+Rows lie in the device's memory, or in page-locked memory of the host that kernels read where they would not fit.
+Nothing here knows tables or tiles: `policy/improve.cu` writes the rows. When an evaluation sweeps and when it solves is
+in `ooc_mdp.backends.cuda.policy.evaluation`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,12 +16,12 @@ import numpy.typing as npt
 from ooc_mdp.backends.base import Evaluation, Improvement, ModelConstants
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
 from ooc_mdp.backends.cuda.driver import address_of
+from ooc_mdp.backends.cuda.policy.evaluation import ITERATION, DeviceEvaluation, EvaluationOptions
 from ooc_mdp.backends.cuda.policy.layout import (
     BLOCK,
     EVALUATION,
     FOUND,
     IMPROVED,
-    MOST_SWEEPS,
     PROGRESS,
     ROWS,
     VECTORS,
@@ -48,26 +43,7 @@ IMPROVE_KERNELS = ("improve_tiles",)
 """Of policy/improve.cu, which is compiled with the kernels of tiles."""
 _FRESH, _KEPT = 1 << 31, 1 << 30
 """Marks on a number of a partition."""
-_RUNNING, _LOST = 0, 3
-_KERNELS = ("sweep_rows", "measure_rows", "krylov_begin", "krylov_apply", "krylov_revert")
-_ITERATION = ("krylov_direction", "krylov_half", "krylov_minimise", "krylov_step", "krylov_turn")
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationOptions:
-    """By what an evaluation chooses between sweeps and the solver."""
-
-    first_sweeps: int = 8
-    """After which the pace is looked at."""
-    worth_solving: float = 40.0
-    """Sweeps still to go, as the pace tells, from which on the solver is tried (infinity: never): its iterations cost
-    about four sweeps each, and where sweeps have 40 left it needs some 5 to 10."""
-    iterations: int = 4
-    """Of the solver between two looks of the host."""
-    patience: int = 12
-    """Looks without a smaller residual after which the solver is given up."""
-    aim: float = 0.5
-    """Share of the limit at which the solver stops: its own idea of the residual drifts away from the true one."""
+_KERNELS = ("sweep_rows", "measure_rows", "krylov_begin", "krylov_apply", *ITERATION)
 
 
 def _unranked(ranks: npt.NDArray[np.uint64]) -> FloatArray:
@@ -150,7 +126,7 @@ class DeviceRows:
     def kernels(device: Device, model: ModelConstants) -> dict[str, Kernel]:
         """Compiled where they have not been before."""
         files = read_sources("policy/rows.cuh", "policy/rows.cu")
-        return device.compile(files, kernel_defines(model), (*_KERNELS, *_ITERATION))
+        return device.compile(files, kernel_defines(model), _KERNELS)
 
     @staticmethod
     def nbytes(model: ModelConstants) -> int:
@@ -225,15 +201,28 @@ class DeviceRows:
 
     # ------------------------------------------------------------------------------------------------- evaluation
 
-    def evaluate(self, stream: Stream, values: int, limit: float, most: int) -> Evaluation:
-        """See :class:`ooc_mdp.backends.base.KeepsPolicyRows`; `values` is the address of the value vector."""
-        evaluation, at = self._evaluation, self._at
-        evaluation["values"] = values
+    def evaluation(
+        self, stream: Stream, values: int, limit: float, most: int, changed: Callable[[], None]
+    ) -> DeviceEvaluation:
+        """See :class:`ooc_mdp.backends.base.KeepsPolicyRows`.
+
+        Parameters
+        ----------
+        values : address of the value vector.
+        changed : called whenever values may have changed.
+        """
+        self._evaluation["values"] = values
         self._list_chunks(stream)
-        done = 0
-        if self.kept.any():
-            stream.copy(at["start"], values, 8 * self._model.n_states)
-            done = _Convergence(self, stream, limit, most).run()
+        self.begin_changes(stream)
+        return DeviceEvaluation(self, stream, limit, most if self.kept.any() else 0, changed)
+
+    def begin_changes(self, stream: Stream) -> None:
+        """Changes are reported against the values as they are now."""
+        stream.copy(self._at["start"], int(self._evaluation["values"]), 8 * self._model.n_states)
+
+    def report(self, stream: Stream, sweeps: int) -> Evaluation:
+        """Measure all that has rows, after so many sweeps or products."""
+        at = self._at
         stream.clear(at["found"], self._found.nbytes)
         if self.kept.any():
             self.launch(stream, "measure_rows")
@@ -243,7 +232,7 @@ class DeviceRows:
         rise, fall, *measured, others, largest, smallest = found
         assert self._model.partition_ptr is not None  # asked for with the places
         states = int(np.diff(self._model.partition_ptr)[self.kept].sum())
-        return Evaluation(done * states, rise, fall, np.array(measured), others, largest, -smallest)
+        return Evaluation(sweeps * states, rise, fall, np.array(measured), others, largest, -smallest)
 
     def _list_chunks(self, stream: Stream) -> None:
         """The chunks of all partitions with rows."""
@@ -274,78 +263,3 @@ class DeviceRows:
     def rounding(self, size: float) -> float:
         """Change below which sweeps of values up to `size` are nothing but rounding."""
         return (int(self._places["width"].max()) + 4) * 2.0**-53 * size
-
-
-class _Convergence:
-    """One evaluation on its way: sweeps and the solver by turns."""
-
-    def __init__(self, rows: DeviceRows, stream: Stream, limit: float, most: int) -> None:
-        self._rows, self._stream, self._limit, self._most = rows, stream, limit, most
-        self._options = rows.options
-        self._back = False
-        self._done = 0
-        self._change = math.inf
-
-    def run(self) -> int:
-        """Sweeps and products that it took."""
-        first = self._options.first_sweeps
-        solve_from, wait, batch = 0, MOST_SWEEPS, first
-        while self._done < self._most:
-            left = self._sweep(batch)
-            if self._change <= self._limit:
-                break
-            batch = int(min(max(left, first), MOST_SWEEPS))
-            if self._rows.solves and left > self._options.worth_solving and solve_from <= self._done < self._most:
-                batch = first
-                if not self._solve():
-                    solve_from, wait = self._done + wait, 4 * wait
-                elif self._change <= self._limit:
-                    break
-        return self._done
-
-    def _sweep(self, count: int) -> float:
-        """A batch; how many sweeps are left, as the pace of its second half tells."""
-        rows, stream = self._rows, self._stream
-        count = max(min(count, self._most - self._done), 1)
-        rows.begin_batch(stream, self._limit)
-        for i in range(count):
-            rows.launch(stream, "sweep_rows", np.int32(i), np.int32(self._back))
-            self._back = not self._back
-        progress = rows.progress(stream)
-        changes = progress["change"][:count]
-        used = min(int(np.count_nonzero(changes > self._limit)) + 1, count)
-        self._done += used
-        self._change = float(changes[used - 1])
-        self._limit = max(self._limit, rows.rounding(float(progress["size"])))
-        half = (used - 1) // 2
-        if not half or not 0 < self._change < changes[half]:
-            return math.inf
-        pace = math.log(self._change / changes[half]) / (used - 1 - half)
-        return math.log(self._limit / self._change) / pace if self._limit > 0 else math.inf
-
-    def _solve(self) -> bool:
-        """Let the solver find what is missing, and one sweep judge it; whether it was any good."""
-        rows, stream, options, before = self._rows, self._stream, self._options, self._change
-        rows.begin_batch(stream, options.aim * self._limit)
-        rows.launch(stream, "krylov_begin")
-        best, patience, used = math.inf, options.patience, 0
-        while True:
-            for _ in range(options.iterations):
-                for name in _ITERATION:
-                    rows.launch(stream, name)
-            progress = rows.progress(stream)
-            used, residual = int(progress["products"]), float(progress["residual"])
-            patience = options.patience if residual < best else patience - 1
-            best = min(best, residual)
-            if progress["state"] != _RUNNING or not patience or self._done + used >= self._most:
-                break
-        self._done += used
-        if progress["state"] == _LOST:
-            return False
-        rows.launch(stream, "krylov_apply")
-        self._sweep(1)
-        if self._change < before:
-            return True
-        rows.launch(stream, "krylov_revert")
-        self._change = before
-        return False

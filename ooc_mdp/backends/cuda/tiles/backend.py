@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.base import (
-    Evaluation,
     Features,
     Improvement,
     ModelConstants,
+    PolicyEvaluation,
     Resident,
     SweepLimits,
 )
@@ -295,12 +295,15 @@ class TiledBackend:
         self._without_policy[partitions] = False
         return rows.improve(self._stream, partitions, fresh, launch)
 
-    def evaluate(self, limit: float, most: int) -> Evaluation:
+    def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
         """Without tiles; what they have proved of their values is forgotten when they are swept again."""
         assert self._rows is not None  # the caller has opened them
-        found = self._rows.evaluate(self._stream, self._memory.at["values"], limit, most)
-        self._changed[:] = True  # a load under way may have seen values of halfway
-        return found
+        values = self._memory.at["values"]
+        return self._rows.evaluation(self._stream, values, limit, most, self._forget)
+
+    def _forget(self) -> None:
+        """Values have changed; a load under way may have seen some of halfway."""
+        self._changed[:] = True
 
     # --------------------------------------------------------------------------------- values of others' partitions
 

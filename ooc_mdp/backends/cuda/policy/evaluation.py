@@ -1,0 +1,168 @@
+"""An evaluation of a policy on a device, which can be left at any time and gone on with: the host's side.
+
+    in-place sweeps  ─▶  slow?  ─▶  BiCGSTAB for what is missing  ─▶  better: part of the values  ─▶  sweeps  ─▶  ...
+                                                                      no: nothing, and more sweeps
+
+Sweeps always get there; a Krylov solver gets there much sooner where chains mix slowly or the discount is near 1, and
+is left alone for a while where it fails. Its vectors and scalars stay on the device however often the host leaves it:
+what it has found so far becomes part of the values if that is better by far, and it goes on from there. Values from
+outside that change meanwhile leave it what it solves, with the old ones: the sweeps afterwards see both.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ooc_mdp.backends.base import Evaluation
+from ooc_mdp.backends.cuda.device import Stream
+from ooc_mdp.backends.cuda.policy.layout import MOST_SWEEPS
+
+if TYPE_CHECKING:
+    from ooc_mdp.backends.cuda.policy.rows import DeviceRows
+
+__all__ = ["ITERATION", "DeviceEvaluation", "EvaluationOptions"]
+
+ITERATION = ("krylov_direction", "krylov_half", "krylov_minimise", "krylov_step", "krylov_turn")
+"""The kernels of an iteration of BiCGSTAB."""
+_RUNNING, _LOST = 0, 3
+_WORTH = 0.5
+"""Share of what values miss that a solver must have come down to for values to take over what it has found halfway:
+each change of values counts against the gaps of actions, whether or not the next one takes it back."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationOptions:
+    """By what an evaluation chooses between sweeps and the solver."""
+
+    first_sweeps: int = 8
+    """After which the pace is looked at."""
+    worth_solving: float = 40.0
+    """Sweeps still to go, as the pace tells, from which on the solver is tried (infinity: never): its iterations cost
+    about four sweeps each, and where sweeps have 40 left it needs some 5 to 10."""
+    iterations: int = 4
+    """Of the solver between two looks of the host."""
+    patience: int = 12
+    """Looks without a smaller residual after which the solver is given up."""
+    aim: float = 0.5
+    """Share of the limit at which the solver stops: its own idea of the residual drifts away from the true one."""
+
+
+class DeviceEvaluation:
+    """See `ooc_mdp.backends.base.PolicyEvaluation`.
+
+    Parameters
+    ----------
+    rows, stream : of the policy; the stream that kernels run on.
+    limit, most : largest change of a sweep at which it ends; sweeps or products after which it ends all the same.
+    changed : called whenever values may have changed.
+    """
+
+    def __init__(self, rows: DeviceRows, stream: Stream, limit: float, most: int, changed: Callable[[], None]) -> None:
+        self._rows, self._stream, self._limit, self._most = rows, stream, limit, most
+        self._options, self._changed = rows.options, changed
+        self._back = False
+        self._done = self._reported = 0
+        """Sweeps and products, in all and at the last report."""
+        self._change = math.inf
+        """Largest change of the last sweep."""
+        self._solving = False
+        self._missing = self._residual = math.inf
+        """Largest residual of the values as they stand and of what the solver has found, as it knows them."""
+        self._steps = self._work()
+
+    def advance(self, seconds: float) -> bool:
+        """One batch of launches at least."""
+        until = time.monotonic() + seconds
+        done = True
+        for _ in self._steps:
+            if time.monotonic() >= until:
+                if self._solving:
+                    self._take_over(_WORTH)
+                done = False
+                break
+        self._changed()
+        return done
+
+    def report(self) -> Evaluation:
+        """By a kernel over all rows."""
+        found = self._rows.report(self._stream, self._done - self._reported)
+        self._reported = self._done
+        self._rows.begin_changes(self._stream)
+        return found
+
+    def _work(self) -> Iterator[None]:
+        """To the end; may be left wherever it yields."""
+        first = self._options.first_sweeps
+        solve_from, wait, batch = 0, MOST_SWEEPS, first
+        while self._done < self._most:
+            left = self._sweep(batch)
+            if self._change <= self._limit:
+                break
+            yield
+            batch = int(min(max(left, first), MOST_SWEEPS))
+            if self._rows.solves and left > self._options.worth_solving and solve_from <= self._done < self._most:
+                batch = first
+                if not (yield from self._solve()):
+                    solve_from, wait = self._done + wait, 4 * wait
+                    continue
+                self._sweep(1)
+                if self._change <= self._limit:
+                    break
+
+    def _sweep(self, count: int) -> float:
+        """A batch; how many sweeps are left, as the pace of its second half tells."""
+        rows, stream = self._rows, self._stream
+        count = max(min(count, self._most - self._done), 1)
+        rows.begin_batch(stream, self._limit)
+        for i in range(count):
+            rows.launch(stream, "sweep_rows", np.int32(i), np.int32(self._back))
+            self._back = not self._back
+        progress = rows.progress(stream)
+        changes = progress["change"][:count]
+        used = min(int(np.count_nonzero(changes > self._limit)) + 1, count)
+        self._done += used
+        self._change = float(changes[used - 1])
+        self._limit = max(self._limit, rows.rounding(float(progress["size"])))
+        half = (used - 1) // 2
+        if not half or not 0 < self._change < changes[half]:
+            return math.inf
+        pace = math.log(self._change / changes[half]) / (used - 1 - half)
+        return math.log(self._limit / self._change) / pace if self._limit > 0 else math.inf
+
+    def _solve(self) -> Generator[None, None, bool]:
+        """Let the solver find what is missing; whether values are any better for it."""
+        rows, stream, options = self._rows, self._stream, self._options
+        rows.begin_batch(stream, options.aim * self._limit)
+        rows.launch(stream, "krylov_begin")
+        first, best, patience, before = math.nan, math.inf, options.patience, self._done
+        while True:
+            for _ in range(options.iterations):
+                for name in ITERATION:
+                    rows.launch(stream, name)
+            progress = rows.progress(stream)
+            self._done = before + int(progress["products"])
+            if math.isnan(first):
+                first = self._missing = float(progress["first_residual"])
+            self._residual = math.inf if progress["state"] == _LOST else float(progress["residual"])
+            patience = options.patience if self._residual < best else patience - 1
+            best = min(best, self._residual)
+            if progress["state"] != _RUNNING or not patience or self._done >= self._most:
+                break
+            self._solving = True
+            yield
+            self._solving = False
+        self._take_over(1.0)
+        return self._missing < first
+
+    def _take_over(self, share: float) -> None:
+        """Values become what the solver has found, if that leaves less than this share of what they miss."""
+        if self._residual < share * self._missing:
+            self._rows.launch(self._stream, "krylov_apply")
+            self._stream.wait()
+            self._missing = self._residual
