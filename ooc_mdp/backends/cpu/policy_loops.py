@@ -1,4 +1,4 @@
-"""Compiled loops over the rows of a policy, which `ooc_mdp.backends.cpu.policy_rows` lays out: sweeps, products, residuals.
+"""Compiled loops over the rows of a policy, laid out as `backends.cpu.policy_rows` says: sweeps, products, residuals.
 
 `unrolled` is a tuple of as many numbers as every row has successors, which compiles a loop for that many, or empty.
 """
