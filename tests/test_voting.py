@@ -17,10 +17,10 @@ from ooc_mdp.backends.base import ModelConstants, SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, cast_votes, walk
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import CacheSize, SolveOptions, SweepOrder
 from ooc_mdp.solver.local import solve
-from ooc_mdp.store.numbering import GridNumbering
 
 ORDERS: tuple[SweepOrder, ...] = get_args(SweepOrder)
 

@@ -30,12 +30,12 @@ from ooc_mdp.conversion.options import ConvertOptions
 from ooc_mdp.conversion.schedule import run_all
 from ooc_mdp.errors import InputError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.model.numbering import GridNumbering, Numbering
 from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.model.table_source import Loader
 from ooc_mdp.problems.base import Problem, provenance_of
 from ooc_mdp.runtime.memory import give_memory_back
 from ooc_mdp.store.census import Census
-from ooc_mdp.store.numbering import GridNumbering, Numbering
 from ooc_mdp.store.writer import PartitionArrays
 
 __all__ = ["TABLE_VERSION", "RecomputedTable"]

@@ -23,6 +23,7 @@ from ooc_mdp.backends.base import (
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.mdp import FloatArray, discounts
+from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
@@ -38,7 +39,6 @@ from ooc_mdp.solver.device_budget import (
 )
 from ooc_mdp.solver.history import history_bytes
 from ooc_mdp.store import Store
-from ooc_mdp.store.numbering import GridNumbering
 
 __all__ = [
     "LARGEST_VALUE",
