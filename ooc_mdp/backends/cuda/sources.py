@@ -20,5 +20,5 @@ TILES = (
 
 def read_sources(*files: str) -> str:
     """Their text, one after the other; `files` are paths below this folder."""
-    folder = resources.files("ooc_mdp.backends")
+    folder = resources.files("ooc_mdp.backends.cuda")
     return "\n".join(folder.joinpath(file).read_text() for file in files)
