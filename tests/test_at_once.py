@@ -17,6 +17,7 @@ from store_models import Action, Model, State
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cpu import table as cpu_tables
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, Rows
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table_source import TableSource
@@ -25,7 +26,7 @@ from ooc_mdp.reference import policy_iteration, q_values
 from ooc_mdp.solver import plan
 from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.methods import at_once
-from ooc_mdp.solver.plan import at_once_bytes, model_of
+from ooc_mdp.solver.plan import at_once_bytes
 from ooc_mdp.store import Store
 
 few = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -151,7 +152,7 @@ def test_a_sweep_at_once_takes_every_state_from_the_values_before(
 
 def started(store: Store, discount: float, wide: bool) -> tuple[CpuBackend, list[Resident]]:
     backend = CpuBackend("voted", 2)
-    backend.start(model_of(store, SolveOptions(discount)), None, None)
+    backend.start(ModelFacts.of(store, discount), None, None)
     tables = [store.read(p)[0] for p in range(store.n_partitions)]
     if wide:
         tables = [replace(t, successors=t.successors.astype(np.uint32)) for t in tables]
@@ -203,7 +204,7 @@ def test_sweeps_at_once_are_planned_where_the_cache_holds_all(tmp_path: Path) ->
 
     def planned(**options: object) -> int:
         chosen = SolveOptions(0.9, **options)  # type: ignore[arg-type]
-        model = model_of(store, chosen)
+        model = ModelFacts.of(store, chosen.discount)
         return at_once_bytes(store, chosen, backend, model, plan.cache_budget(store, chosen, backend, model))
 
     assert planned(cache=CacheSize(share=1.0)) == 400 * (4 + 4 * 12 + 16)

@@ -13,9 +13,9 @@ import pytest
 import ooc_mdp
 from ooc_mdp.backends.base import BatchReport, BatchVisits, FinishedVisits, Measured, VisitReport
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solver.methods import p_eva
-from ooc_mdp.solver.plan import model_of
 from ooc_mdp.solver.run import BegunVisits, Run
 from ooc_mdp.solver.start import start_run
 from ooc_mdp.store import Store
@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Store:
 
 def run_on(store: Store, stack: ExitStack, **asked: Any) -> Run:
     options = SolveOptions(0.9, cache=CacheSize(share=1.0), **asked)
-    return start_run(store, options, CpuBackend(), model_of(store, options), stack)
+    return start_run(store, options, CpuBackend(), ModelFacts.of(store, options.discount), stack)
 
 
 def reports(rng: np.random.Generator, count: int) -> list[VisitReport]:

@@ -11,8 +11,8 @@ import pytest
 from emulated_cuda import EXPORT, compile_library
 from hypothesis import example, given
 from hypothesis import strategies as st
+from model_facts import facts_with
 
-from ooc_mdp.backends.base import ModelConstants, TableFacts
 from ooc_mdp.backends.cuda.sources import TILES, read_sources
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
 
@@ -21,10 +21,17 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 @pytest.fixture(scope="module")
 def numbers() -> ctypes.CDLL:
-    table = TableFacts(3, 3, True, np.dtype(np.float32), np.dtype(np.uint16), np.dtype(np.float32), 10_000)
-    ptr = np.array([0, 900])
-    shapes = np.array([[30, 30]], np.int32)
-    model = ModelConstants(900, 900, 10, 0.9, 1.0, np.ones(1), block_shapes=shapes, partition_ptr=ptr, table=table)
+    model = facts_with(
+        [0, 900],
+        partition_bytes=np.array([10_000]),
+        largest_halo=10,
+        block_shapes=np.array([[30, 30]], np.int32),
+        actions_per_state=3,
+        successors_per_action=3,
+        exact_weights=True,
+        probability_dtype=np.dtype(np.float32),
+        duration_dtype=np.dtype(np.float32),
+    )
     tiling = Tiling.of(model, 64)
     source = (
         read_sources(*TILES)

@@ -32,10 +32,10 @@ from idle_device import IdleDevice
 import ooc_mdp
 from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.scheduling.stager import short_turns
 from ooc_mdp.solver.methods.p_eva import p_eva
-from ooc_mdp.solver.plan import model_of
 from ooc_mdp.solver.start import start_run
 from ooc_mdp.store import Store
 
@@ -103,7 +103,7 @@ def quiet(report: npt.NDArray[np.float64]) -> None:
 
 def backend_with(store: Store, device: Device, slots: int) -> TiledBackend:
     """A backend that has started, with so many slots."""
-    model = model_of(store, SolveOptions(0.9))
+    model = ModelFacts.of(store, 0.9)
     backend = TiledBackend(device)
     backend.start(model, None, None)
     backend.open_cache(slots * backend.slot_bytes(model))
@@ -167,7 +167,7 @@ def turn_costs(store: Store, dirty: float, turns: int, repeat: int) -> dict[str,
     for _ in range(repeat):
         with ExitStack() as stack:
             backend = TiledBackend(IdleDevice(report))
-            model = model_of(store, SolveOptions(0.9))
+            model = ModelFacts.of(store, 0.9)
             budget = CacheSize(size=store.n_partitions * backend.slot_bytes(model))
             run = start_run(store, SolveOptions(0.9, residual=_RESIDUAL, cache=budget), backend, model, stack)
             for p in range(store.n_partitions):

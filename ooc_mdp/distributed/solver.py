@@ -38,6 +38,7 @@ from ooc_mdp.distributed.messages import (
 from ooc_mdp.distributed.outbox import Send
 from ooc_mdp.distributed.share import Share
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.memory import give_memory_back
@@ -46,7 +47,7 @@ from ooc_mdp.scheduling.stager import short_turns
 from ooc_mdp.solver.methods.p_eva import p_eva
 from ooc_mdp.solver.methods.policy_iteration import policy_iteration
 from ooc_mdp.solver.methods.value_iteration import value_iteration
-from ooc_mdp.solver.plan import model_of, plan_memory, warm_up
+from ooc_mdp.solver.plan import plan_memory, warm_up
 from ooc_mdp.solver.run import Run
 from ooc_mdp.solver.session import StoppedEarly
 from ooc_mdp.solver.start import lay_out_again, start_run
@@ -133,7 +134,7 @@ def solve_share(
             raise OptionsError(
                 f"--kernel {options.kernel} solves on one device only; leave --kernel out to solve on several"
             )
-        model = model_of(source, options)
+        model = ModelFacts.of(source, options.discount)
         give_memory_back()
         owned = np.zeros(source.n_partitions, np.bool_)
         with told_of_compiling(lambda _: mailbox.compiles()):

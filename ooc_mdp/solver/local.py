@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.base import Backend, SlotsTooSmall, SweepsAside
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.events import SolveWatcher
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
@@ -31,15 +32,7 @@ from ooc_mdp.solver.methods.handover import auto
 from ooc_mdp.solver.methods.p_eva import p_eva
 from ooc_mdp.solver.methods.policy_iteration import policy_iteration
 from ooc_mdp.solver.methods.value_iteration import value_iteration
-from ooc_mdp.solver.plan import (
-    check_size,
-    model_of,
-    partitions_read,
-    plan_memory,
-    reads_everywhere,
-    strongly_coupled,
-    warm_up,
-)
+from ooc_mdp.solver.plan import plan_memory, warm_up
 from ooc_mdp.solver.resume import finished_before
 from ooc_mdp.solver.run import Run
 from ooc_mdp.solver.session import StoppedEarly
@@ -134,15 +127,14 @@ def _solve(
     if trace is not None:
         check_trace(trace, overwrite, output)
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
-    check_size(opened, options)
+    model = ModelFacts.of(opened, options.discount)
     backend = select_backend(options.device, options.sweep_order, options.kernel)
-    model = model_of(opened, options)
     give_memory_back()
     warm_up(opened, options, backend, model, writes=output is not None)
     plan = plan_memory(opened, options, backend, model, writes=output is not None)
     if announce is not None:
         announce(plan)
-    _warn_of_strong_coupling(opened, options, backend, note)
+    _warn_of_strong_coupling(model, options, backend, note)
     with ExitStack() as stack:
         stack.callback(backend.close)
         run = start_run(opened, options, backend, model, stack)
@@ -190,15 +182,15 @@ def _solve(
 
 
 def _warn_of_strong_coupling(
-    store: TableSource, options: SolveOptions, backend: Backend, note: Callable[[str], None]
+    model: ModelFacts, options: SolveOptions, backend: Backend, note: Callable[[str], None]
 ) -> None:
     """Say so where partitions read so many others that visiting them by priority is known to be slow."""
-    otherwise = isinstance(backend, SweepsAside) and reads_everywhere(store) and not options.exact_priorities
-    if options.way == "p-eva" and strongly_coupled(store) and not otherwise:
+    otherwise = isinstance(backend, SweepsAside) and model.densely_coupled and not options.exact_priorities
+    if options.way == "p-eva" and model.strongly_coupled and not otherwise:
         note(
-            f"a partition reads {partitions_read(store):.0f} of the {store.n_partitions - 1} others on average: where "
-            f"partitions are so strongly coupled, policy iteration (--method policy-iteration, or auto) reads far less "
-            f"than p-eva"
+            f"a partition reads {model.mean_partitions_read:.0f} of the {model.n_partitions - 1} others on average: "
+            f"where partitions are so strongly coupled, policy iteration (--method policy-iteration, or auto) reads "
+            f"far less than p-eva"
         )
 
 
@@ -230,7 +222,7 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     note(f"going on from the checkpoint {where}, after {statistics.seconds:.1f} s of work")
     # Nobody has chosen actions where no run has been yet, whatever a backend keeps in their place.
     arrays["policy"][np.repeat(~arrays["visited"], np.diff(run.store.partition_ptr))] = -1
-    run.backend.start(model_of(run.store, run.options), arrays["values"], arrays["policy"])
+    run.backend.start(run.facts, arrays["values"], arrays["policy"])
     run.stager.entry_bytes, run.stager.read_table = open_cache(run.store, run.backend, run.cache.budget)
     run.bounds.restore(arrays)
     run.visited[:] = arrays["visited"]

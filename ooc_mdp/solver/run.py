@@ -28,6 +28,7 @@ from ooc_mdp.backends.base import (
     Visits,
 )
 from ooc_mdp.events import SolveProgress
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
@@ -64,6 +65,7 @@ class Run:
     """The state of a solve; one thread owns it."""
 
     store: TableSource
+    facts: ModelFacts
     options: SolveOptions
     backend: Backend
     bounds: ResidualBounds

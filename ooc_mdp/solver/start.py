@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Backend, CompilesRowKernels, ModelConstants, Resident
+from ooc_mdp.backends.base import Backend, CompilesRowKernels, Resident
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.contraction import underflow_of
+from ooc_mdp.model.facts import MAX_VALUE, ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.model.table_source import TableSource
@@ -22,25 +22,18 @@ from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.eviction import eviction_rank
-from ooc_mdp.solver.plan import LARGEST_VALUE, cache_budget, contraction_of, may_keep_rows, model_of, staging_depth
+from ooc_mdp.solver.plan import cache_budget, may_keep_rows, staging_depth
 from ooc_mdp.solver.run import Run
 from ooc_mdp.solver.session import Pauses
 
-__all__ = ["bounds_of", "lay_out_again", "open_cache", "see_values", "start_run"]
-
-
-def bounds_of(store: TableSource, options: SolveOptions) -> ResidualBounds:
-    """Bounds of which nothing is known yet."""
-    maximised = store.reward_range if store.sense == "max" else -store.reward_range[:, ::-1]
-    underflow = underflow_of(store.fields["probabilities"].dtype)
-    return ResidualBounds(store.coupling, contraction_of(store, options), maximised, store.max_successors, underflow)
+__all__ = ["lay_out_again", "open_cache", "see_values", "start_run"]
 
 
 def start_run(
     store: TableSource,
     options: SolveOptions,
     backend: Backend,
-    model: ModelConstants,
+    model: ModelFacts,
     stack: ExitStack,
     owned: npt.NDArray[np.bool_] | None = None,
 ) -> Run:
@@ -56,7 +49,7 @@ def start_run(
     OptionsError : initial values are too large for float64 once they are squared.
     """
     p = store.n_partitions
-    bounds = bounds_of(store, options)
+    bounds = ResidualBounds.of_model(model)
     reward_range = bounds.reward_range
     values: FloatArray | None = None
     if "initial_values" in store.fields:
@@ -65,15 +58,15 @@ def start_run(
             own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
             values[own] = model.sign * store.read_field("initial_values", q)[0]
         size = max(float(values.max()), -float(values.min()))
-        if not size <= LARGEST_VALUE:
+        if not size <= MAX_VALUE:
             raise OptionsError(
-                f"{store.name}: initial values up to {size:.3g} are above {LARGEST_VALUE:.0e}, and too large for "
+                f"{store.name}: initial values up to {size:.3g} are above {MAX_VALUE:.0e}, and too large for "
                 f"float64 once they are squared; start the solve from others, or from none"
             )
     else:
         bounds.from_zero_values(reward_range)
     backend.start(model, values, None)
-    if isinstance(backend, CompilesRowKernels) and may_keep_rows(store, options):
+    if isinstance(backend, CompilesRowKernels) and may_keep_rows(model, options):
         backend.load_row_kernels()
     budget = cache_budget(store, options, backend, model)
     entry, read = open_cache(store, backend, budget)
@@ -86,6 +79,7 @@ def start_run(
     standing = Standing(cache.present, visited, lambda: target.wanted)
     run = Run(
         store=store,
+        facts=model,
         options=options,
         backend=backend,
         bounds=bounds,
@@ -136,6 +130,6 @@ def lay_out_again(run: Run) -> None:
     run.stager.drop()
     run.cache.clear()
     run.backend.enlarge()
-    run.cache.budget = cache_budget(run.store, run.options, run.backend, model_of(run.store, run.options))
+    run.cache.budget = cache_budget(run.store, run.options, run.backend, run.facts)
     run.statistics.cache_bytes = run.cache.budget
     run.stager.entry_bytes, run.stager.read_table = open_cache(run.store, run.backend, run.cache.budget)

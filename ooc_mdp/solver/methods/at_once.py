@@ -10,7 +10,7 @@ themselves.
 
 from __future__ import annotations
 
-from ooc_mdp.solver.plan import at_once_bytes, model_of, reads_everywhere
+from ooc_mdp.solver.plan import at_once_bytes
 from ooc_mdp.solver.run import Run
 
 __all__ = ["AtOnce"]
@@ -38,10 +38,9 @@ class AtOnce:
     def __init__(self, run: Run) -> None:
         store = run.store
         self._run = run
-        model = model_of(store, run.options)
-        self._possible = at_once_bytes(store, run.options, run.backend, model, run.cache.budget) > 0
+        self._possible = at_once_bytes(store, run.options, run.backend, run.facts, run.cache.budget) > 0
         # Partitions that read more from outside than from themselves are no better than any other sets of states.
-        anywhere = reads_everywhere(store)
+        anywhere = run.facts.densely_coupled
         self._slow, early = (_SLOW_ANYWHERE, _EARLY_ROUNDS) if anywhere else (_SLOW_AT_HOME, 1)
         self._trying = anywhere
         self._pause = _FIRST_PAUSE * store.n_states

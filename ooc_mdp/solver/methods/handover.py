@@ -13,7 +13,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.options import format_bytes
 from ooc_mdp.solver.methods.p_eva import p_eva
 from ooc_mdp.solver.methods.policy_iteration import policy_iteration
-from ooc_mdp.solver.plan import begins_with_rows, model_of, partitions_read
+from ooc_mdp.solver.plan import begins_with_rows
 from ooc_mdp.solver.run import Run
 
 __all__ = ["auto"]
@@ -29,8 +29,8 @@ of poor policies take."""
 def auto(run: Run) -> None:
     """Solve by whatever suits; raises StoppedEarly. `run.remark` is told of the choice, and of a change of mind."""
     store = run.store
-    model = model_of(store, run.options)
-    read = f"a partition reads {partitions_read(store):.1f} of the {store.n_partitions - 1} others on average"
+    model = run.facts
+    read = f"a partition reads {model.mean_partitions_read:.1f} of the {store.n_partitions - 1} others on average"
     if begins_with_rows(store, run.options, run.backend, model, run.cache.budget):
         run.remark(f"auto: policy iteration, since {read}")
         run.taken = ["policy-iteration"]

@@ -26,7 +26,6 @@ from ooc_mdp.backends.base import Evaluation, KeepsPolicyRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.scheduling.action_gaps import ActionGaps
 from ooc_mdp.solver.methods.value_iteration import read_ahead, value_iteration
-from ooc_mdp.solver.plan import least_weights_of, strongly_coupled
 from ooc_mdp.solver.run import SETTLED_SHARE, Run
 
 __all__ = ["policy_iteration"]
@@ -77,7 +76,7 @@ class _PolicyIteration:
     def __init__(self, run: Run, backend: KeepsPolicyRows) -> None:
         store = run.store
         self._run, self._backend = run, backend
-        self._gaps = ActionGaps(store.coupling, run.bounds.contraction, least_weights_of(store, run.options))
+        self._gaps = ActionGaps(store.coupling, run.bounds.contraction, run.facts.least_weights)
         self._kept = np.zeros(store.n_partitions, np.bool_)
         """bool [P]; whether a partition has rows."""
         self._residuals = np.zeros(store.n_partitions)
@@ -85,10 +84,10 @@ class _PolicyIteration:
         self._states = np.diff(store.partition_ptr)
         self._sweeps = _FIRST_SWEEPS
         """Of a piece of an evaluation."""
-        self._work = np.inf if strongly_coupled(store) else 0.0
+        self._work = np.inf if run.facts.strongly_coupled else 0.0
         """Of the last evaluation that had any: backups a state. Where everything depends on everything, all is read at
         first: policies of a few partitions would be of no use."""
-        self._reading = _READING * store.partition_bytes / store.partition_bytes.sum() * _rows_a_state(run)
+        self._reading = _READING * store.partition_bytes / store.partition_bytes.sum() * run.facts.rows_per_state
         """float64 [P]; work of reading each partition, in backups of every state."""
         self._least, self._idle = np.inf, 0
         """The least that the largest bound came down to, and partitions improved since then."""
@@ -189,12 +188,3 @@ class _PolicyIteration:
         if largest <= _LESS * self._least:
             self._least, self._idle = largest, 0
         return self._idle > _PATIENCE * self._kept.size
-
-
-def _rows_a_state(run: Run) -> float:
-    """Transitions of a state over those of one of its rows, about."""
-    rows, width = (int(run.store.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
-    if rows:
-        return float(rows)
-    each = run.store.partition_bytes.sum() / run.store.n_states
-    return max(1.0, float(each) / (8.0 * (width or float(run.store.max_successors.mean()) or 1.0)))

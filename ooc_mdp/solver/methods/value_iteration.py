@@ -22,7 +22,7 @@ import numpy as np
 from ooc_mdp.backends.base import SweepsSeveral
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.scheduling.stager import ANNOUNCED
-from ooc_mdp.solver.plan import aside_bytes, model_of
+from ooc_mdp.solver.plan import aside_bytes
 from ooc_mdp.solver.run import Run
 
 __all__ = ["read_ahead", "sweeps_aside", "value_iteration"]
@@ -39,10 +39,7 @@ _MOST_SLOW = 4
 
 def sweeps_aside(run: Run) -> bool:
     """Whether passes may leave values as they are until they are done; not where others change some meanwhile."""
-    return (
-        run.alone
-        and aside_bytes(run.store, run.options, run.backend, model_of(run.store, run.options), run.cache.budget) > 0
-    )
+    return run.alone and aside_bytes(run.store, run.options, run.backend, run.facts, run.cache.budget) > 0
 
 
 def value_iteration(run: Run) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import FinishedVisits, Measured, ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.base import FinishedVisits, Measured, Resident, SweepLimits, VisitReport
 from ooc_mdp.backends.cuda.sources import read_sources
 from ooc_mdp.backends.state_lists import ListsByCopies
 from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.mdp import discounts as discounts_of
 from ooc_mdp.model.partition import PartitionTable
@@ -162,7 +163,7 @@ class CudaBackend(ListsByCopies):
         self._device = self._cupy.cuda.Device(device)
         self.name = f"cuda:{device}"
 
-    def plan(self, model: ModelConstants) -> dict[str, int]:
+    def plan(self, model: ModelFacts) -> dict[str, int]:
         """Two local vectors, the reports, and what alignment adds.
 
         Raises
@@ -173,7 +174,7 @@ class CudaBackend(ListsByCopies):
         alignment = 10 * _ALIGNMENT * model.row_sums.size
         return {"local values": 2 * local, "reports": 4096, "alignment": alignment}
 
-    def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+    def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Copy the values over and allocate what every visit needs."""
         cupy = self._cupy
         self._model = model
@@ -340,7 +341,6 @@ class CudaBackend(ListsByCopies):
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
         """One copy to the device."""
         ptr = self._model.partition_ptr
-        assert ptr is not None
         with self._device:
             self._policy[int(ptr[partition]) : int(ptr[partition + 1])] = self._cupy.asarray(policy)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Measured, ModelConstants, SweepLimits
+from ooc_mdp.backends.base import Measured, SweepLimits
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
 from ooc_mdp.backends.cuda.policy.layout import kernel_defines
 from ooc_mdp.backends.cuda.policy.rows import IMPROVE_KERNELS
@@ -23,6 +23,7 @@ from ooc_mdp.backends.cuda.sources import TILES, read_sources
 from ooc_mdp.backends.cuda.tiles.exchange import EXCHANGE_KERNELS
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
 from ooc_mdp.backends.cuda.tiles.memory import TileMemory
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["TileLaunches"]
@@ -61,7 +62,7 @@ class TileLaunches:
         self,
         device: Device,
         stream: Stream,
-        model: ModelConstants,
+        model: ModelFacts,
         tiling: Tiling,
         layout: SlotLayout,
         memory: TileMemory,

@@ -18,12 +18,13 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import ModelConstants, SlotsTooSmall
+from ooc_mdp.backends.base import SlotsTooSmall
 from ooc_mdp.backends.cuda.decode.frames import KERNELS as DECODE_KERNELS
 from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, PLAN_FREE, DecodePlan, DeviceDecoder, kernel_source
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling, halo_dtype, is_ragged
 from ooc_mdp.errors import StoreError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable, RawPartition
 
 __all__ = ["TABLE_FIELDS", "FrameSource", "Frames", "TileLoader"]
@@ -113,19 +114,17 @@ class _OnStream:
         return host
 
 
-def _decoder(model: ModelConstants, launcher: _OnStream | None = None) -> DeviceDecoder | None:
+def _decoder(model: ModelFacts, launcher: _OnStream | None = None) -> DeviceDecoder | None:
     """What decodes a store's frames; None where tables come without. Without a launcher, for sizes and plans."""
-    table = model.table
-    if table is None or table.frames is None:
+    if not model.stored_fields:
         return None
-    fields, frame_bytes = table.frames
-    return DeviceDecoder(fields, frame_bytes, table.actions, table.width, launcher)
+    fields, shape = model.stored_fields, (model.actions_per_state, model.successors_per_action)
+    return DeviceDecoder(fields, model.frame_buffer_bytes, *shape, launcher)
 
 
-def _table_bytes(model: ModelConstants) -> int:
+def _table_bytes(model: ModelFacts) -> int:
     """Bytes of a table's arrays one after the other."""
-    largest = model.table.largest_bytes if model.table is not None else 0
-    return largest + (len(TABLE_FIELDS) + 1) * _ALIGNMENT
+    return model.largest_table_bytes + (len(TABLE_FIELDS) + 1) * _ALIGNMENT
 
 
 class TileLoader:
@@ -140,7 +139,7 @@ class TileLoader:
     def __init__(
         self,
         device: Device,
-        model: ModelConstants,
+        model: ModelFacts,
         tiling: Tiling,
         layout: SlotLayout,
         kernels: dict[str, Kernel],
@@ -162,7 +161,7 @@ class TileLoader:
             self._lanes.put(self._lane())
 
     @staticmethod
-    def device_bytes(model: ModelConstants) -> int:
+    def device_bytes(model: ModelFacts) -> int:
         """Device memory of all lanes."""
         decoder = _decoder(model)
         scratch = _table_bytes(model)
@@ -172,7 +171,7 @@ class TileLoader:
         return _LANES * (_aligned(scratch) + _aligned(frames) + 3 * _ALIGNMENT)
 
     @staticmethod
-    def buffer_bytes(model: ModelConstants) -> int:
+    def buffer_bytes(model: ModelFacts) -> int:
         """Host memory that one load takes."""
         decoder = _decoder(model)
         return _table_bytes(model) if decoder is None else decoder.buffer_bytes
@@ -253,9 +252,8 @@ class TileLoader:
 
     def _copy_table(self, lane: _Lane, table: PartitionTable) -> None:
         """The table's arrays one after the other in the lane's scratch, and its descriptor."""
-        facts = self._model.table
-        assert facts is not None
-        types = {"halo": halo_dtype(self._model), "durations": facts.durations, "boundary": np.dtype(np.uint8)}
+        model = self._model
+        types = {"halo": halo_dtype(model), "durations": model.duration_dtype, "boundary": np.dtype(np.uint8)}
         buffer = self._buffer(_table_bytes(self._model))
         try:
             addresses = []
