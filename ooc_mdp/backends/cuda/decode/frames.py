@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.cuda.simple.backend import cupy_for
+from ooc_mdp.backends.cuda.device import cupy_for
 from ooc_mdp.backends.cuda.sources import read_sources
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.partition import PartitionTable, RawField, RawPartition, StoredField

@@ -20,13 +20,14 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.base import Evaluation, Improvement, Measured, Resident, SweepLimits, VisitReport
 from ooc_mdp.backends.cuda.device import Device
+from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.backends.cuda.tiles.batch import TileBatch
 from ooc_mdp.backends.cuda.tiles.exchange import PIECES_BYTES, TileExchange
 from ooc_mdp.backends.cuda.tiles.launches import TileLaunches
 from ooc_mdp.backends.cuda.tiles.layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
 from ooc_mdp.backends.cuda.tiles.loads import Frames, FrameSource, TileLoader
-from ooc_mdp.backends.cuda.tiles.memory import TileMemory, aligned
+from ooc_mdp.backends.cuda.tiles.memory import TileMemory
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.base import Measured, SweepLimits
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
+from ooc_mdp.backends.cuda.layout import numbers_of_images
 from ooc_mdp.backends.cuda.policy.layout import kernel_defines
 from ooc_mdp.backends.cuda.policy.rows import IMPROVE_KERNELS
-from ooc_mdp.backends.cuda.simple.backend import unrank
 from ooc_mdp.backends.cuda.sources import TILES, read_sources
 from ooc_mdp.backends.cuda.tiles.exchange import EXCHANGE_KERNELS
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
@@ -156,7 +156,7 @@ class TileLaunches:
         self.kernels["measure_tiles"](stream, min(tiles, self._blocks), self._threads, arguments, self._shared)
         stream.download(memory.measured.view(np.uint8), memory.at["measured"])
         stream.wait()
-        *residuals, value = (unrank(rank) for rank in memory.measured)
+        *residuals, value = numbers_of_images(memory.measured).tolist()
         return Measured(*residuals), value
 
     def load_improvement(self) -> Kernel:

@@ -14,13 +14,13 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned, c_type
 from ooc_mdp.model.facts import ModelFacts
 
 __all__ = ["MAX_ROUNDS", "SLOT_PARTS", "TILE_STATES", "SlotLayout", "SweepThread", "Tiling", "halo_dtype", "is_ragged"]
 
 MAX_ROUNDS = 64
 """As in tiles/tiles.cuh."""
-_ALIGNMENT = 256
 _LINE = 128
 """Bytes of which a tile's record takes a multiple."""
 TILE_STATES = 512
@@ -45,22 +45,6 @@ _MOST_LISTED = 8
 """States of a halo whose numbers a thread holds, as in tiles/sweeps.cu."""
 _BLOCK_SHARED = 5 << 9
 """Bytes of shared memory of a sweeping block beside all that: its variables, and what the system takes."""
-_C_TYPES = {
-    "u1": "unsigned char",
-    "u2": "unsigned short",
-    "u4": "unsigned int",
-    "i8": "long long",
-    "f4": "float",
-    "f8": "double",
-}
-
-
-def _c_type(dtype: np.dtype[np.generic]) -> str:
-    return _C_TYPES[dtype.str[1:]]
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _weights(model: ModelFacts) -> int:
@@ -254,7 +238,7 @@ class SlotLayout:
         record = _record(model, tiling, local)
         fields = {name: sum(size for _, size in record[:i]) for i, (name, _) in enumerate(record)}
         record_bytes = -(-(sum(size for _, size in record) + (4 * max(halo, 1) if local else 0)) // _LINE) * _LINE
-        room = model.largest_table_bytes + 12 * _ALIGNMENT if is_ragged(model) else 0
+        room = model.largest_table_bytes + 12 * ALIGNMENT if is_ragged(model) else 0
         sizes = {
             "boundary_count": 4,
             "boundary": 4 * boundary,
@@ -262,8 +246,8 @@ class SlotLayout:
             "tiles": int(tiling.per_partition.max()) * record_bytes,
             "table": room,
         }
-        offsets = dict(zip(sizes, np.cumsum([0, *(_aligned(s) for s in sizes.values())]).tolist(), strict=False))
-        nbytes = sum(_aligned(s) for s in sizes.values())
+        offsets = dict(zip(sizes, np.cumsum([0, *(aligned(s) for s in sizes.values())]).tolist(), strict=False))
+        nbytes = sum(aligned(s) for s in sizes.values())
         return cls(local, halo, fields, record_bytes, boundary, room, SweepThread.of(model, local), offsets, nbytes)
 
     def sweep_threads(self, tiling: Tiling) -> int:
@@ -316,11 +300,11 @@ class SlotLayout:
             "HALO_HASH": self.halo_hash,
             "INPUTS": tiling.most_inputs,
             "INPUTS_HASH": self.inputs_hash(tiling),
-            "REAL": _c_type(model.probability_dtype),
-            "INDEX": _c_type(model.successor_dtype),
+            "REAL": c_type(model.probability_dtype),
+            "INDEX": c_type(model.successor_dtype),
             "HAS_TAU": int(durations is not None),
-            "TAU": "double" if durations is None else _c_type(durations),
-            "HALO_STATE": _c_type(halo_dtype(model)),
+            "TAU": "double" if durations is None else c_type(durations),
+            "HALO_STATE": c_type(halo_dtype(model)),
             "CHOICE": "unsigned char" if self.narrow_policy(model) else "int",
             "RECORD": self.record_bytes,
             "BOUNDARY_ROOM": self.boundary_room,

@@ -22,6 +22,7 @@ from ooc_mdp.backends.base import SlotsTooSmall
 from ooc_mdp.backends.cuda.decode.frames import KERNELS as DECODE_KERNELS
 from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, PLAN_FREE, DecodePlan, DeviceDecoder, kernel_source
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
+from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling, halo_dtype, is_ragged
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.facts import ModelFacts
@@ -31,7 +32,6 @@ __all__ = ["TABLE_FIELDS", "FrameSource", "Frames", "TileLoader"]
 
 _LANES = 6
 """Loads that the device works on at the same time."""
-_ALIGNMENT = 256
 TABLE_FIELDS = (
     "action_ptr",
     "successor_ptr",
@@ -84,10 +84,6 @@ class _Lane:
     decoder: DeviceDecoder | None
 
 
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
 class _OnStream:
     """Launches of a decoder on a lane's stream; addresses stand for arrays.
 
@@ -124,7 +120,7 @@ def _decoder(model: ModelFacts, launcher: _OnStream | None = None) -> DeviceDeco
 
 def _table_bytes(model: ModelFacts) -> int:
     """Bytes of a table's arrays one after the other."""
-    return model.largest_table_bytes + (len(TABLE_FIELDS) + 1) * _ALIGNMENT
+    return model.largest_table_bytes + (len(TABLE_FIELDS) + 1) * ALIGNMENT
 
 
 class TileLoader:
@@ -168,7 +164,7 @@ class TileLoader:
         frames = 0
         if decoder is not None:
             scratch, frames = max(scratch, decoder.scratch_bytes), decoder.buffer_bytes
-        return _LANES * (_aligned(scratch) + _aligned(frames) + 3 * _ALIGNMENT)
+        return _LANES * (aligned(scratch) + aligned(frames) + 3 * ALIGNMENT)
 
     @staticmethod
     def buffer_bytes(model: ModelFacts) -> int:
@@ -178,16 +174,16 @@ class TileLoader:
 
     def _lane(self) -> _Lane:
         stream = self._device.stream()
-        small = self._device.allocate(2 * _ALIGNMENT)
-        faults = small + _ALIGNMENT
+        small = self._device.allocate(2 * ALIGNMENT)
+        faults = small + ALIGNMENT
         stream.clear(faults, 4 * _FAULTS)
         decoder = _decoder(self._model, _OnStream(stream, self._decode, faults + 4))
         scratch = _table_bytes(self._model)
         frames = 0
         if decoder is not None:
             scratch, frames = max(scratch, decoder.scratch_bytes), self._device.allocate(decoder.buffer_bytes)
-        host = self._device.pinned(2 * _ALIGNMENT)
-        said = host[_ALIGNMENT:].view(np.uint32)[:_FAULTS]
+        host = self._device.pinned(2 * ALIGNMENT)
+        said = host[ALIGNMENT:].view(np.uint32)[:_FAULTS]
         return _Lane(stream, frames, self._device.allocate(scratch), small, faults, host, said, decoder)
 
     def reader(self, source: FrameSource) -> Callable[[int], tuple[Frames, int]] | None:
@@ -272,7 +268,7 @@ class TileLoader:
                     lane.stream.follow()  # it was made on another
                     lane.stream.copy(lane.scratch + offset, there.data.ptr, nbytes)
                     converted.append(there)  # kept until the copies are done
-                offset += _aligned(nbytes)
+                offset += aligned(nbytes)
             _TABLE.pack_into(lane.host.data, 0, *addresses, table.n_states, table.halo.size)
             lane.stream.upload(lane.descriptor, lane.host[: _TABLE.size])
             lane.stream.wait()

@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.cuda.device import Device, Stream
+from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.tiles.layout import MAX_ROUNDS, SlotLayout, Tiling
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import format_bytes
 
-__all__ = ["TileMemory", "aligned", "head_bytes"]
+__all__ = ["TileMemory", "head_bytes"]
 
-_ALIGNMENT = 256
 _PLACE = np.dtype(
     [
         ("first", "i8"),
@@ -95,11 +95,6 @@ def _sizes(model: ModelFacts, tiling: Tiling, layout: SlotLayout) -> dict[str, i
 def head_bytes(dims: int) -> int:
     """Of struct Head."""
     return -(-(36 + 6 * dims) // 16) * 16
-
-
-def aligned(nbytes: int) -> int:
-    """A number of bytes, up to the next line of the device's memory."""
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 class TileMemory:
