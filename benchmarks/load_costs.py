@@ -19,10 +19,10 @@ import numpy as np
 import ooc_mdp
 from ooc_mdp.backends.base import SlotsTooSmall
 from ooc_mdp.backends.select import select_backend
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import SolveOptions, format_bytes
+from ooc_mdp.options import format_bytes
 from ooc_mdp.solver.device_budget import HasSlots
-from ooc_mdp.solver.plan import model_of
 
 NOT_INCLUDED = (
     "sweeps; loads that run at the same time as others or as sweeps: each is waited for, a device's work included",
@@ -101,7 +101,7 @@ def costs_of(problem: str, grid: str, partitions: int, options: argparse.Namespa
 def loads(table: TableSource, device: str, count: int) -> list[float]:
     """Seconds of each load, the first one apart, which compiles."""
     backend = select_backend(device)
-    model = model_of(table, SolveOptions(0.9, device=device))
+    model = ModelFacts.of(table, 0.9)
     wait = device_barrier(device)
     partitions = [0, *(np.arange(1, count + 1) * (table.n_partitions - 1) // count)]
     backend.start(model, None, None)

@@ -463,7 +463,7 @@ def cluster_of(
     if client is not None or workers or scheduler:
         return asked
     if device == "auto":
-        from ooc_mdp.backends.cuda.simple.backend import device_count
+        from ooc_mdp.backends.cuda.device import device_count
 
         devices = device_count()
         if devices > 1:

@@ -12,12 +12,11 @@ from small_mdps import Case, cases, stored
 
 from ooc_mdp.backends.base import Evaluation
 from ooc_mdp.model.contraction import Contraction
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import Coupling
-from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.action_gaps import ActionGaps
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
-from ooc_mdp.solver.plan import contraction_of, least_weights_of
 from ooc_mdp.store import Store
 
 few = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -26,13 +25,13 @@ SIZES = st.sampled_from([0.0, 1e-9, 1.0, 1e6])
 
 
 def gaps_of(store: Store, discount: float) -> ActionGaps:
-    options = SolveOptions(discount)
-    return ActionGaps(store.coupling, contraction_of(store, options), least_weights_of(store, options))
+    facts = ModelFacts.of(store, discount)
+    return ActionGaps(store.coupling, facts.contraction, facts.least_weights)
 
 
 def rounding_of(store: Store, discount: float, size: float) -> float:
     """Of a backup at values of that size, which Q2 and what it is compared with are."""
-    contraction = contraction_of(store, SolveOptions(discount))
+    contraction = ModelFacts.of(store, discount).contraction
     return ResidualBounds.rounding_of(contraction, store.reward_range, store.max_successors, size, plain=True)
 
 
@@ -94,7 +93,7 @@ def test_bounds_over_all_actions_hold_after_an_evaluation(
     rng = np.random.default_rng(seed)
     with stored(case) as store:
         plain, gaps = Plain.of(store, discount), gaps_of(store, discount)
-        row_sums = contraction_of(store, SolveOptions(discount)).row_sum
+        row_sums = ModelFacts.of(store, discount).contraction.row_sum
         owner = np.repeat(np.arange(store.n_partitions), np.diff(store.partition_ptr))
         policy, before = some_policy(plain, rng), 10 * rng.normal(size=store.n_states)
         second = plain.best_other(before, policy)
@@ -120,7 +119,7 @@ def test_bounds_over_all_actions_hold_after_an_evaluation(
         rounding = 2 * rounding_of(store, discount, float(np.abs([before, values]).max()))
         of_rows = owner[plain.state]
         assert (others <= plain_rise[of_rows] + rounding).all()
-        inverse = contraction_of(store, SolveOptions(discount)).inverse
+        inverse = ModelFacts.of(store, discount).contraction.inverse
         assert (normalised <= rise[of_rows] + rounding * inverse[of_rows]).all()
         assert (kept <= plain_rise[owner]).all()
         assert (fall == found.measured[1]).all()

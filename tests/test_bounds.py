@@ -8,9 +8,10 @@ from accounting import disturb, settle, swept
 from claims import Residuals, residuals
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from model_facts import facts_with
 from small_mdps import Case, cases, stored
 
-from ooc_mdp.backends.base import ModelConstants, SweepLimits, VisitReport
+from ooc_mdp.backends.base import SweepLimits, VisitReport
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.contraction import Contraction
@@ -47,13 +48,12 @@ class Work:
         self.size = float(np.abs(self.values).max())
         self.backend = CpuBackend()
         self.backend.start(
-            ModelConstants(
-                n_states=store.n_states,
-                largest_partition=int(np.diff(store.partition_ptr).max()),
+            facts_with(
+                store.partition_ptr.tolist(),
+                discount,
+                self.contraction.row_sum,
                 largest_halo=int(store.partition_halo.max()),
-                discount=discount,
                 sign=self.sign,
-                row_sums=self.contraction.row_sum,
             ),
             self.values,
             self.policy,

@@ -27,10 +27,11 @@ from ooc_mdp.backends.cpu import policy_rows as cpu_policy
 from ooc_mdp.backends.cpu import rounds as cpu_flow_rounds
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solver import local as solver_module
 from ooc_mdp.solver.local import solve
-from ooc_mdp.solver.plan import model_of, warm_up
+from ooc_mdp.solver.plan import warm_up
 
 MODULES = (cpu, cpu_flow_rounds, cpu_flow_solver, cpu_krylov, cpu_policy, cpu_policy_loops, cpu_together)
 HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
@@ -146,7 +147,7 @@ def test_no_loop_is_compiled_within_a_solve(
     discount = 0.9 if method == "vi" else 0.999
     options = SolveOptions(discount, epsilon=1e-6, method=method, device="cpu", cache=CacheSize(share=0.6))
     backend = CpuBackend()
-    warm_up(store, options, backend, model_of(store, options), writes=False)
+    warm_up(store, options, backend, ModelFacts.of(store, options.discount), writes=False)
     backend.close()
     before = {loop.__name__: set(loop.signatures) for loop in loops}
     assert any(before.values())
@@ -168,6 +169,6 @@ def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monke
         )
     backend = CpuBackend()
     options = SolveOptions(0.9)
-    warm_up(store, options, backend, model_of(store, options), writes=False)
+    warm_up(store, options, backend, ModelFacts.of(store, options.discount), writes=False)
     backend.close()
     assert tried == ["RoundsAlongFlow", "RoundsInOrder", "sweep", "measure"]

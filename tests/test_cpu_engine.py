@@ -24,11 +24,11 @@ from ooc_mdp.backends.cpu import table as cpu_tables
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.batch import Members, RoundsInOrder
 from ooc_mdp.backends.cpu.table import swept_table
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.runtime.arena import TableMemory
 from ooc_mdp.solver.local import solve
-from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 LIMITS = SweepLimits(1e-12, 5)
@@ -37,7 +37,7 @@ LIMITS = SweepLimits(1e-12, 5)
 def started(store: Store, discount: float, threads: int = 2) -> tuple[CpuBackend, list[Resident]]:
     """A backend at values of 0, with all partitions of the store resident."""
     backend = CpuBackend("voted", threads)
-    backend.start(model_of(store, SolveOptions(discount)), None, None)
+    backend.start(ModelFacts.of(store, discount), None, None)
     return backend, [backend.admit(backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
 
 

@@ -19,9 +19,9 @@ from ooc_mdp.backends.cpu import table as cpu_tables
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.packed import flow_order, gather, lay_slab, mend_slab, sweep_slab, without_lookahead
 from ooc_mdp.backends.cpu.rounds import Slabs
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solver.local import solve
-from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 ACTIONS, WIDTH = 3, 3
@@ -198,7 +198,7 @@ def test_certificates_hold_for_steps_with_loops_made_for_a_shape(
 def started(store: Store, discount: float) -> tuple[CpuBackend, list[Resident]]:
     """A backend at values of 0, with all partitions of the store resident."""
     backend = CpuBackend("voted", 2)
-    backend.start(model_of(store, SolveOptions(discount)), None, None)
+    backend.start(ModelFacts.of(store, discount), None, None)
     return backend, [backend.admit(backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
 
 

@@ -27,11 +27,10 @@ from ooc_mdp.backends.cpu.flow_solver import STATE_BYTES, FlowSolver
 from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.arena import TableMemory
-from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 few = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
@@ -51,7 +50,7 @@ class Kept:
         policy: Sequence[int] | None = None,
         mapped: bool = False,
     ) -> None:
-        self.store, self.model = store, model_of(store, SolveOptions(discount))
+        self.store, self.model = store, ModelFacts.of(store, discount)
         self.plain = Plain.of(store, discount)
         self.before = 10 * np.random.default_rng(seed).normal(size=store.n_states)
         self.backend = CpuBackend("voted", threads)

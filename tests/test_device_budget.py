@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_mdp
-from ooc_mdp.backends.base import Backend, Features, ModelConstants
+from ooc_mdp.backends.base import Backend, Features
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import CacheSize, SolveOptions, format_bytes
 from ooc_mdp.solver.device_budget import cache_left, refuse_what_is_not_free
-from ooc_mdp.solver.plan import cache_budget, model_of, plan_solve
+from ooc_mdp.solver.plan import cache_budget, plan_solve
 from ooc_mdp.store import Store
 
 WORKSPACE = 1000
@@ -32,13 +33,13 @@ class Device:
     features: Features = Features(overlaps_loads=True)  # noqa: RUF009  # frozen
     synchronous: None = None
 
-    def plan(self, model: ModelConstants) -> dict[str, int]:
+    def plan(self, model: ModelFacts) -> dict[str, int]:
         return {"workspace": WORKSPACE}
 
     def memory_free(self) -> int | None:
         return self.free
 
-    def slot_bytes(self, model: ModelConstants) -> int | None:
+    def slot_bytes(self, model: ModelFacts) -> int | None:
         return self.slot
 
 
@@ -50,7 +51,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def planned(store: Store, device: Device, **options: object) -> dict[str, int]:
     """The plan of the device's memory, the cache's budget as the cache is given it included."""
     chosen = SolveOptions(0.9, device=device.name, **options)  # type: ignore[arg-type]
-    model, backend = model_of(store, chosen), cast(Backend, device)
+    model, backend = ModelFacts.of(store, chosen.discount), cast(Backend, device)
     plan = plan_solve(store, chosen, backend, model, writes=False).memory.device
     most = int(store.partition_bytes.sum()) if device.slot is None else device.slot * store.n_partitions
     assert plan["cache"] == min(cache_budget(store, chosen, backend, model), most)
@@ -147,7 +148,7 @@ def test_the_cpu_has_no_device_memory(store: Store) -> None:
         ooc_mdp.solve(store, 0.9, device="cpu", device_memory="8GiB")
     options = SolveOptions(0.9, device_memory=1 << 30)  # "auto", which may turn out to be the CPU
     with pytest.raises(OptionsError, match="runs on the CPU; give --cache"):
-        cache_budget(store, options, cast(Backend, Device(None, name="cpu")), model_of(store, options))
+        cache_budget(store, options, cast(Backend, Device(None, name="cpu")), ModelFacts.of(store, options.discount))
 
 
 @pytest.mark.gpu

@@ -6,13 +6,16 @@ The kernels run on the CPU here (`emulated_cuda`), and the same comparisons on a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-from emulated_cuda import compile_kernels, fenced
+from emulated_cuda import Module, compile_kernels, fenced
+from emulated_device import EmulatedDevice
 from frame_cases import recoded
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -20,14 +23,8 @@ from numcodecs import blosc, lz4
 from store_models import Action, Model, ModelSource, State, random_model
 from test_encodings import layouts
 
-from ooc_mdp.backends.cuda.decode.frames import (
-    KERNELS,
-    PLAN_BYTES,
-    CudaLauncher,
-    DeviceDecoder,
-    Launcher,
-    kernel_source,
-)
+from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, DecodePlan, DeviceDecoder, decode_kernels
+from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.partition import PartitionTable, RawField, RawPartition, StoredField
@@ -40,45 +37,64 @@ from ooc_mdp.store.layout import PartitionSizes
 ARRAYS = [f.name for f in dataclasses.fields(PartitionTable)][5:]
 
 
-class Emulated:
-    """Kernels on the CPU, blocks and threads in the order of a seed."""
+class SeededKernel:
+    """A kernel on the CPU, its blocks and threads in the order of a seed."""
+
+    def __init__(self, module: Module, name: str, seed: int | None) -> None:
+        self._module, self._name, self._seed = module, name, seed
+
+    def __call__(self, stream: Any, grid: int, block: int, args: Sequence[Any], shared: int = 0) -> None:
+        self._module.launch(self._name, grid, block, args, seed=self._seed, shared=shared)
+
+    def blocks_at_once(self, block: int, shared: int) -> int:
+        return 1
+
+    def prefer_shared_memory(self) -> None:
+        pass
+
+
+class FencedDevice(EmulatedDevice):
+    """Memory that cannot be accessed follows each allocation, but for up to 15 bytes; blocks are run in any order."""
 
     def __init__(self, seed: int | None = None, ring: str = "32768u") -> None:
-        self.module = compile_kernels(kernel_source(), KERNELS, {"RING": ring})
-        self.seed = seed
+        super().__init__()
+        self._seed, self._ring = seed, ring
 
-    def launch(self, kernel: str, grid: int, block: int, args: Sequence[Any]) -> None:
-        self.module.launch(kernel, grid, block, args, seed=self.seed)
+    def allocate(self, nbytes: int) -> int:
+        block = fenced(np.full(nbytes, 0xAA, np.uint8))
+        at = int(block.ctypes.data)
+        self._blocks[at] = block
+        return at
 
-    def zeros(self, size: int) -> Any:
-        return np.zeros(size, np.uint32)
-
-    def on_host(self, array: Any) -> np.ndarray:
-        return array.copy()
-
-
-@dataclasses.dataclass(frozen=True)
-class Machine:
-    """A launcher, how arrays come to it and back."""
-
-    launcher: Launcher
-    put: Callable[[np.ndarray], Any]
-    get: Callable[[Any], np.ndarray]
+    def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Any]:
+        module = compile_kernels(source, names, {"RING": self._ring, **defines})
+        return {name: SeededKernel(module, name, self._seed) for name in names}
 
 
-def emulated(seed: int | None = None, ring: str = "32768u") -> Machine:
-    return Machine(Emulated(seed, ring), fenced, lambda a: a)
+@functools.cache
+def on_gpu() -> Device:
+    return CudaDevice(0)
 
 
-def on_gpu() -> Machine:
-    import cupy
-
-    return Machine(CudaLauncher(0), cupy.asarray, cupy.asnumpy)
-
-
-def scratch_on(machine: Machine, decoder: DeviceDecoder) -> Any:
-    """A multiple of 256 bytes, so that they begin at one before a fence too."""
-    return machine.put(np.full(decoder.scratch_bytes, 0xAA, np.uint8))
+def decoded_on(
+    device: Device, decoder: DeviceDecoder, plan: DecodePlan, buffer: npt.NDArray[np.uint8]
+) -> tuple[dict[str, np.ndarray], str | None]:
+    """The table's arrays by name, and what could not be decoded."""
+    stream = device.stream()
+    at, scratch, words = (device.allocate(n) for n in (buffer.nbytes, decoder.scratch_bytes, 8))
+    stream.upload(at, buffer)
+    stream.clear(words, 8)
+    decoder.launch(decode_kernels(device), stream, plan, at, scratch, words)
+    arrays = {}
+    for name, (offset, length) in decoder.offsets(plan).items():
+        arrays[name] = np.empty(length, decoder.dtypes[name])
+        if length:
+            stream.download(arrays[name], scratch + offset)
+    faults = np.empty(2, np.uint32)
+    stream.download(faults, words)
+    stream.wait()
+    device.free_all()
+    return arrays, decoder.describe_faults(faults)
 
 
 # One field of a partition, without a store.
@@ -102,17 +118,12 @@ def raw_of(field: StoredField, content: bytes, layout: RowLayout, count: int) ->
     return RawPartition(0, 0, *sizes, (raw,), len(content), 0)
 
 
-def decoded(machine: Machine, raw: RawPartition, frames: bytes) -> tuple[dict[str, np.ndarray], str | None]:
+def decoded(device: Device, raw: RawPartition, frames: bytes) -> tuple[dict[str, np.ndarray], str | None]:
     fields = [f.field for f in raw.fields]
-    sizes = (len(frames) + 4, raw.actions_per_state, raw.successors_per_action)
-    decoder = DeviceDecoder(fields, *sizes, machine.launcher)
+    decoder = DeviceDecoder(fields, len(frames) + 4, raw.actions_per_state, raw.successors_per_action)
     buffer = np.zeros(decoder.buffer_bytes, np.uint8)
     buffer[PLAN_BYTES : PLAN_BYTES + len(frames)] = np.frombuffer(frames, np.uint8)
-    plan = decoder.plan(raw, buffer)
-    scratch = scratch_on(machine, decoder)
-    decoder.launch(plan, machine.put(buffer), scratch)
-    faults = decoder.faults()
-    return {name: machine.get(a) for name, a in decoder.arrays(plan, scratch).items()}, faults
+    return decoded_on(device, decoder, decoder.plan(raw, buffer), buffer)
 
 
 def frame_of(stream: bytes, size: int) -> bytes:
@@ -126,10 +137,10 @@ def bytes_field(n: int) -> StoredField:
     return StoredField("boundary", np.dtype(bool), np.dtype(bool), None, n, n, True)
 
 
-def inflated(stream: bytes, size: int, machine: Machine | None = None) -> tuple[bytes, str | None]:
+def inflated(stream: bytes, size: int, device: Device | None = None) -> tuple[bytes, str | None]:
     frame = frame_of(stream, size)
     raw = raw_of(bytes_field(size), frame, RowLayout(PartitionSizes(size, size, size, 0), 1, 1), size)
-    arrays, faults = decoded(machine or emulated(), raw, frame)
+    arrays, faults = decoded(device or FencedDevice(), raw, frame)
     return arrays["boundary"].tobytes(), faults
 
 
@@ -184,7 +195,7 @@ def test_any_valid_lz4_stream_is_expanded(parts: list[tuple[bytes, int, int]], s
     stream = b"".join(sequence(*part) for part in parts)
     expected = expanded(parts)
     assume(len(stream) != len(expected))  # blosc stores as it is what LZ4 does not make smaller
-    assert inflated(stream, len(expected), emulated(seed, ring)) == (expected, None)
+    assert inflated(stream, len(expected), FencedDevice(seed, ring)) == (expected, None)
 
 
 KINDS: dict[str, Callable[[np.random.Generator, int], bytes]] = {
@@ -255,9 +266,9 @@ def test_frames_whose_offsets_lead_out_of_them_are_reported() -> None:
     for place, value in ((16, 0), (16, 5), (16, len(good)), (16, 2**32 - 1), (20, len(good)), (20, 2**31 + 3), (20, 0)):
         frame = bytearray(good)
         frame[place : place + 4] = value.to_bytes(4, "little")
-        _, faults = decoded(emulated(), raw_of(bytes_field(500), bytes(frame), layout, 500), bytes(frame))
+        _, faults = decoded(FencedDevice(), raw_of(bytes_field(500), bytes(frame), layout, 500), bytes(frame))
         assert faults is not None, (place, value)
-    _, faults = decoded(emulated(), raw_of(bytes_field(500), bytes(good), layout, 500), bytes(good))
+    _, faults = decoded(FencedDevice(), raw_of(bytes_field(500), bytes(good), layout, 500), bytes(good))
     assert faults is None
 
 
@@ -319,7 +330,7 @@ def test_row_differences_become_successors(layout: RowLayout, factor: int, dtype
     stored = encode("row-delta", values, layout)
     field, frame = encoded_field("successors", "row-delta", stored, dtype, padding, n)
     raw, frames = with_pointers(field, frame, layout, n)
-    arrays, faults = decoded(emulated(), raw, frames)
+    arrays, faults = decoded(FencedDevice(), raw, frames)
     assert faults is None
     np.testing.assert_array_equal(arrays["successors"], values, strict=True)
     for name, ptr in (("action_ptr", layout.action_ptr), ("successor_ptr", layout.successor_ptr)):
@@ -356,7 +367,7 @@ def test_weights_become_probabilities(
     stored = encode(encoding, values, layout)
     field, frame = encoded_field("probabilities", encoding, stored, dtype, padding, values.size)
     raw, frames = with_pointers(field, frame, layout, stored.size)
-    arrays, faults = decoded(emulated(seed % 5), raw, frames)
+    arrays, faults = decoded(FencedDevice(seed % 5), raw, frames)
     assert faults is None
     np.testing.assert_array_equal(arrays["probabilities"], values, strict=True)
 
@@ -376,7 +387,7 @@ def test_bit_planes_become_durations(n: int, actions: int, smooth: bool, seed: i
     layout = RowLayout(PartitionSizes(n, n * actions, n * actions, 0), actions, 1)
     stored = encode("float32-delta2", durations, layout)
     field, frame = encoded_field("durations", "float32-delta2", stored, "f8", 0, durations.size)
-    arrays, faults = decoded(emulated(), raw_of(field, frame, layout, stored.size), frame)
+    arrays, faults = decoded(FencedDevice(), raw_of(field, frame, layout, stored.size), frame)
     assert faults is None
     np.testing.assert_array_equal(arrays["durations"].view(np.uint32), durations.view(np.uint32), strict=True)
 
@@ -390,7 +401,7 @@ def test_values_as_they_are_come_through_every_kind_of_frame(dtype: str, block: 
             values = rng.integers(0, top, n).astype(dtype)
             field, frame = encoded_field("halo", None, values, dtype, padding, n, block)
             layout = RowLayout(PartitionSizes(1, 1, 1, n), 1, 1)
-            arrays, faults = decoded(emulated(), raw_of(field, frame, layout, n), frame)
+            arrays, faults = decoded(FencedDevice(), raw_of(field, frame, layout, n), frame)
             assert faults is None
             np.testing.assert_array_equal(arrays["halo"].view(dtype), values, strict=True)
 
@@ -401,14 +412,14 @@ def test_pointers_that_do_not_rise_are_reported() -> None:
         wrong = dataclasses.replace(layout, action_ptr=np.array(ptr, np.uint32))
         field, frame = encoded_field("successors", "row-delta", np.zeros(4, "u1"), "u1", 0, 4)
         raw, frames = with_pointers(field, frame, wrong, 4)
-        faults = decoded(emulated(), raw, frames)[1]
+        faults = decoded(FencedDevice(), raw, frames)[1]
         assert faults is not None
         assert faults.startswith("action_ptr of partition 0")
     for ptr in ([0, 2, 1, 4], [0, 1, 3, 5], [0, 2**31, 2**31, 4], [0, 2**32 - 1, 0, 4]):
         wrong = RowLayout(PartitionSizes(3, 3, 4, 0), 1, 0, successor_ptr=np.array(ptr, np.uint32))
         field, frame = encoded_field("successors", "row-delta", np.zeros(4, "u1"), "u1", 0, 4)
         raw, frames = with_pointers(field, frame, wrong, 4)
-        faults = decoded(emulated(), raw, frames)[1]
+        faults = decoded(FencedDevice(), raw, frames)[1]
         assert faults is not None
         assert faults.startswith("successor_ptr of partition 0")
 
@@ -418,29 +429,28 @@ def test_rows_that_leave_their_weights_are_reported() -> None:
         layout = RowLayout(PartitionSizes(2, 2, 4, 0), 1, 0, successor_ptr=np.array(ptr, np.uint32))
         field, frame = encoded_field("probabilities", "fixed24", np.ones(2, "u4"), "f4", 0, 4)
         raw, frames = with_pointers(field, frame, layout, 2)
-        assert decoded(emulated(), raw, frames)[1] is not None
+        assert decoded(FencedDevice(), raw, frames)[1] is not None
 
 
 # Whole partitions.
 
 
-def assert_decoded_as_read(store: Store, machine: Machine) -> None:
+def assert_decoded_as_read(store: Store, device: Device) -> None:
     actions, width = (int(store.attributes[f"{x}"]) for x in ("actions_per_state", "successors_per_action"))
-    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, actions, width, machine.launcher)
+    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, actions, width)
     for p in range(store.n_partitions):
         buffer = np.zeros(decoder.buffer_bytes, np.uint8)
         raw = store.read_frames(p, buffer[PLAN_BYTES:])
         plan = decoder.plan(raw, buffer)
-        scratch = scratch_on(machine, decoder)
-        table = decoder.decode(plan, machine.put(buffer[: plan.n_bytes]), scratch)
+        arrays, faults = decoded_on(device, decoder, plan, buffer[: plan.n_bytes])
         expected = store.read(p)[0]
-        assert decoder.faults() is None
+        assert faults is None
         for name in ARRAYS:
-            array, wanted = getattr(table, name), getattr(expected, name)
-            array = array if isinstance(array, np.ndarray) else machine.get(array)
-            np.testing.assert_array_equal(array.astype(wanted.dtype), wanted, strict=True, err_msg=name)
+            wanted = getattr(expected, name)
+            found = arrays.get(name, np.empty(0, wanted.dtype))
+            np.testing.assert_array_equal(found.astype(wanted.dtype), wanted, strict=True, err_msg=name)
         for name in ("index", "first_state", "n_states", "actions_per_state", "successors_per_action"):
-            assert getattr(table, name) == getattr(expected, name)
+            assert getattr(plan.raw, name) == getattr(expected, name)
 
 
 def car(path: Path) -> Store:
@@ -473,7 +483,7 @@ STORES = {f.__name__: f for f in (car, pendulum, ragged, terminal, with_zstd)}
 
 @pytest.mark.parametrize("name", STORES)
 def test_whole_partitions_are_those_of_the_store(name: str, tmp_path: Path) -> None:
-    assert_decoded_as_read(STORES[name](tmp_path / name), emulated(0))
+    assert_decoded_as_read(STORES[name](tmp_path / name), FencedDevice(0))
 
 
 @pytest.mark.gpu
@@ -494,13 +504,13 @@ def test_what_lz4_compresses_comes_back_on_a_gpu(kind: str) -> None:
 
 def test_fields_that_the_cpu_decompresses_are_named(tmp_path: Path) -> None:
     store = with_zstd(tmp_path / "s")
-    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, 0, 0, Emulated())
+    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, 0, 0)
     assert decoder.decoded_on_host == ("probabilities",)
 
 
 def test_sizes_that_contradict_each_other_are_refused_before_anything_runs(tmp_path: Path) -> None:
     store = car(tmp_path / "s")
-    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, 3, 3, Emulated())
+    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, 3, 3)
     buffer = np.zeros(decoder.buffer_bytes, np.uint8)
     raw = store.read_frames(0, buffer[PLAN_BYTES:])
     for change in ({"n_rows": raw.n_rows - 1}, {"n_transitions": 5}, {"actions_per_state": 0}):

@@ -32,7 +32,7 @@ def test_a_word_that_names_nothing_is_refused_with_those_that_do(store: Store) -
 
 
 def test_the_cpu_takes_the_default_and_refuses_the_others(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
-    monkeypatch.setattr("ooc_mdp.backends.cuda.simple.backend.device_count", lambda: 0)
+    monkeypatch.setattr("ooc_mdp.backends.cuda.device.device_count", lambda: 0)
     assert select_backend("auto", kernel=DEFAULT_KERNEL).name == "cpu"
     with pytest.raises(OptionsError, match="this solve runs on the CPU; leave it out, or give --device cuda:0"):
         select_backend("auto", kernel="plain")

@@ -23,16 +23,15 @@ from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
 from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, MakeDevice, ShuffledDevice, emulated
 
-from ooc_mdp.backends.base import Evaluation, Improvement, KeepsPolicyRows, ModelConstants, Resident, SweepLimits
+from ooc_mdp.backends.base import Evaluation, Improvement, KeepsPolicyRows, Resident, SweepLimits
 from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.policy.evaluation import DeviceEvaluation, EvaluationOptions
 from ooc_mdp.backends.cuda.policy.layout import RowSizes, reward_dtype, varies
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.options import SolveOptions
-from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 DISCOUNT = 0.95
@@ -55,7 +54,7 @@ class Kept:
         options: EvaluationOptions = SWEEPING,
     ) -> None:
         self.store, self.discount = store, discount
-        self.model: ModelConstants = model_of(store, SolveOptions(discount))
+        self.model: ModelFacts = ModelFacts.of(store, discount)
         self.plain = Plain.of(store, discount)
         self.values = 10 * np.random.default_rng(seed).normal(size=store.n_states)
         self.backend = TiledBackend(device, TILE_STATES)
@@ -96,9 +95,8 @@ class Kept:
 
     def backup(self, values: FloatArray) -> FloatArray:
         """float64 [n]: r + g P V by the rows that are kept."""
-        rows, table = self.backend._rows, self.model.table
+        rows = self.backend._rows
         assert rows is not None
-        assert table is not None
         reward = self.of_states("rewards", reward_dtype(self.model))
         own = varies(self.model)
         g = self.of_states("discounts", "f8") if own else np.full(values.size, self.discount)
@@ -108,7 +106,7 @@ class Kept:
             n = own.stop - own.start
             planes = [
                 self._array(name, size, dtype, int(place["entries"])).reshape(-1, int(place["pitch"]))[:, :n]
-                for name, dtype in (("successors", "u4"), ("probabilities", table.real))
+                for name, dtype in (("successors", "u4"), ("probabilities", self.model.probability_dtype))
             ]
             expected[own] = (planes[1].astype(float) * values[planes[0]]).sum(axis=0)
         return reward + g * expected
@@ -357,7 +355,7 @@ def test_rows_go_to_the_host_and_the_solver_goes_without_as_room_shrinks(tmp_pat
     )
     solving, sweeping, far, farther = (True, True), (True, False), (False, True), (False, False)
     for store, ways in ((wide, [solving, sweeping, far, farther]), (narrow, [solving, sweeping, farther])):
-        model, device = model_of(store, SolveOptions(DISCOUNT)), emulated()
+        model, device = ModelFacts.of(store, DISCOUNT), emulated()
         free, chosen = device.memory_free(), []
         whole = DeviceRows(device, device.stream(), model)
         room = whole_bytes = free - device.memory_free()
@@ -417,7 +415,10 @@ def test_an_evaluation_ends_where_rounding_begins_and_at_the_most_sweeps(
     assert evaluated(kept.backend, 1e-3, 10**9).backups == store.n_states
 
 
-def test_values_too_large_for_the_solver_s_sums_are_swept(tmp_path: Path, device: MakeDevice) -> None:
+def test_values_too_large_for_the_solver_s_sums_are_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: MakeDevice
+) -> None:
+    monkeypatch.setattr("ooc_mdp.model.facts.MAX_VALUE", math.inf)  # solves refuse such rewards
     rng = np.random.default_rng(0)
     actions = (Action(1e200 * rng.normal(), {int(s): 0.5 for s in rng.choice(40, 2, False)}) for _ in range(40))
     model = Model(tuple(State((action,)) for action in actions))
@@ -611,7 +612,7 @@ def test_rows_opened_again_are_none(stores: Callable[[str], Store], device: Make
 
 def test_more_states_than_a_row_can_name_are_refused(tmp_path: Path) -> None:
     store = make_store(Case(random_model(5, 20), partitions=2), tmp_path / "s")
-    model = replace(model_of(store, SolveOptions(DISCOUNT)), n_states=1 << 32)
+    model = replace(ModelFacts.of(store, DISCOUNT), n_states=1 << 32)
     device = EmulatedDevice(1 << 20)
     with pytest.raises(OptionsError, match="fewer than 2\\^32 states"):
         DeviceRows(device, device.stream(), model)

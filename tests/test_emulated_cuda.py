@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from test_kernels import FIRST, N_OWN, N_STATES, ROW_SUM, TABLES, Plain, random_table
 
 from ooc_mdp.backends.base import SweepLimits
+from ooc_mdp.backends.cuda.sources import LOCAL_VALUES, PLAIN, read_sources
 from ooc_mdp.model.mdp import discounts
 from ooc_mdp.model.partition import PartitionTable
 
@@ -714,7 +715,7 @@ def test_directed_rounding_encloses_the_exact_result(a: float, b: float) -> None
     ]
 
 
-SWEEP = (Path(__file__).parents[1] / "ooc_mdp" / "backends" / "cuda" / "simple/sweep.cu").read_text()
+SWEEP = read_sources(*PLAIN, LOCAL_VALUES[-1])
 TYPES = {"u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned", "f4": "float", "f8": "double"}
 
 
@@ -725,7 +726,7 @@ def unranked(rank: np.uint64) -> float:
 
 
 class Sweeps:
-    """``simple/sweep.cu`` over one partition: gather, Jacobi sweeps, scatter, measure."""
+    """The simple kernels over one partition: gather, Jacobi sweeps, scatter, measure."""
 
     def __init__(self, table: PartitionTable, discount: float, sign: float, seed: int | None) -> None:
         types = ", ".join(TYPES[a.dtype.str[1:]] for a in (table.successors, table.probabilities))

@@ -25,10 +25,10 @@ from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.distributed import solver
 from ooc_mdp.distributed.solve import solve_distributed
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration
-from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 QUIET = SweepLimits(0.0, 8, 1e-9, plain=True)
@@ -61,7 +61,7 @@ def test_what_is_written_is_read_and_all_else_stays(
     store, rng = stores("car"), np.random.default_rng(0)
     backend = BACKENDS[name]()
     expected, policy = rng.normal(size=store.n_states), rng.integers(0, 3, store.n_states).astype(np.int32)
-    backend.start(model_of(store, SolveOptions(0.9)), expected.copy(), policy.copy())
+    backend.start(ModelFacts.of(store, 0.9), expected.copy(), policy.copy())
     assert isinstance(backend, ExchangesValues)
     for partitions in ((4, 0), (1,), (4,)):
         chosen = []
@@ -263,7 +263,7 @@ def test_two_solvers_on_devices_of_their_own_agree_with_the_reference(
     # Few: on the emulator an idle round costs as much as any.
     monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 8)
     monkeypatch.setattr(solver, "select_backend", tiles)
-    slot = TiledBackend(emulated(), TILE_STATES).slot_bytes(model_of(store, SolveOptions(discount)))
+    slot = TiledBackend(emulated(), TILE_STATES).slot_bytes(ModelFacts.of(store, discount))
     options = SolveOptions(discount, epsilon=1e-4, method=method, device="cpu", cache=CacheSize(size=2 * slot))
     with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
         solution = solve_distributed(store, options, client, ClusterOptions(placement=placement))

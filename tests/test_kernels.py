@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from accounting import figures
 from claims import Residuals
+from model_facts import facts_with
 
 from ooc_mdp import reference
-from ooc_mdp.backends.base import Backend, ModelConstants, SweepLimits, VisitReport
+from ooc_mdp.backends.base import Backend, SweepLimits, VisitReport
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.errors import MissingExtraError, OptionsError
@@ -168,7 +169,8 @@ class Bench:
         self.plain = Plain(table, discount, sign)
         self.jacobi = device != "cpu"
         self.backend: Backend = CpuBackend() if device == "cpu" else select_backend(device, kernel="plain")
-        model = ModelConstants(N_STATES, N_OWN, 20, discount, sign, np.array([ROW_SUM]))
+        own, row_sums = [FIRST, FIRST + N_OWN], np.array([ROW_SUM])
+        model = facts_with(own, discount, row_sums, n_states=N_STATES, largest_halo=20, sign=sign)
         self.backend.start(model, self.values.copy(), self.policy.copy())
         self.resident = self.backend.admit(self.backend.prepare(table))
 

@@ -21,7 +21,7 @@ from ooc_mdp.conversion.partitioners import (
     metis_numbering,
 )
 from ooc_mdp.errors import MissingExtraError, OptionsError
-from ooc_mdp.store.numbering import ArrayNumbering, GridNumbering, Numbering, owner
+from ooc_mdp.model.numbering import ArrayNumbering, GridNumbering, Numbering, owner
 
 shapes = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
 

@@ -13,10 +13,9 @@ from small_mdps import rows_of
 
 import ooc_mdp
 from ooc_mdp.backends.select import select_backend
-from ooc_mdp.options import SolveOptions
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.solver.device_budget import HasSlots
-from ooc_mdp.solver.plan import model_of
 from ooc_mdp.store import Store
 
 CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "public"
@@ -62,7 +61,7 @@ def cache_sizes(store: Store, device: str, kernel: str) -> Iterator[int]:
     sizes = np.sort(store.partition_bytes)
     backend = select_backend(device, kernel=kernel)
     if isinstance(backend, HasSlots):
-        slot = backend.slot_bytes(model_of(store, SolveOptions(0.5)))
+        slot = backend.slot_bytes(ModelFacts.of(store, 0.5))
         sizes = sizes if slot is None else np.full_like(sizes, slot)
     table = int(sizes.sum())
     yield table

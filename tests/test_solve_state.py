@@ -14,13 +14,14 @@ import pytest
 import ooc_mdp
 from ooc_mdp.backends.base import FinishedVisit, VisitReport
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solver.driver import drive
 from ooc_mdp.solver.local import METHODS, Between
 from ooc_mdp.solver.methods import p_eva_on_device
-from ooc_mdp.solver.plan import model_of, plan_solve
+from ooc_mdp.solver.plan import plan_solve
 from ooc_mdp.solver.session import Pauses
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import Access, SolveState
@@ -35,7 +36,7 @@ def store(tmp_path: Path) -> Store:
 def started(store: Store, stack: ExitStack, share: float = 1.0, **asked: Any) -> SolveState:
     options, backend = SolveOptions(0.9, cache=CacheSize(share=share), **asked), CpuBackend()
     stack.callback(backend.close)
-    plan = plan_solve(store, options, backend, model_of(store, options), writes=False)
+    plan = plan_solve(store, options, backend, ModelFacts.of(store, options.discount), writes=False)
     return start(store, plan, backend, stack)
 
 

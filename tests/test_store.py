@@ -21,11 +21,11 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 
 from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import StoreError
+from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.store import Store, inspect_store, open_store, validate_store
 from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import encode
 from ooc_mdp.store.layout import FIELDS, SMALL_ARRAYS, chunk_path
-from ooc_mdp.store.numbering import GridNumbering
 
 
 @pytest.fixture
@@ -345,7 +345,7 @@ def test_blocks_copied_on_threads_lie_where_one_after_the_other_does(
     values = np.arange(new_of_old.size)[::-1].astype(dtype)
     before = values.copy()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ooc_mdp.store.numbering._MANY_BYTES", 0 if many else 1 << 40)
+        patch.setattr("ooc_mdp.model.numbering._MANY_BYTES", 0 if many else 1 << 40)
         found = grid.to_original(values)
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, values[new_of_old])

@@ -11,32 +11,36 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_facts import facts_with
 
-from ooc_mdp.backends.base import ModelConstants, TableFacts
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, SweepThread, Tiling, halo_dtype, is_ragged
+from ooc_mdp.model.facts import ModelFacts
 
+FLOAT32 = np.dtype(np.float32)
 REALS = st.sampled_from([np.dtype(np.float32), np.dtype(np.float64)])
 
 
 def model_with(
-    sizes: Sequence[int], shapes: npt.NDArray[np.int32] | None, table: TableFacts, largest_halo: int = 10
-) -> ModelConstants:
-    ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return ModelConstants(
-        n_states=int(ptr[-1]),
-        largest_partition=max(sizes),
-        largest_halo=largest_halo,
-        discount=0.9,
-        sign=1.0,
-        row_sums=np.ones(len(sizes)),
+    sizes: Sequence[int],
+    shapes: npt.NDArray[np.int32] | None = None,
+    actions: int = 3,
+    width: int = 4,
+    exact: bool = True,
+    real: npt.DTypeLike = np.float32,
+    durations: np.dtype[np.floating] | None = FLOAT32,
+    largest_bytes: int = 10_000,
+) -> ModelFacts:
+    return facts_with(
+        [0, *np.cumsum(sizes).tolist()],
+        partition_bytes=np.full(len(sizes), largest_bytes),
+        largest_halo=10,
         block_shapes=shapes,
-        partition_ptr=ptr,
-        table=table,
+        actions_per_state=actions,
+        successors_per_action=width,
+        exact_weights=exact,
+        probability_dtype=np.dtype(real),
+        duration_dtype=durations,
     )
-
-
-def facts(actions: int = 3, width: int = 4, exact: bool = True, real: type = np.float32) -> TableFacts:
-    return TableFacts(actions, width, exact, np.dtype(real), np.dtype(np.uint16), np.dtype(np.float32), 10_000)
 
 
 @st.composite
@@ -64,7 +68,7 @@ def places_of(tiling: Tiling, extent: Sequence[int]) -> list[tuple[int, int]]:
 @given(shapes=grids(), states=st.sampled_from([1, 2, 16, 31, 64, 256]))
 def test_every_state_lies_in_one_tile(shapes: npt.NDArray[np.int32], states: int) -> None:
     sizes = shapes.prod(axis=1).tolist()
-    tiling = Tiling.of(model_with(sizes, shapes, facts()), states)
+    tiling = Tiling.of(model_with(sizes, shapes), states)
     assert tiling.box == math.prod(tiling.shape) <= (states if shapes.shape[1] == 1 else states * 5 // 4)
     assert tiling.threads % 32 == 0
     assert tiling.box <= tiling.threads < tiling.box + 32
@@ -80,7 +84,7 @@ def test_every_state_lies_in_one_tile(shapes: npt.NDArray[np.int32], states: int
 @given(shapes=grids(), states=st.sampled_from([16, 64, 256]))
 def test_tiles_waste_few_threads_of_the_largest_block(shapes: npt.NDArray[np.int32], states: int) -> None:
     largest = shapes.max(axis=0)
-    tiling = Tiling.of(model_with([int(largest.prod())], largest[None], facts()), states)
+    tiling = Tiling.of(model_with([int(largest.prod())], largest[None]), states)
     held = int(tiling.per_partition[0]) * tiling.box
     # an axis of e points in tiles of at most t is cut into ceil(e / t): each tile lacks less than a point on average
     lost = math.prod(1 + 1 / t if t < e else 1.0 for e, t in zip(largest.tolist(), tiling.shape, strict=True))
@@ -89,14 +93,14 @@ def test_tiles_waste_few_threads_of_the_largest_block(shapes: npt.NDArray[np.int
 
 @given(sizes=st.lists(st.integers(1, 500), min_size=1, max_size=5), states=st.sampled_from([1, 32, 256]))
 def test_without_a_grid_tiles_are_runs(sizes: list[int], states: int) -> None:
-    tiling = Tiling.of(model_with(sizes, None, facts()), states)
+    tiling = Tiling.of(model_with(sizes, None), states)
     assert tiling.extents.tolist() == [[n] for n in sizes]
     assert tiling.per_partition.tolist() == [-(-n // tiling.box) for n in sizes]
 
 
 def test_more_axes_than_a_tile_has_are_taken_for_a_run() -> None:
     shapes = np.full((2, 9), 2, np.int32)
-    tiling = Tiling.of(model_with([512, 512], shapes, facts()), 64)
+    tiling = Tiling.of(model_with([512, 512], shapes), 64)
     assert tiling.extents.tolist() == [[512], [512]]
     assert tiling.per_partition.tolist() == [8, 8]
 
@@ -124,8 +128,8 @@ def test_nothing_in_a_slot_lies_on_anything_else(
     halo: int,
     states: int,
 ) -> None:
-    table = TableFacts(actions, width, exact and width > 0, real, np.dtype(np.uint16), durations, 12_345)
-    model = model_with(shapes.prod(axis=1).tolist(), shapes, table)
+    sizes, exact = shapes.prod(axis=1).tolist(), exact and width > 0
+    model = model_with(sizes, shapes, actions, width, exact, real, durations, largest_bytes=12_345)
     tiling = Tiling.of(model, states)
     local = local and not is_ragged(model)
     layout = SlotLayout.of(model, tiling, local, halo if local else 0)
@@ -133,7 +137,7 @@ def test_nothing_in_a_slot_lies_on_anything_else(
     assert tiles * lanes >= n
     record = {"inputs": 4 * tiling.most_inputs}
     if not is_ragged(model):
-        stored = width - 1 if table.exact_weights else width
+        stored = width - 1 if exact else width
         record |= {
             "weights": actions * stored * lanes * real.itemsize,
             "successors": actions * width * lanes * (2 if local else 4),
@@ -149,7 +153,7 @@ def test_nothing_in_a_slot_lies_on_anything_else(
         "tiles": tiles * layout.record_bytes,
     }
     if is_ragged(model):
-        due["table"] = table.largest_bytes
+        due["table"] = model.largest_table_bytes
     for parts, begins, end, alignment in (
         (record, layout.record, layout.record_bytes, 16),
         (due, layout.offsets, layout.nbytes, 256),
@@ -175,7 +179,7 @@ def test_nothing_in_a_slot_lies_on_anything_else(
 
 @given(halo=st.integers(0, 30_000), states=st.sampled_from([16, 64, 256, 1024]))
 def test_tables_of_keys_are_powers_of_two_with_room_to_spare(halo: int, states: int) -> None:
-    model = model_with([5000], None, facts())
+    model = model_with([5000], None)
     tiling = Tiling.of(model, states)
     layout = SlotLayout.of(model, tiling, True, halo)
     for size, room in ((layout.halo_hash, halo), (layout.inputs_hash(tiling), tiling.most_inputs)):
@@ -198,7 +202,7 @@ def test_tables_of_keys_are_powers_of_two_with_room_to_spare(halo: int, states: 
 def test_tiles_are_staged_where_as_many_blocks_have_room_as_their_registers_allow(
     actions: int, width: int, halo: int, states: int, room: int
 ) -> None:
-    model = model_with([5000], None, facts(actions, width))
+    model = model_with([5000], None, actions, width)
     tiling = Tiling.of(model, states)
     layout = SlotLayout.of(model, tiling, True, halo)
     staged = layout.staged(model, tiling, room)
@@ -222,7 +226,7 @@ def test_tiles_are_staged_where_as_many_blocks_have_room_as_their_registers_allo
 def test_rows_stay_as_they_are_where_they_differ_or_states_need_64_bits(
     actions: int, width: int, states: int, ragged: bool
 ) -> None:
-    model = model_with([states], None, facts(actions, width))
+    model = model_with([states], None, actions, width)
     assert is_ragged(model) == ragged
     assert halo_dtype(model) == (np.uint32 if states < 1 << 32 else np.int64)
 
@@ -242,12 +246,6 @@ def test_rows_stay_as_they_are_where_they_differ_or_states_need_64_bits(
 def test_a_thread_takes_two_states_where_their_rows_fit_its_registers(
     actions: int, width: int, real: type, local: bool, states: int, registers: int, ahead: bool
 ) -> None:
-    assert SweepThread.of(facts(actions, width, real=real), local) == SweepThread(states, registers, ahead)
-
-
-def test_what_is_missing_is_named() -> None:
-    model = ModelConstants(4, 4, 0, 0.9, 1.0, np.ones(1))
-    with pytest.raises(ValueError, match="partitions' states"):
-        Tiling.of(model)
-    with pytest.raises(ValueError, match="tables' shapes"):
-        is_ragged(model)
+    assert SweepThread.of(model_with([64], None, actions, width, real=real), local) == SweepThread(
+        states, registers, ahead
+    )

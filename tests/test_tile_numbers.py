@@ -1,4 +1,7 @@
-"""Numbers in the rows of ``tiles/rows.cuh``: doubles made of float32 by a shift, discounts by a short series."""
+"""Numbers in the rows of ``tiles/rows.cuh``: doubles made of float32 by a shift, discounts by a short series.
+
+And the structures of ``tiles/tiles.cuh``, which host and device must lay out alike.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,36 @@ import pytest
 from emulated_cuda import EXPORT, compile_library
 from hypothesis import example, given
 from hypothesis import strategies as st
+from model_facts import facts_with
 
-from ooc_mdp.backends.base import ModelConstants, TableFacts
 from ooc_mdp.backends.cuda.sources import TILES, read_sources
+from ooc_mdp.backends.cuda.tiles import memory
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
 
+STRUCTURES = {"Place": memory._PLACE, "Control": memory._CONTROL, "Engine": memory._ENGINE}
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+def offset_functions(structure: str, dtype: np.dtype[np.void]) -> list[str]:
+    """C functions that return the size of a structure and where each of its fields begins."""
+    size = f"{EXPORT} int size_{structure}() {{ return (int)sizeof({structure}); }}"
+    fields = dtype.names or ()
+    return [size] + [f"{EXPORT} int at_{structure}_{f}() {{ return (int)offsetof({structure}, {f}); }}" for f in fields]
 
 
 @pytest.fixture(scope="module")
 def numbers() -> ctypes.CDLL:
-    table = TableFacts(3, 3, True, np.dtype(np.float32), np.dtype(np.uint16), np.dtype(np.float32), 10_000)
-    ptr = np.array([0, 900])
-    shapes = np.array([[30, 30]], np.int32)
-    model = ModelConstants(900, 900, 10, 0.9, 1.0, np.ones(1), block_shapes=shapes, partition_ptr=ptr, table=table)
+    model = facts_with(
+        [0, 900],
+        partition_bytes=np.array([10_000]),
+        largest_halo=10,
+        block_shapes=np.array([[30, 30]], np.int32),
+        actions_per_state=3,
+        successors_per_action=3,
+        exact_weights=True,
+        probability_dtype=np.dtype(np.float32),
+        duration_dtype=np.dtype(np.float32),
+    )
     tiling = Tiling.of(model, 64)
     source = (
         read_sources(*TILES)
@@ -39,6 +58,7 @@ def numbers() -> ctypes.CDLL:
 }}
 {EXPORT} double series(double x) {{ return is_short(x) ? short_factor(x) : 0.0; }}
 """
+        + "\n".join(line for name, dtype in STRUCTURES.items() for line in offset_functions(name, dtype))
     )
     library = compile_library(source, tuple(SlotLayout.of(model, tiling, True, 64).defines(model, tiling).items()))
     for name, arguments in (("signed_number", 1), ("weight", 1), ("factor", 2), ("series", 1)):
@@ -46,6 +66,15 @@ def numbers() -> ctypes.CDLL:
         function.restype = ctypes.c_double
         function.argtypes = [ctypes.c_double if name in ("factor", "series") else ctypes.c_float] * arguments
     return library
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_the_host_lays_structures_out_as_the_device_does(numbers: ctypes.CDLL, structure: str) -> None:
+    dtype = STRUCTURES[structure]
+    assert dtype.fields is not None
+    found = {name: getattr(numbers, f"at_{structure}_{name}")() for name in dtype.fields}
+    assert found == {name: offset for name, (_, offset, *_) in dtype.fields.items()}
+    assert getattr(numbers, f"size_{structure}")() == dtype.itemsize
 
 
 @given(x=FINITE)

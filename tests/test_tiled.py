@@ -31,13 +31,14 @@ from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.cuda.tiles.layout import Tiling
 from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import Rows
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
 from ooc_mdp.solver import local as solver
-from ooc_mdp.solver.plan import model_of, plan_solve
+from ooc_mdp.solver.plan import plan_solve
 from ooc_mdp.solver.verify import verify
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
@@ -249,7 +250,7 @@ def solve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Solution]:
         monkeypatch.setattr(solver, "select_backend", lambda *_, **__: TiledBackend(make_device(), TILE_STATES))
         chosen = SolveOptions(device="cuda:0", **options)
         if slots is not None:
-            slot = TiledBackend(emulated(), TILE_STATES).slot_bytes(model_of(store, chosen))
+            slot = TiledBackend(emulated(), TILE_STATES).slot_bytes(ModelFacts.of(store, chosen.discount))
             chosen = replace(chosen, cache=CacheSize(size=slots * slot))
         return solver.solve(store, chosen, output=output, resume=resume)
 
@@ -509,7 +510,7 @@ def test_a_budget_of_one_slot_is_enough_and_a_byte_less_is_refused_with_its_size
         solve(store, device, discount=discount, epsilon=1e-1, device_memory=least - 1)
     solution = solve(store, device, discount=discount, epsilon=1e-1, device_memory=least)
     assert solution.outcome.proved
-    model = model_of(store, SolveOptions(discount))
+    model = ModelFacts.of(store, discount)
     slot = TiledBackend(device(), TILE_STATES).slot_bytes(model)
     assert solution.statistics.cache_peak_bytes == solution.statistics.cache_bytes == slot
     assert sum((solution.memory_plan or {})["device"].values()) == least
@@ -570,7 +571,7 @@ def test_what_is_page_locked_beside_tables_on_their_way_is_what_was_planned(stor
 
 def test_a_device_without_memory_is_refused_by_name(stores: Callable[[str], Store]) -> None:
     store = stores("gridworld")
-    model = model_of(store, SolveOptions(0.9))
+    model = ModelFacts.of(store, 0.9)
     backend = TiledBackend(EmulatedDevice(1 << 10), TILE_STATES)
     with pytest.raises(MemoryBudgetError, match=r"values, policy and tiles of 221 states need .* on emulated:0"):
         backend.start(model, None, None)

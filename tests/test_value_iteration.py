@@ -15,12 +15,12 @@ from small_mdps import Case, cases, make_store, optimum, rows_of, stored
 from store_models import Action, Model, State
 
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
-from ooc_mdp.solver import plan
 from ooc_mdp.solver.local import solve
-from ooc_mdp.solver.plan import choose_method, model_of
+from ooc_mdp.solver.plan import choose_method
 from ooc_mdp.store import Store
 
 N = 600
@@ -69,7 +69,7 @@ def test_claims_hold_of_any_model_that_passes_aside_are_tried_on(
     monkeypatch: pytest.MonkeyPatch, case: Case, discount: float, share: float, target: str, method: str
 ) -> None:
     with stored(case) as store, monkeypatch.context() as patch:
-        patch.setattr(plan, "reads_everywhere", lambda _: True)
+        patch.setattr(ModelFacts, "densely_coupled", True)
         rows = rows_of(store)
         best = optimum(rows, discount, case.sense)
         slow = discount > 0.99
@@ -86,7 +86,7 @@ def test_values_stay_until_a_pass_aside_is_taken(case: Case, discount: float) ->
     with stored(case) as store:
         rows = rows_of(store)
         backend = CpuBackend("voted", 2)
-        backend.start(model_of(store, SolveOptions(discount)), None, None)
+        backend.start(ModelFacts.of(store, discount), None, None)
         residents = [backend.admit(backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
         sign = 1.0 if case.sense == "max" else -1.0
         for _ in range(3):
@@ -112,7 +112,7 @@ def test_a_second_value_vector_is_planned_where_it_is_used(tmp_path: Path) -> No
 
     def taken(share: float, **options: Any) -> str:
         chosen = SolveOptions(0.9, cache=CacheSize(share=share), device="cpu", **options)
-        return choose_method(store, chosen, CpuBackend(), model_of(store, chosen)).first
+        return choose_method(chosen, CpuBackend(), ModelFacts.of(store, chosen.discount), store).first
 
     by_passes = [taken(0.25, method="p-eva"), taken(0.25, method="vi"), taken(1.0, method="vi"), taken(1.0)]
     assert by_passes == ["synchronous vi"] * 4

@@ -10,17 +10,18 @@ import pytest
 from command_line import ooc, refused
 from hypothesis import given
 from hypothesis import strategies as st
+from model_facts import facts_with
 from small_mdps import Case, cases, distance, optimum, rows_of, stored
 
 import ooc_mdp
-from ooc_mdp.backends.base import ModelConstants, SweepLimits
+from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, cast_votes, walk
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import CacheSize, SolveOptions, SweepOrder
 from ooc_mdp.solver.local import solve
-from ooc_mdp.store.numbering import GridNumbering
 
 ORDERS: tuple[SweepOrder, ...] = get_args(SweepOrder)
 
@@ -89,7 +90,7 @@ def votes_of(table: PartitionTable, shape: tuple[int, ...], policy: np.ndarray |
 def backend_for(table: PartitionTable, order: SweepOrder, shape: tuple[int, ...] | None, discount: float) -> CpuBackend:
     backend = CpuBackend(order)
     shapes = None if shape is None else np.array([shape], np.int32)
-    model = ModelConstants(table.n_states, table.n_states, 0, discount, 1.0, np.ones(1), shapes)
+    model = facts_with([0, table.n_states], discount, block_shapes=shapes)
     backend.start(model, np.zeros(table.n_states), np.full(table.n_states, -1, np.int32))
     return backend
 
@@ -214,7 +215,7 @@ def test_a_partition_votes_again_ever_more_rarely() -> None:
 def test_the_plan_counts_what_votes_keep() -> None:
     shapes = GridNumbering((10, 9), [[0, 4, 10], [0, 3, 6, 9]]).block_shapes()
     assert shapes.tolist() == [[4, 3], [4, 3], [4, 3], [6, 3], [6, 3], [6, 3]]
-    model = ModelConstants(90, 18, 0, 0.9, 1.0, np.ones(6), shapes)
+    model = facts_with([0, *np.cumsum(shapes.prod(axis=1)).tolist()], block_shapes=shapes)
     assert CpuBackend("voted").plan(model)["sweep orders"] == 6 * 12 + 6 * 2 * 4
     assert "sweep orders" not in CpuBackend("forward").plan(model)
     orders = SweepOrders("voted", 6, shapes)

@@ -17,16 +17,15 @@ from small_mdps import Case, make_store
 from store_models import random_model
 
 import ooc_mdp
-from ooc_mdp.backends.base import ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.base import Resident, SweepLimits, VisitReport
 from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
 from ooc_mdp.backends.cuda.tiles.memory import head_bytes
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
-from ooc_mdp.solver.plan import contraction_of, model_of
 from ooc_mdp.store import Store
 
 __all__ = [
@@ -107,7 +106,7 @@ class ShuffledDevice(EmulatedDevice):
 class LittleRoom(TiledBackend):
     """Has no room for most boundary states' values."""
 
-    def _layout_of(self, model: ModelConstants) -> tuple[Tiling, SlotLayout]:
+    def _layout_of(self, model: ModelFacts) -> tuple[Tiling, SlotLayout]:
         tiling, layout = super()._layout_of(model)
         return tiling, replace(layout, boundary_room=1)
 
@@ -125,9 +124,9 @@ class Engine:
         tile_states: int = TILE_STATES,
         backend: Callable[[Device, int], TiledBackend] = TiledBackend,
     ) -> None:
-        options = SolveOptions(discount)
         self.store, self.discount = store, discount
-        self.model, self.contraction = model_of(store, options), contraction_of(store, options)
+        self.model = ModelFacts.of(store, discount)
+        self.contraction = self.model.contraction
         self.sign = self.model.sign
         rewards = store.reward_range if self.sign > 0 else -store.reward_range[:, ::-1]
         self.bounds = ResidualBounds(store.coupling, self.contraction, rewards, store.max_successors)

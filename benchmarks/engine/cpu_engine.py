@@ -24,8 +24,8 @@ import ooc_mdp
 from ooc_mdp.backends.base import Resident, SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.loops import evaluate
-from ooc_mdp.options import SolveOptions, format_bytes
-from ooc_mdp.solver.plan import model_of
+from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.options import format_bytes
 
 NOT_INCLUDED = (
     "loading and decoding",
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         store = ooc_mdp.generate(options.problem, Path(folder) / "store", partitions=options.partitions)
         table = store.read(store.n_partitions // 2)[0]
         backend = CpuBackend("voted", threads=1)
-        backend.start(model_of(store, SolveOptions(options.discount, device="cpu")), None, None)
+        backend.start(ModelFacts.of(store, options.discount), None, None)
         resident = backend.admit(backend.prepare(table))
         backend.relax([resident], SweepLimits(1e-9, 1)).report()  # compiles, and finds a policy
         each = {

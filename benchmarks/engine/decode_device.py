@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import common
 import measuring
 import numpy as np
+import numpy.typing as npt
 
-from ooc_mdp.backends.cuda.decode.frames import KERNELS, PLAN_BYTES, CudaLauncher, DecodePlan, DeviceDecoder
+from ooc_mdp.backends.cuda.decode.frames import KERNELS, PLAN_BYTES, DecodePlan, DeviceDecoder, decode_kernels
+from ooc_mdp.backends.cuda.device import CudaDevice, Kernel
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.store import Store
 
@@ -38,10 +41,14 @@ class Loaded:
     """A partition's frames on both sides, and room for its table."""
 
     plan: DecodePlan
-    host: Any
-    buffer: Any
-    scratch: Any
+    host: npt.NDArray[np.uint8]
+    """Page-locked."""
+    buffer: int
+    scratch: int
+    faults: int
+    """Addresses on the device."""
     stream: Any
+    """A `Stream`, whose `stream` is CuPy's."""
     decoded_bytes: int
 
 
@@ -72,30 +79,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def measured(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     """Everything about one store."""
-    launcher = CudaLauncher(common.device_number(options.device))
+    device = CudaDevice(common.device_number(options.device))
+    kernels = decode_kernels(device)
     shape = (int(store.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
-    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, *shape, launcher)
+    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, *shape)
     count = min(options.partitions, store.n_partitions)
     chosen = np.unique((np.arange(count) + 0.5) * store.n_partitions / count).astype(int).tolist()
-    loaded = [load(store, decoder, p) for p in chosen]
+    loaded = [load(store, decoder, device, p) for p in chosen]
     for part in loaded:
-        check(store, decoder, part)
-    if (faults := decoder.faults()) is not None:
-        raise SystemExit(faults)
+        check(store, decoder, kernels, part)
     decoded = sum(part.decoded_bytes for part in loaded)
     stored = sum(part.plan.raw.n_bytes for part in loaded)
     streams = sum(part.plan.streams for part in loaded)
     common.say(f"{len(loaded)} partitions as the CPU decodes them; {decoded / len(loaded) / 1e6:.1f} MB each")
     lines, rounds = [], []
     for under_way in (int(n) for n in options.under_way.split(",")):
-        plain = round_seconds(decoder, loaded, under_way, False, options.repeat)
-        copied = round_seconds(decoder, loaded, under_way, True, options.repeat)
+        plain = round_seconds(decoder, kernels, loaded, under_way, False, options.repeat)
+        copied = round_seconds(decoder, kernels, loaded, under_way, True, options.repeat)
         rounds.append({"under_way": under_way, "seconds": plain, "copied_seconds": copied})
         numbers = (decoded / plain, stored / plain, decoded / copied, stored / copied)
         lines.append([f"{under_way} under way", f"{plain * 1e3:.2f}", *(f"{n / 1e9:.1f}" for n in numbers)])
     headers = ["", "ms", "decoded GB/s", "stored GB/s", "copied: decoded GB/s", "copied: stored GB/s"]
     measuring.print_table(headers, lines)
-    alone = kernel_seconds(decoder, loaded[0], options.repeat)
+    alone = kernel_seconds(decoder, kernels, loaded[0], options.repeat)
     measuring.print_table(["kernel alone", "ms"], [[name, f"{s * 1e3:.3f}"] for name, s in alone.items()])
     return {
         "partitions": len(loaded),
@@ -108,40 +114,53 @@ def measured(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def load(store: Store, decoder: DeviceDecoder, p: int) -> Loaded:
+def load(store: Store, decoder: DeviceDecoder, device: CudaDevice, p: int) -> Loaded:
     """Read a partition's frames and copy them over."""
-    import cupy
-    from cupyx import empty_pinned
-
-    host = empty_pinned(decoder.buffer_bytes, np.uint8)
+    host, stream = device.pinned(decoder.buffer_bytes), device.stream()
     plan = decoder.plan(store.read_frames(p, host[PLAN_BYTES:]), host)
-    buffer, scratch = (cupy.empty(n, cupy.uint8) for n in (decoder.buffer_bytes, decoder.scratch_bytes))
-    buffer.set(host)
-    return Loaded(plan, host, buffer, scratch, cupy.cuda.Stream(non_blocking=True), store.read(p)[0].nbytes)
+    buffer, scratch, faults = (device.allocate(n) for n in (decoder.buffer_bytes, decoder.scratch_bytes, 8))
+    stream.upload(buffer, host)
+    stream.clear(faults, 8)
+    stream.wait()
+    return Loaded(plan, host, buffer, scratch, faults, stream, store.read(p)[0].nbytes)
 
 
-def check(store: Store, decoder: DeviceDecoder, part: Loaded) -> None:
+def launch(decoder: DeviceDecoder, kernels: Mapping[str, Kernel], part: Loaded, stream: Any) -> None:
+    """Decode a partition on a stream."""
+    decoder.launch(kernels, stream, part.plan, part.buffer, part.scratch, part.faults)
+
+
+def check(store: Store, decoder: DeviceDecoder, kernels: Mapping[str, Kernel], part: Loaded) -> None:
     """Compare a partition with what the CPU makes of it.
 
     Raises
     ------
-    SystemExit : they differ.
+    SystemExit : it cannot be decoded, or they differ.
     """
-    import cupy
-
-    cupy.cuda.get_current_stream().synchronize()
-    table = decoder.decode(part.plan, part.buffer, part.scratch)
+    launch(decoder, kernels, part, part.stream)
+    words = np.empty(2, np.uint32)
+    part.stream.download(words, part.faults)
     expected: PartitionTable = store.read(part.plan.raw.index)[0]
-    for name in ARRAYS:
-        wanted = getattr(expected, name)
-        found = cupy.asnumpy(getattr(table, name)).astype(wanted.dtype)
-        if not np.array_equal(found, wanted):
+    offsets = decoder.offsets(part.plan)
+    for name in (name for name in ARRAYS if name in offsets):
+        wanted, (offset, length) = getattr(expected, name), offsets[name]
+        found = np.empty(length, decoder.dtypes[name])
+        part.stream.download(found, part.scratch + offset)
+        part.stream.wait()
+        if (faults := decoder.describe_faults(words)) is not None:
+            raise SystemExit(faults)
+        if not np.array_equal(found.astype(wanted.dtype), wanted):
             wrong = np.flatnonzero(found != wanted)
             raise SystemExit(f"{name} of partition {expected.index} differs in {wrong.size} values from {wrong[0]} on")
 
 
 def round_seconds(
-    decoder: DeviceDecoder, loaded: Sequence[Loaded], under_way: int, copied: bool, repeats: int
+    decoder: DeviceDecoder,
+    kernels: Mapping[str, Kernel],
+    loaded: Sequence[Loaded],
+    under_way: int,
+    copied: bool,
+    repeats: int,
 ) -> float:
     """All partitions once, on as many streams."""
     import cupy
@@ -152,24 +171,36 @@ def round_seconds(
         main = cupy.cuda.get_current_stream()
         begun = main.record()
         for stream in streams:
-            stream.wait_event(begun)
+            stream.stream.wait_event(begun)
         for i, part in enumerate(loaded):
-            with streams[i % len(streams)] as stream:
-                if copied:
-                    part.buffer.data.copy_from_host_async(part.host.ctypes.data, part.plan.n_bytes, stream)
-                decoder.launch(part.plan, part.buffer, part.scratch)
+            stream = streams[i % len(streams)]
+            if copied:
+                stream.upload(part.buffer, part.host[: part.plan.n_bytes])
+            launch(decoder, kernels, part, stream)
         for stream in streams:
-            main.wait_event(stream.record())
+            main.wait_event(stream.stream.record())
 
     return common.best_seconds(work, repeats)
 
 
-def kernel_seconds(decoder: DeviceDecoder, part: Loaded, repeats: int) -> dict[str, float]:
+def kernel_seconds(
+    decoder: DeviceDecoder, kernels: Mapping[str, Kernel], part: Loaded, repeats: int
+) -> dict[str, float]:
     """Each kernel of one partition, after those before it."""
-    found = {}
-    for kernel, launch in zip(KERNELS, decoder.launches(part.plan, part.buffer, part.scratch), strict=True):
-        found[kernel] = common.best_seconds(launch, repeats)
-    return found
+    import cupy
+
+    def alone(name: str) -> None:
+        # The current stream's events time it: the stream waits for what came before, and the current one for it.
+        stream, main = part.stream.stream, cupy.cuda.get_current_stream()
+        stream.wait_event(main.record())
+        launch(decoder, dict.fromkeys(KERNELS, _idle) | {name: kernels[name]}, part, part.stream)
+        main.wait_event(stream.record())
+
+    return {name: common.best_seconds(partial(alone, name), repeats) for name in KERNELS}
+
+
+def _idle(*_: Any) -> None:
+    """In place of a kernel that is not timed."""
 
 
 if __name__ == "__main__":

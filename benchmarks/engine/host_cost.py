@@ -32,12 +32,13 @@ from idle_device import IdleDevice
 import ooc_mdp
 from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.scheduling.stager import short_turns
 from ooc_mdp.solver.driver import drive
 from ooc_mdp.solver.local import Between
 from ooc_mdp.solver.methods.p_eva_on_device import p_eva_on_device
-from ooc_mdp.solver.plan import model_of, plan_solve
+from ooc_mdp.solver.plan import plan_solve
 from ooc_mdp.solver.session import Pauses
 from ooc_mdp.solver.start import start
 from ooc_mdp.store import Store
@@ -106,7 +107,7 @@ def quiet(report: npt.NDArray[np.float64]) -> None:
 
 def backend_with(store: Store, device: Device, slots: int) -> TiledBackend:
     """A backend that has started, with so many slots."""
-    model = model_of(store, SolveOptions(0.9))
+    model = ModelFacts.of(store, 0.9)
     backend = TiledBackend(device)
     backend.start(model, None, None)
     backend.open_cache(slots * backend.slot_bytes(model))
@@ -170,7 +171,7 @@ def turn_costs(store: Store, dirty: float, turns: int, repeat: int) -> dict[str,
     for _ in range(repeat):
         with ExitStack() as stack:
             backend = TiledBackend(IdleDevice(report))
-            model = model_of(store, SolveOptions(0.9))
+            model = ModelFacts.of(store, 0.9)
             budget = CacheSize(size=store.n_partitions * backend.slot_bytes(model))
             options = SolveOptions(0.9, residual=_RESIDUAL, cache=budget)
             state = start(store, plan_solve(store, options, backend, model, writes=False), backend, stack)

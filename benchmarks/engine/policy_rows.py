@@ -33,9 +33,9 @@ from ooc_mdp.backends.cuda.policy.evaluation import EvaluationOptions
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.cuda.tiles.layout import TILE_STATES
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.options import SolveOptions, format_bytes
-from ooc_mdp.solver.plan import model_of
+from ooc_mdp.options import format_bytes
 from ooc_mdp.store import Store
 
 WAYS = {
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None, device: Device | None = None, t
 
 def measured(case: Case, store: Store, backend: TiledBackend, options: argparse.Namespace) -> dict[str, Any]:
     """One case: figures of each round's improvement and of every way to evaluate."""
-    model = model_of(store, SolveOptions(case.discount))
+    model = ModelFacts.of(store, case.discount)
     backend.start(model, None, None)
     read = backend.reader(store) or store.read
     while True:

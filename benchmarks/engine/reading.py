@@ -107,7 +107,7 @@ def resolved(device: str) -> str:
     """ "cuda:0" or "cpu" where it was left open."""
     if device != "auto":
         return device
-    from ooc_mdp.backends.cuda.simple.backend import device_count
+    from ooc_mdp.backends.cuda.device import device_count
 
     return "cuda:0" if device_count() else "cpu"
 

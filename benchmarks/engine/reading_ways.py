@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numcodecs import blosc
 
+from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, DecodePlan, DeviceDecoder, decode_kernels
+from ooc_mdp.backends.cuda.device import CudaDevice, Stream
 from ooc_mdp.runtime.arena import Arena
 from ooc_mdp.store import Store
 from ooc_mdp.store.encodings import RowLayout, stored_count
@@ -304,37 +306,40 @@ def _table_to_device(s: Setting) -> Read:
 
 
 def _decoded_by_device(s: Setting) -> Read:
-    cupy = _cupy(s)
-    from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, CudaLauncher, DeviceDecoder
-
-    store, number = s.store, int(s.device.partition(":")[2] or 0)
+    _cupy(s)
+    store, device = s.store, CudaDevice(int(s.device.partition(":")[2] or 0))
+    kernels = decode_kernels(device)
     actions, width = (int(store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
-    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, actions, width, CudaLauncher(number))
+    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, actions, width)
     size = decoder.buffer_bytes
-    pool = Pool(
-        [
-            (host_buffer(size, s.device), *_landing(cupy, size), cupy.empty(decoder.scratch_bytes, cupy.uint8))
-            for _ in range(s.threads)
-        ]
-    )
 
-    def decode(p: int, buffer: Bytes, target: Any, stream: Any, scratch: Any) -> Any:
-        with cupy.cuda.Device(number), stream:
-            raw = store.read_frames(p, buffer[PLAN_BYTES:])
-            plan = decoder.plan(raw, buffer)
-            target.data.copy_from_host_async(buffer.ctypes.data, plan.n_bytes, stream)
-            table = decoder.decode(plan, target, scratch)
-            stream.synchronize()
-        return table
+    def place() -> tuple[Bytes, Stream, int, int, int]:
+        """Page-locked memory, a stream, and addresses of the buffer, the scratch and the words for faults."""
+        stream, words = device.stream(), device.allocate(8)
+        stream.clear(words, 8)
+        return device.pinned(size), stream, device.allocate(size), device.allocate(decoder.scratch_bytes), words
+
+    pool = Pool([place() for _ in range(s.threads)])
+
+    def decode(p: int, buffer: Bytes, stream: Stream, target: int, scratch: int, words: int) -> DecodePlan:
+        plan = decoder.plan(store.read_frames(p, buffer[PLAN_BYTES:]), buffer)
+        stream.upload(target, buffer[: plan.n_bytes])
+        decoder.launch(kernels, stream, plan, target, scratch, words)
+        stream.wait()
+        return plan
 
     def read(p: int) -> None:
-        with pool.one() as place:
-            decode(p, *place)
+        with pool.one() as where:
+            decode(p, *where)
 
-    with pool.one() as place:
-        made, meant = decode(s.order[0], *place), store.read(s.order[0])[0]
-        for name in s.fields:
-            if not np.array_equal(cupy.asnumpy(getattr(made, name)), getattr(meant, name)):
+    with pool.one() as where:
+        _, stream, _, scratch, _ = where
+        plan, meant = decode(s.order[0], *where), store.read(s.order[0])[0]
+        for name, (offset, length) in decoder.offsets(plan).items():
+            made = np.empty(length, decoder.dtypes[name])
+            stream.download(made, scratch + offset)
+            stream.wait()
+            if name in s.fields and not np.array_equal(made, getattr(meant, name)):
                 raise RuntimeError(f"the device decodes {name} to other values than Store.read")
     return read
 

@@ -42,14 +42,14 @@ from common import (
 from timeline import recorded
 
 import ooc_mdp
-from ooc_mdp.backends.base import Backend, ModelConstants, Resident, SlotsTooSmall, SweepLimits
+from ooc_mdp.backends.base import Backend, Resident, SlotsTooSmall, SweepLimits
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.conversion.recompute import RecomputedTable
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solver.device_budget import HasSlots
-from ooc_mdp.solver.plan import model_of
 
 Kernels = Literal["tiles", "plain"]
 PARTS = ("copy", "link", "disk", "sweeps")
@@ -196,7 +196,7 @@ def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels:
     """Rounds of one backup of every state, all partitions resident; seconds of one."""
     backend = select_backend(options.device, kernel=kernels)
     how = SolveOptions(discount=options.discount, cache=CacheSize(share=1.0), device=options.device)
-    model = model_of(source, how)
+    model = ModelFacts.of(source, how.discount)
     backend.start(model, np.zeros(source.n_states), np.full(source.n_states, -1, np.int32))
     try:
         residents = all_resident(backend, model, source, options.loading_threads)
@@ -230,7 +230,7 @@ def by_kernel(device: str, sweep: Callable[[], float], n_bytes: float) -> dict[s
     return {"kernels": timeline.kernels, "kernel_alone_bytes_per_second": n_bytes * sweeps / alone}
 
 
-def all_resident(backend: Backend, model: ModelConstants, source: TableSource, threads: int) -> list[Resident]:
+def all_resident(backend: Backend, model: ModelFacts, source: TableSource, threads: int) -> list[Resident]:
     """Every partition, in the backend's own layout."""
     read = source.loader(backend.name).read
 
@@ -248,15 +248,15 @@ def all_resident(backend: Backend, model: ModelConstants, source: TableSource, t
             backend.enlarge()
 
 
-def narrowed(table: PartitionTable, model: ModelConstants) -> PartitionTable:
+def narrowed(table: PartitionTable, model: ModelFacts) -> PartitionTable:
     """A table made on a device, in the types of the layout, finished before other streams read it."""
     if isinstance(table.successors, np.ndarray):
         return table
     import cupy
 
-    facts, durations = model.table, table.durations
-    if facts is not None and facts.durations is not None:
-        durations = durations.astype(facts.durations)
+    durations = table.durations
+    if model.duration_dtype is not None:
+        durations = durations.astype(model.duration_dtype)
     halo = table.halo.astype(np.uint32 if model.n_states < 1 << 32 else np.int64)
     table = replace(table, halo=halo, durations=durations, boundary=table.boundary.astype(np.uint8))
     cupy.cuda.get_current_stream().synchronize()
@@ -279,16 +279,16 @@ def sweeper(backend: Backend, residents: Sequence[Resident], n_states: int) -> C
     return sweep
 
 
-def state_bytes(model: ModelConstants, source: TableSource, tiled: bool) -> float:
+def state_bytes(model: ModelFacts, source: TableSource, tiled: bool) -> float:
     """Bytes of one backup: rows as they lie on the device, value in and out, policy."""
-    facts = model.table
-    if facts is None or not tiled or not facts.actions or not facts.width:
+    actions, width = model.actions_per_state, model.successors_per_action
+    if not tiled or not actions or not width:
         return float(source.partition_bytes.sum() / source.n_states) + 8 + 8 + 4
-    durations = 0 if facts.durations is None else facts.durations.itemsize
-    weights = facts.width - 1 if facts.exact_weights else facts.width
+    durations = 0 if model.duration_dtype is None else model.duration_dtype.itemsize
+    weights = width - 1 if model.exact_weights else width
     # successors are numbers within a tile and its surroundings, in 16 bits
-    row = 2 * facts.width + facts.real.itemsize * (weights + 1) + durations
-    return float(facts.actions * row + 8 + 8 + 1)
+    row = 2 * width + model.probability_dtype.itemsize * (weights + 1) + durations
+    return float(actions * row + 8 + 8 + 1)
 
 
 def timed(rounds: Callable[[], float], seconds: float) -> tuple[float, float]:

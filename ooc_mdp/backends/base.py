@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
+from ooc_mdp.model.partition import Coupling, PartitionTable
 
 __all__ = [
     "RESIDUALS",
@@ -30,62 +31,14 @@ __all__ = [
     "FinishedVisit",
     "Improvement",
     "KeepsPolicyRows",
-    "ModelConstants",
     "PolicyEvaluation",
     "Resident",
     "SlotsTooSmall",
     "SweepLimits",
     "SynchronousSweeps",
-    "TableFacts",
     "Visit",
     "VisitReport",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class TableFacts:
-    """Shapes and types that all tables of a source share."""
-
-    actions: int
-    """Rows of every state, or 0 where they differ."""
-    width: int
-    """Transitions of every row, or 0 where they differ."""
-    exact_weights: bool
-    """Whether each row's probabilities are multiples of 2**-24 that sum to 1: the last is known from the others."""
-    real: np.dtype[Any]
-    """Of probabilities and rewards."""
-    successor: np.dtype[Any]
-    durations: np.dtype[Any] | None
-    """Narrowest type that holds them; None where there are none."""
-    largest_bytes: int
-    """Of a decoded table."""
-    frames: tuple[tuple[StoredField, ...], int] | None = None
-    """How fields are stored, and the bytes of a buffer for any partition's chunks; None where there are no chunks."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConstants:
-    """What all partitions of a store share."""
-
-    n_states: int
-    largest_partition: int
-    """Most states of a partition."""
-    largest_halo: int
-    """Most halo states of a partition."""
-    discount: float
-    sign: float
-    """1.0 to maximise, -1.0 to minimise: it multiplies every reward."""
-    row_sums: FloatArray
-    """float64 [P]; the rounded-up largest row sum of each partition, for normalised residuals."""
-    block_shapes: npt.NDArray[np.int32] | None = None
-    """int32 [P, d]; points along each axis of the grid block that each partition's states fill in C order, if any."""
-    partition_ptr: IntArray | None = None
-    """int64 [P+1]; partition p owns states partition_ptr[p] .. partition_ptr[p+1]-1."""
-    table: TableFacts | None = None
-    longest_row: int = 0
-    """Most successors of a row; 0 where nobody asks."""
-    row_widths: IntArray | None = None
-    """int64 [P]; most successors of a row of each partition."""
 
 
 RESIDUALS = ("rise", "fall", "plain_rise", "plain_fall")
@@ -291,7 +244,7 @@ class KeepsPolicyRows(Protocol):
     open no partition that has some may be swept otherwise: its policy would be another than its rows'.
     """
 
-    def rows_bytes(self, model: ModelConstants) -> int:
+    def rows_bytes(self, model: ModelFacts) -> int:
         """What rows, Q2 and the workspace of evaluations take beside the cache and what else `plan` names."""
         ...
 
@@ -372,14 +325,14 @@ class Backend(Protocol):
         """Sweeps from the values before them, where it has such."""
         ...
 
-    def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+    def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Take over the value vector (float64 [n], store order, of the maximisation) and the policy (int32 [n]).
 
         None stands for values of 0, and for a policy that no state has yet (-1).
         """
         ...
 
-    def plan(self, model: ModelConstants) -> dict[str, int]:
+    def plan(self, model: ModelFacts) -> dict[str, int]:
         """Bytes that the backend allocates beside the cache, by name."""
         ...
 

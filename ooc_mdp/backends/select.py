@@ -86,6 +86,6 @@ def _cuda_number(device: str) -> int | None:
         return int(match[1] or 0)
     if device != "auto":
         raise OptionsError(f"unknown device {device!r}; there are cpu, cuda:0 (or another number), and auto")
-    from ooc_mdp.backends.cuda.simple.backend import device_count
+    from ooc_mdp.backends.cuda.device import device_count
 
     return 0 if device_count() > 0 else None

@@ -13,9 +13,9 @@ from typing import Any
 
 from ooc_mdp.conversion.options import ConvertOptions
 from ooc_mdp.conversion.schedule import run_all
+from ooc_mdp.model.numbering import Numbering
 from ooc_mdp.store.journal import Journal
 from ooc_mdp.store.layout import Length
-from ooc_mdp.store.numbering import Numbering
 from ooc_mdp.store.writer import PartitionArrays, StoreWriter
 
 __all__ = ["Description", "Progress", "assemble", "written_by"]

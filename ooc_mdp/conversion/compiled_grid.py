@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from ooc_mdp.model.mdp import IntArray
-from ooc_mdp.store.numbering import GridNumbering
+from ooc_mdp.model.numbering import GridNumbering
 
 __all__ = ["CompiledGridNumbering"]
 

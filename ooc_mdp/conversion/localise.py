@@ -18,8 +18,8 @@ from numba import njit
 from ooc_mdp.errors import InputError
 from ooc_mdp.formats.base import ROW_SUM_TOLERANCE
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.model.numbering import Numbering, owner
 from ooc_mdp.store.layout import successor_dtype
-from ooc_mdp.store.numbering import Numbering, owner
 from ooc_mdp.store.writer import PartitionArrays
 
 __all__ = ["local_successors", "localise"]

@@ -18,7 +18,7 @@ from ooc_mdp.conversion.compiled_grid import CompiledGridNumbering
 from ooc_mdp.conversion.metis import cut_graph, need_metis
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import IntArray
-from ooc_mdp.store.numbering import ArrayNumbering, GridNumbering, RangeNumbering
+from ooc_mdp.model.numbering import ArrayNumbering, GridNumbering, RangeNumbering
 
 __all__ = [
     "balanced_ranges",

@@ -30,12 +30,12 @@ from ooc_mdp.conversion.options import ConvertOptions
 from ooc_mdp.conversion.schedule import run_all
 from ooc_mdp.errors import InputError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
-from ooc_mdp.model.partition import Coupling, PartitionTable
+from ooc_mdp.model.numbering import GridNumbering, Numbering
+from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
 from ooc_mdp.model.table_source import Loader
 from ooc_mdp.problems.base import Problem, provenance_of
 from ooc_mdp.runtime.memory import give_memory_back
 from ooc_mdp.store.census import Census
-from ooc_mdp.store.numbering import GridNumbering, Numbering
 from ooc_mdp.store.writer import PartitionArrays
 
 __all__ = ["TABLE_VERSION", "RecomputedTable"]
@@ -118,6 +118,16 @@ class RecomputedTable:
     def duration_dtype(self) -> np.dtype[Any] | None:
         """float32 where the first pass saw it hold every duration, else float64; None without durations."""
         return self._census.duration_dtype
+
+    @property
+    def stored_fields(self) -> tuple[StoredField, ...]:
+        """None: there are no chunks."""
+        return ()
+
+    @property
+    def frame_buffer_bytes(self) -> int:
+        """0: there are no chunks."""
+        return 0
 
     @property
     def sense(self) -> str:

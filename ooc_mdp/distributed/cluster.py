@@ -444,7 +444,7 @@ def use_devices(device: str, workers: int) -> int:
     """How many GPUs a cluster of this machine is to use, for the solve's `--device`; raises OptionsError."""
     if device == "cpu":
         return 0
-    from ooc_mdp.backends.cuda.simple.backend import device_count
+    from ooc_mdp.backends.cuda.device import device_count
 
     devices = device_count()
     if device == "auto" and devices < workers:

@@ -33,12 +33,13 @@ from ooc_mdp.distributed.newcomers import Newcomers
 from ooc_mdp.distributed.ownership import Ownership
 from ooc_mdp.distributed.placement import PlacementFacts
 from ooc_mdp.events import SolveProgress, SolveWatcher
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
-from ooc_mdp.solver.start import bounds_of
 
 __all__ = ["Coordinator"]
 
@@ -100,7 +101,7 @@ class Coordinator:
         self._store, self._solvers, self.known = store, solvers, known
         self._watch, self._note = watch, note
         self._moves = moves
-        self.bounds = bounds_of(store, options)
+        self.bounds = ResidualBounds.of_model(ModelFacts.of(store, options.discount))
         ranges = self.bounds.reward_range
         self.target = Target(options, self.bounds, float(ranges.max() - ranges.min()))
         self.clock = clock or Clock(options.time_limit, lambda: False)

@@ -180,7 +180,7 @@ def describe(packages: tuple[str, ...], dask_worker: Worker | None = None) -> di
     """Versions and devices of the process that this runs in."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from ooc_mdp.backends.cuda.simple.backend import device_count
+    from ooc_mdp.backends.cuda.device import device_count
 
     def version_of(package: str) -> str:
         try:

@@ -24,9 +24,9 @@ from ooc_mdp.conversion.metis import cut_graph, need_metis
 from ooc_mdp.distributed.balance import even_out, fill_empty, nearest, split
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.store.numbering import GridNumbering
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -31,6 +31,7 @@ from ooc_mdp.distributed.placement import Alone, Placement, facts_of, parse_plac
 from ooc_mdp.distributed.solver import SolverOptions, StoreAt
 from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.events import SolveWatcher
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics, WorkerStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, SolveOptions
@@ -38,7 +39,6 @@ from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.solver.certificate import conclude, method_name, turn_signs
 from ooc_mdp.solver.history import HistoryRecorder
-from ooc_mdp.solver.plan import check_size, reads_everywhere, strongly_coupled
 from ooc_mdp.solver.resume import finished_before
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import (
@@ -106,10 +106,11 @@ def solve_distributed(
     """
     asked = asked or ClusterOptions()
     _check(options)
-    check_size(store, options)
+    model = ModelFacts.of(store, options.discount)
     with store.hold(), locked_output(output, partial(check_output, replace=resume or overwrite)):
         return _solve(
             store,
+            model,
             options,
             client,
             asked,
@@ -123,6 +124,7 @@ def solve_distributed(
 
 def _solve(
     store: TableSource,
+    model: ModelFacts,
     options: SolveOptions,
     client: Client,
     asked: ClusterOptions,
@@ -142,11 +144,11 @@ def _solve(
         if finished is not None:
             return finished
     known, earlier = left or (_first_values(store), SolveStatistics())
-    placement, alone = _placement(store, asked, note)
+    placement, alone = _placement(model, asked, note)
     hosts = make_ready(client)
     devices = Devices(options.device, hosts)
     on_cpu = all(devices.of(host) == "cpu" for host in hosts)
-    options = replace(options, method=_way(store, options, 1 if alone else len(hosts), on_cpu))
+    options = replace(options, method=_way(model, options, 1 if alone else len(hosts), on_cpu))
     prepare = _solvers(store, options, hosts, devices, asked, alone)
     link = DaskLink(client, uuid.uuid4().hex[:12], prepare, devices.give_back)
     solvers = Members(link, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.patience, note)
@@ -228,9 +230,9 @@ def _left_by_earlier_run(
     return _known_from(arrays), statistics
 
 
-def _placement(store: TableSource, asked: ClusterOptions, note: Callable[[str], None]) -> tuple[Placement, bool]:
+def _placement(model: ModelFacts, asked: ClusterOptions, note: Callable[[str], None]) -> tuple[Placement, bool]:
     """How partitions are placed, and whether one worker has all of them until it is lost."""
-    everywhere = reads_everywhere(store)
+    everywhere = model.densely_coupled
     placement = parse_placement(asked.first_placement, everywhere)
     alone = isinstance(placement, Alone) and not asked.moves
     if everywhere:
@@ -243,7 +245,7 @@ def _placement(store: TableSource, asked: ClusterOptions, note: Callable[[str], 
 
 
 def _way(
-    store: TableSource, options: SolveOptions, workers: int, on_cpu: bool
+    model: ModelFacts, options: SolveOptions, workers: int, on_cpu: bool
 ) -> Literal["p-eva", "vi", "policy-iteration"]:
     """The method, chosen where it is left open, for so many workers that share the partitions.
 
@@ -253,12 +255,12 @@ def _way(
     """
     if options.way != "auto":
         return options.way
-    if reads_everywhere(store):
+    if model.densely_coupled:
         rows = workers == 1 and not on_cpu and options.device_memory is None
         return "policy-iteration" if rows else "p-eva"
-    whole, largest = int(store.partition_bytes.sum()), int(store.partition_bytes.max())
+    whole, largest = model.table_bytes, model.largest_table_bytes
     fits = options.device_memory is None and workers * options.cache_size.resolve(whole, largest) >= whole
-    return "policy-iteration" if strongly_coupled(store) and not fits else "p-eva"
+    return "policy-iteration" if model.strongly_coupled and not fits else "p-eva"
 
 
 def _first_values(store: TableSource) -> Known:

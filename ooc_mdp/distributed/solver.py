@@ -38,6 +38,7 @@ from ooc_mdp.distributed.messages import (
 from ooc_mdp.distributed.outbox import Send
 from ooc_mdp.distributed.share import Share
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.table_source import TableSource
@@ -48,7 +49,7 @@ from ooc_mdp.scheduling.stager import short_turns
 from ooc_mdp.solver.driver import Steps, drive
 from ooc_mdp.solver.local import METHODS
 from ooc_mdp.solver.peers import Signal
-from ooc_mdp.solver.plan import model_of, plan_solve, warm_up
+from ooc_mdp.solver.plan import plan_solve, warm_up
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import SolveState
 from ooc_mdp.store import open_store
@@ -125,7 +126,7 @@ def solve_share(
             raise OptionsError(
                 f"--kernel {options.kernel} solves on one device only; leave --kernel out to solve on several"
             )
-        model = model_of(source, options)
+        model = ModelFacts.of(source, options.discount)
         give_memory_back()
         peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_))
         with told_of_compiling(lambda _: mailbox.compiles()):

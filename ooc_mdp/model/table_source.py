@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.partition import Coupling, PartitionTable
+from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
 from ooc_mdp.runtime.arena import TableMemory
 
 __all__ = ["Loader", "TableSource", "TypedField"]
@@ -82,6 +82,16 @@ class TableSource(Protocol):
     @property
     def duration_dtype(self) -> np.dtype[Any] | None:
         """Type that is known to hold every duration exactly; None where the table has none."""
+        ...
+
+    @property
+    def stored_fields(self) -> tuple[StoredField, ...]:
+        """How chunks hold the fields of the tables; empty where tables do not come from chunks."""
+        ...
+
+    @property
+    def frame_buffer_bytes(self) -> int:
+        """Bytes of a buffer that holds the chunks of any partition; 0 where there are none."""
         ...
 
     @property

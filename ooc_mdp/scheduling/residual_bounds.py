@@ -32,7 +32,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ooc_mdp.backends.base import RESIDUALS, VisitReport
-from ooc_mdp.model.contraction import UNDERFLOW, UNIT_ROUNDOFF, UP, Contraction
+from ooc_mdp.model.contraction import UNDERFLOW, UNIT_ROUNDOFF, UP, Contraction, underflow_of
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
 
@@ -153,6 +154,12 @@ class ResidualBounds:
         """As its last visit left them."""
         self.rise, self.fall, self.plain_rise, self.plain_fall = self._present
         self.invalidate()
+
+    @classmethod
+    def of_model(cls, facts: ModelFacts) -> ResidualBounds:
+        """Bounds on the residuals of a model of which nothing else is known yet."""
+        underflow = underflow_of(facts.probability_dtype)
+        return cls(facts.coupling, facts.contraction, facts.reward_range, facts.row_widths, underflow)
 
     def arrays(self) -> dict[str, FloatArray]:
         """The bounds themselves by name, for a checkpoint."""

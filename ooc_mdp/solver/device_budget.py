@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from ooc_mdp.backends.base import ModelConstants
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import format_bytes
 
 __all__ = ["HasSlots", "LocksHostMemory", "PlacesRows", "ReportsFreeMemory", "cache_left", "refuse_what_is_not_free"]
@@ -31,7 +31,7 @@ class ReportsFreeMemory(Protocol):
 class HasSlots(Protocol):
     """A backend whose cache is cut into slots of one size; to take part, define this."""
 
-    def slot_bytes(self, model: ModelConstants) -> int | None:
+    def slot_bytes(self, model: ModelFacts) -> int | None:
         """Bytes of a slot, into which the largest partition fits; None where each partition takes its own size."""
         ...
 
@@ -40,7 +40,7 @@ class HasSlots(Protocol):
 class LocksHostMemory(Protocol):
     """A backend with page-locked memory of the host beside tables on their way; to take part, define this."""
 
-    def page_locked_bytes(self, model: ModelConstants) -> int:
+    def page_locked_bytes(self, model: ModelFacts) -> int:
         """Bytes of it, without those of a policy's rows."""
         ...
 
@@ -49,11 +49,11 @@ class LocksHostMemory(Protocol):
 class PlacesRows(Protocol):
     """A backend that keeps a policy's rows on its device or in RAM; to take part, define this."""
 
-    def least_rows_bytes(self, model: ModelConstants) -> int:
+    def least_rows_bytes(self, model: ModelFacts) -> int:
         """Bytes of what must lie on the device, wherever the rows do."""
         ...
 
-    def place_rows(self, model: ModelConstants, room: int | None) -> tuple[int, int]:
+    def place_rows(self, model: ModelFacts, room: int | None) -> tuple[int, int]:
         """Place rows that are opened from now on within `room` bytes of the device (None: what is free then).
 
         Returns

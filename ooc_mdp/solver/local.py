@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.events import SolveWatcher
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
@@ -36,11 +37,7 @@ from ooc_mdp.solver.methods.value_iteration import value_iteration
 from ooc_mdp.solver.plan import (
     MethodChoice,
     MethodName,
-    check_size,
-    model_of,
-    partitions_read,
     plan_solve,
-    strongly_coupled,
     warm_up,
 )
 from ooc_mdp.solver.resume import finished_before
@@ -140,12 +137,11 @@ def _solve(
     if trace is not None:
         check_trace(trace, overwrite, output)
     identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
-    check_size(opened, options)
+    facts = ModelFacts.of(opened, options.discount)
     backend = select_backend(options.device, options.sweep_order, options.kernel)
-    model = model_of(opened, options)
     give_memory_back()
-    warm_up(opened, options, backend, model, writes=output is not None)
-    plan = plan_solve(opened, options, backend, model, writes=output is not None)
+    warm_up(opened, options, backend, facts, writes=output is not None)
+    plan = plan_solve(opened, options, backend, facts, writes=output is not None)
     if announce is not None:
         announce(plan.memory)
     with ExitStack() as stack:
@@ -162,8 +158,8 @@ def _solve(
             where = checkpoint_path(output)
             pauses.save = lambda: save_checkpoint(where, identity, _kept(state), state.statistics())
         if trace is not None:
-            facts = {**identity, "method": method_name(options), "partitions": opened.n_partitions}
-            state.trace = stack.enter_context(Trace(trace, facts))
+            about = {**identity, "method": method_name(options), "partitions": opened.n_partitions}
+            state.trace = stack.enter_context(Trace(trace, about))
         _remark_choice(state)
         with checkpoint_on_damage(lambda: pauses.save), short_turns(backend.features.overlaps_loads):
             state.history.row(state.row())
@@ -227,16 +223,16 @@ def method_of(choice: MethodChoice) -> Method:
 
 def _remark_choice(state: SolveState) -> None:
     """Say which method was chosen and why, and where one that was asked for is known to be slow."""
-    choice, store, options = state.plan.choice, state.table, state.plan.options
+    choice, facts, options = state.plan.choice, state.plan.facts, state.plan.options
     word = "p-eva" if choice.first == "p-eva on device" else choice.first
     if options.way == "auto":
         state.remark(f"auto: {word.replace('policy-', 'policy ')}, since {choice.reason}")
         state.phases = [word]
-    elif options.way == "p-eva" and word != "synchronous vi" and strongly_coupled(store):
+    elif options.way == "p-eva" and word != "synchronous vi" and facts.strongly_coupled:
         state.note(
-            f"a partition reads {partitions_read(store):.0f} of the {store.n_partitions - 1} others on average: where "
-            f"partitions are so strongly coupled, policy iteration (--method policy-iteration, or auto) reads far less "
-            f"than p-eva"
+            f"a partition reads {facts.mean_partitions_read:.0f} of the {facts.n_partitions - 1} others on average: "
+            f"where partitions are so strongly coupled, policy iteration (--method policy-iteration, or auto) reads "
+            f"far less than p-eva"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a solve will take, before it begins: constants of the model, code loaded, every large buffer in bytes.
+"""What a solve will take, before it begins: code loaded, every large buffer in bytes.
 
 Arithmetic only, apart from loading code so that it is counted; nothing large is allocated here.
 """
@@ -10,18 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from ooc_mdp.backends.base import (
-    Backend,
-    CompilesLoops,
-    KeepsPolicyRows,
-    ModelConstants,
-    TableFacts,
-)
+from ooc_mdp.backends.base import Backend, CompilesLoops, KeepsPolicyRows
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
-from ooc_mdp.model.contraction import Contraction
-from ooc_mdp.model.mdp import FloatArray, discounts
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
@@ -36,36 +28,21 @@ from ooc_mdp.solver.device_budget import (
     refuse_what_is_not_free,
 )
 from ooc_mdp.solver.history import history_bytes
-from ooc_mdp.store import Store
-from ooc_mdp.store.numbering import GridNumbering
 
 __all__ = [
-    "LARGEST_VALUE",
     "MethodChoice",
     "MethodName",
     "SolvePlan",
     "cache_budget",
-    "check_size",
     "choose_method",
-    "contraction_of",
-    "least_weights_of",
     "may_keep_rows",
-    "model_of",
-    "partitions_read",
     "plan_solve",
-    "reads_everywhere",
     "staging_depth",
-    "strongly_coupled",
     "warm_up",
     "writing_bytes",
 ]
 
-LARGEST_VALUE = 1e150
-"""Of values, whose squares are added up."""
 _MOST_STAGED = 12
-_MANY_READ = 12.0
-"""Partitions that one reads on average from which on policy iteration is quicker than p-eva: gridworlds and the car
-read 4 to 8, double pendulums in four axes 16 and more."""
 _WARM_STATES = 256
 _WARM_SUCCESSORS = 64
 _ROWS = "rows of the policy"
@@ -96,7 +73,7 @@ class SolvePlan:
     """What was decided before a solve begins."""
 
     options: SolveOptions
-    model: ModelConstants
+    facts: ModelFacts
     choice: MethodChoice
     cache_bytes: int
     """Budget of the partition cache."""
@@ -108,73 +85,7 @@ class SolvePlan:
         return self.options.sweeps
 
 
-def model_of(store: TableSource, options: SolveOptions) -> ModelConstants:
-    """What a backend must know of the model before it starts."""
-    return ModelConstants(
-        n_states=store.n_states,
-        largest_partition=int(np.diff(store.partition_ptr).max()),
-        largest_halo=int(store.partition_halo.max()),
-        discount=options.discount,
-        sign=1.0 if store.sense == "max" else -1.0,
-        row_sums=contraction_of(store, options).row_sum,
-        block_shapes=_block_shapes(store),
-        partition_ptr=store.partition_ptr,
-        table=_facts_of(store),
-        longest_row=int(store.max_successors.max(initial=0)),
-        row_widths=store.max_successors,
-    )
-
-
-def check_size(store: TableSource, options: SolveOptions) -> None:
-    """Refuse rewards that may add up to values whose squares float64 does not hold.
-
-    Raises
-    ------
-    OptionsError : they may.
-    """
-    largest = float(np.abs(store.reward_range).max(initial=0.0))
-    steps = 1.0 if options.discount == 1 else float(contraction_of(store, options).inverse.max())
-    if not largest * steps <= LARGEST_VALUE:
-        raise OptionsError(
-            f"{store.name}: rewards up to {largest:.3g} add up to {largest * steps:.3g} at this discount, and numbers "
-            f"above {LARGEST_VALUE:.0e} are too large for float64 once they are squared; give rewards in a larger "
-            f"unit (divide all of them by one number), and multiply the values by it"
-        )
-
-
-def _facts_of(store: TableSource) -> TableFacts:
-    """Shapes and types of the tables."""
-    return TableFacts(
-        actions=int(store.attributes["actions_per_state"]),
-        width=int(store.attributes["successors_per_action"]),
-        exact_weights=store.exact_weights,
-        real=store.fields["probabilities"].dtype,
-        successor=store.fields["successors"].dtype,
-        durations=store.duration_dtype,
-        largest_bytes=int(store.partition_bytes.max()),
-        frames=(store.stored_fields, store.frame_buffer_bytes) if isinstance(store, Store) else None,
-    )
-
-
-def _block_shapes(store: TableSource) -> npt.NDArray[np.int32] | None:
-    order = store.attributes["state_order"]
-    return GridNumbering.from_order(order).block_shapes() if order["kind"] == "grid" else None
-
-
-def contraction_of(store: TableSource, options: SolveOptions) -> Contraction:
-    """Discounts and row sums of the partitions, from the source's small arrays."""
-    low, high = store.row_sum_range.T
-    alike = int(store.attributes["actions_per_state"]) > 0 and "durations" not in store.fields
-    return Contraction.of(options.discount, store.duration_range[:, 0], high, store.max_successors, low, alike)
-
-
-def least_weights_of(store: TableSource, options: SolveOptions) -> FloatArray:
-    """float64 [P]: at most the row sum times the discount of every row of each partition, rounded down."""
-    weights = discounts(options.discount, store.duration_range[:, 1]) * store.row_sum_range[:, 0]
-    return np.asarray(weights * (1 - (store.max_successors + 4) * 2.0**-52))
-
-
-def warm_up(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, writes: bool) -> None:
+def warm_up(store: TableSource, options: SolveOptions, backend: Backend, model: ModelFacts, writes: bool) -> None:
     """Load code now, so that the plan counts it: compiled kernels take some 60 MB, Zarr's writer some 10.
 
     Kernels are called on a small table with the store's types and shapes, those of policy iteration only where a solve
@@ -185,9 +96,9 @@ def warm_up(store: TableSource, options: SolveOptions, backend: Backend, model: 
     if not isinstance(backend, CompilesLoops):
         return
     dtype = {name: field.dtype for name, field in store.fields.items()}
-    actions, successors = (int(store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
+    actions, successors = model.actions_per_state, model.successors_per_action
     n = min(model.largest_partition, _WARM_STATES)
-    m, k = n * (actions or 1), successors or min(int(store.max_successors.max()), _WARM_SUCCESSORS)
+    m, k = n * (actions or 1), successors or min(model.longest_row, _WARM_SUCCESSORS)
     table = PartitionTable(
         index=0,
         first_state=0,
@@ -211,26 +122,24 @@ def warm_up(store: TableSource, options: SolveOptions, backend: Backend, model: 
     small = replace(
         model,
         n_states=n,
-        largest_partition=n,
         largest_halo=0,
-        row_sums=np.ones(1),
+        contraction=replace(model.contraction, row_sum=np.ones(1)),
         block_shapes=shape,
         partition_ptr=np.array([0, n]),
-        longest_row=k,
         row_widths=np.array([k]),
     )
     backend.start(small, None, None)
     resident = backend.admit(backend.prepare(table))
-    backend.call_loops(resident, may_keep_rows(store, options))
+    backend.call_loops(resident, may_keep_rows(model, options))
     backend.release(resident)
 
 
-def may_keep_rows(store: TableSource, options: SolveOptions) -> bool:
+def may_keep_rows(model: ModelFacts, options: SolveOptions) -> bool:
     """Whether a solve is likely to begin with policy iteration."""
-    return options.way == "policy-iteration" or (options.way == "auto" and strongly_coupled(store))
+    return options.way == "policy-iteration" or (options.way == "auto" and model.strongly_coupled)
 
 
-def cache_budget(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants) -> int:
+def cache_budget(store: TableSource, options: SolveOptions, backend: Backend, model: ModelFacts) -> int:
     """Bytes of the partition cache: as the options say, or what a device's budget leaves.
 
     Raises
@@ -246,18 +155,18 @@ def cache_budget(store: TableSource, options: SolveOptions, backend: Backend, mo
         raise OptionsError(NO_DEVICE_MEMORY)
     places = 0 if slot is None else store.n_partitions
     beside = _on_device_beside_the_cache(store, backend, model)
-    if choose_method(store, options, backend, model).first == "policy-iteration":
+    if choose_method(options, backend, model, store).first == "policy-iteration":
         beside |= _rows_on_device(backend, model, (options.device_memory - sum(beside.values())) // 2)[0]
     return cache_left(options.device_memory, beside, place, places, backend.name)
 
 
-def _place(store: TableSource, backend: Backend, model: ModelConstants) -> tuple[int | None, int]:
+def _place(store: TableSource, backend: Backend, model: ModelFacts) -> tuple[int | None, int]:
     """Bytes of a slot, if the backend's cache has slots, and what the largest partition takes of the cache."""
     slot = backend.slot_bytes(model) if isinstance(backend, HasSlots) else None
     return slot, int(store.partition_bytes.max()) if slot is None else slot
 
 
-def _on_device_beside_the_cache(store: TableSource, backend: Backend, model: ModelConstants) -> dict[str, int]:
+def _on_device_beside_the_cache(store: TableSource, backend: Backend, model: ModelFacts) -> dict[str, int]:
     taken = {"values": 8 * store.n_states, "policy": 4 * store.n_states} | backend.plan(model)
     loader = store.loader(backend.name)
     if loader.on_device:
@@ -265,7 +174,7 @@ def _on_device_beside_the_cache(store: TableSource, backend: Backend, model: Mod
     return taken
 
 
-def _rows_on_device(backend: Backend, model: ModelConstants, room: int | None) -> tuple[dict[str, int], dict[str, int]]:
+def _rows_on_device(backend: Backend, model: ModelFacts, room: int | None) -> tuple[dict[str, int], dict[str, int]]:
     """What a policy's rows take on the device and in RAM, and have the backend place them so.
 
     Parameters
@@ -279,7 +188,7 @@ def _rows_on_device(backend: Backend, model: ModelConstants, room: int | None) -
 
 
 def plan_solve(
-    store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants, writes: bool
+    store: TableSource, options: SolveOptions, backend: Backend, model: ModelFacts, writes: bool
 ) -> SolvePlan:
     """The method, and every large buffer of the solve in bytes; `writes`: checkpoints and a result are written.
 
@@ -298,7 +207,7 @@ def plan_solve(
             f"partition {worst} needs {format_bytes(place)}, the cache holds {format_bytes(cache)}; raise --cache to "
             f"at least {place}, or convert again with smaller partitions (--partition-size {max(1, cache // 2)})"
         )
-    choice = choose_method(store, options, backend, model)
+    choice = choose_method(options, backend, model, store)
     used = min(cache, int(store.partition_bytes.sum()) if slot is None else slot * store.n_partitions)
     host = _host_buffers(store, backend, writes)
     if backend.name == "cpu":
@@ -345,7 +254,7 @@ def _host_buffers(store: TableSource, backend: Backend, writes: bool) -> dict[st
     return host
 
 
-def choose_method(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants) -> MethodChoice:
+def choose_method(options: SolveOptions, backend: Backend, model: ModelFacts, store: TableSource) -> MethodChoice:
     """The method for a table, by what is asked, how partitions depend on each other, and what the backend can do.
 
     =====================  ============================  ===============================  ============================
@@ -365,7 +274,7 @@ def choose_method(store: TableSource, options: SolveOptions, backend: Backend, m
     ------
     OptionsError : policy iteration was asked for, and the kernels keep no rows.
     """
-    others = f"a partition reads {partitions_read(store):.1f} of the {store.n_partitions - 1} others on average"
+    others = f"a partition reads {model.mean_partitions_read:.1f} of the {model.n_partitions - 1} others on average"
     p_eva: MethodName = "p-eva on device" if backend.features.overlaps_loads else "p-eva"
     if options.exact_priorities:
         return MethodChoice("exact p-eva", None, "exact p-eva", "exact priorities were asked for")
@@ -377,10 +286,10 @@ def choose_method(store: TableSource, options: SolveOptions, backend: Backend, m
             )
         return MethodChoice("policy-iteration", None, "policy-iteration", "it was asked for")
     keeps_rows = isinstance(backend, KeepsPolicyRows) and _rows_fit(store, options, backend, model)
-    synchronous = backend.synchronous is not None and reads_everywhere(store) and options.sweeps == 1
+    synchronous = backend.synchronous is not None and model.densely_coupled and options.sweeps == 1
     shared: MethodName = "vi" if options.way == "vi" else p_eva
-    coupled = options.way == "auto" and strongly_coupled(store)
-    if coupled and keeps_rows and not (synchronous and _all_is_cached(store, options)):
+    coupled = options.way == "auto" and model.strongly_coupled
+    if coupled and keeps_rows and not (synchronous and _all_is_cached(options, model)):
         return MethodChoice("policy-iteration", None, shared, others)
     if synchronous:
         return MethodChoice("synchronous vi", None, shared, others)
@@ -390,15 +299,13 @@ def choose_method(store: TableSource, options: SolveOptions, backend: Backend, m
     return MethodChoice(p_eva, "policy-iteration" if later else None, p_eva, others)
 
 
-def _all_is_cached(store: TableSource, options: SolveOptions) -> bool:
+def _all_is_cached(options: SolveOptions, model: ModelFacts) -> bool:
     """Whether the cache that is asked for holds the whole table."""
-    table = int(store.partition_bytes.sum())
-    return options.device_memory is None and (
-        options.cache_size.resolve(table, int(store.partition_bytes.max())) >= table
-    )
+    cache = options.cache_size.resolve(model.table_bytes, model.largest_table_bytes)
+    return options.device_memory is None and cache >= model.table_bytes
 
 
-def _rows_fit(store: TableSource, options: SolveOptions, backend: Backend, model: ModelConstants) -> bool:
+def _rows_fit(store: TableSource, options: SolveOptions, backend: Backend, model: ModelFacts) -> bool:
     """Whether a device's budget, where one is given, has room for what evaluations of a policy work in."""
     if options.device_memory is None or not isinstance(backend, PlacesRows):
         return True
@@ -410,22 +317,6 @@ def writing_bytes(store: TableSource) -> int:
     """What writing a checkpoint or a result takes: buffers, and the source's numbers of the policy's actions."""
     actions = 8 * store.n_states if "action_labels" in store.fields else 0
     return min(16 * store.n_states, _WRITE_BUFFERS) + actions
-
-
-def reads_everywhere(store: TableSource) -> bool:
-    """Whether partitions read more from outside than they own, and from most of the others: no place matters more."""
-    halo = int(store.partition_halo.sum())
-    return halo > store.n_states and 2 * store.coupling.mass.size > store.n_partitions**2
-
-
-def partitions_read(store: TableSource) -> float:
-    """How many others a partition reads on average."""
-    return float(store.coupling.mass.size - store.n_partitions) / store.n_partitions
-
-
-def strongly_coupled(store: TableSource) -> bool:
-    """Whether partitions read so many others, or so much of the model, that visits by priority do not pay."""
-    return reads_everywhere(store) or partitions_read(store) >= _MANY_READ
 
 
 def staging_depth(backend: Backend) -> int:

@@ -8,11 +8,10 @@ import numpy as np
 
 from ooc_mdp.backends.base import Backend, CompilesRowKernels, Resident
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.contraction import underflow_of
+from ooc_mdp.model.facts import MAX_VALUE
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.priority import Standing, make_priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
@@ -20,17 +19,10 @@ from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder
 from ooc_mdp.solver.peers import NO_PEERS, Peers
-from ooc_mdp.solver.plan import LARGEST_VALUE, SolvePlan, contraction_of, may_keep_rows, staging_depth
+from ooc_mdp.solver.plan import SolvePlan, may_keep_rows, staging_depth
 from ooc_mdp.solver.state import SolveState
 
-__all__ = ["bounds_of", "start"]
-
-
-def bounds_of(store: TableSource, options: SolveOptions) -> ResidualBounds:
-    """Bounds of which nothing is known yet."""
-    maximised = store.reward_range if store.sense == "max" else -store.reward_range[:, ::-1]
-    underflow = underflow_of(store.fields["probabilities"].dtype)
-    return ResidualBounds(store.coupling, contraction_of(store, options), maximised, store.max_successors, underflow)
+__all__ = ["start"]
 
 
 def start(
@@ -47,12 +39,12 @@ def start(
     OptionsError : initial values are too large for float64 once they are squared.
     """
     options, p = plan.options, store.n_partitions
-    bounds = bounds_of(store, options)
-    values = _initial_values(store, plan.model.sign)
+    bounds = ResidualBounds.of_model(plan.facts)
+    values = _initial_values(store, plan.facts.sign)
     if values is None:
         bounds.at_zero_values(bounds.reward_range)
-    backend.start(plan.model, values, None)
-    if isinstance(backend, CompilesRowKernels) and may_keep_rows(store, options):
+    backend.start(plan.facts, values, None)
+    if isinstance(backend, CompilesRowKernels) and may_keep_rows(plan.facts, options):
         backend.load_row_kernels()
     entry_bytes = backend.open_cache(plan.cache_bytes)
     read = backend.reader(store) or store.loader(backend.name).read
@@ -95,9 +87,9 @@ def _initial_values(store: TableSource, sign: float) -> FloatArray | None:
     for p in range(store.n_partitions):
         values[store.partition_ptr[p] : store.partition_ptr[p + 1]] = sign * store.read_field("initial_values", p)[0]
     size = max(float(values.max()), -float(values.min()))
-    if not size <= LARGEST_VALUE:
+    if not size <= MAX_VALUE:
         raise OptionsError(
-            f"{store.name}: initial values up to {size:.3g} are above {LARGEST_VALUE:.0e}, and too large for float64 "
+            f"{store.name}: initial values up to {size:.3g} are above {MAX_VALUE:.0e}, and too large for float64 "
             f"once they are squared; start the solve from others, or from none"
         )
     return values

@@ -257,7 +257,7 @@ class SolveState:
         self.stager.drop()
         self.cache.clear()
         self.backend.enlarge()
-        self.cache.budget = cache_budget(self.table, self.plan.options, self.backend, self.plan.model)
+        self.cache.budget = cache_budget(self.table, self.plan.options, self.backend, self.plan.facts)
         self.counters.cache_bytes = self.cache.budget
         self.open_cache()
 
@@ -283,7 +283,7 @@ class SolveState:
         """Go on from a checkpoint."""
         # Nobody has chosen actions where no solve has been yet, whatever a backend keeps in their place.
         arrays["policy"][np.repeat(~arrays["visited"], np.diff(self.table.partition_ptr))] = -1
-        self.backend.start(self.plan.model, arrays["values"], arrays["policy"])
+        self.backend.start(self.plan.facts, arrays["values"], arrays["policy"])
         self.open_cache()
         self.bounds.restore(arrays)
         self.priority.restore(arrays)

@@ -9,17 +9,17 @@ state's residual is computed from the stored values. Undiscounted results are ch
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import ModelConstants
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.events import Watcher
 from ooc_mdp.model.contraction import Contraction
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table_source import TableSource
@@ -148,21 +148,14 @@ def check_belongs(store: TableSource, result: Result, other_store: bool) -> None
 
 
 def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verification:
-    sign = 1.0 if store.sense == "max" else -1.0
     gamma = result.solution.discount
     values, policy = values_and_policy(store, result)
     size = float(np.abs(values).max())
     row_sums = np.zeros(store.n_partitions)
-    model = ModelConstants(
-        n_states=store.n_states,
-        largest_partition=int(np.diff(store.partition_ptr).max()),
-        largest_halo=int(store.partition_halo.max()),
-        discount=gamma,
-        sign=sign,
-        row_sums=row_sums,
-    )
+    facts = ModelFacts.of(store, gamma)
     backend = CpuBackend()
-    backend.start(model, values, policy)
+    # Residuals are normalised by the row sums that are found in the tables, not by those that the store claims.
+    backend.start(replace(facts, contraction=replace(facts.contraction, row_sum=row_sums)), values, policy)
     claims = result.solution.certificate
     exceeded = Exceeded()
     residual = bound = 0.0

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
-from ooc_mdp.store.numbering import GridNumbering
 
 __all__ = ["size_error"]
 

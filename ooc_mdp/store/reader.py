@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import DamagedStoreError, StoreError
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
 from ooc_mdp.model.table_source import Loader
 from ooc_mdp.runtime.arena import FRESH, TableMemory
@@ -31,7 +32,6 @@ from ooc_mdp.store.frames import aligned, frame_room, prefetch_file, read_frame,
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_name
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
-from ooc_mdp.store.numbering import GridNumbering
 
 __all__ = ["REMEDY", "Store"]
 

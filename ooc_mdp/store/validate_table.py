@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.numbering import owner
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.store.layout import FIELDS, PartitionSizes
-from ooc_mdp.store.numbering import owner
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.state_bits import StateBits
 

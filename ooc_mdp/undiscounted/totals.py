@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.cpu.rows import table_rows
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.events import SolveWatcher
+from ooc_mdp.model.facts import check_reward_range
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
@@ -30,7 +31,7 @@ from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import history_bytes
-from ooc_mdp.solver.plan import check_size, writing_bytes
+from ooc_mdp.solver.plan import writing_bytes
 from ooc_mdp.solver.resume import finished_before
 from ooc_mdp.solver.session import Pauses, StoppedEarly
 from ooc_mdp.store import open_store
@@ -116,7 +117,7 @@ def solve_total(
     signals: Callable[[], AbstractContextManager[Callable[[], bool]]],
 ) -> Solution:
     """:func:`solve` with output and trace checked and locked."""
-    check_size(store, options)
+    check_reward_range(store, steps=1.0)
     give_memory_back()
     _warm_up(store, output is not None)
     budget, plan = _plan(store, options, output is not None)

@@ -91,6 +91,10 @@ class Case:
 class InMemory:
     """A table source all of whose tables are in RAM before a solve begins, as in the thesis's timed experiments."""
 
+    stored_fields = ()
+    """None: tables do not come from chunks."""
+    frame_buffer_bytes = 0
+
     def __init__(self, source: TableSource) -> None:
         self._source = source
         self._tables = [source.read(p) for p in range(source.n_partitions)]

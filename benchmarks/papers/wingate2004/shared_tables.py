@@ -43,6 +43,10 @@ class SharedTables:
     path : of the file, which is created; it must be there as long as someone reads tables.
     """
 
+    stored_fields = ()
+    """None: tables do not come from chunks."""
+    frame_buffer_bytes = 0
+
     def __init__(self, source: TableSource, path: Path) -> None:
         self._told: dict[str, Any] = {name: getattr(source, name) for name in _TOLD}
         self._path = path

@@ -22,7 +22,6 @@ from ooc_mdp.backends.base import (
     Features,
     FinishedVisit,
     Improvement,
-    ModelConstants,
     PolicyEvaluation,
     Resident,
     SweepLimits,
@@ -47,6 +46,7 @@ from ooc_mdp.backends.cpu.table import MOST_GATHERED, SweptTable, describe, swep
 from ooc_mdp.backends.exact_sweeps import sweep_each
 from ooc_mdp.backends.state_lists import ListsByCopies
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.mdp import discounts as discounts_of
 from ooc_mdp.model.partition import Coupling, PartitionTable
@@ -70,13 +70,13 @@ _WORKSPACE_OF_ALL = 64 << 20
 _NOWHERE = np.empty(0)
 
 
-def _gathers(model: ModelConstants) -> bool:
+def _gathers(model: ModelFacts) -> bool:
     """Whether partitions are swept over own and halo values, all of them as far as one can tell beforehand."""
-    wide = model.table is not None and model.table.successor == np.uint32
+    wide = model.successor_dtype == np.uint32
     return not wide or model.largest_halo <= MOST_GATHERED * model.largest_partition
 
 
-def _values_of_one(model: ModelConstants) -> int:
+def _values_of_one(model: ModelFacts) -> int:
     """Float64 numbers that the sweeps of a partition need beside the table."""
     halo = model.largest_halo if _gathers(model) else MOST_GATHERED * model.largest_partition
     return 3 * model.largest_partition + halo
@@ -107,7 +107,7 @@ class CpuBackend(ListsByCopies):
         """Itself."""
         return self
 
-    def plan(self, model: ModelConstants) -> dict[str, int]:
+    def plan(self, model: ModelFacts) -> dict[str, int]:
         """What sweeps need beside tables, and what votes leave; values and policy are the caller's arrays."""
         votes = SweepOrders.nbytes(self._sweep_order, model.row_sums.size, model.block_shapes)
         members = -(-self._members(model) // self._threads)
@@ -116,14 +116,14 @@ class CpuBackend(ListsByCopies):
         slabs = Slabs.nbytes(model, self._threads, self._members(model)) if _gathers(model) else 0
         return planned | {k: v for k, v in (("sweep orders", votes), ("policy rows", slabs)) if v}
 
-    def _members(self, model: ModelConstants) -> int:
+    def _members(self, model: ModelFacts) -> int:
         """Partitions that are swept together at most."""
         gathers = _gathers(model)
         fit = (_WORKSPACE if gathers else _WORKSPACE_OF_ALL) // (8 * _values_of_one(model))
         most = _MOST_TOGETHER if gathers else fit
         return max(self._threads, min(most, fit, model.row_sums.size))
 
-    def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+    def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Work in the caller's arrays."""
         self._model = model
         self._values = np.zeros(model.n_states) if values is None else values
@@ -150,8 +150,7 @@ class CpuBackend(ListsByCopies):
 
     def open_cache(self, budget: int) -> None:
         """Make the memory that tables are decoded into."""
-        assert self._model.table is not None
-        room = min(budget, self._model.table.largest_bytes * self._model.row_sums.size)
+        room = min(budget, self._model.largest_table_bytes * self._model.row_sums.size)
         try:
             self._arena = Arena(room)
         except OSError as error:  # limits of the process, or a system that promises no more than it has
@@ -392,11 +391,10 @@ class CpuBackend(ListsByCopies):
         """Exchange the vectors."""
         starts = self._model.partition_ptr
         assert self._aside is not None  # every partition has been swept aside
-        assert starts is not None  # a solve has partitions
         self._values, self._aside = self._aside, self._values
         return np.maximum.reduceat(self._values, starts[:-1]), np.minimum.reduceat(self._values, starts[:-1])
 
-    def rows_bytes(self, model: ModelConstants) -> int:
+    def rows_bytes(self, model: ModelFacts) -> int:
         """In RAM, or in a file where they would take most of what is free."""
         self._rows_mapped = PolicyRows.nbytes(model) > _MOST_OF_WHAT_IS_FREE * available_bytes()
         return PolicyRows.nbytes(model, self._rows_mapped)
@@ -481,7 +479,6 @@ class CpuBackend(ListsByCopies):
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
         """Into the caller's array."""
         ptr = self._model.partition_ptr
-        assert ptr is not None
         self._policy[ptr[partition] : ptr[partition + 1]] = policy
 
     def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:

@@ -17,9 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import ModelConstants, Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.base import Resident, SweepLimits, VisitReport
 from ooc_mdp.backends.cpu.loops import evaluate
 from ooc_mdp.backends.cpu.sweep_order import Walk
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = [
@@ -182,7 +183,7 @@ class RoundsInOrder:
         policy: npt.NDArray[np.int32],
         workspace: FloatArray,
         starts: Sequence[IntArray],
-        model: ModelConstants,
+        model: ModelFacts,
     ) -> None:
         self.members = members
         self._walk = walk

@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 from numba import carray, njit  # type: ignore[attr-defined]
 
-from ooc_mdp.backends.base import ModelConstants
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.flow_solver import STATE_BYTES, FlowSolver
 from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
@@ -32,6 +31,7 @@ from ooc_mdp.backends.cpu.loops import pointer, row_arrays
 from ooc_mdp.backends.cpu.policy_loops import measure_rows, product_rows, sweep_rows
 from ooc_mdp.backends.cpu.table import MOST_UNROLLED
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.options import format_bytes
@@ -59,14 +59,12 @@ class PolicyRows:
 
     def __init__(
         self,
-        model: ModelConstants,
+        model: ModelFacts,
         coupling: Coupling,
         threads: int,
         run: Callable[[Callable[[int], None]], None],
         mapped: bool = False,
     ) -> None:
-        assert model.partition_ptr is not None  # a solve has partitions,
-        assert model.row_widths is not None  # which say how long their rows are
         n, partitions = model.n_states, model.row_sums.size
         self._model, self._threads, self._run = model, threads, run
         self._first = model.partition_ptr
@@ -101,7 +99,7 @@ class PolicyRows:
         self._shares = [(int(a), int(b)) for a, b in pairwise(bounds)]
 
     @staticmethod
-    def nbytes(model: ModelConstants, mapped: bool = False) -> int:
+    def nbytes(model: ModelFacts, mapped: bool = False) -> int:
         """Bytes of RAM that rows, Q2 and an evaluation take."""
         rows = sum(dtype.itemsize * count for dtype, count in _types(model).values())
         return (0 if mapped else rows) + (8 * (1 + VECTORS) + STATE_BYTES) * model.n_states
@@ -193,19 +191,16 @@ class PolicyRows:
         return out
 
 
-def _types(model: ModelConstants) -> dict[str, tuple[np.dtype[Any], int]]:
+def _types(model: ModelFacts) -> dict[str, tuple[np.dtype[Any], int]]:
     """Types and lengths of the rows' arrays, the widest numbers first."""
-    assert model.partition_ptr is not None  # a solve has partitions,
-    assert model.row_widths is not None  # which say how long their rows are,
-    assert model.table is not None  # and a table
     n = model.n_states
     entries = int((np.diff(model.partition_ptr) * model.row_widths).sum())
     float64 = np.dtype(np.float64)
     return {
         "rewards": (float64, n),
         "others": (float64, n),
-        "discounts": (float64, n if model.table.durations is not None else 0),
-        "probabilities": (model.table.real, entries),
+        "discounts": (float64, n if model.duration_dtype is not None else 0),
+        "probabilities": (model.probability_dtype, entries),
         "successors": (np.dtype(np.uint32 if n <= 1 << 32 else np.int64), entries),
     }
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import carray, njit  # type: ignore[attr-defined]
 
-from ooc_mdp.backends.base import ModelConstants, Resident
+from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cpu.batch import STRAY_SHARE, Members
 from ooc_mdp.backends.cpu.claims import give_back
 from ooc_mdp.backends.cpu.loops import beyond, full_sweep, next_at_work, pointer, row_arrays
@@ -34,6 +34,7 @@ from ooc_mdp.backends.cpu.packed import (
     sweep_slab,
     without_lookahead,
 )
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 
 __all__ = ["RoundsAlongFlow", "Slabs"]
@@ -199,7 +200,7 @@ class Slabs:
 
     most_differing = _MOST_DIFFERING
 
-    def __init__(self, model: ModelConstants, threads: int, members: int, alternate: bool) -> None:
+    def __init__(self, model: ModelFacts, threads: int, members: int, alternate: bool) -> None:
         n, k = model.largest_partition, model.longest_row
         self.alternate = alternate
         self._members = _slabs(model, members)
@@ -216,7 +217,7 @@ class Slabs:
         self.gathered_rows = [np.empty(n * k * room, np.uint32) for _ in range(threads)]
 
     @staticmethod
-    def nbytes(model: ModelConstants, threads: int, members: int) -> int:
+    def nbytes(model: ModelFacts, threads: int, members: int) -> int:
         """Bytes of slabs and scratch; 0 where no partition can be swept this way."""
         n, k = model.largest_partition, model.longest_row
         slabs = _slabs(model, members)
@@ -270,7 +271,7 @@ class RoundsAlongFlow:
         values: FloatArray,
         policy: npt.NDArray[np.int32],
         workspace: FloatArray,
-        model: ModelConstants,
+        model: ModelFacts,
     ) -> None:
         index = members.index
         self.members = members
@@ -331,15 +332,15 @@ class RoundsAlongFlow:
         flow.suited[index] &= ~(unsuited | self._given_up)
 
 
-def _slabs(model: ModelConstants, members: int) -> int:
+def _slabs(model: ModelFacts, members: int) -> int:
     """Slabs that are kept at most."""
     slab = _slab_of(model)
     return min(members, _SLABS_BYTES // slab) if slab else 0
 
 
-def _slab_of(model: ModelConstants) -> int:
+def _slab_of(model: ModelFacts) -> int:
     """Bytes of the largest partition's slab; 0 where there are none."""
-    if model.table is None or model.table.durations is not None or model.longest_row == 0:
+    if model.duration_dtype is not None or model.longest_row == 0:
         return 0
-    size = slab_bytes(model.largest_partition, model.longest_row, model.table.successor.itemsize)
+    size = slab_bytes(model.largest_partition, model.longest_row, model.successor_dtype.itemsize)
     return size if size <= _MOST_SLAB_BYTES else 0

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.compiling import compiling_kernels
 from ooc_mdp.backends.cuda.driver import Arguments, CudaDriver, address_of, cuda_library
-from ooc_mdp.backends.cuda.simple.backend import cupy_for
+from ooc_mdp.errors import MissingExtraError, OptionsError
 
-__all__ = ["Argument", "CudaDevice", "Device", "Kernel", "Stream"]
+__all__ = ["Argument", "CudaDevice", "Device", "Kernel", "Stream", "cupy_for", "device_count"]
 
 Bytes = npt.NDArray[np.uint8]
 Argument = np.generic | npt.NDArray[Any]
@@ -25,6 +25,36 @@ _BULK_COPIES = 90
 """Compute capability, ten times it, from which blocks have a bulk copy engine."""
 _URGENT = -5
 """Priority of an urgent stream, the highest that there is; the driver takes the nearest that a device has."""
+
+
+def device_count() -> int:
+    """CUDA devices that CuPy can use; 0 without CuPy or driver."""
+    try:
+        import cupy
+    except ImportError:
+        return 0
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return 0
+
+
+def cupy_for(device: int) -> Any:
+    """The cupy module, where it is installed and finds that device.
+
+    Raises
+    ------
+    MissingExtraError : CuPy is not installed.
+    OptionsError : there is no such device.
+    """
+    try:
+        import cupy
+    except ImportError:
+        raise MissingExtraError("cupy", "cuda13", f"the device cuda:{device}") from None
+    count = device_count()
+    if device >= count:
+        raise OptionsError(f"there is no device cuda:{device}: CuPy finds {count} CUDA devices")
+    return cupy
 
 
 class Stream(Protocol):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from importlib import resources
 
-__all__ = ["TILES", "read_sources"]
+__all__ = ["LOCAL_VALUES", "PLAIN", "TILES", "read_sources"]
 
 TILES = (
+    "numbers.cuh",
     "tiles/tiles.cuh",
     "tiles/memory.cuh",
     "tiles/rows.cuh",
@@ -16,6 +17,10 @@ TILES = (
     "tiles/slots.cu",
 )
 """Kernels of the tiled engine, each file after those that it needs."""
+LOCAL_VALUES = ("numbers.cuh", "simple/table.cuh", "simple/local.cu")
+"""Kernels between the value vector and the values of one partition."""
+PLAIN = ("numbers.cuh", "simple/table.cuh", "simple/plain.cu", "simple/measure.cu")
+"""Plain sweeps and measurements of one partition; templates over the types of successors and probabilities."""
 
 
 def read_sources(*files: str) -> str:

@@ -41,7 +41,7 @@ def p_eva_then(first: Method, then: Method) -> Method:
                     return Outcome.PRECISION  # the only way in which it ends by itself
                 yield
         assert isinstance(s.backend, KeepsPolicyRows)  # `choose_method` has looked
-        needed = format_bytes(s.backend.rows_bytes(s.plan.model))
+        needed = format_bytes(s.backend.rows_bytes(s.plan.facts))
         loads, backups = _costs(s)
         s.remark(
             f"auto: policy iteration from here on, with {needed} more, since p-eva has taken {loads:.1f} loads per "

@@ -26,11 +26,9 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.base import Evaluation, KeepsPolicyRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.scheduling.action_gaps import ActionGaps
 from ooc_mdp.solver.driver import Part, Steps
 from ooc_mdp.solver.methods.value_iteration import in_order, value_iteration
-from ooc_mdp.solver.plan import least_weights_of, strongly_coupled
 from ooc_mdp.solver.state import SETTLED_SHARE, SolveState
 
 __all__ = ["policy_iteration"]
@@ -81,16 +79,16 @@ class _PolicyIteration:
     def __init__(self, s: SolveState, rows: KeepsPolicyRows) -> None:
         table = s.table
         self._s, self._rows = s, rows
-        self._gaps = ActionGaps(table.coupling, s.bounds.contraction, least_weights_of(table, s.plan.options))
+        self._gaps = ActionGaps(table.coupling, s.bounds.contraction, s.plan.facts.least_weights)
         self._kept = np.zeros(table.n_partitions, np.bool_)
         """bool [P]; whether a partition has rows."""
         self._residuals = np.zeros(table.n_partitions)
         """float64 [P]; the policy's largest plain residual, where there are rows."""
         self._states = np.diff(table.partition_ptr)
-        self._work = np.inf if strongly_coupled(table) else 0.0
+        self._work = np.inf if s.plan.facts.strongly_coupled else 0.0
         """Of the last evaluation that had any: backups a state. Where everything depends on everything, all is read at
         first: policies of a few partitions would be of no use."""
-        self._reading = _READING * table.partition_bytes / table.partition_bytes.sum() * _rows_a_state(table)
+        self._reading = _READING * table.partition_bytes / table.partition_bytes.sum() * s.plan.facts.rows_per_state
         """float64 [P]; work of reading each partition, in backups of every state."""
         self._progress = _Progress(*self._spent())
         self._remote_rise = np.zeros(table.n_partitions)
@@ -237,12 +235,3 @@ class _Progress:
             self._residual = residual
             self._loads, self._work = loads, work
         return loads - self._loads > _PATIENCE or work - self._work > _PATIENT_WORK
-
-
-def _rows_a_state(table: TableSource) -> float:
-    """Transitions of a state over those of one of its rows, about."""
-    rows, width = (int(table.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
-    if rows:
-        return float(rows)
-    each = table.partition_bytes.sum() / table.n_states
-    return max(1.0, float(each) / (8.0 * (width or float(table.max_successors.mean()) or 1.0)))

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.cuda.simple.backend import cupy_for
+from ooc_mdp.backends.cuda.device import cupy_for
+from ooc_mdp.backends.cuda.layout import c_type
 from ooc_mdp.backends.cuda.sources import read_sources
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.mdp import IntArray, Rows
@@ -29,7 +30,7 @@ _THREADS = 128
 """A block: the kernels of large problems take more than 128 registers a thread."""
 _PIECE = 64 << 20
 """Bytes of rows on the device at a time where they are copied back."""
-_C_TYPES = {"i8": "long long", "u4": "unsigned"}
+_SUCCESSOR_TYPES = ("i8", "u4")
 _PLACE = "\n@problem@\n"
 
 
@@ -48,7 +49,7 @@ def _kernels(device: int, source: str) -> dict[str, Any]:
     """The kernel by the type of successors."""
     import cupy
 
-    names = {index: f"control_rows<{c}>" for index, c in _C_TYPES.items()}
+    names = {index: f"control_rows<{c_type(np.dtype(index))}>" for index in _SUCCESSOR_TYPES}
     with cupy.cuda.Device(device):
         module = cupy.RawModule(
             code=source, options=("--std=c++17", "--fmad=false"), name_expressions=list(names.values())
@@ -114,7 +115,7 @@ class ControlRows:
         """
         cupy = self._cupy
         index = np.dtype(successor_type)
-        if index.str[1:] not in _C_TYPES or (index.itemsize == 4 and discretised.n_states > 2**32):
+        if index.str[1:] not in _SUCCESSOR_TYPES or (index.itemsize == 4 and discretised.n_states > 2**32):
             raise OptionsError(f"successors of {discretised.n_states} states cannot be {index}; take int64")
         if isinstance(states, np.ndarray):
             states = asked_states(states, discretised.n_states, discretised.name)

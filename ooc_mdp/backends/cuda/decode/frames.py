@@ -5,35 +5,32 @@
 
 :class:`DeviceDecoder` says how large both must be, plans a partition on the host (:meth:`DeviceDecoder.plan`, any
 thread: arithmetic on what headers say) and launches up to four kernels of ``decode/decode.cu``
-(:meth:`DeviceDecoder.decode`), which allocate nothing and wait for nothing. What launches them is a :class:`Launcher`:
-CuPy on a device, or whatever a test puts in its place. This module knows neither files nor caches.
+(:meth:`DeviceDecoder.launch`), which allocate nothing and wait for nothing. This module knows neither files nor caches.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.cuda.simple.backend import cupy_for
+from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
+from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.sources import read_sources
 from ooc_mdp.errors import StoreError
-from ooc_mdp.model.partition import PartitionTable, RawField, RawPartition, StoredField
+from ooc_mdp.model.partition import RawField, RawPartition, StoredField
 
 __all__ = [
     "KERNELS",
     "PLAN_BYTES",
     "PLAN_FREE",
-    "CudaLauncher",
     "DecodePlan",
     "DeviceDecoder",
-    "Launcher",
-    "kernel_source",
+    "decode_kernels",
 ]
 
 KERNELS = ("decode_streams", "plane_sums", "plane_starts", "write_values")
@@ -41,7 +38,6 @@ KERNELS = ("decode_streams", "plane_sums", "plane_starts", "write_values")
 PLAN_BYTES = 2048
 """Bytes at the start of the buffer that the plan takes; frames follow."""
 
-_ALIGNMENT = 256
 _MOST_FIELDS = 10
 _RUN = 128
 _WARPS = 8
@@ -53,7 +49,7 @@ _FIELD = struct.Struct("<7Q12I")
 """struct Field of decode/decode.cu."""
 _PLAN = struct.Struct("<3Q6I")
 """What follows _MOST_FIELDS of them in struct Plan."""
-PLAN_FREE = -(-(_MOST_FIELDS * _FIELD.size + _PLAN.size) // _ALIGNMENT) * _ALIGNMENT
+PLAN_FREE = aligned(_MOST_FIELDS * _FIELD.size + _PLAN.size)
 """From here to PLAN_BYTES the buffer is at the disposal of whoever wants something else to come with the copy."""
 
 _LENGTHS = {
@@ -68,77 +64,14 @@ _LENGTHS = {
     "halo": "halo",
     "boundary": "states",
 }
-_ABSENT: dict[str, Any] = {
-    "action_ptr": np.empty(0, np.uint32),
-    "successor_ptr": np.empty(0, np.uint32),
-    "durations": np.empty(0, np.float64),
-    "terminal_rewards": np.empty(0, np.float64),
-    "initial_values": np.empty(0, np.float64),
-}
 
 
-class Launcher(Protocol):
-    """Runs kernels of ``decode/decode.cu``; to add one, define this and have ``tests/test_device_decode.py`` use it."""
-
-    def launch(self, kernel: str, grid: int, block: int, args: Sequence[Any]) -> None:
-        """Run a kernel after those before it; arrays among the arguments stand for their addresses."""
-        ...
-
-    def zeros(self, size: int) -> Any:
-        """A uint32 [size] array of zeros that kernels can write."""
-        ...
-
-    def on_host(self, array: Any) -> npt.NDArray[np.uint32]:
-        """A copy of such an array, once all kernels that were launched have ended."""
-        ...
-
-
-def kernel_source() -> str:
-    """The text of ``decode/decode.cu``."""
-    return read_sources("decode/decode.cu")
-
-
-@cache
-def _kernels(device: int) -> dict[str, Any]:
-    import cupy
-
-    with cupy.cuda.Device(device):
-        module = cupy.RawModule(code=kernel_source(), options=("--std=c++17", "--fmad=false"))
-        kernels = {name: module.get_function(name) for name in KERNELS}
-        # Streams under way on a multiprocessor are bounded by its shared memory.
-        kernels["decode_streams"].preferred_shared_memory_carveout = 100
-        return kernels
-
-
-class CudaLauncher:
-    """CuPy on the current stream of one device, which must be the current device where decoding is asked for.
-
-    Raises
-    ------
-    MissingExtraError : CuPy is not installed.
-    OptionsError : there is no such device.
-    """
-
-    def __init__(self, device: int) -> None:
-        self._cupy = cupy_for(device)
-        self._device = self._cupy.cuda.Device(device)
-        self._kernels = _kernels(device)
-
-    def launch(self, kernel: str, grid: int, block: int, args: Sequence[Any]) -> None:
-        """On the current stream."""
-        self._kernels[kernel]((grid,), (block,), tuple(args))
-
-    def zeros(self, size: int) -> Any:
-        """On the device."""
-        with self._device:
-            return self._cupy.zeros(size, self._cupy.uint32)
-
-    def on_host(self, array: Any) -> npt.NDArray[np.uint32]:
-        """Waits for all streams of the device."""
-        with self._device:
-            self._device.synchronize()
-            host: npt.NDArray[np.uint32] = array.get()
-            return host
+def decode_kernels(device: Device) -> dict[str, Kernel]:
+    """The kernels of ``decode/decode.cu``, compiled for a device."""
+    kernels = device.compile(read_sources("decode/decode.cu"), {}, KERNELS)
+    for kernel in kernels.values():
+        kernel.prefer_shared_memory()  # streams under way on a multiprocessor are bounded by its shared memory
+    return kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +107,9 @@ class DeviceDecoder:
     fields : ``Store.stored_fields``.
     frame_bytes : ``Store.frame_buffer_bytes``.
     actions, width : the store's actions_per_state and successors_per_action.
-    launcher : runs the kernels; None where only sizes and plans are asked for.
     """
 
-    def __init__(
-        self, fields: Sequence[StoredField], frame_bytes: int, actions: int, width: int, launcher: Launcher | None
-    ) -> None:
-        self._launcher = launcher
+    def __init__(self, fields: Sequence[StoredField], frame_bytes: int, actions: int, width: int) -> None:
         self._areas: dict[str, _Area] = {}
         self._fields = tuple(fields)
         self.buffer_bytes = PLAN_BYTES + frame_bytes
@@ -189,7 +118,7 @@ class DeviceDecoder:
 
         def take(n_bytes: int) -> int:
             nonlocal place
-            start, place = place, _aligned(place + n_bytes)
+            start, place = place, aligned(place + n_bytes)
             return start
 
         for field in self._fields:
@@ -201,7 +130,6 @@ class DeviceDecoder:
             self._areas[field.name] = _Area(blocks, sums, take(field.most * dtype.itemsize), dtype)
         self.scratch_bytes = place
         """Bytes of device memory that one partition's decoding takes; the table's arrays lie in it."""
-        self._faults = None if launcher is None else launcher.zeros(2)
 
     @property
     def decoded_on_host(self) -> tuple[str, ...]:
@@ -276,69 +204,46 @@ class DeviceDecoder:
         )
         return DecodePlan(raw, PLAN_BYTES + raw.n_bytes, streams, -(-sums // _WARPS), planes, writes)
 
-    def decode(self, plan: DecodePlan, buffer: Any, scratch: Any) -> PartitionTable:
-        """Launch a planned partition's kernels on the current stream; nothing is waited for.
+    def launch(
+        self, kernels: Mapping[str, Kernel], stream: Stream, plan: DecodePlan, buffer: int, scratch: int, faults: int
+    ) -> None:
+        """Launch a planned partition's kernels on a stream; nothing is waited for.
 
-        The arrays of the table that it gives lie in `scratch` and hold what ``Store.read`` gives once the kernels have
-        ended, but for some types: durations are float32 where 32 bits of them are stored, halo is as stored and
-        boundary uint8. Fields that the store does not have are empty NumPy arrays.
+        Once they have ended, the arrays of the table lie in the scratch (:meth:`offsets`) and hold what ``Store.read``
+        gives, but for some types (:attr:`dtypes`).
 
         Parameters
         ----------
-        buffer : uint8, on the device: the first `plan.n_bytes` of the buffer that was planned.
-        scratch : uint8 [scratch_bytes] or more, on the device, aligned to 256 bytes.
+        kernels : as :func:`decode_kernels` gives them.
+        buffer : address of the first `plan.n_bytes` of the buffer that was planned.
+        scratch : address of scratch_bytes, a multiple of 256.
+        faults : address of two words, 0 before the first launch; what could not be decoded (:meth:`describe_faults`).
         """
-        self.launch(plan, buffer, scratch)
-        raw = plan.raw
-        return PartitionTable(
-            index=raw.index,
-            first_state=raw.first_state,
-            n_states=raw.n_states,
-            actions_per_state=raw.actions_per_state,
-            successors_per_action=raw.successors_per_action,
-            **_ABSENT | self.arrays(plan, scratch),
-        )
-
-    def launch(self, plan: DecodePlan, buffer: Any, scratch: Any) -> None:
-        """The kernels of :meth:`decode`."""
-        for launch in self.launches(plan, buffer, scratch):
-            launch()
-
-    def _runs(self) -> Launcher:
-        if self._launcher is None:
-            raise ValueError("this decoder only plans: it was given nothing that launches kernels")
-        return self._launcher
-
-    def launches(self, plan: DecodePlan, buffer: Any, scratch: Any) -> list[Callable[[], None]]:
-        """One call for each of `KERNELS`, which does nothing where the partition has nothing for it."""
-        args = (buffer, np.uint32(PLAN_BYTES), scratch, self._faults)
+        arguments = (np.uint64(buffer), np.uint32(PLAN_BYTES), np.uint64(scratch), np.uint64(faults))
         grids = (plan.streams, plan.sum_blocks, plan.planes, plan.write_blocks)
         threads = (32, 32 * _WARPS, 32, 32 * _WARPS)
-        return [
-            partial(self._runs().launch, kernel, grid, block, args) if grid else _nothing
-            for kernel, grid, block in zip(KERNELS, grids, threads, strict=True)
-        ]
+        for name, grid, block in zip(KERNELS, grids, threads, strict=True):
+            if grid:
+                kernels[name](stream, grid, block, arguments)
+
+    @property
+    def dtypes(self) -> dict[str, np.dtype[Any]]:
+        """Types of the table's arrays on the device, by field: durations are float32 where 32 bits of them are stored,
+        halo is as stored and boundary uint8."""
+        return {name: area.dtype for name, area in self._areas.items()}
 
     def offsets(self, plan: DecodePlan) -> dict[str, tuple[int, int]]:
-        """Where the arrays of :meth:`decode` lie in the scratch, by field: first byte and number of values."""
+        """Where the arrays of the table lie in the scratch, by field: first byte and number of values."""
         length_of = _lengths(plan.raw)
         names = [field.field.name for field in plan.raw.fields]
         return {name: (self._areas[name].values, length_of[_LENGTHS[name]]) for name in names}
 
-    def arrays(self, plan: DecodePlan, scratch: Any) -> dict[str, Any]:
-        """The arrays of :meth:`decode`, by field: views of the scratch."""
-        arrays = {}
-        for name, (offset, length) in self.offsets(plan).items():
-            dtype = self._areas[name].dtype
-            arrays[name] = scratch[offset : offset + length * dtype.itemsize].view(dtype)
-        return arrays
-
-    def faults(self) -> str | None:
-        """What could not be decoded so far, or None; waits for what was launched.
+    def describe_faults(self, words: npt.NDArray[np.uint32]) -> str | None:
+        """What could not be decoded since the two words were 0, or None.
 
         Checksums hold before anything is decoded, so that only a chunk that was written wrong can be the reason.
         """
-        fields, partition = (int(x) for x in self._runs().on_host(self._faults))
+        fields, partition = (int(x) for x in words)
         if not fields:
             return None
         names = [field.name for number, field in enumerate(self._fields) if fields >> number & 1]
@@ -364,14 +269,6 @@ class DeviceDecoder:
             raise StoreError(
                 f"field {stored.name} of partition {raw.index} cannot be decoded: {'; '.join(faults)}; convert again"
             )
-
-
-def _nothing() -> None:
-    pass
-
-
-def _aligned(n_bytes: int) -> int:
-    return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _device_dtype(field: StoredField) -> np.dtype[Any]:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import ModelConstants
 from ooc_mdp.backends.cuda.tiles.layout import is_ragged
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = [
@@ -84,16 +84,15 @@ class RowSizes:
     vectors: Mapping[str, int]
 
     @classmethod
-    def of(cls, model: ModelConstants, blocks: int = _MOST_BLOCKS) -> RowSizes:
+    def of(cls, model: ModelFacts, blocks: int = _MOST_BLOCKS) -> RowSizes:
         """Where so many blocks add up sums at the same time."""
-        states, widths, table = _states(model), _widths(model), model.table
-        assert table is not None  # asked for with the states
+        states, widths = _states(model), _widths(model)
         n, partitions = model.n_states, states.size
         entries = int((_pitches(states) * widths).sum())
         chunks = int((-(-states // BLOCK)).sum())
         rows = {
             "successors": 4 * entries,
-            "probabilities": table.real.itemsize * entries,
+            "probabilities": model.probability_dtype.itemsize * entries,
             "rewards": n * reward_dtype(model).itemsize,
             "discounts": 8 * n if varies(model) else 0,
             "others": 8 * n,
@@ -126,14 +125,11 @@ class RowSizes:
         return total_of(self.work) + total_of(self.rows) * rows + total_of(self.vectors) * solves
 
 
-def _states(model: ModelConstants) -> IntArray:
-    if model.partition_ptr is None or model.row_widths is None or model.table is None:
-        raise ValueError("a policy's rows need to know partitions, tables and the lengths of rows")
+def _states(model: ModelFacts) -> IntArray:
     return np.diff(model.partition_ptr)
 
 
-def _widths(model: ModelConstants) -> IntArray:
-    assert model.row_widths is not None  # asked for with the states
+def _widths(model: ModelFacts) -> IntArray:
     return np.maximum(model.row_widths, 1)
 
 
@@ -141,16 +137,14 @@ def _pitches(states: IntArray) -> IntArray:
     return -(-states // _WARP) * _WARP
 
 
-def varies(model: ModelConstants) -> bool:
+def varies(model: ModelFacts) -> bool:
     """Whether discounts are kept state by state: there are durations, or states without actions may be."""
-    assert model.table is not None  # asked for with the states
-    return model.table.durations is not None or is_ragged(model)
+    return model.duration_dtype is not None or is_ragged(model)
 
 
-def reward_dtype(model: ModelConstants) -> np.dtype[Any]:
+def reward_dtype(model: ModelFacts) -> np.dtype[Any]:
     """Those of terminal states are doubles."""
-    assert model.table is not None  # asked for with the states
-    return np.dtype(np.float64) if is_ragged(model) else model.table.real
+    return np.dtype(np.float64) if is_ragged(model) else model.probability_dtype
 
 
 def aligned(nbytes: int) -> int:
@@ -163,7 +157,7 @@ def total_of(sizes: Mapping[str, int]) -> int:
     return sum(map(aligned, sizes.values()))
 
 
-def places_of(model: ModelConstants) -> npt.NDArray[Any]:
+def places_of(model: ModelFacts) -> npt.NDArray[Any]:
     """RowsPlace [P]: where the planes of each partition's rows begin, their pitches and widths."""
     states, widths = _states(model), _widths(model)
     pitches = _pitches(states)
@@ -173,10 +167,9 @@ def places_of(model: ModelConstants) -> npt.NDArray[Any]:
     return places
 
 
-def chunks_of(model: ModelConstants, partitions: IntArray, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def chunks_of(model: ModelFacts, partitions: IntArray, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Chunk [chunks]: of all states of some partitions, in their order."""
     states = _states(model)
-    assert model.partition_ptr is not None  # asked for with the states
     counts = -(-states[partitions] // BLOCK)
     owner = np.repeat(partitions, counts)
     begin = BLOCK * (np.arange(owner.size) - np.repeat(np.cumsum(counts) - counts, counts))
@@ -189,13 +182,12 @@ def chunks_of(model: ModelConstants, partitions: IntArray, places: npt.NDArray[A
     return chunks
 
 
-def kernel_defines(model: ModelConstants) -> dict[str, str | int]:
+def kernel_defines(model: ModelFacts) -> dict[str, str | int]:
     """What kernels that know rows are compiled with."""
-    assert model.table is not None  # a solve has tables
     widths = _widths(model)
     same = int(widths[0]) if np.ptp(widths) == 0 and widths[0] <= _MOST_UNROLLED else 0
     return {
-        "REAL": _C_TYPES[model.table.real.str[1:]],
+        "REAL": _C_TYPES[model.probability_dtype.str[1:]],
         "REWARD": _C_TYPES[reward_dtype(model).str[1:]],
         "VARIES": int(varies(model)),
         "ROW_WIDTH": same,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Evaluation, Improvement, ModelConstants
+from ooc_mdp.backends.base import Evaluation, Improvement
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
 from ooc_mdp.backends.cuda.driver import address_of
 from ooc_mdp.backends.cuda.policy.evaluation import ITERATION, DeviceEvaluation, EvaluationOptions
@@ -34,6 +34,7 @@ from ooc_mdp.backends.cuda.policy.layout import (
 )
 from ooc_mdp.backends.cuda.sources import read_sources
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.options import format_bytes
 
@@ -68,7 +69,7 @@ class DeviceRows:
     MemoryBudgetError : even the workspace finds no room.
     """
 
-    def __init__(self, device: Device, stream: Stream, model: ModelConstants, room: int | None = None) -> None:
+    def __init__(self, device: Device, stream: Stream, model: ModelFacts, room: int | None = None) -> None:
         places = places_of(model)
         if model.n_states >= 1 << 32:
             raise OptionsError(
@@ -123,18 +124,18 @@ class DeviceRows:
         stream.wait()
 
     @staticmethod
-    def kernels(device: Device, model: ModelConstants) -> dict[str, Kernel]:
+    def kernels(device: Device, model: ModelFacts) -> dict[str, Kernel]:
         """Compiled where they have not been before."""
         files = read_sources("policy/rows.cuh", "policy/rows.cu")
         return device.compile(files, kernel_defines(model), _KERNELS)
 
     @staticmethod
-    def nbytes(model: ModelConstants) -> int:
+    def nbytes(model: ModelFacts) -> int:
         """Bytes of rows and of all that evaluations take, where all of it lies on the device."""
         return RowSizes.of(model).on_device(True, True)
 
     @staticmethod
-    def placed(model: ModelConstants, room: int) -> tuple[int, int]:
+    def placed(model: ModelFacts, room: int) -> tuple[int, int]:
         """Bytes on the device, and page-locked ones of the host, that are taken where the device has so much room.
 
         What must lie on the device may take more than that.
@@ -230,7 +231,6 @@ class DeviceRows:
         stream.wait()
         found = np.where(self.kept, _unranked(self._found.T), 0.0)
         rise, fall, *measured, others, largest, smallest = found
-        assert self._model.partition_ptr is not None  # asked for with the places
         states = int(np.diff(self._model.partition_ptr)[self.kept].sum())
         return Evaluation(sweeps * states, rise, fall, np.array(measured), others, largest, -smallest)
 

@@ -1,4 +1,4 @@
-"""The CUDA backend: CuPy launches the Jacobi sweeps of ``simple/sweep.cu``.
+"""The CUDA backend: CuPy launches the Jacobi sweeps of ``simple/plain.cu``.
 
 Values, policy and partitions live on the device; a partition is one allocation of exactly its size (each field
 aligned to 256 bytes), made with cudaMalloc and not from a pool, so that the cache's budget is what the device holds.
@@ -15,31 +15,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Features, FinishedVisit, ModelConstants, Resident, SweepLimits
-from ooc_mdp.backends.cuda.sources import read_sources
+from ooc_mdp.backends.base import Features, FinishedVisit, Resident, SweepLimits
+from ooc_mdp.backends.cuda.device import cupy_for
+from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned, c_type, numbers_of_images
+from ooc_mdp.backends.cuda.sources import LOCAL_VALUES, PLAIN, read_sources
 from ooc_mdp.backends.exact_sweeps import sweep_each
 from ooc_mdp.backends.state_lists import ListsByCopies
-from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.mdp import discounts as discounts_of
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import format_bytes
 
-__all__ = ["CudaBackend", "cupy_for", "device_count", "unrank"]
+__all__ = ["CudaBackend"]
 
-_ALIGNMENT = 256
 _THREADS = 256
 _FIRST_BATCH = 8
 """Sweeps before the first look at the changes: a look costs as much as several sweeps of a small partition."""
 _LARGEST_BATCH = 32
-_C_TYPES = {
-    "u1": "unsigned char",
-    "u2": "unsigned short",
-    "u4": "unsigned int",
-    "f4": "float",
-    "f8": "double",
-}
-
 _TABLE = np.dtype(
     [
         ("pointers", "u8", 9),
@@ -52,37 +46,7 @@ _TABLE = np.dtype(
         ("sign", "f8"),
     ]
 )
-"""struct Table of simple/sweep.cu."""
-
-
-def device_count() -> int:
-    """CUDA devices that CuPy can use; 0 without CuPy or driver."""
-    try:
-        import cupy
-    except ImportError:
-        return 0
-    try:
-        return int(cupy.cuda.runtime.getDeviceCount())
-    except cupy.cuda.runtime.CUDARuntimeError:
-        return 0
-
-
-def cupy_for(device: int) -> Any:
-    """The cupy module, where it is installed and finds that device.
-
-    Raises
-    ------
-    MissingExtraError : CuPy is not installed.
-    OptionsError : there is no such device.
-    """
-    try:
-        import cupy
-    except ImportError:
-        raise MissingExtraError("cupy", "cuda13", f"the device cuda:{device}") from None
-    count = device_count()
-    if device >= count:
-        raise OptionsError(f"there is no device cuda:{device}: CuPy finds {count} CUDA devices")
-    return cupy
+"""struct Table of simple/table.cuh."""
 
 
 @cache
@@ -90,43 +54,30 @@ def _module(device: int, index: str, real: str) -> Any:
     """The compiled kernels for one pair of types, cached per device."""
     import cupy
 
-    source = read_sources("simple/sweep.cu")
-    names = [f"{kernel}<{_C_TYPES[index]}, {_C_TYPES[real]}>" for kernel in ("sweep", "measure")]
+    source = read_sources(*PLAIN)
+    names = [f"{kernel}<{c_type(np.dtype(index))}, {c_type(np.dtype(real))}>" for kernel in ("sweep", "measure")]
     options = ("--std=c++17", "--fmad=false")
     with cupy.cuda.Device(device):
         module = cupy.RawModule(code=source, options=options, name_expressions=names)
         return {
-            "gather": _plain_module(device).get_function("gather"),
-            "scatter": _plain_module(device).get_function("scatter"),
+            "gather": _local_values(device).get_function("gather"),
+            "scatter": _local_values(device).get_function("scatter"),
             "sweep": module.get_function(names[0]),
             "measure": module.get_function(names[1]),
         }
 
 
 @cache
-def _plain_module(device: int) -> Any:
+def _local_values(device: int) -> Any:
     import cupy
 
-    source = read_sources("simple/sweep.cu")
+    source = read_sources(*LOCAL_VALUES)
     with cupy.cuda.Device(device):
         return cupy.RawModule(code=source, options=("--std=c++17", "--fmad=false"))
 
 
 def _doubles(bits: npt.NDArray[np.uint64]) -> FloatArray:
     return bits.view(np.float64)
-
-
-def unrank(rank: np.uint64) -> float:
-    """The double behind an order-preserving image; -inf where no state contributed."""
-    if rank == 0:
-        return -np.inf
-    bits = int(rank)
-    bits = bits & 0x7FFFFFFFFFFFFFFF if bits >> 63 else ~bits & 0xFFFFFFFFFFFFFFFF
-    return float(np.uint64(bits).view(np.float64))
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +115,7 @@ class CudaBackend(ListsByCopies):
         self._device = self._cupy.cuda.Device(device)
         self.name = f"cuda:{device}"
 
-    def plan(self, model: ModelConstants) -> dict[str, int]:
+    def plan(self, model: ModelFacts) -> dict[str, int]:
         """Two local vectors, the reports, and what alignment adds.
 
         Raises
@@ -172,10 +123,10 @@ class CudaBackend(ListsByCopies):
         MemoryBudgetError : never here; :meth:`start` compares with what the device has free.
         """
         local = 8 * (model.largest_partition + model.largest_halo)
-        alignment = 10 * _ALIGNMENT * model.row_sums.size
+        alignment = 10 * ALIGNMENT * model.row_sums.size
         return {"local values": 2 * local, "reports": 4096, "alignment": alignment}
 
-    def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+    def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Copy the values over and allocate what every visit needs."""
         cupy = self._cupy
         self._model = model
@@ -220,7 +171,7 @@ class CudaBackend(ListsByCopies):
             table.halo,
             table.boundary,
         ]
-        offsets = np.cumsum([_aligned(_TABLE.itemsize), *(_aligned(f.nbytes) for f in fields)])
+        offsets = np.cumsum([aligned(_TABLE.itemsize), *(aligned(f.nbytes) for f in fields)])
         host = np.empty(int(offsets[-1]), np.uint8)
         on_device: list[tuple[Any, int]] = []
         for field, offset in zip(fields, offsets, strict=False):
@@ -299,9 +250,9 @@ class CudaBackend(ListsByCopies):
                     break
                 batch *= 2
         report = marks[:5]
-        boundary = _doubles(report[:2])
-        high, largest, smallest = unrank(report[2]), unrank(report[3]), -unrank(report[4])
-        return sweeps, float(up), float(down), float(boundary[0]), float(boundary[1]), high, largest, smallest
+        rise, fall = _doubles(report[:2]).tolist()
+        boundary_value, largest, smallest = numbers_of_images(report[2:]).tolist()
+        return sweeps, float(up), float(down), rise, fall, boundary_value, largest, -smallest
 
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass without updates."""
@@ -315,7 +266,8 @@ class CudaBackend(ListsByCopies):
             arguments = (table, current, self._policy, row_sum, np.float64(significant), self._report)
             self._launch(kernels["measure"], n, arguments)
             report = self._report.get()
-        return np.array([unrank(r) for r in report[:4]]), unrank(report[4])
+        found = numbers_of_images(report)
+        return found[:4], float(found[4])
 
     def read(self, states: IntArray) -> FloatArray:
         """A copy on the host."""
@@ -331,7 +283,6 @@ class CudaBackend(ListsByCopies):
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
         """One copy to the device."""
         ptr = self._model.partition_ptr
-        assert ptr is not None
         with self._device:
             self._policy[int(ptr[partition]) : int(ptr[partition + 1])] = self._cupy.asarray(policy)
 

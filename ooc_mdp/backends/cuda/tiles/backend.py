@@ -21,21 +21,22 @@ import numpy.typing as npt
 from ooc_mdp.backends.base import (
     Features,
     Improvement,
-    ModelConstants,
     PolicyEvaluation,
     Resident,
     SweepLimits,
 )
 from ooc_mdp.backends.cuda.device import Device
+from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.backends.cuda.tiles.batch import TileBatch
 from ooc_mdp.backends.cuda.tiles.exchange import PIECES_BYTES, TileExchange
 from ooc_mdp.backends.cuda.tiles.launches import TileLaunches
 from ooc_mdp.backends.cuda.tiles.layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
 from ooc_mdp.backends.cuda.tiles.loads import Frames, FrameSource, TileLoader
-from ooc_mdp.backends.cuda.tiles.memory import TileMemory, aligned
+from ooc_mdp.backends.cuda.tiles.memory import TileMemory
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.options import format_bytes
@@ -78,20 +79,20 @@ class TiledBackend:
         """Bytes that could be allocated on the device now."""
         return self._device.memory_free()
 
-    def slot_bytes(self, model: ModelConstants) -> int:
+    def slot_bytes(self, model: ModelFacts) -> int:
         """Bytes of a slot, into which the largest partition fits."""
         return self._layout_of(model)[1].nbytes
 
-    def plan(self, model: ModelConstants) -> dict[str, int]:
+    def plan(self, model: ModelFacts) -> dict[str, int]:
         """What is allocated beside values, policy and slots."""
         tiling, layout = self._layout_of(model)
         return TileMemory.plan(model, tiling, layout) | {"staging": TileLoader.device_bytes(model)}
 
-    def page_locked_bytes(self, model: ModelConstants) -> int:
+    def page_locked_bytes(self, model: ModelFacts) -> int:
         """Of the host, for values and policy on their way there and for what a batch is told and reports."""
         return PIECES_BYTES + TileMemory.page_locked_bytes(model.row_sums.size)
 
-    def _layout_of(self, model: ModelConstants) -> tuple[Tiling, SlotLayout]:
+    def _layout_of(self, model: ModelFacts) -> tuple[Tiling, SlotLayout]:
         tiling = Tiling.of(model, self._tile_states)
         local = self._local
         if local is None:
@@ -108,12 +109,12 @@ class TiledBackend:
 
     # ---------------------------------------------------------------------------------------------------- start
 
-    def start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+    def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Copy the values over and allocate what every visit needs; slots come with :meth:`open_cache`."""
         self.close()
         self._start(model, values, policy)
 
-    def _start(self, model: ModelConstants, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+    def _start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         self._model = model
         self._tiling, self._layout = self._layout_of(model)
         self._stream = self._device.stream(urgent=True)
@@ -253,15 +254,15 @@ class TiledBackend:
 
     # ------------------------------------------------------------------------------------------- a policy's rows
 
-    def rows_bytes(self, model: ModelConstants) -> int:
+    def rows_bytes(self, model: ModelFacts) -> int:
         """On the device, where they find room there."""
         return DeviceRows.nbytes(model)
 
-    def least_rows_bytes(self, model: ModelConstants) -> int:
+    def least_rows_bytes(self, model: ModelFacts) -> int:
         """What evaluations work in."""
         return DeviceRows.placed(model, 0)[0]
 
-    def place_rows(self, model: ModelConstants, room: int | None) -> tuple[int, int]:
+    def place_rows(self, model: ModelFacts, room: int | None) -> tuple[int, int]:
         """Whole on the device, or only what evaluations work in."""
         self.rows_room = room
         room = self._device.memory_free() if room is None else room

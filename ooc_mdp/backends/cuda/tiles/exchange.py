@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.cuda.device import Argument, Device, Kernel, Stream
 from ooc_mdp.backends.cuda.driver import address_of
+from ooc_mdp.backends.cuda.layout import numbers_of_images
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
@@ -31,7 +32,6 @@ _PIECES = 16
 PIECES_BYTES = _PIECES * _PIECE
 """Page-locked bytes of these pieces."""
 _STATES_A_BLOCK = 2048
-_SIGN = np.uint64(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,7 @@ class TileExchange:
             self._kernels["end_batch"](self._stream, 1, 1, (self._engine, np.int32(1)))
             self._stream.download(found, self._at["report"])
             self._stream.wait()
-        images = np.where(found >= _SIGN, found & ~_SIGN, ~found).view(np.float64)
-        up, down, highest = np.where(found == 0, -np.inf, images).T
+        up, down, highest = numbers_of_images(found).T
         return ListChanges(np.maximum(up, 0.0), np.maximum(down, 0.0), highest)
 
     def _launch(self, kernel: str, own: _Pinned, k: int, longest: int, more: tuple[np.uint64, ...]) -> None:

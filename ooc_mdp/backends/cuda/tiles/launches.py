@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import ModelConstants, SweepLimits
+from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
+from ooc_mdp.backends.cuda.layout import numbers_of_images
 from ooc_mdp.backends.cuda.policy.layout import kernel_defines
 from ooc_mdp.backends.cuda.policy.rows import IMPROVE_KERNELS
-from ooc_mdp.backends.cuda.simple.backend import unrank
 from ooc_mdp.backends.cuda.sources import TILES, read_sources
 from ooc_mdp.backends.cuda.tiles.exchange import EXCHANGE_KERNELS
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
 from ooc_mdp.backends.cuda.tiles.memory import TileMemory
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["TileLaunches"]
@@ -61,7 +62,7 @@ class TileLaunches:
         self,
         device: Device,
         stream: Stream,
-        model: ModelConstants,
+        model: ModelFacts,
         tiling: Tiling,
         layout: SlotLayout,
         memory: TileMemory,
@@ -155,8 +156,8 @@ class TileLaunches:
         self.kernels["measure_tiles"](stream, min(tiles, self._blocks), self._threads, arguments, self._shared)
         stream.download(memory.measured.view(np.uint8), memory.at["measured"])
         stream.wait()
-        *residuals, value = (unrank(rank) for rank in memory.measured)
-        return np.asarray(residuals), value
+        found = numbers_of_images(memory.measured)
+        return found[:4], float(found[4])
 
     def load_improvement(self) -> Kernel:
         """The kernel of improvements, compiled where it has not been before."""

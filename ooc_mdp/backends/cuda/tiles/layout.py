@@ -14,13 +14,13 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import ModelConstants, TableFacts
+from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned, c_type
+from ooc_mdp.model.facts import ModelFacts
 
 __all__ = ["MAX_ROUNDS", "SLOT_PARTS", "TILE_STATES", "SlotLayout", "SweepThread", "Tiling", "halo_dtype", "is_ragged"]
 
 MAX_ROUNDS = 64
 """As in tiles/tiles.cuh."""
-_ALIGNMENT = 256
 _LINE = 128
 """Bytes of which a tile's record takes a multiple."""
 TILE_STATES = 512
@@ -45,54 +45,31 @@ _MOST_LISTED = 8
 """States of a halo whose numbers a thread holds, as in tiles/sweeps.cu."""
 _BLOCK_SHARED = 5 << 9
 """Bytes of shared memory of a sweeping block beside all that: its variables, and what the system takes."""
-_C_TYPES = {
-    "u1": "unsigned char",
-    "u2": "unsigned short",
-    "u4": "unsigned int",
-    "i8": "long long",
-    "f4": "float",
-    "f8": "double",
-}
 
 
-def _c_type(dtype: np.dtype[np.generic]) -> str:
-    return _C_TYPES[dtype.str[1:]]
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-def _facts(model: ModelConstants) -> TableFacts:
-    if model.table is None:
-        raise ValueError("tiles need to know the tables' shapes and types")
-    return model.table
-
-
-def _weights(table: TableFacts) -> int:
+def _weights(model: ModelFacts) -> int:
     """Probabilities of a row that are stored."""
-    return table.width - 1 if table.exact_weights else table.width
+    return model.successors_per_action - 1 if model.exact_weights else model.successors_per_action
 
 
-def is_ragged(model: ModelConstants) -> bool:
+def is_ragged(model: ModelFacts) -> bool:
     """Whether rows stay as the table has them: they differ in size, or states need more than 32 bits."""
-    table = _facts(model)
-    return table.actions == 0 or table.width == 0 or model.n_states >= 1 << 32
+    return model.actions_per_state == 0 or model.successors_per_action == 0 or model.n_states >= 1 << 32
 
 
-def halo_dtype(model: ModelConstants) -> np.dtype[np.integer]:
+def halo_dtype(model: ModelFacts) -> np.dtype[np.integer]:
     """Type of halo states on the device."""
     return np.dtype(np.uint32) if model.n_states < 1 << 32 else np.dtype(np.int64)
 
 
-def _record(model: ModelConstants, tiling: Tiling, local: bool) -> list[tuple[str, int]]:
+def _record(model: ModelFacts, tiling: Tiling, local: bool) -> list[tuple[str, int]]:
     """Parts of a tile's record and their bytes, as in tiles.cuh; the halo, which comes last, without its states."""
-    table, n = _facts(model), tiling.threads
-    a, k, real = table.actions, table.width, table.real.itemsize
+    n, a, k = tiling.threads, model.actions_per_state, model.successors_per_action
+    real, durations = model.probability_dtype.itemsize, model.duration_dtype
     rows = [
-        ("weights", a * _weights(table) * n * real),
+        ("weights", a * _weights(model) * n * real),
         ("rewards", a * n * real),
-        ("durations", a * n * (0 if table.durations is None else table.durations.itemsize)),
+        ("durations", a * n * (0 if durations is None else durations.itemsize)),
         ("successors", a * k * n * (2 if local else 4)),
     ]
     lists = [("inputs", 4 * tiling.most_inputs)]
@@ -115,10 +92,8 @@ class Tiling:
     """int64 [P]; tiles."""
 
     @classmethod
-    def of(cls, model: ModelConstants, states: int = TILE_STATES) -> Tiling:
+    def of(cls, model: ModelFacts, states: int = TILE_STATES) -> Tiling:
         """Boxes of about as many points along each axis, as evenly cut as the largest box allows."""
-        if model.partition_ptr is None:
-            raise ValueError("tiles need to know the partitions' states")
         sizes = np.diff(model.partition_ptr)
         extents = sizes[:, None]
         if model.block_shapes is not None and model.block_shapes.shape[1] <= _MOST_AXES:
@@ -220,20 +195,20 @@ class SweepThread:
     """Whether rows become doubles once a visit, in registers, or again in each iteration."""
 
     @classmethod
-    def of(cls, table: TableFacts, local: bool) -> SweepThread:
+    def of(cls, model: ModelFacts, local: bool) -> SweepThread:
         """Two states where their rows fit, in as few registers as they fit in."""
-        if local and table.actions * table.width <= _HELD_ENTRIES:
+        if local and model.actions_per_state * model.successors_per_action <= _HELD_ENTRIES:
             for registers, ahead in ((80, False), (128, True), (128, False)):
-                if 2 * cls._row_registers(table, ahead) + _WORKING_REGISTERS <= registers:
+                if 2 * cls._row_registers(model, ahead) + _WORKING_REGISTERS <= registers:
                     return cls(2, registers, ahead)
         return cls(1, 64, False)
 
     @staticmethod
-    def _row_registers(table: TableFacts, ahead: bool) -> int:
+    def _row_registers(model: ModelFacts, ahead: bool) -> int:
         """Of a state's weights, successors, rewards and discounts."""
-        a = table.actions
-        weights, words = (table.width, 2) if ahead else (_weights(table), table.real.itemsize // 4)
-        return a * (weights + 1) * words + -(-a * table.width // 2) + (0 if table.durations is None else 2 * a)
+        a, k = model.actions_per_state, model.successors_per_action
+        weights, words = (k, 2) if ahead else (_weights(model), model.probability_dtype.itemsize // 4)
+        return a * (weights + 1) * words + -(-a * k // 2) + (0 if model.duration_dtype is None else 2 * a)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,14 +232,13 @@ class SlotLayout:
     nbytes: int
 
     @classmethod
-    def of(cls, model: ModelConstants, tiling: Tiling, local: bool, halo: int) -> SlotLayout:
+    def of(cls, model: ModelFacts, tiling: Tiling, local: bool, halo: int) -> SlotLayout:
         """Sized for the largest partition."""
-        table = _facts(model)
         boundary = min(model.largest_partition, 1024 + 2 * model.largest_halo)
         record = _record(model, tiling, local)
         fields = {name: sum(size for _, size in record[:i]) for i, (name, _) in enumerate(record)}
         record_bytes = -(-(sum(size for _, size in record) + (4 * max(halo, 1) if local else 0)) // _LINE) * _LINE
-        room = table.largest_bytes + 12 * _ALIGNMENT if is_ragged(model) else 0
+        room = model.largest_table_bytes + 12 * ALIGNMENT if is_ragged(model) else 0
         sizes = {
             "boundary_count": 4,
             "boundary": 4 * boundary,
@@ -272,9 +246,9 @@ class SlotLayout:
             "tiles": int(tiling.per_partition.max()) * record_bytes,
             "table": room,
         }
-        offsets = dict(zip(sizes, np.cumsum([0, *(_aligned(s) for s in sizes.values())]).tolist(), strict=False))
-        nbytes = sum(_aligned(s) for s in sizes.values())
-        return cls(local, halo, fields, record_bytes, boundary, room, SweepThread.of(table, local), offsets, nbytes)
+        offsets = dict(zip(sizes, np.cumsum([0, *(aligned(s) for s in sizes.values())]).tolist(), strict=False))
+        nbytes = sum(aligned(s) for s in sizes.values())
+        return cls(local, halo, fields, record_bytes, boundary, room, SweepThread.of(model, local), offsets, nbytes)
 
     def sweep_threads(self, tiling: Tiling) -> int:
         """Threads of a block that sweeps a tile."""
@@ -288,32 +262,31 @@ class SlotLayout:
         """States of a halo whose numbers are staged."""
         return min(max(self.halo, 1), _MOST_LISTED * self.sweep_threads(tiling))
 
-    def staged(self, model: ModelConstants, tiling: Tiling, room: int) -> int:
+    def staged(self, model: ModelFacts, tiling: Tiling, room: int) -> int:
         """Bytes of shared memory to which a block brings the rows of its next tile; 0 where they do not go there.
 
         Parameters
         ----------
         room : bytes of shared memory of a multiprocessor whose blocks can have them filled beside them, or 0.
         """
-        table = _facts(model)
-        if not self.local or not 0 < table.actions * table.width <= _HELD_ENTRIES:
+        if not self.local or not 0 < model.actions_per_state * model.successors_per_action <= _HELD_ENTRIES:
             return 0
         record = -(-(self.record["halo"] + 4 * self.listed(tiling) + 12) // _LINE) * _LINE
         staged = record + 16 * tiling.threads + _LINE
         block = self.visit_shared(tiling) + staged + _BLOCK_SHARED
         return staged if self.blocks(tiling) * block <= room else 0
 
-    def defines(self, model: ModelConstants, tiling: Tiling, staged: int = 0) -> dict[str, str | int]:
+    def defines(self, model: ModelFacts, tiling: Tiling, staged: int = 0) -> dict[str, str | int]:
         """What the kernels are compiled with, where blocks stage so many bytes."""
-        table = _facts(model)
+        durations = model.duration_dtype
         return {
             "STAGED": staged,
             "LISTED": self.listed(tiling),
             "LOCAL": int(self.local),
             "RAGGED": int(is_ragged(model)),
-            "ACTIONS": table.actions,
-            "WIDTH": table.width,
-            "WEIGHTS": _weights(table),
+            "ACTIONS": model.actions_per_state,
+            "WIDTH": model.successors_per_action,
+            "WEIGHTS": _weights(model),
             "TILE": tiling.threads,
             "STATES": self.thread.states,
             "THREADS": self.sweep_threads(tiling),
@@ -327,11 +300,11 @@ class SlotLayout:
             "HALO_HASH": self.halo_hash,
             "INPUTS": tiling.most_inputs,
             "INPUTS_HASH": self.inputs_hash(tiling),
-            "REAL": _c_type(table.real),
-            "INDEX": _c_type(table.successor),
-            "HAS_TAU": int(table.durations is not None),
-            "TAU": "double" if table.durations is None else _c_type(table.durations),
-            "HALO_STATE": _c_type(halo_dtype(model)),
+            "REAL": c_type(model.probability_dtype),
+            "INDEX": c_type(model.successor_dtype),
+            "HAS_TAU": int(durations is not None),
+            "TAU": "double" if durations is None else c_type(durations),
+            "HALO_STATE": c_type(halo_dtype(model)),
             "CHOICE": "unsigned char" if self.narrow_policy(model) else "int",
             "RECORD": self.record_bytes,
             "BOUNDARY_ROOM": self.boundary_room,
@@ -339,9 +312,9 @@ class SlotLayout:
         }
 
     @staticmethod
-    def narrow_policy(model: ModelConstants) -> bool:
+    def narrow_policy(model: ModelFacts) -> bool:
         """Whether an action takes one byte on the device."""
-        return 0 < _facts(model).actions <= 256 and not is_ragged(model)
+        return 0 < model.actions_per_state <= 256 and not is_ragged(model)
 
     @property
     def halo_hash(self) -> int:
@@ -357,10 +330,9 @@ class SlotLayout:
         """Bytes of shared memory of a block for the values of a tile, without what it stages."""
         return -(-8 * (tiling.threads + max(self.halo, 1)) // _LINE) * _LINE if self.local else 0
 
-    def window_shared(self, model: ModelConstants, tiling: Tiling) -> int:
+    def window_shared(self, model: ModelFacts, tiling: Tiling) -> int:
         """Bytes of shared memory of a block that settles a window; 0 where rows are not such that it can."""
-        table = _facts(model)
-        held = self.local and 0 < table.actions * table.width <= _HELD_ENTRIES
+        held = self.local and 0 < model.actions_per_state * model.successors_per_action <= _HELD_ENTRIES
         return 8 * tiling.threads * (2 + _DIMENSIONS + 1) if held else 0
 
     def lay_out_shared(self, tiling: Tiling) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import queue
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, Protocol, runtime_checkable
@@ -18,19 +18,19 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import ModelConstants, SlotsTooSmall
-from ooc_mdp.backends.cuda.decode.frames import KERNELS as DECODE_KERNELS
-from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, PLAN_FREE, DecodePlan, DeviceDecoder, kernel_source
+from ooc_mdp.backends.base import SlotsTooSmall
+from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, PLAN_FREE, DecodePlan, DeviceDecoder, decode_kernels
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
+from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling, halo_dtype, is_ragged
 from ooc_mdp.errors import StoreError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable, RawPartition
 
 __all__ = ["TABLE_FIELDS", "FrameSource", "Frames", "TileLoader"]
 
 _LANES = 6
 """Loads that the device works on at the same time."""
-_ALIGNMENT = 256
 TABLE_FIELDS = (
     "action_ptr",
     "successor_ptr",
@@ -80,52 +80,19 @@ class _Lane:
     """Page-locked: the descriptor."""
     said: npt.NDArray[np.uint32]
     """uint32 [_FAULTS], page-locked: a copy of the faults."""
-    decoder: DeviceDecoder | None
 
 
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-class _OnStream:
-    """Launches of a decoder on a lane's stream; addresses stand for arrays.
-
-    Parameters
-    ----------
-    words : address of the words that the decoder asks for, which are 0.
-    """
-
-    def __init__(self, stream: Stream, kernels: dict[str, Kernel], words: int) -> None:
-        self._stream = stream
-        self._kernels = kernels
-        self._words = words
-
-    def launch(self, kernel: str, grid: int, block: int, args: Sequence[Any]) -> None:
-        self._kernels[kernel](self._stream, grid, block, args)
-
-    def zeros(self, size: int) -> np.uint64:
-        return np.uint64(self._words)
-
-    def on_host(self, array: Any) -> npt.NDArray[np.uint32]:
-        host = np.empty(2, np.uint32)
-        self._stream.download(host, int(array))
-        self._stream.wait()
-        return host
-
-
-def _decoder(model: ModelConstants, launcher: _OnStream | None = None) -> DeviceDecoder | None:
-    """What decodes a store's frames; None where tables come without. Without a launcher, for sizes and plans."""
-    table = model.table
-    if table is None or table.frames is None:
+def _decoder(model: ModelFacts) -> DeviceDecoder | None:
+    """What decodes a store's frames; None where tables come without."""
+    if not model.stored_fields:
         return None
-    fields, frame_bytes = table.frames
-    return DeviceDecoder(fields, frame_bytes, table.actions, table.width, launcher)
+    fields, shape = model.stored_fields, (model.actions_per_state, model.successors_per_action)
+    return DeviceDecoder(fields, model.frame_buffer_bytes, *shape)
 
 
-def _table_bytes(model: ModelConstants) -> int:
+def _table_bytes(model: ModelFacts) -> int:
     """Bytes of a table's arrays one after the other."""
-    largest = model.table.largest_bytes if model.table is not None else 0
-    return largest + (len(TABLE_FIELDS) + 1) * _ALIGNMENT
+    return model.largest_table_bytes + (len(TABLE_FIELDS) + 1) * ALIGNMENT
 
 
 class TileLoader:
@@ -140,7 +107,7 @@ class TileLoader:
     def __init__(
         self,
         device: Device,
-        model: ModelConstants,
+        model: ModelFacts,
         tiling: Tiling,
         layout: SlotLayout,
         kernels: dict[str, Kernel],
@@ -152,9 +119,8 @@ class TileLoader:
         self._layout = layout
         self._kernels = kernels
         self._engine = engine
-        self._decode = device.compile(kernel_source(), {}, DECODE_KERNELS) if _decoder(model) else {}
-        for kernel in self._decode.values():
-            kernel.prefer_shared_memory()
+        self._decoder = _decoder(model)
+        self._decode = {} if self._decoder is None else decode_kernels(device)
         self._states = tiling.extents.prod(axis=1)
         self._lanes: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
         self._buffers: queue.SimpleQueue[Bytes] = queue.SimpleQueue()
@@ -162,39 +128,37 @@ class TileLoader:
             self._lanes.put(self._lane())
 
     @staticmethod
-    def device_bytes(model: ModelConstants) -> int:
+    def device_bytes(model: ModelFacts) -> int:
         """Device memory of all lanes."""
         decoder = _decoder(model)
         scratch = _table_bytes(model)
         frames = 0
         if decoder is not None:
             scratch, frames = max(scratch, decoder.scratch_bytes), decoder.buffer_bytes
-        return _LANES * (_aligned(scratch) + _aligned(frames) + 3 * _ALIGNMENT)
+        return _LANES * (aligned(scratch) + aligned(frames) + 3 * ALIGNMENT)
 
     @staticmethod
-    def buffer_bytes(model: ModelConstants) -> int:
+    def buffer_bytes(model: ModelFacts) -> int:
         """Host memory that one load takes."""
         decoder = _decoder(model)
         return _table_bytes(model) if decoder is None else decoder.buffer_bytes
 
     def _lane(self) -> _Lane:
         stream = self._device.stream()
-        small = self._device.allocate(2 * _ALIGNMENT)
-        faults = small + _ALIGNMENT
+        small = self._device.allocate(2 * ALIGNMENT)
+        faults = small + ALIGNMENT
         stream.clear(faults, 4 * _FAULTS)
-        decoder = _decoder(self._model, _OnStream(stream, self._decode, faults + 4))
-        scratch = _table_bytes(self._model)
+        scratch, decoder = _table_bytes(self._model), self._decoder
         frames = 0
         if decoder is not None:
             scratch, frames = max(scratch, decoder.scratch_bytes), self._device.allocate(decoder.buffer_bytes)
-        host = self._device.pinned(2 * _ALIGNMENT)
-        said = host[_ALIGNMENT:].view(np.uint32)[:_FAULTS]
-        return _Lane(stream, frames, self._device.allocate(scratch), small, faults, host, said, decoder)
+        host = self._device.pinned(2 * ALIGNMENT)
+        said = host[ALIGNMENT:].view(np.uint32)[:_FAULTS]
+        return _Lane(stream, frames, self._device.allocate(scratch), small, faults, host, said)
 
     def reader(self, source: FrameSource) -> Callable[[int], tuple[Frames, int]] | None:
         """Reads a partition's frames for :meth:`load`, and says how many bytes came from disk; None if it cannot."""
-        decoder = _decoder(self._model)
-        return None if decoder is None else partial(self._read, source, decoder)
+        return None if self._decoder is None else partial(self._read, source, self._decoder)
 
     def _read(self, source: FrameSource, decoder: DeviceDecoder, p: int) -> tuple[Frames, int]:
         buffer = self._buffer(decoder.buffer_bytes)
@@ -242,20 +206,19 @@ class TileLoader:
             self._lanes.put(lane)
 
     def _decode_frames(self, lane: _Lane, frames: Frames) -> None:
-        plan, decoder = frames.plan, lane.decoder
+        plan, decoder = frames.plan, self._decoder
         assert decoder is not None
         at = decoder.offsets(plan)
         found = (at.get(name, (0, 0)) for name in TABLE_FIELDS)
         addresses = [lane.scratch + offset if count else 0 for offset, count in found]
         _TABLE.pack_into(frames.buffer.data, PLAN_FREE, *addresses, plan.raw.n_states, plan.raw.n_halo)
         lane.stream.upload(lane.frames, frames.buffer[: plan.n_bytes])
-        decoder.launch(plan, np.uint64(lane.frames), np.uint64(lane.scratch))
+        decoder.launch(self._decode, lane.stream, plan, lane.frames, lane.scratch, lane.faults + 4)
 
     def _copy_table(self, lane: _Lane, table: PartitionTable) -> None:
         """The table's arrays one after the other in the lane's scratch, and its descriptor."""
-        facts = self._model.table
-        assert facts is not None
-        types = {"halo": halo_dtype(self._model), "durations": facts.durations, "boundary": np.dtype(np.uint8)}
+        model = self._model
+        types = {"halo": halo_dtype(model), "durations": model.duration_dtype, "boundary": np.dtype(np.uint8)}
         buffer = self._buffer(_table_bytes(self._model))
         try:
             addresses = []
@@ -274,7 +237,7 @@ class TileLoader:
                     lane.stream.follow()  # it was made on another
                     lane.stream.copy(lane.scratch + offset, there.data.ptr, nbytes)
                     converted.append(there)  # kept until the copies are done
-                offset += _aligned(nbytes)
+                offset += aligned(nbytes)
             _TABLE.pack_into(lane.host.data, 0, *addresses, table.n_states, table.halo.size)
             lane.stream.upload(lane.descriptor, lane.host[: _TABLE.size])
             lane.stream.wait()
@@ -298,7 +261,7 @@ class TileLoader:
 
     def _refuse(self, lane: _Lane, index: int) -> NoReturn:
         """Say what the device found, and let the lane's next load begin without it."""
-        undecoded = lane.decoder.faults() if lane.decoder is not None else None
+        undecoded = None if self._decoder is None else self._decoder.describe_faults(lane.said[1:3])
         lane.stream.clear(lane.faults, 4 * _FAULTS)
         if undecoded is not None:
             raise StoreError(f"{undecoded}; convert again")

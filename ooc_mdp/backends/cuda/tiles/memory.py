@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import ModelConstants
 from ooc_mdp.backends.cuda.device import Device, Stream
+from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.tiles.layout import MAX_ROUNDS, SlotLayout, Tiling
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import format_bytes
 
-__all__ = ["TileMemory", "aligned", "head_bytes"]
+__all__ = ["TileMemory", "head_bytes"]
 
-_ALIGNMENT = 256
 _PLACE = np.dtype(
     [
         ("first", "i8"),
@@ -72,7 +72,7 @@ _ROOM = 64 << 10
 """For control, what is measured, and what alignment takes."""
 
 
-def _sizes(model: ModelConstants, tiling: Tiling, layout: SlotLayout) -> dict[str, int]:
+def _sizes(model: ModelFacts, tiling: Tiling, layout: SlotLayout) -> dict[str, int]:
     """Bytes of everything in the allocation, by name."""
     n, tiles, partitions = model.n_states, tiling.total, tiling.per_partition.size
     return {
@@ -97,11 +97,6 @@ def head_bytes(dims: int) -> int:
     return -(-(36 + 6 * dims) // 16) * 16
 
 
-def aligned(nbytes: int) -> int:
-    """A number of bytes, up to the next line of the device's memory."""
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
 class TileMemory:
     """Of one model on one device, until the device frees everything.
 
@@ -114,9 +109,7 @@ class TileMemory:
     MemoryBudgetError : the device has not so much memory.
     """
 
-    def __init__(
-        self, device: Device, stream: Stream, model: ModelConstants, tiling: Tiling, layout: SlotLayout
-    ) -> None:
+    def __init__(self, device: Device, stream: Stream, model: ModelFacts, tiling: Tiling, layout: SlotLayout) -> None:
         self._stream = stream
         sizes = _sizes(model, tiling, layout)
         whole = sum(aligned(size) for size in sizes.values())
@@ -147,7 +140,7 @@ class TileMemory:
         self.engine = self._addresses(model, tiling)
 
     @staticmethod
-    def plan(model: ModelConstants, tiling: Tiling, layout: SlotLayout) -> dict[str, int]:
+    def plan(model: ModelFacts, tiling: Tiling, layout: SlotLayout) -> dict[str, int]:
         """Bytes on the device, apart from values."""
         sizes = _sizes(model, tiling, layout)
         policy = sizes["policy"]
@@ -164,7 +157,7 @@ class TileMemory:
             self._stream.upload(self.at[name], np.ascontiguousarray(data))
             self._stream.wait()
 
-    def _addresses(self, model: ModelConstants, tiling: Tiling) -> npt.NDArray[Any]:
+    def _addresses(self, model: ModelFacts, tiling: Tiling) -> npt.NDArray[Any]:
         engine = np.zeros((), _ENGINE)
         for name in ("control", "places", "heads", *_TILE_FIELDS, *_ADDRESSES):
             engine[name] = self.at[name]
@@ -174,11 +167,10 @@ class TileMemory:
         return engine
 
 
-def _places(model: ModelConstants, tiling: Tiling) -> npt.NDArray[Any]:
+def _places(model: ModelFacts, tiling: Tiling) -> npt.NDArray[Any]:
     """Where states and tiles of each partition are, and what its rows sum to."""
     places = np.zeros(tiling.per_partition.size, _PLACE)
     ptr = model.partition_ptr
-    assert ptr is not None
     places["first"], places["n"], places["row_sum"] = ptr[:-1], np.diff(ptr), model.row_sums
     places["tiles"] = tiling.per_partition
     places["tile"] = np.cumsum(tiling.per_partition) - tiling.per_partition

@@ -44,11 +44,6 @@
 // HALO_STATE, CHOICE; RECORD (bytes of a record), BOUNDARY_ROOM, and where each part of a slot begins, AT_...: constants,
 // which the instructions that load hold in themselves.
 
-typedef unsigned long long u64;
-typedef long long i64;
-typedef unsigned int u32;
-typedef unsigned short u16;
-
 #define EVERYTHING 0xffffffffu
 #define NOWHERE 0xffffffffu
 #define MAX_ROUNDS 64

@@ -1,0 +1,36 @@
+// Between the value vector of the model and the local values of one partition: own states, then halo states.
+//
+// Which thread owns what: thread i local state i. Bytes a state: 8 in and 8 or 16 out; a halo state costs 8 more for its
+// number, and its value comes from anywhere. Why not within the sweeps: they run many times between the two.
+
+// Own and halo values into both buffers (a sweep writes own states only).
+extern "C" __global__ void gather(const Table* table, const double* values, double* a, double* b) {
+    const Table& t = *table;
+    i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < t.n) a[i] = values[t.first + i];
+    else if (i < t.n + t.h) a[i] = b[i] = values[t.halo[i - t.n]];
+}
+
+// report: [0] boundary rise, [1] boundary fall (bits of non-negative doubles), [2] image of the largest changed
+// boundary value, [3] image of the largest value, [4] image of minus the smallest.
+extern "C" __global__ void scatter(const Table* table, const double* in, double* values, u64* report) {
+    const Table& t = *table;
+    i64 s = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    double up = 0.0, down = 0.0;
+    u64 changed = 0, largest = 0, smallest = 0;
+    if (s < t.n) {
+        double now = in[s], change = now - values[t.first + s];
+        if (t.boundary[s] && change != 0.0) {
+            if (change > 0) up = change; else down = -change;
+            changed = image(now);
+        }
+        largest = image(now);
+        smallest = image(-now);
+        values[t.first + s] = now;
+    }
+    raise_to_block_max((u64)__double_as_longlong(up), report);
+    raise_to_block_max((u64)__double_as_longlong(down), report + 1);
+    raise_to_block_max(changed, report + 2);
+    raise_to_block_max(largest, report + 3);
+    raise_to_block_max(smallest, report + 4);
+}
