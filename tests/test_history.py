@@ -30,7 +30,7 @@ from ooc_mdp.solver.history import MOST_ROWS, HistoryRecorder, HistoryRow, Parti
 from ooc_mdp.solver.methods import at_once
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
-from ooc_mdp.undiscounted.totals import solve_total
+from ooc_mdp.undiscounted import totals
 
 ROWS = HistoryRow._fields
 
@@ -142,13 +142,10 @@ def test_counts_of_total_rewards_add_up_and_a_resumed_solve_continues(
 ) -> None:
     store = make_store(Case(gambler(60), partitions=6), tmp_path / "s")
     output, options = tmp_path / "r", SolveOptions(1.0, epsilon=1e-9, device="cpu")
-    identity = {"fingerprint": store.fingerprint, "sense": "max", "discount": 1.0}
 
     def run(signals: Callable[[], AbstractContextManager[Callable[[], bool]]]) -> Solution:
-        return solve_total(
-            store, options, identity, output=output, resume=True, overwrite=False, trace=None, watch=None,
-            announce=None, note=lambda _: None, signals=signals,
-        )  # fmt: skip
+        monkeypatch.setattr(totals, "signals", signals)
+        return totals.solve(store, options, output=output, resume=True)
 
     visits, of_one = itertools.count(), HistoryRecorder.visit
     with monkeypatch.context() as patch:

@@ -115,7 +115,12 @@ def test_what_a_checkpoint_has_already_is_not_saved_again(store: Store) -> None:
     with ExitStack() as stack:
         run = run_on(store, stack, checkpoint_interval=0.0)
         saved: list[int] = []
-        run.pauses.save = lambda: saved.append(run.statistics.backups)
+
+        def save() -> bool:
+            saved.append(run.statistics.backups)
+            return True
+
+        run.pauses.save = save
         run.tick()
         assert saved == []  # nothing has been swept
         run.sweep(0, most=1)

@@ -25,10 +25,10 @@ from ooc_mdp.conversion import ConvertOptions, generate
 from ooc_mdp.errors import OptionsError, StoreError, UndefinedTotalError
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, SolveOptions
-from ooc_mdp.solver.local import solve
 from ooc_mdp.store import Store
 from ooc_mdp.store.result import open_result, write_result
-from ooc_mdp.undiscounted.totals import solve_total
+from ooc_mdp.undiscounted import totals
+from ooc_mdp.undiscounted.totals import solve
 
 CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "public"
 UNDISCOUNTED = sorted(p.parent.name for p in CASES.glob("*/reference.npz") if "V_undiscounted" in np.load(p).files)
@@ -382,18 +382,17 @@ def interrupted_after(visits: int) -> Callable[[], AbstractContextManager[Callab
 
 
 @pytest.mark.parametrize("visits", [0, 20, 60, 100])
-def test_a_run_that_was_stopped_goes_on_from_its_values(tmp_path: Path, visits: int) -> None:
+def test_a_run_that_was_stopped_goes_on_from_its_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visits: int
+) -> None:
     store = make_store(Case(gambler(0.4, 100), "max", "float64", 10), tmp_path / "m.store")
     whole = solve(store, SolveOptions(1.0, epsilon=1e-9))
     output, options = tmp_path / "r", SolveOptions(1.0, epsilon=1e-9)
-    identity = {"fingerprint": store.fingerprint, "sense": "max", "discount": 1.0}
     notes: list[str] = []
 
     def run(resume: bool, signals: Callable[[], AbstractContextManager[Callable[[], bool]]]) -> Solution:
-        return solve_total(
-            store, options, identity, output=output, resume=resume, overwrite=False, trace=None, watch=None,
-            announce=None, note=notes.append, signals=signals,
-        )  # fmt: skip
+        monkeypatch.setattr(totals, "signals", signals)
+        return totals.solve(store, options, output=output, resume=resume, note=notes.append)
 
     stopped = run(False, interrupted_after(visits))
     assert stopped.outcome is Outcome.INTERRUPTED
@@ -469,7 +468,7 @@ def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(
     def full(*_: object, **__: object) -> None:
         raise StoreError("no room")
 
-    monkeypatch.setattr("ooc_mdp.undiscounted.totals.write_result", full)
+    monkeypatch.setattr("ooc_mdp.solver.output.write_result", full)
     with pytest.raises(StoreError, match="no room"):
         solve(store, SolveOptions(1.0, epsilon=1e-6), output=tmp_path / "r")
     assert (tmp_path / "r.checkpoint").exists()

@@ -17,6 +17,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.output import Output, Snapshot
 from ooc_mdp.solver.start import bounds_of
 
 __all__ = ["Coordinator"]
@@ -66,7 +68,7 @@ class Coordinator:
     known : values to begin with, and where copies are kept.
     from_start : whether `known` holds nothing that the solvers do not know by themselves.
     copy_interval : seconds between two copies of all values.
-    save : given `known` and the counters so far after each copy.
+    output : gets a checkpoint after each copy.
     clock : by default one that begins now, and knows of no signals.
     moves : whether idle solvers take dirty partitions from busy ones.
     spreads : whether partitions are divided among all solvers; else one has all of them, and another if it is lost.
@@ -86,7 +88,7 @@ class Coordinator:
         *,
         from_start: bool,
         copy_interval: float = 60.0,
-        save: Callable[[Known, SolveStatistics], None] | None = None,
+        output: Output | None = None,
         clock: Clock | None = None,
         watch: SolveWatcher | None = None,
         note: Callable[[str], None] = lambda _: None,
@@ -104,8 +106,8 @@ class Coordinator:
         ranges = self.bounds.reward_range
         self.target = Target(options, self.bounds, float(ranges.max() - ranges.min()))
         self.clock = clock or Clock(options.time_limit, lambda: False)
-        written = None if save is None else lambda known: save(known, self.statistics())
-        self._copies = Copies(solvers, known, store.partition_ptr, copy_interval, written, note, self.history)
+        save = partial((output or Output()).try_save, self.snapshot)
+        self._copies = Copies(solvers, known, store.partition_ptr, copy_interval, save, self.history)
         self.ownership = Ownership(
             solvers, facts, self._copies, owner, store.partition_ptr, from_start=from_start, spreads=spreads
         )
@@ -353,6 +355,13 @@ class Coordinator:
         total.partitions_never_read = never
         total.seconds = self.clock.seconds()
         return total
+
+    def snapshot(self) -> Snapshot | None:
+        """The last copies of the values, as a checkpoint holds them; None where there are none."""
+        if not self.known.copied.any():
+            return None
+        arrays = {**self.known.arrays(self._store.partition_ptr), **self.history.arrays()}
+        return Snapshot(arrays, self.statistics())
 
     def _all(self, holds: Callable[[Status], bool]) -> bool:
         """Whether it holds of the last status of everybody at the present epoch."""

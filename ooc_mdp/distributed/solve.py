@@ -36,22 +36,14 @@ from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
-from ooc_mdp.solver.certificate import conclude, method_name, turn_signs
+from ooc_mdp.solver.certificate import FinalState, conclude, method_name
 from ooc_mdp.solver.history import HistoryRecorder
+from ooc_mdp.solver.output import Output, open_output
 from ooc_mdp.solver.plan import check_size, reads_everywhere, strongly_coupled
-from ooc_mdp.solver.resume import finished_before
+from ooc_mdp.solver.snapshot import OPTIONAL_ARRAYS
 from ooc_mdp.store import Store
-from ooc_mdp.store.checkpoint import (
-    check_arrays,
-    checkpoint_on_damage,
-    checkpoint_path,
-    load_checkpoint,
-    remove_checkpoint,
-    save_checkpoint,
-    saved_unless_written,
-)
-from ooc_mdp.store.output_lock import locked_output, refuse_busy
-from ooc_mdp.store.result import check_output, write_result
+from ooc_mdp.store.checkpoint import checkpoint_path
+from ooc_mdp.store.output_lock import refuse_busy
 
 __all__ = ["solve_distributed", "solve_on_cluster"]
 
@@ -107,18 +99,9 @@ def solve_distributed(
     asked = asked or ClusterOptions()
     _check(options)
     check_size(store, options)
-    with store.hold(), locked_output(output, partial(check_output, replace=resume or overwrite)):
-        return _solve(
-            store,
-            options,
-            client,
-            asked,
-            output=output,
-            resume=resume,
-            overwrite=overwrite,
-            watch=watch,
-            note=note,
-        )
+    with open_output(store, options.discount, output, resume=resume, overwrite=overwrite, note=note) as place:
+        finished = place.finished(options)
+        return finished if finished is not None else _solve(store, options, client, asked, place, watch, note)
 
 
 def _solve(
@@ -126,22 +109,14 @@ def _solve(
     options: SolveOptions,
     client: Client,
     asked: ClusterOptions,
-    *,
-    output: Path | None,
-    resume: bool,
-    overwrite: bool,
+    output: Output,
     watch: SolveWatcher | None,
     note: Callable[[str], None],
 ) -> Solution:
     """:func:`solve_distributed` with the output checked and locked."""
-    identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": options.discount}
     history = HistoryRecorder(np.zeros(store.n_partitions, np.int64))
-    left = _left_by_earlier_run(store, checkpoint_path(output), identity, history, note) if resume and output else None
-    if resume and output is not None and left is None:
-        finished = finished_before(output, identity, options, note)
-        if finished is not None:
-            return finished
-    known, earlier = left or (_first_values(store), SolveStatistics())
+    left = _left_by_earlier_run(store, output, history)
+    known, earlier = left or (Known.first(store.n_states, store.n_partitions), SolveStatistics())
     placement, alone = _placement(store, asked, note)
     hosts = make_ready(client)
     devices = Devices(options.device, hosts)
@@ -152,7 +127,6 @@ def _solve(
     solvers = Members(link, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.patience, note)
     facts = facts_of(store)
     owner = placement.place(facts, np.array([m.share for m in solvers.of.values()]))
-    save = None if output is None else partial(_save, checkpoint_path(output), identity, store, history)
     with ExitStack() as stack:
         interrupted = stack.enter_context(signals())
         link.start(hosts)
@@ -165,7 +139,7 @@ def _solve(
             known,
             from_start=left is None,
             copy_interval=options.checkpoint_interval,
-            save=save,
+            output=output,
             clock=Clock(options.time_limit, interrupted, earlier.seconds),
             watch=watch,
             note=note,
@@ -174,33 +148,24 @@ def _solve(
             history=history,
             earlier=earlier,
         )
-
-        def last_save() -> Callable[[], None] | None:
-            """What writes the last copies of the values as a checkpoint; None where there are none, or no output."""
-            if save is None or not known.copied.any():
-                return None
-            return partial(save, known, coordinator.statistics())
-
-        try:
-            with checkpoint_on_damage(last_save):
-                outcome = client.sync(coordinator.lead)
-        except SolversLostError as error:
-            note(str(error))
-            outcome = Outcome.LOST
-        history.row(coordinator.row())
-        keep = last_save()
-        if keep is not None and not outcome.proved:
-            keep()
-        workers = _figures(solvers, coordinator.ownership.owner, link)
-        plans = [] if outcome is Outcome.LOST else link.finish(solvers.alive())
+        outcome = _lead(client, coordinator, output, note)
         placed = placement.name if asked.placement == DEFAULT_PLACEMENT else asked.placement
-        solution = _solution(store, options, coordinator, outcome, workers, plans, placed)
-        if output is not None and outcome.proved:
-            keep = None if save is None else partial(save, known, solution.statistics)
-            with saved_unless_written(keep, lambda: turn_signs(known.values) if store.sense == "min" else None):
-                write_result(output, store, solution, identity, replace=resume or overwrite)
-            remove_checkpoint(checkpoint_path(output))
-    return solution
+        end = partial(_end_of, coordinator, options, solvers, link, placed)
+        return output.finish(
+            store, outcome, coordinator.snapshot, lambda: conclude(store, options, outcome, end(outcome))
+        )
+
+
+def _lead(client: Client, coordinator: Coordinator, output: Output, note: Callable[[str], None]) -> Outcome:
+    """Have the coordinator lead the solvers to the end, whatever it is."""
+    try:
+        with output.saved_on_damage(coordinator.snapshot):
+            outcome: Outcome = client.sync(coordinator.lead)
+    except SolversLostError as error:
+        note(str(error))
+        outcome = Outcome.LOST
+    coordinator.history.row(coordinator.row())
+    return outcome
 
 
 def _check(options: SolveOptions) -> None:
@@ -211,21 +176,15 @@ def _check(options: SolveOptions) -> None:
 
 
 def _left_by_earlier_run(
-    store: TableSource,
-    checkpoint: Path,
-    identity: dict[str, Any],
-    history: HistoryRecorder,
-    note: Callable[[str], None],
+    store: TableSource, output: Output, history: HistoryRecorder
 ) -> tuple[Known, SolveStatistics] | None:
     """What a run that was stopped knew, and its counters; None where it left no checkpoint. Its history goes on."""
-    saved = load_checkpoint(checkpoint, identity)
-    if saved is None:
+    expected = Known.first(store.n_states, store.n_partitions).arrays(store.partition_ptr)
+    saved = output.checkpoint(expected, OPTIONAL_ARRAYS)
+    if saved is None or output.path is None:
         return None
-    arrays, statistics = saved
-    check_arrays(checkpoint, arrays, _state(store, _first_values(store)), optional=frozenset({"inflow"}))
-    note(f"going on from the checkpoint {checkpoint}, after {statistics.seconds:.1f} s of work")
-    history.restore(arrays, checkpoint)
-    return _known_from(arrays), statistics
+    history.restore(saved.arrays, checkpoint_path(output.path))
+    return Known.from_arrays(saved.arrays), saved.statistics
 
 
 def _placement(store: TableSource, asked: ClusterOptions, note: Callable[[str], None]) -> tuple[Placement, bool]:
@@ -259,53 +218,6 @@ def _way(
     whole, largest = int(store.partition_bytes.sum()), int(store.partition_bytes.max())
     fits = options.device_memory is None and workers * options.cache_size.resolve(whole, largest) >= whole
     return "policy-iteration" if strongly_coupled(store) and not fits else "p-eva"
-
-
-def _first_values(store: TableSource) -> Known:
-    n, p = store.n_states, store.n_partitions
-    # Nobody touches these pages before something is copied there; a policy that nobody has chosen is not looked at.
-    return Known(np.zeros(n), np.zeros(n, np.int32), np.zeros(p, np.bool_), np.zeros(p, np.bool_))
-
-
-def _state(store: TableSource, known: Known) -> dict[str, np.ndarray[Any, Any]]:
-    """What a checkpoint holds; bounds are infinite where values are of different times."""
-    p = known.visited.size
-    bounds = np.full((4, p), np.inf) if known.bounds is None else known.bounds
-    names = ("rise", "fall", "plain_rise", "plain_fall")
-    policy = known.policy
-    if not known.visited.all():
-        policy = np.where(np.repeat(known.visited, np.diff(store.partition_ptr)), policy, np.int32(-1))
-    return {
-        "values": known.values,
-        "policy": policy,
-        "visited": known.visited,
-        "value_size": np.array(known.value_size),
-        **dict(zip(names, bounds, strict=True)),
-    }
-
-
-def _save(
-    checkpoint: Path,
-    identity: dict[str, Any],
-    store: TableSource,
-    history: HistoryRecorder,
-    known: Known,
-    statistics: SolveStatistics,
-) -> None:
-    save_checkpoint(checkpoint, identity, {**_state(store, known), **history.arrays()}, statistics)
-
-
-def _known_from(arrays: dict[str, np.ndarray[Any, Any]]) -> Known:
-    visited = arrays["visited"]
-    bounds = np.stack([arrays[name] for name in ("rise", "fall", "plain_rise", "plain_fall")])
-    return Known(
-        arrays["values"],
-        arrays["policy"],
-        visited,
-        np.ones(visited.size, np.bool_),
-        bounds,
-        float(arrays["value_size"]),
-    )
 
 
 def _solvers(
@@ -353,28 +265,21 @@ def _figures(solvers: Members, owner: npt.NDArray[np.int32], link: DaskLink) -> 
     return figures
 
 
-def _solution(
-    store: TableSource,
-    options: SolveOptions,
-    coordinator: Coordinator,
-    outcome: Outcome,
-    workers: list[WorkerStatistics],
-    plans: list[MemoryPlan],
-    placed: str,
-) -> Solution:
-    """What the coordinator knows; its values are the solution's from now on."""
+def _end_of(
+    coordinator: Coordinator, options: SolveOptions, solvers: Members, link: DaskLink, placed: str, outcome: Outcome
+) -> FinalState:
+    """What the coordinator knows when the solve is over, and what each worker did."""
     known = coordinator.known
+    workers = _figures(solvers, coordinator.ownership.owner, link)
+    plans = [] if outcome is Outcome.LOST else link.finish(solvers.alive())
     if known.bounds is None:
         coordinator.bounds.unknown()
     statistics = coordinator.statistics()
     statistics.workers = workers
-    largest = max(plans, key=lambda plan: sum(plan.host.values()), default=MemoryPlan({}, {}))
-    return conclude(
-        store,
-        options,
-        outcome,
+    return FinalState(
         method=f"{method_name(options)}, {len(workers)} workers, {placed}",
         device=" + ".join(sorted({w.device for w in workers})),
+        plan=max(plans, key=lambda plan: sum(plan.host.values()), default=MemoryPlan({}, {})),
         bounds=coordinator.bounds,
         target=coordinator.target,
         value_size=known.value_size,
@@ -382,7 +287,6 @@ def _solution(
         policy=known.policy,
         visited=known.visited,
         statistics=statistics,
-        plan=largest,
         history=coordinator.history,
         resident=coordinator.resident(),
     )

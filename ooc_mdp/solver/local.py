@@ -9,15 +9,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_mdp.backends.base import Backend, SlotsTooSmall, SweepsAside
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
+from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.memory import give_memory_back
@@ -25,12 +23,13 @@ from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.scheduling.priority import H2
 from ooc_mdp.scheduling.stager import short_turns
-from ooc_mdp.solver.certificate import conclude, method_name, turn_signs
+from ooc_mdp.solver.certificate import FinalState, conclude, method_name
 from ooc_mdp.solver.methods.exact_p_eva import exact_p_eva
 from ooc_mdp.solver.methods.handover import auto
 from ooc_mdp.solver.methods.p_eva import p_eva
 from ooc_mdp.solver.methods.policy_iteration import policy_iteration
 from ooc_mdp.solver.methods.value_iteration import value_iteration
+from ooc_mdp.solver.output import Output, open_output
 from ooc_mdp.solver.plan import (
     check_size,
     model_of,
@@ -40,22 +39,12 @@ from ooc_mdp.solver.plan import (
     strongly_coupled,
     warm_up,
 )
-from ooc_mdp.solver.resume import finished_before
 from ooc_mdp.solver.run import Run
 from ooc_mdp.solver.session import StoppedEarly
+from ooc_mdp.solver.snapshot import OPTIONAL_ARRAYS, arrays_of, snapshot_of
 from ooc_mdp.solver.start import lay_out_again, open_cache, see_values, start_run
 from ooc_mdp.store import open_store
-from ooc_mdp.store.checkpoint import (
-    check_arrays,
-    checkpoint_on_damage,
-    checkpoint_path,
-    load_checkpoint,
-    remove_checkpoint,
-    save_checkpoint,
-    saved_unless_written,
-)
-from ooc_mdp.store.output_lock import locked_output
-from ooc_mdp.store.result import check_output, write_result
+from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.store.trace import Trace, check_trace
 
 __all__ = ["solve"]
@@ -104,89 +93,52 @@ def solve(
     BusyError : before any work, where another process writes the output or reads what is there.
     """
     opened = open_store(store) if isinstance(store, (str, Path)) else store
-    with opened.hold(), locked_output(output, partial(check_output, replace=resume or overwrite)):
-        return _solve(
-            opened,
-            options,
-            output=output,
-            resume=resume,
-            overwrite=overwrite,
-            trace=trace,
-            watch=watch,
-            announce=announce,
-            note=note,
-        )
+    with open_output(opened, options.discount, output, resume=resume, overwrite=overwrite, note=note) as place:
+        if trace is not None:
+            check_trace(trace, overwrite, output)
+        finished = place.finished(options)
+        if finished is not None:
+            return finished
+        return _solve(opened, options, place, trace, watch, announce, note)
 
 
 def _solve(
     opened: TableSource,
     options: SolveOptions,
-    *,
-    output: Path | None,
-    resume: bool,
-    overwrite: bool,
+    output: Output,
     trace: Path | None,
     watch: SolveWatcher | None,
     announce: Callable[[MemoryPlan], None] | None,
     note: Callable[[str], None],
 ) -> Solution:
     """:func:`solve` with the output checked and locked."""
-    if trace is not None:
-        check_trace(trace, overwrite, output)
-    identity = {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount}
     check_size(opened, options)
     backend = select_backend(options.device, options.sweep_order, options.kernel)
     model = model_of(opened, options)
+    writes = output.path is not None
     give_memory_back()
-    warm_up(opened, options, backend, model, writes=output is not None)
-    plan = plan_memory(opened, options, backend, model, writes=output is not None)
+    warm_up(opened, options, backend, model, writes=writes)
+    plan = plan_memory(opened, options, backend, model, writes=writes)
     if announce is not None:
         announce(plan)
     _warn_of_strong_coupling(opened, options, backend, note)
     with ExitStack() as stack:
         stack.callback(backend.close)
         run = start_run(opened, options, backend, model, stack)
-        if resume and output is not None:
-            finished = _take_up(run, output, identity, note)
-            if finished is not None:
-                return finished
-        if output is not None:
-            where = checkpoint_path(output)
-            run.pauses.save = lambda: save_checkpoint(where, identity, _kept(run), _statistics(run))
+        _resume(run, output)
+        take = partial(snapshot_of, run)
+        if output.path is not None:
+            run.pauses.save = partial(output.try_save, take)
         if trace is not None:
-            facts = {**identity, "method": method_name(options), "partitions": opened.n_partitions}
+            facts = {**output.identity, "method": method_name(options), "partitions": opened.n_partitions}
             run.trace = stack.enter_context(Trace(trace, facts))
-        run.note = run.pauses.note = note
+        run.note = note
         run.pauses.watch = watch
         run.pauses.interrupted = stack.enter_context(signals())
-        with checkpoint_on_damage(lambda: run.pauses.save), short_turns(run.backend.loads_beside):
+        with output.saved_on_damage(take), short_turns(run.backend.loads_beside):
             outcome = _work(run)
         run.stager.close()
-        if not outcome.proved and run.pauses.save is not None:
-            run.pauses.save()  # before the solution is made of what it saves
-        values = backend.values()
-        solution = conclude(
-            opened,
-            options,
-            outcome,
-            method=method_name(options) + (f": {', then '.join(run.taken)}" if run.taken else ""),
-            device=backend.name,
-            bounds=run.bounds,
-            target=run.target,
-            value_size=run.value_size,
-            values=values,
-            policy=backend.policy(),
-            visited=run.visited,
-            statistics=_statistics(run),
-            plan=plan,
-            history=run.history,
-            resident=int(np.count_nonzero(run.cache.present)),
-        )
-        if output is not None and outcome.proved:
-            with saved_unless_written(run.pauses.save, lambda: turn_signs(values) if opened.sense == "min" else None):
-                write_result(output, opened, solution, identity, replace=resume or overwrite)
-            remove_checkpoint(checkpoint_path(output))
-    return solution
+        return output.finish(opened, outcome, take, lambda: conclude(opened, options, outcome, _end_of(run, plan)))
 
 
 def _warn_of_strong_coupling(
@@ -219,15 +171,12 @@ def _work(run: Run) -> Outcome:
     return Outcome.RESIDUAL if run.target.plain else Outcome.PROVED
 
 
-def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[str], None]) -> Solution | None:
-    """Continue from the checkpoint; return the result itself where it is there and good enough."""
-    where = checkpoint_path(output)
-    saved = load_checkpoint(where, identity)
-    if saved is None:
-        return finished_before(output, identity, run.options, note)
-    arrays, statistics = saved
-    check_arrays(where, arrays, _state(run), optional=frozenset({"inflow"}))
-    note(f"going on from the checkpoint {where}, after {statistics.seconds:.1f} s of work")
+def _resume(run: Run, output: Output) -> None:
+    """Continue from the output's checkpoint, if there is one."""
+    saved = output.checkpoint(arrays_of(run), OPTIONAL_ARRAYS)
+    if saved is None or output.path is None:
+        return
+    arrays, statistics = saved.arrays, saved.statistics
     # Nobody has chosen actions where no run has been yet, whatever a backend keeps in their place.
     arrays["policy"][np.repeat(~arrays["visited"], np.diff(run.store.partition_ptr))] = -1
     run.backend.start(model_of(run.store, run.options), arrays["values"], arrays["policy"])
@@ -242,30 +191,24 @@ def _take_up(run: Run, output: Path, identity: dict[str, Any], note: Callable[[s
     run.statistics = statistics
     run.cache.statistics.go_on_from(statistics)
     run.stager.load_seconds = statistics.load_seconds
-    run.history.restore(arrays, where)
+    run.history.restore(arrays, checkpoint_path(output.path))
     see_values(run, arrays["values"])
-    return None
 
 
-def _state(run: Run) -> dict[str, npt.NDArray[Any]]:
-    state: dict[str, npt.NDArray[Any]] = {
-        "values": run.backend.values(),
-        "policy": run.backend.policy(),
-        "visited": run.visited,
-        "value_size": np.array(run.value_size),
-        **run.bounds.arrays(),
-    }
-    if isinstance(run.priority, H2):
-        state["inflow"] = run.priority.value
-    return state
-
-
-def _kept(run: Run) -> dict[str, npt.NDArray[Any]]:
-    """What a checkpoint holds: what the solve goes on from, and its history so far."""
-    run.history.row(run.row())
-    return {**_state(run), **run.history.arrays()}
-
-
-def _statistics(run: Run) -> SolveStatistics:
+def _end_of(run: Run, plan: MemoryPlan) -> FinalState:
+    """What a run knows when it is over."""
     run.collect()
-    return run.statistics
+    return FinalState(
+        method=method_name(run.options) + (f": {', then '.join(run.taken)}" if run.taken else ""),
+        device=run.backend.name,
+        plan=plan,
+        bounds=run.bounds,
+        target=run.target,
+        value_size=run.value_size,
+        values=run.backend.values(),
+        policy=run.backend.policy(),
+        visited=run.visited,
+        statistics=run.statistics,
+        history=run.history,
+        resident=int(np.count_nonzero(run.cache.present)),
+    )

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from ooc_mdp.events import SolveProgress, SolveWatcher
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.store.checkpoint import saved_or_told
 
 __all__ = ["Pauses", "StoppedEarly"]
 
@@ -33,10 +32,8 @@ class Pauses:
     options: SolveOptions
     watch: SolveWatcher | None = None
     interrupted: Callable[[], bool] = lambda: False
-    save: Callable[[], None] | None = None
-    """Writes a checkpoint."""
-    note: Callable[[str], None] = lambda _: None
-    """Told of checkpoints that cannot be written."""
+    save: Callable[[], bool] | None = None
+    """Writes a checkpoint, if it can; whether it has."""
     started: float = field(default_factory=time.monotonic)
     earlier_seconds: float = 0.0
     """Seconds of the runs that this one resumes."""
@@ -45,8 +42,6 @@ class Pauses:
     """At the last report."""
     _saved: float = field(default_factory=time.monotonic)
     _saving_took: float = 0.0
-    _failing: bool = False
-    """Whether the last checkpoint could not be written."""
 
     @property
     def seconds(self) -> float:
@@ -80,8 +75,7 @@ class Pauses:
         pause = max(self.options.checkpoint_interval, _SAVING_SHARE * self._saving_took)
         if self.save is None or now - self._saved < pause:
             return False
-        written = saved_or_told(self.save, self.note, self._failing)
-        self._failing = not written
+        written = self.save()
         self._saved = time.monotonic()
         self._saving_took = self._saved - now
         return written

@@ -10,10 +10,9 @@ proves L <= V_pi <= V <= U (`ooc_mdp.undiscounted.inductive`). ``docs/undiscount
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,21 +29,11 @@ from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import history_bytes
+from ooc_mdp.solver.output import Output, Snapshot, open_output
 from ooc_mdp.solver.plan import check_size, writing_bytes
-from ooc_mdp.solver.resume import finished_before
 from ooc_mdp.solver.session import Pauses, StoppedEarly
 from ooc_mdp.store import open_store
-from ooc_mdp.store.checkpoint import (
-    check_arrays,
-    checkpoint_on_damage,
-    checkpoint_path,
-    load_checkpoint,
-    remove_checkpoint,
-    save_checkpoint,
-    saved_unless_written,
-)
-from ooc_mdp.store.output_lock import locked_output
-from ooc_mdp.store.result import check_output, write_result
+from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.store.trace import Trace, check_trace
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, check_totals
 from ooc_mdp.undiscounted.inductive import Inductive
@@ -54,7 +43,7 @@ from ooc_mdp.undiscounted.kernels.totals import check, greedy, relax, sweep
 from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, Departures, RowsKept, rows_bytes
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
-__all__ = ["METHOD", "solve", "solve_total"]
+__all__ = ["METHOD", "solve"]
 
 METHOD = "interval iteration"
 _PROOF = (
@@ -83,94 +72,75 @@ def solve(
     UndefinedTotalError : the totals are infinite, or may be undefined.
     """
     opened = open_store(store) if isinstance(store, (str, Path)) else store
-    with opened.hold(), locked_output(output, partial(check_output, replace=resume or overwrite)):
+    with open_output(opened, options.discount, output, resume=resume, overwrite=overwrite, note=note) as place:
         if trace is not None:
             check_trace(trace, overwrite, output)
-        return solve_total(
-            opened,
-            options,
-            {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount},
-            output=output,
-            resume=resume,
-            overwrite=overwrite,
-            trace=trace,
-            watch=watch,
-            announce=announce,
-            note=note,
-            signals=signals,
-        )
+        finished = place.finished(options, partial(_target_of, opened))
+        if finished is not None:
+            return finished
+        return _solve(opened, options, place, trace, watch, announce, note)
 
 
-def solve_total(
+def _solve(
     store: TableSource,
     options: SolveOptions,
-    identity: dict[str, Any],
-    *,
-    output: Path | None,
-    resume: bool,
-    overwrite: bool,
+    output: Output,
     trace: Path | None,
     watch: SolveWatcher | None,
     announce: Callable[[MemoryPlan], None] | None,
     note: Callable[[str], None],
-    signals: Callable[[], AbstractContextManager[Callable[[], bool]]],
 ) -> Solution:
     """:func:`solve` with output and trace checked and locked."""
     check_size(store, options)
     give_memory_back()
-    _warm_up(store, output is not None)
-    budget, plan = _plan(store, options, output is not None)
+    writes = output.path is not None
+    _warm_up(store, writes)
+    budget, plan = _plan(store, options, writes)
     if announce is not None:
         announce(plan)
-    saved = None
-    if resume and output is not None:
-        saved = load_checkpoint(checkpoint_path(output), identity)
-        if saved is None:
-            finished = finished_before(output, identity, options, note, lambda s: _target_of(store, s))
-            if finished is not None:
-                return finished
-    neighbours = Neighbours(store.coupling)
     with ExitStack() as stack:
         tables = stack.enter_context(Streamed(store, budget, _DEPTH))
         interrupted = stack.enter_context(signals())
-        run = TotalRun(
-            tables=tables,
-            neighbours=neighbours,
-            options=options,
-            statistics=SolveStatistics(
-                n_states=store.n_states,
-                n_partitions=store.n_partitions,
-                cache_bytes=budget,
-                table_bytes=int(store.partition_bytes.sum()),
-                source=store.kind,
-            ),
-            sign=1.0 if store.sense == "max" else -1.0,
-            values=np.zeros((store.n_states, 2)),
-            classes=np.empty(0, np.uint32),
-            members=np.empty(0, np.int64),
-            node=np.empty(0, np.int64),
-            charge=0.0,
-            most_charge=np.inf,
-            pauses=Pauses(options, watch, interrupted, note=note),
-            dirty=np.ones(store.n_partitions, np.bool_),
-        )
-        run.charge = FIRST_CHARGE * _first_target(run)
-        if saved is not None and output is not None:
-            _take_up(run, checkpoint_path(output), saved, note)
+        run = _start(tables, options, budget, Pauses(options, watch, interrupted))
+        resumed = _resume(run, output)
+        take = partial(_snapshot, run)
+        if writes:
+            run.pauses.save = partial(output.try_save, take)
         if trace is not None:
-            facts = {**identity, "method": METHOD, "partitions": store.n_partitions}
+            facts = {**output.identity, "method": METHOD, "partitions": store.n_partitions}
             tables.trace = stack.enter_context(Trace(trace, facts))
         tables.tick = run.tick
-        with checkpoint_on_damage(lambda: run.pauses.save):
-            outcome, middle, policy, found = _work(run, output, identity, saved is not None)
-        if not outcome.proved and run.pauses.save is not None:
-            run.pauses.save()
-        solution = _conclude(run, outcome, middle, policy, found, plan)
-        if output is not None and outcome.proved:
-            with saved_unless_written(run.pauses.save):
-                write_result(output, store, solution, identity, replace=resume or overwrite)
-            remove_checkpoint(checkpoint_path(output))
-    return solution
+        with output.saved_on_damage(take):
+            outcome, middle, policy, found = _work(run, resumed)
+        return output.finish(store, outcome, take, lambda: _conclude(run, outcome, middle, policy, found, plan))
+
+
+def _start(tables: Streamed, options: SolveOptions, budget: int, pauses: Pauses) -> TotalRun:
+    """A run of which nothing is known yet."""
+    store = tables.source
+    run = TotalRun(
+        tables=tables,
+        neighbours=Neighbours(store.coupling),
+        options=options,
+        statistics=SolveStatistics(
+            n_states=store.n_states,
+            n_partitions=store.n_partitions,
+            cache_bytes=budget,
+            table_bytes=int(store.partition_bytes.sum()),
+            source=store.kind,
+        ),
+        sign=1.0 if store.sense == "max" else -1.0,
+        values=np.zeros((store.n_states, 2)),
+        classes=np.empty(0, np.uint32),
+        members=np.empty(0, np.int64),
+        node=np.empty(0, np.int64),
+        charge=0.0,
+        most_charge=np.inf,
+        pauses=pauses,
+        dirty=np.ones(store.n_partitions, np.bool_),
+    )
+    run.charge = FIRST_CHARGE * _first_target(run)
+    return run
 
 
 def _warm_up(store: TableSource, writes: bool) -> None:
@@ -244,9 +214,7 @@ def _first_target(run: TotalRun) -> float:
     return RELATIVE_EPSILON * value_floor(run.tables.source)
 
 
-def _work(
-    run: TotalRun, output: Path | None, identity: dict[str, Any], resumed: bool
-) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive | None]:
+def _work(run: TotalRun, resumed: bool) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive | None]:
     """Analysis, then the proof; what there is where a limit ends it."""
     run.history.row(run.row())
     try:
@@ -256,13 +224,6 @@ def _work(
         several = counts[which.reshape(-1)] > 1
         run.members = inside[several]
         run.node = np.unique(run.classes[run.members], return_inverse=True)[1].reshape(-1)
-        if output is not None:
-            run.pauses.save = lambda: save_checkpoint(
-                checkpoint_path(output),
-                identity,
-                _kept(run),
-                run.count(),
-            )
         stays = np.full(int(run.node.max(initial=-1)) + 1, -1)
         return run.prove(None if resumed else Departures(run.classes, run.members, run.node, stays, start))
     except StoppedEarly as stop:
@@ -270,31 +231,29 @@ def _work(
         return stop.outcome, run.values.mean(axis=1), policy, None
 
 
-def _kept(run: TotalRun) -> dict[str, npt.NDArray[Any]]:
-    """What a checkpoint holds: what the solve goes on from, and its history so far."""
+def _snapshot(run: TotalRun) -> Snapshot | None:
+    """What a checkpoint holds; None during the analysis, of which nothing is kept."""
+    if not run.classes.size:
+        return None
     run.history.row(run.row())
-    return {"bounds": run.values, **run.history.arrays()}
+    return Snapshot({"bounds": run.values, **run.history.arrays()}, run.count())
 
 
-def _take_up(
-    run: TotalRun,
-    where: Path,
-    saved: tuple[dict[str, npt.NDArray[Any]], SolveStatistics],
-    note: Callable[[str], None],
-) -> None:
-    """Go on from a checkpoint's values: sweeps settle from any start, so nothing else is needed of it.
+def _resume(run: TotalRun, output: Output) -> bool:
+    """Continue from a checkpoint's values, if there is one: sweeps settle from any start, so no more is needed of it.
 
     What stops for float64's precision had lowered its charge as far as that goes; another target begins with its own.
     """
-    arrays, statistics = saved
-    check_arrays(where, arrays, {"bounds": run.values}, optional=frozenset())
-    note(f"going on from the values of the checkpoint {where}, after {statistics.seconds:.1f} s of work")
-    run.history.restore(arrays, where)
-    run.values[:] = arrays["bounds"].mean(axis=1)[:, None]
-    run.pauses.earlier_seconds = statistics.seconds
-    run.tables.count_on(statistics)
+    saved = output.checkpoint({"bounds": run.values}, what="the values of ")
+    if saved is None or output.path is None:
+        return False
+    run.history.restore(saved.arrays, checkpoint_path(output.path))
+    run.values[:] = saved.arrays["bounds"].mean(axis=1)[:, None]
+    run.pauses.earlier_seconds = saved.statistics.seconds
+    run.tables.count_on(saved.statistics)
     for name in ("visits", "sweeps", "backups"):
-        setattr(run.statistics, name, getattr(statistics, name))
+        setattr(run.statistics, name, getattr(saved.statistics, name))
+    return True
 
 
 def _conclude(
