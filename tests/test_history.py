@@ -19,13 +19,12 @@ from worker_clusters import Clusters
 from worker_clusters import solve as solve_on_workers
 
 import ooc_mdp
-from ooc_mdp.distributed import coordinator, copies, solver
+from ooc_mdp.distributed import copies, solver
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome, Solution, SolveHistory
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.solver import history, plan
-from ooc_mdp.solver import session as pauses
+from ooc_mdp.solver import history, plan, session
 from ooc_mdp.solver.history import MOST_ROWS, HistoryRecorder, HistoryRow, PartitionCounts
 from ooc_mdp.solver.methods import at_once
 from ooc_mdp.store import Store
@@ -169,8 +168,7 @@ def stop_after(loads: int) -> Callable[[SolveProgress], None]:
 
 @pytest.fixture
 def every_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pauses, "_REPORT_SECONDS", 0.0)
-    monkeypatch.setattr(coordinator, "_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(session, "_REPORT_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("method", ["p-eva", "vi", "policy-iteration"])

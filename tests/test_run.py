@@ -15,10 +15,13 @@ from ooc_mdp.backends.base import BatchReport, BatchVisits, FinishedVisits, Meas
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solver.methods import p_eva
+from ooc_mdp.solver.output import open_output
 from ooc_mdp.solver.plan import model_of
 from ooc_mdp.solver.run import BegunVisits, Run
+from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.start import start_run
 from ooc_mdp.store import Store
+from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint
 
 
 @pytest.fixture
@@ -26,9 +29,9 @@ def store(tmp_path: Path) -> Store:
     return ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": "24,24"}, blocks=[3, 4], dtype="float32")
 
 
-def run_on(store: Store, stack: ExitStack, **asked: Any) -> Run:
+def run_on(store: Store, stack: ExitStack, session: Session | None = None, **asked: Any) -> Run:
     options = SolveOptions(0.9, cache=CacheSize(share=1.0), **asked)
-    return start_run(store, options, CpuBackend(), model_of(store, options), stack)
+    return start_run(store, options, CpuBackend(), model_of(store, options), stack, session=session)
 
 
 def reports(rng: np.random.Generator, count: int) -> list[VisitReport]:
@@ -111,28 +114,25 @@ def test_arrays_are_asked_for_unless_the_priority_follows_each_visit(store: Stor
         assert visits.asked == [way]
 
 
-def test_what_a_checkpoint_has_already_is_not_saved_again(store: Store) -> None:
+def test_what_a_checkpoint_has_already_is_not_saved_again(store: Store, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        run = run_on(store, stack, checkpoint_interval=0.0)
-        saved: list[int] = []
+        session = Session(stack.enter_context(open_output(store, 0.9, tmp_path / "r")), checkpoint_interval=0.0)
+        run = run_on(store, stack, session)
 
-        def save() -> bool:
-            saved.append(run.statistics.backups)
-            return True
+        def saved() -> int | None:
+            session._saved = session._saving_took = 0.0
+            run.tick()
+            found = load_checkpoint(checkpoint_path(tmp_path / "r"), session.output.identity)
+            checkpoint_path(tmp_path / "r").unlink(missing_ok=True)
+            return None if found is None else found[1].backups
 
-        run.pauses.save = save
-        run.tick()
-        assert saved == []  # nothing has been swept
+        assert saved() is None  # nothing has been swept
         run.sweep(0, most=1)
         first = run.statistics.backups
-        run.tick()
-        run.pauses._saved = run.pauses._saving_took = 0.0
-        run.tick()
+        assert saved() == first > 0
+        assert saved() is None
         run.sweep(0, most=1, settle=False)
-        run.pauses._saved = run.pauses._saving_took = 0.0
-        run.tick()
-        assert saved == [first, run.statistics.backups]
-        assert saved[1] > first > 0
+        assert saved() == run.statistics.backups > first
 
 
 def test_partitions_are_pinned_from_begin_to_finish(store: Store) -> None:

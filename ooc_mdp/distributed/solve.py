@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client
 
-from ooc_mdp.distributed.clock import Clock
+from ooc_mdp.distributed.clock import ClusterClock
 from ooc_mdp.distributed.cluster import (
     DaskLink,
     Devices,
@@ -24,14 +24,14 @@ from ooc_mdp.distributed.cluster import (
     make_ready,
     use_devices,
 )
-from ooc_mdp.distributed.coordinator import Coordinator
+from ooc_mdp.distributed.coordinator import Beginning, Coordinator, Division
 from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.members import Member, Members, SolversLostError
 from ooc_mdp.distributed.placement import Alone, Placement, facts_of, parse_placement
 from ooc_mdp.distributed.solver import SolverOptions, StoreAt
 from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics, WorkerStatistics
+from ooc_mdp.model.solution import Outcome, Solution, WorkerStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
@@ -40,6 +40,7 @@ from ooc_mdp.solver.certificate import FinalState, conclude, method_name
 from ooc_mdp.solver.history import HistoryRecorder
 from ooc_mdp.solver.output import Output, open_output
 from ooc_mdp.solver.plan import check_size, reads_everywhere, strongly_coupled
+from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.snapshot import OPTIONAL_ARRAYS
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
@@ -114,9 +115,7 @@ def _solve(
     note: Callable[[str], None],
 ) -> Solution:
     """:func:`solve_distributed` with the output checked and locked."""
-    history = HistoryRecorder(np.zeros(store.n_partitions, np.int64))
-    left = _left_by_earlier_run(store, output, history)
-    known, earlier = left or (Known.first(store.n_states, store.n_partitions), SolveStatistics())
+    beginning = _beginning(store, output)
     placement, alone = _placement(store, asked, note)
     hosts = make_ready(client)
     devices = Devices(options.device, hosts)
@@ -127,27 +126,21 @@ def _solve(
     solvers = Members(link, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.patience, note)
     facts = facts_of(store)
     owner = placement.place(facts, np.array([m.share for m in solvers.of.values()]))
+    division = Division(owner, facts, moves=asked.moves, spreads=not alone)
     with ExitStack() as stack:
         interrupted = stack.enter_context(signals())
         link.start(hosts)
-        coordinator = Coordinator(
-            store,
-            options,
-            solvers,
-            owner,
-            facts,
-            known,
-            from_start=left is None,
-            copy_interval=options.checkpoint_interval,
-            output=output,
-            clock=Clock(options.time_limit, interrupted, earlier.seconds),
+        clock = ClusterClock(beginning.seconds)
+        session = Session(
+            output,
             watch=watch,
             note=note,
-            moves=asked.moves,
-            spreads=not alone,
-            history=history,
-            earlier=earlier,
+            interrupted=interrupted,
+            time_limit=options.time_limit,
+            checkpoint_interval=options.checkpoint_interval,
+            clock=clock,
         )
+        coordinator = Coordinator(store, options, solvers, division, beginning, clock, session)
         outcome = _lead(client, coordinator, output, note)
         placed = placement.name if asked.placement == DEFAULT_PLACEMENT else asked.placement
         end = partial(_end_of, coordinator, options, solvers, link, placed)
@@ -175,16 +168,15 @@ def _check(options: SolveOptions) -> None:
         raise OptionsError("exact priorities recompute those of all dependents, on one machine only")
 
 
-def _left_by_earlier_run(
-    store: TableSource, output: Output, history: HistoryRecorder
-) -> tuple[Known, SolveStatistics] | None:
-    """What a run that was stopped knew, and its counters; None where it left no checkpoint. Its history goes on."""
-    expected = Known.first(store.n_states, store.n_partitions).arrays(store.partition_ptr)
-    saved = output.checkpoint(expected, OPTIONAL_ARRAYS)
+def _beginning(store: TableSource, output: Output) -> Beginning:
+    """What a run that was stopped knew, with its history; nothing where it left no checkpoint."""
+    history = HistoryRecorder(np.zeros(store.n_partitions, np.int64))
+    nothing = Known.first(store.n_states, store.n_partitions)
+    saved = output.checkpoint(nothing.arrays(store.partition_ptr), OPTIONAL_ARRAYS)
     if saved is None or output.path is None:
-        return None
+        return Beginning(nothing, history)
     history.restore(saved.arrays, checkpoint_path(output.path))
-    return Known.from_arrays(saved.arrays), saved.statistics
+    return Beginning(Known.from_arrays(saved.arrays), history, saved.statistics)
 
 
 def _placement(store: TableSource, asked: ClusterOptions, note: Callable[[str], None]) -> tuple[Placement, bool]:

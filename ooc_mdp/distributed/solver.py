@@ -287,7 +287,7 @@ class _Solver:
                 self._share.see(command)
             elif isinstance(command, Go):
                 self._halted = False
-                self._run.pauses.started, self._run.pauses.earlier_seconds = time.monotonic(), command.seconds
+                self._run.pauses.begin(command.seconds)
             elif isinstance(command, Halt):
                 self._halted = True
             elif isinstance(command, Release):

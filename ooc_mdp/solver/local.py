@@ -40,7 +40,7 @@ from ooc_mdp.solver.plan import (
     warm_up,
 )
 from ooc_mdp.solver.run import Run
-from ooc_mdp.solver.session import StoppedEarly
+from ooc_mdp.solver.session import Session, StoppedEarly
 from ooc_mdp.solver.snapshot import OPTIONAL_ARRAYS, arrays_of, snapshot_of
 from ooc_mdp.solver.start import lay_out_again, open_cache, see_values, start_run
 from ooc_mdp.store import open_store
@@ -124,17 +124,20 @@ def _solve(
     _warn_of_strong_coupling(opened, options, backend, note)
     with ExitStack() as stack:
         stack.callback(backend.close)
-        run = start_run(opened, options, backend, model, stack)
-        _resume(run, output)
-        take = partial(snapshot_of, run)
-        if output.path is not None:
-            run.pauses.save = partial(output.try_save, take)
+        session = Session(
+            output,
+            watch=watch,
+            note=note,
+            interrupted=stack.enter_context(signals()),
+            time_limit=options.time_limit,
+            checkpoint_interval=options.checkpoint_interval,
+        )
+        run = start_run(opened, options, backend, model, stack, session=session)
+        session.begin(_resume(run, output))
         if trace is not None:
             facts = {**output.identity, "method": method_name(options), "partitions": opened.n_partitions}
             run.trace = stack.enter_context(Trace(trace, facts))
-        run.note = note
-        run.pauses.watch = watch
-        run.pauses.interrupted = stack.enter_context(signals())
+        take = partial(snapshot_of, run)
         with output.saved_on_damage(take), short_turns(run.backend.loads_beside):
             outcome = _work(run)
         run.stager.close()
@@ -171,11 +174,11 @@ def _work(run: Run) -> Outcome:
     return Outcome.RESIDUAL if run.target.plain else Outcome.PROVED
 
 
-def _resume(run: Run, output: Output) -> None:
-    """Continue from the output's checkpoint, if there is one."""
+def _resume(run: Run, output: Output) -> float:
+    """Continue from the output's checkpoint, if there is one; seconds of the runs before it."""
     saved = output.checkpoint(arrays_of(run), OPTIONAL_ARRAYS)
     if saved is None or output.path is None:
-        return
+        return 0.0
     arrays, statistics = saved.arrays, saved.statistics
     # Nobody has chosen actions where no run has been yet, whatever a backend keeps in their place.
     arrays["policy"][np.repeat(~arrays["visited"], np.diff(run.store.partition_ptr))] = -1
@@ -185,7 +188,7 @@ def _resume(run: Run, output: Output) -> None:
     run.visited[:] = arrays["visited"]
     if isinstance(run.priority, H2) and "inflow" in arrays:
         run.priority.value[:] = arrays["inflow"]
-    run.pauses.earlier_seconds, run.saved_backups = statistics.seconds, statistics.backups
+    run.saved_backups = statistics.backups
     run.value_size = float(arrays["value_size"])
     statistics.cache_bytes, statistics.cache_peak_bytes = run.cache.budget, 0  # of this cache
     run.statistics = statistics
@@ -193,6 +196,7 @@ def _resume(run: Run, output: Output) -> None:
     run.stager.load_seconds = statistics.load_seconds
     run.history.restore(arrays, checkpoint_path(output.path))
     see_values(run, arrays["values"])
+    return statistics.seconds
 
 
 def _end_of(run: Run, plan: MemoryPlan) -> FinalState:

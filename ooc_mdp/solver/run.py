@@ -38,7 +38,8 @@ from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
-from ooc_mdp.solver.session import Pauses, StoppedEarly
+from ooc_mdp.solver.session import Session, StoppedEarly
+from ooc_mdp.solver.snapshot import snapshot_of
 from ooc_mdp.store.trace import Trace
 
 __all__ = ["SETTLED_SHARE", "BegunVisits", "Run"]
@@ -72,7 +73,7 @@ class Run:
     cache: PartitionCache[Resident]
     stager: Stager
     statistics: SolveStatistics
-    pauses: Pauses
+    pauses: Session
     largest: FloatArray
     """float64 [P]; largest value of each partition."""
     smallest: FloatArray
@@ -431,7 +432,7 @@ class Run:
         if self.target.out_of_reach:
             raise StoppedEarly(Outcome.PRECISION)
         self.pauses.stop()
-        if self.statistics.backups > self.saved_backups and self.pauses.keep():
+        if self.statistics.backups > self.saved_backups and self.pauses.save_if_due(lambda: snapshot_of(self)):
             self.saved_backups = self.statistics.backups
 
     def progress(self) -> SolveProgress:

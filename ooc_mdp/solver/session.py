@@ -1,16 +1,19 @@
-"""What a solve does between two accesses: report, save, and end where a limit or a signal says so."""
+"""What surrounds a solve: its clock, whoever watches it, its checkpoints, and what ends it early.
+
+Between two accesses a solve calls `report`, `stop` and `save_if_due`; nothing here knows how it works.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ooc_mdp.events import SolveProgress, SolveWatcher
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.options import SolveOptions
+from ooc_mdp.solver.output import Output, TakeSnapshot
 
-__all__ = ["Pauses", "StoppedEarly"]
+__all__ = ["Clock", "Session", "StoppedEarly"]
 
 _REPORT_SECONDS = 0.25
 _SAVING_SHARE = 20
@@ -25,57 +28,110 @@ class StoppedEarly(Exception):
         self.outcome = outcome
 
 
-@dataclass(slots=True)
-class Pauses:
-    """The clock of a solve, and who is told and asked at what times."""
+class Clock:
+    """For how long a solve has worked.
 
-    options: SolveOptions
-    watch: SolveWatcher | None = None
-    interrupted: Callable[[], bool] = lambda: False
-    save: Callable[[], bool] | None = None
-    """Writes a checkpoint, if it can; whether it has."""
-    started: float = field(default_factory=time.monotonic)
-    earlier_seconds: float = 0.0
-    """Seconds of the runs that this one resumes."""
-    _reported: float = 0.0
-    _bytes_read: int = 0
-    """At the last report."""
-    _saved: float = field(default_factory=time.monotonic)
-    _saving_took: float = 0.0
+    Parameters
+    ----------
+    earlier : seconds of the runs that this one resumes.
+    """
+
+    def __init__(self, earlier: float = 0.0) -> None:
+        self.restart(earlier)
+
+    def restart(self, earlier: float) -> None:
+        """This run begins now, after so many seconds of others."""
+        self.started, self._earlier = time.monotonic(), earlier
+
+    def seconds(self) -> float:
+        """Seconds of work so far, resumed runs included."""
+        return self._earlier + self.of_this_run()
+
+    def of_this_run(self) -> float:
+        """Seconds of work since it began."""
+        return time.monotonic() - self.started
+
+
+class Session:
+    """One solve's.
+
+    Parameters
+    ----------
+    output : where checkpoints are saved; by default nowhere.
+    watch : called with progress a few times a second.
+    note : called with sentences about the course of the solve.
+    interrupted : whether a signal has asked the solve to end.
+    time_limit : seconds of this run; None for no limit.
+    checkpoint_interval : seconds between two checkpoints, at least.
+    clock : by default one that begins now.
+    """
+
+    def __init__(
+        self,
+        output: Output | None = None,
+        *,
+        watch: SolveWatcher | None = None,
+        note: Callable[[str], None] = lambda _: None,
+        interrupted: Callable[[], bool] = lambda: False,
+        time_limit: float | None = None,
+        checkpoint_interval: float = 60.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.output, self.clock = output or Output(), clock or Clock()
+        self.note, self.checkpoint_interval = note, checkpoint_interval
+        self._watch, self._interrupted, self._time_limit = watch, interrupted, time_limit
+        self._reported = 0.0
+        self._bytes_read = 0
+        """At the last report."""
+        self._saved = time.monotonic()
+        self._saving_took = 0.0
+
+    def begin(self, earlier: float) -> None:
+        """Begin to count time, after so many seconds of the runs that this one resumes."""
+        self.clock.restart(earlier)
+        self._saved = time.monotonic()
 
     @property
     def seconds(self) -> float:
         """Seconds of work so far, resumed runs included."""
-        return self.earlier_seconds + time.monotonic() - self.started
+        return self.clock.seconds()
+
+    def hold_reports(self) -> None:
+        """Have the first report wait for the usual pause between two of them."""
+        self._reported = time.monotonic()
 
     def report(self, look: Callable[[], SolveProgress]) -> None:
-        """Tell the watcher where the solve stands, a few times a second; `look` need not know the rate of reading."""
+        """Show the watcher where the solve stands, if it is time to; `look` need not know the rate of reading."""
         now = time.monotonic()
-        if self.watch is None or now - self._reported < _REPORT_SECONDS:
+        if self._watch is None or now - self._reported < _REPORT_SECONDS:
             return
         seen = look()
         rate = (seen.bytes_read - self._bytes_read) / (now - self._reported) if self._reported else 0.0
-        self.watch(replace(seen, read_rate=rate))
+        self._watch(replace(seen, read_rate=rate))
         self._reported, self._bytes_read = now, seen.bytes_read
 
-    def stop(self) -> None:
-        """Raise StoppedEarly where a signal has come, or the time is up."""
-        if self.interrupted():
-            raise StoppedEarly(Outcome.INTERRUPTED)
-        limit = self.options.time_limit
-        if limit is not None and time.monotonic() - self.started >= limit:
-            raise StoppedEarly(Outcome.TIME_LIMIT)
+    def ended(self) -> Outcome | None:
+        """What asks the solve to end early: a signal, or the time limit."""
+        if self._interrupted():
+            return Outcome.INTERRUPTED
+        over = self._time_limit is not None and self.clock.of_this_run() >= self._time_limit
+        return Outcome.TIME_LIMIT if over else None
 
-    def keep(self) -> bool:
+    def stop(self) -> None:
+        """Raise StoppedEarly where something asks the solve to end."""
+        outcome = self.ended()
+        if outcome is not None:
+            raise StoppedEarly(outcome)
+
+    def save_if_due(self, take: TakeSnapshot) -> bool:
         """Write a checkpoint if it is time for one; whether there is a new one.
 
         One that cannot be written ends no solve: a disk that is full at night may have room in the morning.
         """
         now = time.monotonic()
-        pause = max(self.options.checkpoint_interval, _SAVING_SHARE * self._saving_took)
-        if self.save is None or now - self._saved < pause:
+        if now - self._saved < max(self.checkpoint_interval, _SAVING_SHARE * self._saving_took):
             return False
-        written = self.save()
+        saved = self.output.try_save(take)
         self._saved = time.monotonic()
         self._saving_took = self._saved - now
-        return written
+        return saved

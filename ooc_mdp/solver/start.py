@@ -24,7 +24,7 @@ from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.eviction import eviction_rank
 from ooc_mdp.solver.plan import LARGEST_VALUE, cache_budget, contraction_of, may_keep_rows, model_of, staging_depth
 from ooc_mdp.solver.run import Run
-from ooc_mdp.solver.session import Pauses
+from ooc_mdp.solver.session import Session
 
 __all__ = ["bounds_of", "lay_out_again", "open_cache", "see_values", "start_run"]
 
@@ -43,6 +43,7 @@ def start_run(
     model: ModelConstants,
     stack: ExitStack,
     owned: npt.NDArray[np.bool_] | None = None,
+    session: Session | None = None,
 ) -> Run:
     """A run at its first values: the store's initial ones, or 0.
 
@@ -50,12 +51,13 @@ def start_run(
     ----------
     stack : gets what must be closed after the run.
     owned : bool [P]; the partitions that this run is to solve, where others solve the rest. Read at all times.
+    session : by default one that saves nothing, shows nothing and knows no limit.
 
     Raises
     ------
     OptionsError : initial values are too large for float64 once they are squared.
     """
-    p = store.n_partitions
+    p, session = store.n_partitions, session or Session()
     bounds = bounds_of(store, options)
     reward_range = bounds.reward_range
     values: FloatArray | None = None
@@ -100,7 +102,8 @@ def start_run(
             table_bytes=int(store.partition_bytes.sum()),
             source=store.kind,
         ),
-        pauses=Pauses(options),
+        pauses=session,
+        note=session.note,
         largest=np.zeros(p),
         smallest=np.zeros(p),
         visited=visited,

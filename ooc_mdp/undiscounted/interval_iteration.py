@@ -21,7 +21,8 @@ from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
-from ooc_mdp.solver.session import Pauses, StoppedEarly
+from ooc_mdp.solver.output import Snapshot
+from ooc_mdp.solver.session import Session, StoppedEarly
 from ooc_mdp.undiscounted.end_components import Labels
 from ooc_mdp.undiscounted.inductive import Inductive, inductive
 from ooc_mdp.undiscounted.kernels.end_components import lift
@@ -86,7 +87,7 @@ class TotalRun:
     charge: float
     most_charge: float
     """The largest that has not been too large."""
-    pauses: Pauses
+    session: Session
     width: float = 0.0
     """Largest U - L, and what rounding adds to twice the distance from the middle."""
     steps: int = _STEPS
@@ -111,10 +112,17 @@ class TotalRun:
 
     def tick(self) -> None:
         """Between two partitions: report, save, and stop where a limit says so."""
-        self.pauses.report(self.progress)
+        self.session.report(self.progress)
         self.history.offer(self.row)
-        self.pauses.stop()
-        self.pauses.keep()
+        self.session.stop()
+        self.session.save_if_due(self.snapshot)
+
+    def snapshot(self) -> Snapshot | None:
+        """What a checkpoint holds; None during the analysis, of which nothing is kept."""
+        if not self.classes.size:
+            return None
+        self.history.row(self.row())
+        return Snapshot({"bounds": self.values, **self.history.arrays()}, self.count())
 
     def progress(self) -> SolveProgress:
         """Where the solve stands; no error is proved before the end."""
@@ -141,7 +149,7 @@ class TotalRun:
     def count(self) -> SolveStatistics:
         """The counters now."""
         self.tables.count(self.statistics)
-        self.statistics.seconds = self.pauses.seconds
+        self.statistics.seconds = self.session.seconds
         return self.statistics
 
     def join(self, exits: FloatArray) -> bool:
@@ -172,7 +180,7 @@ class TotalRun:
                 self.statistics.visits += 1
                 self.statistics.sweeps += sweeps
                 self.statistics.backups += sweeps * rows.n
-                self.history.visit(p, 1, sweeps, self.pauses.seconds)
+                self.history.visit(p, 1, sweeps, self.session.seconds)
                 readers = self.neighbours.readers(p)
                 flown[readers] += moved
                 flown[p] = change

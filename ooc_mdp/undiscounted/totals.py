@@ -29,9 +29,9 @@ from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import history_bytes
-from ooc_mdp.solver.output import Output, Snapshot, open_output
+from ooc_mdp.solver.output import Output, open_output
 from ooc_mdp.solver.plan import check_size, writing_bytes
-from ooc_mdp.solver.session import Pauses, StoppedEarly
+from ooc_mdp.solver.session import Session, StoppedEarly
 from ooc_mdp.store import open_store
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.store.trace import Trace, check_trace
@@ -100,22 +100,27 @@ def _solve(
         announce(plan)
     with ExitStack() as stack:
         tables = stack.enter_context(Streamed(store, budget, _DEPTH))
-        interrupted = stack.enter_context(signals())
-        run = _start(tables, options, budget, Pauses(options, watch, interrupted))
+        session = Session(
+            output,
+            watch=watch,
+            note=note,
+            interrupted=stack.enter_context(signals()),
+            time_limit=options.time_limit,
+            checkpoint_interval=options.checkpoint_interval,
+        )
+        run = _start(tables, options, budget, session)
         resumed = _resume(run, output)
-        take = partial(_snapshot, run)
-        if writes:
-            run.pauses.save = partial(output.try_save, take)
         if trace is not None:
             facts = {**output.identity, "method": METHOD, "partitions": store.n_partitions}
             tables.trace = stack.enter_context(Trace(trace, facts))
         tables.tick = run.tick
+        take = run.snapshot
         with output.saved_on_damage(take):
             outcome, middle, policy, found = _work(run, resumed)
         return output.finish(store, outcome, take, lambda: _conclude(run, outcome, middle, policy, found, plan))
 
 
-def _start(tables: Streamed, options: SolveOptions, budget: int, pauses: Pauses) -> TotalRun:
+def _start(tables: Streamed, options: SolveOptions, budget: int, session: Session) -> TotalRun:
     """A run of which nothing is known yet."""
     store = tables.source
     run = TotalRun(
@@ -136,7 +141,7 @@ def _start(tables: Streamed, options: SolveOptions, budget: int, pauses: Pauses)
         node=np.empty(0, np.int64),
         charge=0.0,
         most_charge=np.inf,
-        pauses=pauses,
+        session=session,
         dirty=np.ones(store.n_partitions, np.bool_),
     )
     run.charge = FIRST_CHARGE * _first_target(run)
@@ -231,14 +236,6 @@ def _work(run: TotalRun, resumed: bool) -> tuple[Outcome, FloatArray, npt.NDArra
         return stop.outcome, run.values.mean(axis=1), policy, None
 
 
-def _snapshot(run: TotalRun) -> Snapshot | None:
-    """What a checkpoint holds; None during the analysis, of which nothing is kept."""
-    if not run.classes.size:
-        return None
-    run.history.row(run.row())
-    return Snapshot({"bounds": run.values, **run.history.arrays()}, run.count())
-
-
 def _resume(run: TotalRun, output: Output) -> bool:
     """Continue from a checkpoint's values, if there is one: sweeps settle from any start, so no more is needed of it.
 
@@ -249,7 +246,7 @@ def _resume(run: TotalRun, output: Output) -> bool:
         return False
     run.history.restore(saved.arrays, checkpoint_path(output.path))
     run.values[:] = saved.arrays["bounds"].mean(axis=1)[:, None]
-    run.pauses.earlier_seconds = saved.statistics.seconds
+    run.session.begin(saved.statistics.seconds)
     run.tables.count_on(saved.statistics)
     for name in ("visits", "sweeps", "backups"):
         setattr(run.statistics, name, getattr(saved.statistics, name))
