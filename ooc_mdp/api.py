@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,7 @@ from ooc_mdp.options import (
     DEFAULT_PLACEMENT,
     CacheSize,
     ClusterOptions,
+    RunOptions,
     SolveOptions,
     SweepOrder,
     parse_bytes,
@@ -51,6 +53,7 @@ __all__ = [
     "problem_name",
     "simulate",
     "solve",
+    "solve_with",
     "verify",
 ]
 
@@ -367,8 +370,8 @@ def solve(
     trace : CSV file that gets every access.
     time_limit, checkpoint_interval : seconds.
     progress : told of progress a few times a second.
-    note : told in a sentence that loops are compiled first, where a resumed solve begins, what makes one slow, and
-        which workers were lost or joined.
+    note : called with sentences: that loops are compiled first, the memory plan, where a resumed solve begins, what
+        makes one slow, and which workers were lost or joined.
     client : of a Dask cluster, on whose workers the MDP is solved.
     workers, scheduler, placement, patience : see :class:`~ooc_mdp.options.ClusterOptions`; cache and device memory are
         those of each worker. Worker processes run the calling script anew: call from under
@@ -382,9 +385,6 @@ def solve(
     ------
     OptionsError, StoreError, MemoryBudgetError, ClusterError, MissingExtraError : as their names say.
     """
-    from ooc_mdp.backends.compiling import told_of_compiling
-    from ooc_mdp.store.output_lock import refuse_busy
-
     options = SolveOptions(
         discount=discount,
         epsilon=epsilon,
@@ -399,46 +399,58 @@ def solve(
         device=device,
         kernel=kernel,
         sweep_order=sweep_order,
+    )
+    run = RunOptions(
+        output=None if output is None else Path(output),
+        resume=resume,
+        overwrite=overwrite,
+        trace=None if trace is None else Path(trace),
         time_limit=time_limit,
         checkpoint_interval=checkpoint_interval,
     )
-    if resume and output is None:
-        raise OptionsError("resume needs an output: its checkpoint lies beside it")
-    if output is not None:
-        refuse_busy(Path(output))  # before a problem's table is computed or workers are started
     cluster = cluster_of(workers, scheduler, placement, patience, device, client)
-    tell = note or (lambda _: None)
-    with told_of_compiling(tell):
-        if cluster is not None:
-            from ooc_mdp.distributed.solve import solve_on_cluster
-
-            if trace is not None:
-                raise OptionsError("a trace is of one process: leave it out, or client, workers and scheduler")
-            return solve_on_cluster(
-                _opened(store, device),
-                options,
-                cluster,
-                client,
-                output=None if output is None else Path(output),
-                resume=resume,
-                overwrite=overwrite,
-                watch=progress,
-                note=tell,
-            )
-        return engine_of(options)(
-            _opened(store, device),
-            options,
-            output=None if output is None else Path(output),
-            resume=resume,
-            overwrite=overwrite,
-            trace=None if trace is None else Path(trace),
-            watch=progress,
-            note=tell,
-        )
+    return solve_with(
+        lambda: _opened(store, device), options, run, cluster, client=client, progress=progress, note=note
+    )
 
 
-def engine_of(options: SolveOptions) -> Callable[..., Solution]:
-    """The solver of this process for a discount: see :func:`ooc_mdp.solver.local.solve`."""
+def solve_with(
+    table: Callable[[], TableSource],
+    options: SolveOptions,
+    run: RunOptions,
+    cluster: ClusterOptions | None = None,
+    *,
+    client: Client | None = None,
+    progress: SolveWatcher | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Solution:
+    """:func:`solve` as its options say.
+
+    Parameters
+    ----------
+    table : opens the source of tables, or computes a problem's; called once, after what can be refused was refused.
+    cluster : how the solve is spread over several workers; None for a solve in this process.
+    """
+    from ooc_mdp.backends.compiling import told_of_compiling
+    from ooc_mdp.store.output_lock import refuse_busy
+
+    if run.output is not None:
+        refuse_busy(run.output)
+    engine = _engine(options, run, cluster, client)
+    say = note or (lambda _: None)
+    with told_of_compiling(say):
+        return engine(table(), options, run, watch=progress, note=say)
+
+
+def _engine(
+    options: SolveOptions, run: RunOptions, cluster: ClusterOptions | None, client: Client | None
+) -> Callable[..., Solution]:
+    """What solves: see :func:`ooc_mdp.solver.local.solve`. Raises OptionsError where it does not do what is asked."""
+    if cluster is not None:
+        from ooc_mdp.distributed.solve import check_options, solve_on_cluster
+
+        check_options(options, run)
+        return partial(solve_on_cluster, asked=cluster, client=client)
     if options.discount == 1:
         from ooc_mdp.undiscounted.totals import solve as solve_totals
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from ooc_mdp.backends.state_lists import ListsByCopies
 from ooc_mdp.distributed.clock import ClusterClock
-from ooc_mdp.distributed.coordinator import Beginning, Coordinator, Division
-from ooc_mdp.distributed.known import Known
+from ooc_mdp.distributed.coordinator import Coordinator, Division
+from ooc_mdp.distributed.known import Beginning, Known
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.members import Member, Members
 from ooc_mdp.distributed.messages import (
@@ -217,7 +217,7 @@ async def solve_on(
             None if checkpoint is None else SolveStatistics(),
         ),
         clock,
-        Session(clock=clock, note=note, time_limit=options.time_limit),
+        Session(clock=clock, note=note),
     )
     try:
         outcome = await asyncio.wait_for(coordinator.lead(), 300.0)

@@ -20,7 +20,7 @@ from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.model.mdp import FloatArray, Rows
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration, q_values
 from ooc_mdp.solver import plan
 from ooc_mdp.solver.local import solve
@@ -53,7 +53,8 @@ def random_case(n: int, partitions: int, dtype: str = "float64", seed: int = 1, 
 
 def solved(store: TableSource, discount: float, **options: object) -> Solution:
     chosen = {"epsilon": 1e-6, "cache": CacheSize(share=1.0), "device": "cpu"} | options
-    return solve(store, SolveOptions(discount, **chosen))  # type: ignore[arg-type]
+    run = RunOptions(time_limit=chosen.pop("time_limit", None))  # type: ignore[arg-type]
+    return solve(store, SolveOptions(discount, **chosen), run)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("discount", [0.95, 0.99, 0.9999])

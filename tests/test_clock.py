@@ -10,6 +10,7 @@ from ooc_mdp.distributed import clock as clock_module
 from ooc_mdp.distributed.clock import ClusterClock
 from ooc_mdp.distributed.messages import Status
 from ooc_mdp.model.solution import Outcome
+from ooc_mdp.options import RunOptions
 from ooc_mdp.solver import session as session_module
 from ooc_mdp.solver.session import Session
 
@@ -50,7 +51,7 @@ def test_it_runs_while_all_solve_and_another_comes(now: SimpleNamespace) -> None
 def test_a_limit_is_of_this_run_and_a_signal_comes_first(now: SimpleNamespace) -> None:
     signals: list[int] = []
     clock = ClusterClock(60.0)
-    session = Session(clock=clock, time_limit=3.0, interrupted=lambda: bool(signals))
+    session = Session(clock=clock, run=RunOptions(time_limit=3.0), interrupted=lambda: bool(signals))
     clock.look([LOADING], going=False)
     now.is_ += 60.0
     clock.look([READY], going=False)
@@ -64,7 +65,7 @@ def test_a_limit_is_of_this_run_and_a_signal_comes_first(now: SimpleNamespace) -
 
 def test_one_that_is_never_ready_does_not_stop_it_for_ever(now: SimpleNamespace) -> None:
     clock = ClusterClock()
-    session = Session(clock=clock, time_limit=5.0)
+    session = Session(clock=clock, run=RunOptions(time_limit=5.0))
     clock.look([LOADING], going=False)
     now.is_ += clock_module._MOST_LOADING + 4.0
     assert session.ended() is None

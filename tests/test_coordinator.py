@@ -14,8 +14,8 @@ from solver_network import an_update, first_values
 from store_models import random_model
 
 from ooc_mdp.distributed import endpoint
-from ooc_mdp.distributed.coordinator import Beginning, Coordinator, Division
-from ooc_mdp.distributed.known import Known
+from ooc_mdp.distributed.coordinator import Coordinator, Division
+from ooc_mdp.distributed.known import Beginning, Known
 from ooc_mdp.distributed.members import Member, Members
 from ooc_mdp.distributed.messages import (
     SLOWEST,

@@ -23,7 +23,7 @@ from ooc_mdp.distributed import copies, solver
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome, Solution, SolveHistory
-from ooc_mdp.options import SolveOptions
+from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.solver import history, plan, session
 from ooc_mdp.solver.history import MOST_ROWS, HistoryRecorder, HistoryRow, PartitionCounts
 from ooc_mdp.solver.methods import at_once
@@ -144,7 +144,7 @@ def test_counts_of_total_rewards_add_up_and_a_resumed_solve_continues(
 
     def run(signals: Callable[[], AbstractContextManager[Callable[[], bool]]]) -> Solution:
         monkeypatch.setattr(totals, "signals", signals)
-        return totals.solve(store, options, output=output, resume=True)
+        return totals.solve(store, options, RunOptions(output, resume=True))
 
     visits, of_one = itertools.count(), HistoryRecorder.visit
     with monkeypatch.context() as patch:

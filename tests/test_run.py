@@ -13,7 +13,7 @@ import pytest
 import ooc_mdp
 from ooc_mdp.backends.base import BatchReport, BatchVisits, FinishedVisits, Measured, VisitReport
 from ooc_mdp.backends.cpu.backend import CpuBackend
-from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.solver.methods import p_eva
 from ooc_mdp.solver.output import open_output
 from ooc_mdp.solver.plan import model_of
@@ -116,7 +116,8 @@ def test_arrays_are_asked_for_unless_the_priority_follows_each_visit(store: Stor
 
 def test_what_a_checkpoint_has_already_is_not_saved_again(store: Store, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        session = Session(stack.enter_context(open_output(store, 0.9, tmp_path / "r")), checkpoint_interval=0.0)
+        asked = RunOptions(tmp_path / "r", checkpoint_interval=0.0)
+        session = Session(stack.enter_context(open_output(store, 0.9, asked)), asked)
         run = run_on(store, stack, session)
 
         def saved() -> int | None:

@@ -10,6 +10,7 @@ import pytest
 
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.options import RunOptions
 from ooc_mdp.solver import session as session_module
 from ooc_mdp.solver.output import Output, Snapshot
 from ooc_mdp.solver.session import Session, StoppedEarly
@@ -47,7 +48,8 @@ def test_the_rate_of_reading_is_that_since_the_last_report(now: SimpleNamespace)
 def test_a_checkpoint_is_due_after_the_interval_and_not_before_twenty_times_what_the_last_took(
     now: SimpleNamespace, tmp_path: Path
 ) -> None:
-    session = Session(Output(tmp_path / "r", IDENTITY), checkpoint_interval=5.0)
+    run = RunOptions(tmp_path / "r", checkpoint_interval=5.0)
+    session = Session(Output(run, IDENTITY), run)
 
     def taken() -> Snapshot:
         now.is_ += 1.0
@@ -62,14 +64,15 @@ def test_a_checkpoint_is_due_after_the_interval_and_not_before_twenty_times_what
 
 
 def test_without_an_output_or_anything_known_nothing_is_saved(tmp_path: Path) -> None:
-    assert not Session(checkpoint_interval=0.0).save_if_due(snapshot)
-    assert not Session(Output(tmp_path / "r", IDENTITY), checkpoint_interval=0.0).save_if_due(lambda: None)
+    run = RunOptions(tmp_path / "r", checkpoint_interval=0.0)
+    assert not Session(run=run).save_if_due(snapshot)
+    assert not Session(Output(run, IDENTITY), run).save_if_due(lambda: None)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_limit_is_of_this_run_and_a_signal_comes_first(now: SimpleNamespace) -> None:
     signals: list[int] = []
-    session = Session(time_limit=3.0, interrupted=lambda: bool(signals))
+    session = Session(run=RunOptions(time_limit=3.0), interrupted=lambda: bool(signals))
     session.begin(60.0)
     now.is_ += 2.9
     session.stop()

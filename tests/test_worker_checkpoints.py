@@ -152,7 +152,7 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
     monkeypatch.setattr(clock.ClusterClock, "look", looked)
     monkeypatch.setattr(solver, "warm_up", load)
     options = SolveOptions(0.9, epsilon=1e-6, device="cpu", cache=CacheSize(share=0.6))
-    solution = solve_distributed(ragged, options, clusters[2], note=said.append)
+    solution = solve_distributed(ragged, options, client=clusters[2], note=said.append)
     check(ragged, 0.9, solution, size=100.0)
     assert passed == 1000.0
     assert solution.statistics.seconds < 1000.0

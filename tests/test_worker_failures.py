@@ -30,7 +30,7 @@ from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
+from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.solver import session
@@ -184,13 +184,18 @@ def busy(client: Client, *which: int) -> Iterator[None]:
 
 
 def told(
-    store: Store, client: Client, patience: float, share: float = 0.6, **options: Any
+    store: Store, client: Client, patience: float, share: float = 0.6, time_limit: float | None = None, **options: Any
 ) -> tuple[ooc_mdp.Solution, str]:
     """A solution, and what was said on the way; caches hold a share of the table."""
     notes: list[str] = []
     asked = SolveOptions(0.9, device="cpu", cache=CacheSize(share=share), **options)
     solution = solve_module.solve_distributed(
-        store, asked, client, ClusterOptions(placement="blocks", patience=patience), note=notes.append
+        store,
+        asked,
+        RunOptions(time_limit=time_limit),
+        client=client,
+        asked=ClusterOptions(placement="blocks", patience=patience),
+        note=notes.append,
     )
     return solution, "\n".join(notes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -30,7 +31,7 @@ from ooc_mdp.cli.options import (
     ThreadsOption,
 )
 from ooc_mdp.cli.tables import open_table, print_json, shape_of
-from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import DEFAULT_KERNEL, DEFAULT_PATIENCE, DEFAULT_PLACEMENT
 
 __all__ = ["export", "solve", "verify"]
@@ -134,11 +135,8 @@ def solve(
     With --workers or --scheduler the partitions are divided among Dask workers, each with a cache of its own.
     """
     from ooc_mdp import api
-    from ooc_mdp.backends.compiling import told_of_compiling
-    from ooc_mdp.options import CacheSize, SolveOptions, parse_bytes
+    from ooc_mdp.options import CacheSize, RunOptions, SolveOptions, parse_bytes
     from ooc_mdp.report.terminal import SolveLine, print_solution
-    from ooc_mdp.runtime.memory_plan import MemoryPlan
-    from ooc_mdp.store.output_lock import refuse_busy
 
     options = SolveOptions(
         discount=discount,
@@ -154,58 +152,39 @@ def solve(
         device=device,
         kernel=kernel,
         sweep_order=sweep_order.value,
-        time_limit=time_limit,
-        checkpoint_interval=checkpoint_interval,
     )
-    if resume and output is None:
-        raise OptionsError("--resume needs --output: the checkpoint lies beside it")
-    if output is not None:
-        refuse_busy(output)  # before a problem's table is computed or workers are started
-
-    def announce(plan: MemoryPlan) -> None:
-        note(plan.describe())
+    run = RunOptions(output, resume, overwrite, trace, time_limit, checkpoint_interval)
+    cluster = api.cluster_of(workers, scheduler, placement, patience, device)
+    line = SolveLine()
 
     def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    table = open_table(
-        store,
-        parameter,
-        grid,
-        device,
-        sense=sense and sense.value,
-        partitioner=partitioner and partitioner.value,
-        partition_size=partition_size,
-        partitions=partitions,
-        blocks=shape_of(blocks, "--blocks"),
-        block_shape=shape_of(block_shape, "--block-shape"),
-        dtype=dtype and dtype.value,
-        threads=threads,
-    )
-    cluster = api.cluster_of(workers, scheduler, placement, patience, device)
-    with told_of_compiling(note), SolveLine() as line:
+    with ExitStack() as stack:
+
+        def table() -> TableSource:
+            opened = open_table(
+                store,
+                parameter,
+                grid,
+                device,
+                sense=sense and sense.value,
+                partitioner=partitioner and partitioner.value,
+                partition_size=partition_size,
+                partitions=partitions,
+                blocks=shape_of(blocks, "--blocks"),
+                block_shape=shape_of(block_shape, "--block-shape"),
+                dtype=dtype and dtype.value,
+                threads=threads,
+            )
+            stack.enter_context(line)  # which is shown once the bar of the problem's first pass is gone
+            return opened
+
         if cluster is not None:
             from ooc_mdp.distributed.cluster import quiet
-            from ooc_mdp.distributed.solve import solve_on_cluster
 
-            if trace is not None:
-                raise OptionsError("a trace is of one process: leave out --trace, or --workers and --scheduler")
-            with quiet():
-                solution = solve_on_cluster(
-                    table, options, cluster, output=output, resume=resume, overwrite=overwrite, watch=line, note=note
-                )
-        else:
-            solution = api.engine_of(options)(
-                table,
-                options,
-                output=output,
-                resume=resume,
-                overwrite=overwrite,
-                trace=trace,
-                watch=line,
-                announce=announce,
-                note=note,
-            )
+            stack.enter_context(quiet())
+        solution = api.solve_with(table, options, run, cluster, progress=line, note=note)
     figures = solution.summary()
     if as_json:
         print_json(figures)

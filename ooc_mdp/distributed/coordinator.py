@@ -27,7 +27,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.compiling import COMPILING
 from ooc_mdp.distributed.clock import ClusterClock
 from ooc_mdp.distributed.copies import Copies
-from ooc_mdp.distributed.known import Known
+from ooc_mdp.distributed.known import Beginning
 from ooc_mdp.distributed.laggards import Laggards
 from ooc_mdp.distributed.members import Members, SolversLostError
 from ooc_mdp.distributed.messages import Go, Halt, Span, Status
@@ -44,7 +44,7 @@ from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.start import bounds_of
 
-__all__ = ["Beginning", "Coordinator", "Division"]
+__all__ = ["Coordinator", "Division"]
 
 _LOOK_SECONDS = 0.25
 """Between two looks at limits and losses, where no status comes."""
@@ -70,25 +70,6 @@ class Division:
     """Whether idle solvers take dirty partitions from busy ones."""
     spreads: bool = True
     """Whether partitions are divided among all solvers; else one has all of them, and another if it is lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """What is known when a solve begins: nothing, or what the checkpoint of an earlier run holds."""
-
-    known: Known
-    """Values to begin with, where copies are kept from then on."""
-    history: HistoryRecorder
-    """Is given rows by the last statuses, and what solvers count by partition whenever values are copied and at the
-    end; what a lost solver has counted since then is lost."""
-    earlier: SolveStatistics | None = None
-    """Counters of the runs that this one resumes; None for a solve from the start, of which `known` holds nothing that
-    the solvers do not know by themselves."""
-
-    @property
-    def seconds(self) -> float:
-        """Of work in those runs."""
-        return 0.0 if self.earlier is None else self.earlier.seconds
 
 
 class Coordinator:

@@ -11,9 +11,11 @@ import numpy.typing as npt
 from ooc_mdp.distributed.lending import read
 from ooc_mdp.distributed.messages import Values, pieces_of
 from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.runtime.threads import on_threads, slices
+from ooc_mdp.solver.history import HistoryRecorder
 
-__all__ = ["Known"]
+__all__ = ["Beginning", "Known"]
 
 _COPY_THREADS = 8
 """That put the values of one solver in their places."""
@@ -104,6 +106,25 @@ class Known:
             visited,
             self.bounds[:, partitions] if with_bounds and self.bounds is not None else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What is known when a solve begins: nothing, or what the checkpoint of an earlier run holds."""
+
+    known: Known
+    """Values to begin with, where copies are kept from then on."""
+    history: HistoryRecorder
+    """Is given rows by the last statuses, and what solvers count by partition whenever values are copied and at the
+    end; what a lost solver has counted since then is lost."""
+    earlier: SolveStatistics | None = None
+    """Counters of the runs that this one resumes; None for a solve from the start, of which `known` holds nothing that
+    the solvers do not know by themselves."""
+
+    @property
+    def seconds(self) -> float:
+        """Of work in those runs."""
+        return 0.0 if self.earlier is None else self.earlier.seconds
 
 
 def _part(piece: slice, part: slice) -> slice:

@@ -6,9 +6,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +22,8 @@ from ooc_mdp.distributed.cluster import (
     make_ready,
     use_devices,
 )
-from ooc_mdp.distributed.coordinator import Beginning, Coordinator, Division
-from ooc_mdp.distributed.known import Known
+from ooc_mdp.distributed.coordinator import Coordinator, Division
+from ooc_mdp.distributed.known import Beginning, Known
 from ooc_mdp.distributed.members import Member, Members, SolversLostError
 from ooc_mdp.distributed.placement import Alone, Placement, facts_of, parse_placement
 from ooc_mdp.distributed.solver import SolverOptions, StoreAt
@@ -33,7 +31,7 @@ from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.solution import Outcome, Solution, WorkerStatistics
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, SolveOptions
+from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, RunOptions, SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.solver.certificate import FinalState, conclude, method_name
@@ -46,50 +44,56 @@ from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.store.output_lock import refuse_busy
 
-__all__ = ["solve_distributed", "solve_on_cluster"]
+__all__ = ["check_options", "solve_distributed", "solve_on_cluster"]
 
 
 def solve_on_cluster(
-    store: TableSource, options: SolveOptions, asked: ClusterOptions, client: Client | None = None, **how: Any
-) -> Solution:
-    """:func:`solve_distributed` on the client's cluster, the scheduler's, or one of this machine, as asked."""
-    parse_placement(asked.first_placement)
-    if how.get("output") is not None:
-        refuse_busy(how["output"])  # before workers are started
-    if client is not None:
-        if client.asynchronous:
-            raise OptionsError("the solve waits for its end: give a client that is not asynchronous")
-        if client.status not in ("running", "connecting"):
-            raise ClusterError(f"the client is {client.status}; give one that is connected to its scheduler")
-        return solve_distributed(store, options, client, asked, **how)
-    if asked.scheduler is not None:
-        with connect(asked.scheduler) as there:
-            return solve_distributed(store, options, there, asked, **how)
-    with local_cluster(asked.workers or 1, use_devices(options.device, asked.workers or 1)) as here:
-        return solve_distributed(store, options, here, asked, **how)
-
-
-def solve_distributed(
-    store: TableSource,
+    table: TableSource,
     options: SolveOptions,
-    client: Client,
-    asked: ClusterOptions | None = None,
+    run: RunOptions,
     *,
-    output: Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
+    asked: ClusterOptions,
+    client: Client | None = None,
     watch: SolveWatcher | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
-    """Solve the MDP of a store on the workers of a cluster, to the same proved error as on one machine.
+    """:func:`solve_distributed` on the client's cluster, the scheduler's, or one of this machine, as asked."""
+    parse_placement(asked.first_placement)
+    if run.output is not None:
+        refuse_busy(run.output)  # before workers are started
+    with ExitStack() as stack:
+        if client is not None:
+            if client.asynchronous:
+                raise OptionsError("the solve waits for its end: give a client that is not asynchronous")
+            if client.status not in ("running", "connecting"):
+                raise ClusterError(f"the client is {client.status}; give one that is connected to its scheduler")
+        elif asked.scheduler is not None:
+            client = stack.enter_context(connect(asked.scheduler))
+        else:
+            workers = asked.workers or 1
+            client = stack.enter_context(local_cluster(workers, use_devices(options.device, workers)))
+        return solve_distributed(table, options, run, client=client, asked=asked, watch=watch, note=note)
+
+
+def solve_distributed(
+    table: TableSource,
+    options: SolveOptions,
+    run: RunOptions | None = None,
+    *,
+    client: Client,
+    asked: ClusterOptions | None = None,
+    watch: SolveWatcher | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Solution:
+    """Solve the MDP of a table on the workers of a cluster, to the same proved error as on one machine.
 
     Parameters
     ----------
-    store : open source of tables; workers open the same path, or recompute the same problem.
+    table : open source of tables; workers open the same path, or recompute the same problem.
     options : as for :func:`ooc_mdp.solver.local.solve`; cache and device memory are those of each worker.
+    run, watch, note : as for one machine.
     client : of the cluster; workers that come later take part from then on.
     asked : placement of partitions and what counts as a lost worker.
-    output, resume, overwrite, watch, note : as for one machine.
 
     Raises
     ------
@@ -97,12 +101,14 @@ def solve_distributed(
     BusyError : before any work, where another process writes the output or reads what is there.
     ClusterError : workers are missing or do not fit together.
     """
-    asked = asked or ClusterOptions()
-    _check(options)
-    check_size(store, options)
-    with open_output(store, options.discount, output, resume=resume, overwrite=overwrite, note=note) as place:
-        finished = place.finished(options)
-        return finished if finished is not None else _solve(store, options, client, asked, place, watch, note)
+    run = run or RunOptions()
+    check_options(options, run)
+    check_size(table, options)
+    with open_output(table, options.discount, run, note) as output:
+        finished = output.finished(options)
+        if finished is not None:
+            return finished
+        return _solve(table, options, client, asked or ClusterOptions(), run, output, watch, note)
 
 
 def _solve(
@@ -110,6 +116,7 @@ def _solve(
     options: SolveOptions,
     client: Client,
     asked: ClusterOptions,
+    run: RunOptions,
     output: Output,
     watch: SolveWatcher | None,
     note: Callable[[str], None],
@@ -127,26 +134,19 @@ def _solve(
     facts = facts_of(store)
     owner = placement.place(facts, np.array([m.share for m in solvers.of.values()]))
     division = Division(owner, facts, moves=asked.moves, spreads=not alone)
-    with ExitStack() as stack:
-        interrupted = stack.enter_context(signals())
+    placed = placement.name if asked.placement == DEFAULT_PLACEMENT else asked.placement
+    with signals() as interrupted:
         link.start(hosts)
         clock = ClusterClock(beginning.seconds)
-        session = Session(
-            output,
-            watch=watch,
-            note=note,
-            interrupted=interrupted,
-            time_limit=options.time_limit,
-            checkpoint_interval=options.checkpoint_interval,
-            clock=clock,
-        )
+        session = Session(output, run, watch=watch, note=note, interrupted=interrupted, clock=clock)
         coordinator = Coordinator(store, options, solvers, division, beginning, clock, session)
         outcome = _lead(client, coordinator, output, note)
-        placed = placement.name if asked.placement == DEFAULT_PLACEMENT else asked.placement
-        end = partial(_end_of, coordinator, options, solvers, link, placed)
-        return output.finish(
-            store, outcome, coordinator.snapshot, lambda: conclude(store, options, outcome, end(outcome))
-        )
+
+        def solution() -> Solution:
+            end = _end_of(coordinator, options, solvers, link, placed, outcome)
+            return conclude(store, options, outcome, end)
+
+        return output.finish(store, outcome, coordinator.snapshot, solution)
 
 
 def _lead(client: Client, coordinator: Coordinator, output: Output, note: Callable[[str], None]) -> Outcome:
@@ -161,7 +161,18 @@ def _lead(client: Client, coordinator: Coordinator, output: Output, note: Callab
     return outcome
 
 
-def _check(options: SolveOptions) -> None:
+def check_options(options: SolveOptions, run: RunOptions) -> None:
+    """Refuse what several workers do not do.
+
+    Raises
+    ------
+    OptionsError : discount 1, exact priorities or a trace is asked for.
+    """
+    if run.trace is not None:
+        raise OptionsError(
+            "a trace is of one process: leave out --trace, or --workers and --scheduler (in Python client, workers and "
+            "scheduler)"
+        )
     if options.discount == 1:
         raise OptionsError("discount 1 is solved on one machine only; leave --workers and --scheduler out")
     if options.exact_priorities:
@@ -227,7 +238,7 @@ def _solvers(
     def prepare(number: int, host: Host) -> SolverOptions:
         sharing = 1 if alone else max(1, machines.count(host.name))
         threads = asked.threads or max(1, host.cores // sharing)
-        own = replace(options, device=devices.of(host), time_limit=None)
+        own = replace(options, device=devices.of(host))
         return SolverOptions(number, source, own, threads, lease=4 * asked.patience)
 
     return prepare

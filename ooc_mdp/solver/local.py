@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from ooc_mdp.backends.select import select_backend
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import SolveOptions
+from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import give_memory_back
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
@@ -43,9 +42,7 @@ from ooc_mdp.solver.run import Run
 from ooc_mdp.solver.session import Session, StoppedEarly
 from ooc_mdp.solver.snapshot import OPTIONAL_ARRAYS, arrays_of, snapshot_of
 from ooc_mdp.solver.start import lay_out_again, open_cache, see_values, start_run
-from ooc_mdp.store import open_store
 from ooc_mdp.store.checkpoint import checkpoint_path
-from ooc_mdp.store.trace import Trace, check_trace
 
 __all__ = ["solve"]
 
@@ -58,30 +55,23 @@ _METHODS: dict[str, Callable[[Run], None]] = {
 
 
 def solve(
-    store: TableSource | Path | str,
+    table: TableSource,
     options: SolveOptions,
+    run: RunOptions | None = None,
     *,
-    output: Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    trace: Path | None = None,
     watch: SolveWatcher | None = None,
-    announce: Callable[[MemoryPlan], None] | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
-    """Solve the discounted MDP of a store to a proved error, through a cache of bounded size.
+    """Solve the discounted MDP of a table to a proved error, through a cache of bounded size.
 
     Parameters
     ----------
-    store : an open source of tables, or a store's path.
-    options : discount, target, method, cache, device, limits.
-    output : where the result is written (whole or not at all); checkpoints lie beside it while it is worked on.
-    resume : go on from the output's checkpoint, or from the output itself; from the beginning if there is neither.
-    overwrite : replace an output or trace that exists.
-    trace : CSV file that gets every access.
-    watch : told of progress a few times a second.
-    announce : given the memory plan before anything large is allocated.
-    note : told in a sentence where a resumed solve begins, and of what makes this one slow.
+    table : an open source of tables.
+    options : discount, target, method, cache, device.
+    run : output, trace, limits; by default none of them.
+    watch : called with progress a few times a second.
+    note : called with sentences: the memory plan before anything large is allocated, where a resumed solve begins, and
+        what makes this one slow.
 
     Returns
     -------
@@ -92,56 +82,43 @@ def solve(
     OptionsError, StoreError, MemoryBudgetError : before any work, or when the disk fails.
     BusyError : before any work, where another process writes the output or reads what is there.
     """
-    opened = open_store(store) if isinstance(store, (str, Path)) else store
-    with open_output(opened, options.discount, output, resume=resume, overwrite=overwrite, note=note) as place:
-        if trace is not None:
-            check_trace(trace, overwrite, output)
-        finished = place.finished(options)
+    run = run or RunOptions()
+    with open_output(table, options.discount, run, note) as output:
+        finished = output.finished(options)
         if finished is not None:
             return finished
-        return _solve(opened, options, place, trace, watch, announce, note)
+        return _solve(table, options, run, output, watch, note)
 
 
 def _solve(
-    opened: TableSource,
+    table: TableSource,
     options: SolveOptions,
+    run: RunOptions,
     output: Output,
-    trace: Path | None,
     watch: SolveWatcher | None,
-    announce: Callable[[MemoryPlan], None] | None,
     note: Callable[[str], None],
 ) -> Solution:
     """:func:`solve` with the output checked and locked."""
-    check_size(opened, options)
+    check_size(table, options)
     backend = select_backend(options.device, options.sweep_order, options.kernel)
-    model = model_of(opened, options)
+    model = model_of(table, options)
     writes = output.path is not None
     give_memory_back()
-    warm_up(opened, options, backend, model, writes=writes)
-    plan = plan_memory(opened, options, backend, model, writes=writes)
-    if announce is not None:
-        announce(plan)
-    _warn_of_strong_coupling(opened, options, backend, note)
+    warm_up(table, options, backend, model, writes=writes)
+    plan = plan_memory(table, options, backend, model, writes=writes)
+    note(plan.describe())
+    _warn_of_strong_coupling(table, options, backend, note)
     with ExitStack() as stack:
         stack.callback(backend.close)
-        session = Session(
-            output,
-            watch=watch,
-            note=note,
-            interrupted=stack.enter_context(signals()),
-            time_limit=options.time_limit,
-            checkpoint_interval=options.checkpoint_interval,
-        )
-        run = start_run(opened, options, backend, model, stack, session=session)
-        session.begin(_resume(run, output))
-        if trace is not None:
-            facts = {**output.identity, "method": method_name(options), "partitions": opened.n_partitions}
-            run.trace = stack.enter_context(Trace(trace, facts))
-        take = partial(snapshot_of, run)
-        with output.saved_on_damage(take), short_turns(run.backend.loads_beside):
-            outcome = _work(run)
-        run.stager.close()
-        return output.finish(opened, outcome, take, lambda: conclude(opened, options, outcome, _end_of(run, plan)))
+        session = Session(output, run, watch=watch, note=note, interrupted=stack.enter_context(signals()))
+        state = start_run(table, options, backend, model, stack, session=session)
+        session.begin(_resume(state, output))
+        state.trace = stack.enter_context(output.trace(method_name(options), table.n_partitions))
+        take = partial(snapshot_of, state)
+        with output.saved_on_damage(take), short_turns(backend.loads_beside):
+            outcome = _work(state)
+        state.stager.close()
+        return output.finish(table, outcome, take, lambda: conclude(table, options, outcome, _end_of(state, plan)))
 
 
 def _warn_of_strong_coupling(

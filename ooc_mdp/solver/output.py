@@ -11,10 +11,9 @@ The three life cycles (in this process, undiscounted, on a cluster) use it in th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -22,7 +21,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import DamagedStoreError, OptionsError, StoreError
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import SolveOptions
+from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.scheduling.target import default_target
 from ooc_mdp.store.checkpoint import (
     UnwrittenCheckpointError,
@@ -34,6 +33,7 @@ from ooc_mdp.store.checkpoint import (
 )
 from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.result import check_output, open_result, write_result
+from ooc_mdp.store.trace import Trace, check_trace
 from ooc_mdp.store.transaction import InPlaceError
 
 __all__ = ["Output", "Snapshot", "TakeSnapshot", "open_output"]
@@ -59,55 +59,50 @@ def _default_target(solution: Solution) -> float:
 
 @contextmanager
 def open_output(
-    table: TableSource,
-    discount: float,
-    path: Path | None,
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-    note: Callable[[str], None] = lambda _: None,
+    table: TableSource, discount: float, run: RunOptions, note: Callable[[str], None] = lambda _: None
 ) -> Iterator[Output]:
     """The output of a solve, locked, with the table held open, for as long as it is worked on.
 
     Parameters
     ----------
-    path : where the result is written; None for a solve whose result is not kept: then nothing is saved either.
-    resume : continue from the checkpoint, or from the result that is there.
-    overwrite : replace a result that exists.
+    run : without an output nothing is saved.
     note : called with a sentence where a resumed solve begins, and where checkpoints cannot be written.
 
     Raises
     ------
-    StoreError : the place cannot be written, or holds what may not be replaced.
+    StoreError : result or trace cannot be written, or something is there that may not be replaced.
     BusyError : another process writes the output or reads what is there.
     """
-    with table.hold(), locked_output(path, partial(check_output, replace=resume or overwrite)):
-        identity = {"fingerprint": table.fingerprint, "sense": table.sense, "discount": discount}
-        yield Output(path, identity, resume=resume, replace=resume or overwrite, note=note)
+    with table.hold(), locked_output(run.output, partial(check_output, replace=run.resume or run.overwrite)):
+        if run.trace is not None:
+            check_trace(run.trace, run.overwrite, run.output)
+        yield Output(run, {"fingerprint": table.fingerprint, "sense": table.sense, "discount": discount}, note)
 
 
 class Output:
-    """One solve's output, which :func:`open_output` checked and locked.
+    """One solve's output, which :func:`open_output` checked and locked; by default nowhere.
 
     Parameters
     ----------
     identity : fingerprint of the table, sense and discount, which result and checkpoint must belong to.
-    replace : whether a result that exists may be replaced.
     """
 
     def __init__(
         self,
-        path: Path | None = None,
+        run: RunOptions | None = None,
         identity: dict[str, Any] | None = None,
-        *,
-        resume: bool = False,
-        replace: bool = False,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.path, self.identity = path, identity or {}
-        self._resume, self._replace, self._note = resume, replace, note
+        self._run, self.identity, self._note = run or RunOptions(), identity or {}, note
+        self.path = self._run.output
         self._failing = False
         """Whether the last checkpoint could not be written."""
+
+    def trace(self, method: str, n_partitions: int) -> AbstractContextManager[Trace | None]:
+        """The trace of the accesses; None where none is asked for."""
+        if self._run.trace is None:
+            return nullcontext()
+        return Trace(self._run.trace, {**self.identity, "method": method, "partitions": n_partitions})
 
     def finished(
         self, options: SolveOptions, default: Callable[[Solution], float] = _default_target
@@ -122,7 +117,7 @@ class Output:
         ------
         OptionsError : a result is there that belongs to another table, sense or discount.
         """
-        if self.path is None or not self._resume or checkpoint_path(self.path).exists():
+        if self.path is None or not self._run.resume or checkpoint_path(self.path).exists():
             return None
         short = ""
         if self.path.exists():
@@ -157,7 +152,7 @@ class Output:
         StoreError : it is damaged, of another version, or an array is missing or of another shape or type.
         OptionsError : it belongs to another table, sense or discount.
         """
-        if self.path is None or not self._resume:
+        if self.path is None or not self._run.resume:
             return None
         where = checkpoint_path(self.path)
         found = load_checkpoint(where, self.identity)
@@ -235,7 +230,7 @@ class Output:
             return conclude()
         try:
             solution = conclude()
-            write_result(self.path, table, solution, self.identity, replace=self._replace)
+            write_result(self.path, table, solution, self.identity, replace=self._run.resume or self._run.overwrite)
         except InPlaceError:
             raise
         except BaseException as error:

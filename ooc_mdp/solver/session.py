@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ooc_mdp.events import SolveProgress, SolveWatcher
 from ooc_mdp.model.solution import Outcome
+from ooc_mdp.options import RunOptions
 from ooc_mdp.solver.output import Output, TakeSnapshot
 
 __all__ = ["Clock", "Session", "StoppedEarly"]
@@ -58,28 +59,27 @@ class Session:
     Parameters
     ----------
     output : where checkpoints are saved; by default nowhere.
+    run : the time limit, which is of this run, and the interval of checkpoints.
     watch : called with progress a few times a second.
     note : called with sentences about the course of the solve.
     interrupted : whether a signal has asked the solve to end.
-    time_limit : seconds of this run; None for no limit.
-    checkpoint_interval : seconds between two checkpoints, at least.
     clock : by default one that begins now.
     """
 
     def __init__(
         self,
         output: Output | None = None,
+        run: RunOptions | None = None,
         *,
         watch: SolveWatcher | None = None,
         note: Callable[[str], None] = lambda _: None,
         interrupted: Callable[[], bool] = lambda: False,
-        time_limit: float | None = None,
-        checkpoint_interval: float = 60.0,
         clock: Clock | None = None,
     ) -> None:
         self.output, self.clock = output or Output(), clock or Clock()
-        self.note, self.checkpoint_interval = note, checkpoint_interval
-        self._watch, self._interrupted, self._time_limit = watch, interrupted, time_limit
+        self.note, self._watch, self._interrupted = note, watch, interrupted
+        run = run or RunOptions()
+        self.checkpoint_interval, self._time_limit = run.checkpoint_interval, run.time_limit
         self._reported = 0.0
         self._bytes_read = 0
         """At the last report."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,7 @@ from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import SolveOptions, format_bytes
+from ooc_mdp.options import RunOptions, SolveOptions, format_bytes
 from ooc_mdp.runtime.memory import give_memory_back, resident_bytes
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
@@ -32,9 +31,7 @@ from ooc_mdp.solver.history import history_bytes
 from ooc_mdp.solver.output import Output, open_output
 from ooc_mdp.solver.plan import check_size, writing_bytes
 from ooc_mdp.solver.session import Session, StoppedEarly
-from ooc_mdp.store import open_store
 from ooc_mdp.store.checkpoint import checkpoint_path
-from ooc_mdp.store.trace import Trace, check_trace
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, check_totals
 from ooc_mdp.undiscounted.inductive import Inductive
 from ooc_mdp.undiscounted.interval_iteration import FIRST_CHARGE, TotalRun, default_total_target, value_floor
@@ -54,15 +51,11 @@ _DEPTH = 2
 
 
 def solve(
-    store: TableSource | Path | str,
+    table: TableSource,
     options: SolveOptions,
+    run: RunOptions | None = None,
     *,
-    output: Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    trace: Path | None = None,
     watch: SolveWatcher | None = None,
-    announce: Callable[[MemoryPlan], None] | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
     """:func:`ooc_mdp.solver.local.solve` at discount 1, with the same parameters and errors.
@@ -71,53 +64,40 @@ def solve(
     ------
     UndefinedTotalError : the totals are infinite, or may be undefined.
     """
-    opened = open_store(store) if isinstance(store, (str, Path)) else store
-    with open_output(opened, options.discount, output, resume=resume, overwrite=overwrite, note=note) as place:
-        if trace is not None:
-            check_trace(trace, overwrite, output)
-        finished = place.finished(options, partial(_target_of, opened))
+    run = run or RunOptions()
+    with open_output(table, options.discount, run, note) as output:
+        finished = output.finished(options, partial(_target_of, table))
         if finished is not None:
             return finished
-        return _solve(opened, options, place, trace, watch, announce, note)
+        return _solve(table, options, run, output, watch, note)
 
 
 def _solve(
-    store: TableSource,
+    table: TableSource,
     options: SolveOptions,
+    run: RunOptions,
     output: Output,
-    trace: Path | None,
     watch: SolveWatcher | None,
-    announce: Callable[[MemoryPlan], None] | None,
     note: Callable[[str], None],
 ) -> Solution:
     """:func:`solve` with output and trace checked and locked."""
-    check_size(store, options)
+    check_size(table, options)
     give_memory_back()
     writes = output.path is not None
-    _warm_up(store, writes)
-    budget, plan = _plan(store, options, writes)
-    if announce is not None:
-        announce(plan)
+    _warm_up(table, writes)
+    budget, plan = _plan(table, options, writes)
+    note(plan.describe())
     with ExitStack() as stack:
-        tables = stack.enter_context(Streamed(store, budget, _DEPTH))
-        session = Session(
-            output,
-            watch=watch,
-            note=note,
-            interrupted=stack.enter_context(signals()),
-            time_limit=options.time_limit,
-            checkpoint_interval=options.checkpoint_interval,
-        )
-        run = _start(tables, options, budget, session)
-        resumed = _resume(run, output)
-        if trace is not None:
-            facts = {**output.identity, "method": METHOD, "partitions": store.n_partitions}
-            tables.trace = stack.enter_context(Trace(trace, facts))
-        tables.tick = run.tick
-        take = run.snapshot
+        tables = stack.enter_context(Streamed(table, budget, _DEPTH))
+        session = Session(output, run, watch=watch, note=note, interrupted=stack.enter_context(signals()))
+        state = _start(tables, options, budget, session)
+        resumed = _resume(state, output)
+        tables.trace = stack.enter_context(output.trace(METHOD, table.n_partitions))
+        tables.tick = state.tick
+        take = state.snapshot
         with output.saved_on_damage(take):
-            outcome, middle, policy, found = _work(run, resumed)
-        return output.finish(store, outcome, take, lambda: _conclude(run, outcome, middle, policy, found, plan))
+            outcome, middle, policy, found = _work(state, resumed)
+        return output.finish(table, outcome, take, lambda: _conclude(state, outcome, middle, policy, found, plan))
 
 
 def _start(tables: Streamed, options: SolveOptions, budget: int, session: Session) -> TotalRun:
