@@ -39,7 +39,7 @@ from ooc_mdp.model.solution import Outcome, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.target import Target
-from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.history import HistoryRow, row_of
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.start import bounds_of
