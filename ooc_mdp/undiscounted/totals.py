@@ -14,13 +14,11 @@ from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_mdp.backends.cpu.rows import table_rows
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
+from ooc_mdp.model.solution import Certificate, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import RunOptions, SolveOptions, format_bytes
 from ooc_mdp.runtime.memory import give_memory_back, resident_bytes
@@ -33,9 +31,8 @@ from ooc_mdp.solver.plan import check_size, writing_bytes
 from ooc_mdp.solver.session import Session, StoppedEarly
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, check_totals
-from ooc_mdp.undiscounted.inductive import Inductive
-from ooc_mdp.undiscounted.interval_iteration import FIRST_CHARGE, TotalRun, default_total_target, value_floor
-from ooc_mdp.undiscounted.kernels.end_components import NO_CLASS, can_end, lift, spread_backward, spread_forward, trim
+from ooc_mdp.undiscounted.interval_iteration import FIRST_CHARGE, TotalRun, Totals, default_total_target, value_floor
+from ooc_mdp.undiscounted.kernels.end_components import can_end, lift, spread_backward, spread_forward, trim
 from ooc_mdp.undiscounted.kernels.totals import check, greedy, relax, sweep
 from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, Departures, RowsKept, rows_bytes
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
@@ -96,8 +93,8 @@ def _solve(
         tables.tick = state.tick
         take = state.snapshot
         with output.saved_on_damage(take):
-            outcome, middle, policy, found = _work(state, resumed)
-        return output.finish(table, outcome, take, lambda: _conclude(state, outcome, middle, policy, found, plan))
+            totals = _work(state, resumed)
+        return output.finish(table, totals.outcome, take, lambda: _conclude(state, totals, plan))
 
 
 def _start(tables: Streamed, options: SolveOptions, budget: int, session: Session) -> TotalRun:
@@ -114,13 +111,7 @@ def _start(tables: Streamed, options: SolveOptions, budget: int, session: Sessio
             table_bytes=int(store.partition_bytes.sum()),
             source=store.kind,
         ),
-        sign=1.0 if store.sense == "max" else -1.0,
         values=np.zeros((store.n_states, 2)),
-        classes=np.empty(0, np.uint32),
-        members=np.empty(0, np.int64),
-        node=np.empty(0, np.int64),
-        charge=0.0,
-        most_charge=np.inf,
         session=session,
         dirty=np.ones(store.n_partitions, np.bool_),
     )
@@ -199,21 +190,15 @@ def _first_target(run: TotalRun) -> float:
     return RELATIVE_EPSILON * value_floor(run.tables.source)
 
 
-def _work(run: TotalRun, resumed: bool) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive | None]:
+def _work(run: TotalRun, resumed: bool) -> Totals:
     """Analysis, then the proof; what there is where a limit ends it."""
     run.history.row(run.row())
     try:
-        run.classes, start = check_totals(run.tables, run.neighbours)
-        inside = np.flatnonzero(run.classes != NO_CLASS)
-        _, which, counts = np.unique(run.classes[inside], return_inverse=True, return_counts=True)
-        several = counts[which.reshape(-1)] > 1
-        run.members = inside[several]
-        run.node = np.unique(run.classes[run.members], return_inverse=True)[1].reshape(-1)
-        stays = np.full(int(run.node.max(initial=-1)) + 1, -1)
-        return run.prove(None if resumed else Departures(run.classes, run.members, run.node, stays, start))
+        within, start = check_totals(run.tables, run.neighbours)
+        run.within = within
+        return run.prove(within, None if resumed else Departures(within, np.full(within.count, -1), start))
     except StoppedEarly as stop:
-        policy = np.full(run.tables.source.n_states, -1, np.int32)
-        return stop.outcome, run.values.mean(axis=1), policy, None
+        return Totals(stop.outcome, run.values.mean(axis=1), np.full(run.values.shape[0], -1, np.int32))
 
 
 def _resume(run: TotalRun, output: Output) -> bool:
@@ -233,15 +218,9 @@ def _resume(run: TotalRun, output: Output) -> bool:
     return True
 
 
-def _conclude(
-    run: TotalRun,
-    outcome: Outcome,
-    middle: FloatArray,
-    policy: npt.NDArray[np.int32],
-    found: Inductive | None,
-    plan: MemoryPlan,
-) -> Solution:
-    store = run.tables.source
+def _conclude(run: TotalRun, totals: Totals, plan: MemoryPlan) -> Solution:
+    """The solution of a solve: its certificate, and values and policy in the source's order."""
+    store, middle, found = run.tables.source, totals.middle, totals.found
     low, high = (np.ascontiguousarray(run.values[:, i]) for i in (0, 1))
     below, above = -np.inf, np.inf
     if found is not None:
@@ -253,7 +232,7 @@ def _conclude(
     proved = found is not None
     error_bound = float(max(-below, above))
     return Solution(
-        outcome=outcome,
+        outcome=totals.outcome,
         method=METHOD,
         device="cpu",
         discount=1.0,
@@ -271,7 +250,7 @@ def _conclude(
         statistics=run.count(),
         history=run.history.end(run.row(error_bound)),
         values=store.to_original(middle),
-        policy=store.to_original(policy),
+        policy=store.to_original(totals.policy),
         memory_plan={"host": plan.host, "device": plan.device},
         lower=store.to_original(low) if proved else None,
         upper=store.to_original(high) if proved else None,
