@@ -33,7 +33,6 @@ from ooc_mdp.options import (
 if TYPE_CHECKING:
     from distributed import Client
 
-    from ooc_mdp.conversion.options import ConvertOptions
     from ooc_mdp.conversion.recompute import RecomputedTable
     from ooc_mdp.events import SolveWatcher, Watcher
     from ooc_mdp.model.solution import Solution
@@ -62,35 +61,31 @@ AnyPath = str | PathLike[str]
 _PROBLEM_PREFIX = "problem:"
 
 
-def _convert_options(
+def _partitions_of(
     sense: Literal["max", "min"] | None,
     partitioner: Literal["ranges", "grid", "metis"] | None,
-    partition_size: str | int | None,
-    partitions: int | None,
-    grid: Sequence[int] | None,
-    dtype: Literal["float32", "float64"],
-    workers: int | None,
-    overwrite: bool,
+    size: str | int | None,
+    number: int | None,
+    *,
+    grid: Sequence[int] | None = None,
     blocks: Sequence[int] | None = None,
     block_shape: Sequence[int] | None = None,
-    resume: bool = False,
-) -> ConvertOptions:
-    from ooc_mdp.conversion.options import ConvertOptions
+) -> dict[str, Any]:
+    """Fields of `ConvertOptions`: the objective, and how the states are divided into partitions."""
+    return {
+        "sense": sense,
+        "partitioner": partitioner or ("grid" if grid is not None else None),
+        "partition_size": None if size is None else parse_bytes(size),
+        "partitions": number,
+        "shape": _along_axes("grid", grid),
+        "blocks": _along_axes("blocks", blocks),
+        "block_shape": _along_axes("block_shape", block_shape),
+    }
 
-    options: dict[str, Any] = {} if workers is None else {"workers": workers}
-    return ConvertOptions(
-        sense=sense,
-        partitioner=partitioner or ("grid" if grid is not None else None),
-        partition_size=None if partition_size is None else parse_bytes(partition_size),
-        partitions=partitions,
-        shape=_along_axes("grid", grid),
-        dtype=dtype,
-        overwrite=overwrite,
-        blocks=_along_axes("blocks", blocks),
-        block_shape=_along_axes("block_shape", block_shape),
-        resume=resume,
-        **options,
-    )
+
+def _threads(workers: int | None) -> dict[str, Any]:
+    """The field of `ConvertOptions`, where it does not keep its default."""
+    return {} if workers is None else {"workers": workers}
 
 
 def _along_axes(name: str, given: object) -> tuple[int, ...] | None:
@@ -146,11 +141,13 @@ def convert(
     OptionsError, StoreError, MissingExtraError : as their names say.
     """
     from ooc_mdp.conversion import convert as convert_source
+    from ooc_mdp.conversion.options import ConvertOptions
     from ooc_mdp.formats import ReadOptions, open_source
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.transaction import check_target
 
-    options = _convert_options(sense, partitioner, partition_size, partitions, grid, dtype, workers, overwrite)
+    divided = _partitions_of(sense, partitioner, partition_size, partitions, grid=grid)
+    options = ConvertOptions(**divided, dtype=dtype, overwrite=overwrite, **_threads(workers))
     reading = ReadOptions(
         rewards=None if rewards is None else Path(rewards), reward_model=reward_model, renormalise=renormalise
     )
@@ -205,6 +202,7 @@ def generate(
     from ooc_mdp.backends.cuda.control.rows import DeviceProblem
     from ooc_mdp.backends.select import select_rows
     from ooc_mdp.conversion import generate as generate_problem
+    from ooc_mdp.conversion.options import ConvertOptions
     from ooc_mdp.problems import make_problem
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.transaction import check_target
@@ -212,19 +210,9 @@ def generate(
     check_target(Path(store), overwrite)
     refuse_busy(Path(store))
     problem = select_rows(make_problem(name, parameters), device, note)
-    options = _convert_options(
-        sense,
-        partitioner,
-        partition_size,
-        partitions,
-        None,
-        dtype or problem.default_dtype,
-        workers,
-        overwrite,
-        blocks,
-        block_shape,
-        resume,
-    )
+    divided = _partitions_of(sense, partitioner, partition_size, partitions, blocks=blocks, block_shape=block_shape)
+    kind = dtype or problem.default_dtype
+    options = ConvertOptions(**divided, dtype=kind, overwrite=overwrite, resume=resume, **_threads(workers))
     if not isinstance(problem, DeviceProblem):
         return generate_problem(problem, store, options, progress=progress)
     try:
@@ -289,24 +277,15 @@ def open_problem(
     OptionsError, InputError, MissingExtraError : as their names say.
     """
     from ooc_mdp.backends.select import select_rows
+    from ooc_mdp.conversion.options import ConvertOptions
     from ooc_mdp.conversion.recompute import RecomputedTable
     from ooc_mdp.problems import make_problem
     from ooc_mdp.problems.control.discretised import Discretised
 
     problem = make_problem(name, parameters)
     problem = select_rows(problem, device if isinstance(problem, Discretised) else "cpu", note)
-    options = _convert_options(
-        sense,
-        partitioner,
-        partition_size,
-        partitions,
-        None,
-        dtype or problem.default_dtype,
-        workers,
-        False,
-        blocks,
-        block_shape,
-    )
+    divided = _partitions_of(sense, partitioner, partition_size, partitions, blocks=blocks, block_shape=block_shape)
+    options = ConvertOptions(**divided, dtype=dtype or problem.default_dtype, **_threads(workers))
     return RecomputedTable(problem, options, _PROBLEM_PREFIX + Path(name).name, progress)
 
 

@@ -60,19 +60,8 @@ def start_run(
     p, session = store.n_partitions, session or Session()
     bounds = bounds_of(store, options)
     reward_range = bounds.reward_range
-    values: FloatArray | None = None
-    if "initial_values" in store.fields:
-        values = np.empty(store.n_states)
-        for q in range(p):
-            own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
-            values[own] = model.sign * store.read_field("initial_values", q)[0]
-        size = max(float(values.max()), -float(values.min()))
-        if not size <= LARGEST_VALUE:
-            raise OptionsError(
-                f"{store.name}: initial values up to {size:.3g} are above {LARGEST_VALUE:.0e}, and too large for "
-                f"float64 once they are squared; start the solve from others, or from none"
-            )
-    else:
+    values = _initial_values(store, model.sign)
+    if values is None:
         bounds.from_zero_values(reward_range)
     backend.start(model, values, None)
     if isinstance(backend, CompilesRowKernels) and may_keep_rows(store, options):
@@ -115,6 +104,23 @@ def start_run(
         cache.rank = eviction_rank(run.target, run.priority)
     see_values(run, values)
     return run
+
+
+def _initial_values(store: TableSource, sign: float) -> FloatArray | None:
+    """The store's, as values of the maximisation; None where it has none. OptionsError where they are too large."""
+    if "initial_values" not in store.fields:
+        return None
+    values = np.empty(store.n_states)
+    for q in range(store.n_partitions):
+        own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
+        values[own] = sign * store.read_field("initial_values", q)[0]
+    size = max(float(values.max()), -float(values.min()))
+    if not size <= LARGEST_VALUE:
+        raise OptionsError(
+            f"{store.name}: initial values up to {size:.3g} are above {LARGEST_VALUE:.0e}, and too large for "
+            f"float64 once they are squared; start the solve from others, or from none"
+        )
+    return values
 
 
 def see_values(run: Run, values: FloatArray | None) -> None:
