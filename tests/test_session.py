@@ -83,3 +83,13 @@ def test_a_limit_is_of_this_run_and_a_signal_comes_first(now: SimpleNamespace) -
     assert stop.value.outcome is Outcome.TIME_LIMIT
     signals.append(15)
     assert session.ended() is Outcome.INTERRUPTED
+
+
+def test_a_first_report_can_be_held_for_the_usual_pause(now: SimpleNamespace) -> None:
+    seen: list[SolveProgress] = []
+    session = Session(watch=seen.append)
+    session.hold_reports()
+    for seconds in (0.1, 0.2):
+        now.is_ += seconds
+        session.report(lambda: progress(60))
+    assert [p.read_rate for p in seen] == [pytest.approx(200.0)]
