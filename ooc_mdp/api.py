@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,7 @@ from ooc_mdp.options import (
     DEFAULT_PLACEMENT,
     CacheSize,
     ClusterOptions,
+    RunOptions,
     SolveOptions,
     SweepOrder,
     parse_bytes,
@@ -31,7 +33,6 @@ from ooc_mdp.options import (
 if TYPE_CHECKING:
     from distributed import Client
 
-    from ooc_mdp.conversion.options import ConvertOptions
     from ooc_mdp.conversion.recompute import RecomputedTable
     from ooc_mdp.events import SolveWatcher, Watcher
     from ooc_mdp.model.solution import Solution
@@ -51,6 +52,7 @@ __all__ = [
     "problem_name",
     "simulate",
     "solve",
+    "solve_with",
     "verify",
 ]
 
@@ -59,35 +61,31 @@ AnyPath = str | PathLike[str]
 _PROBLEM_PREFIX = "problem:"
 
 
-def _convert_options(
+def _partitions_of(
     sense: Literal["max", "min"] | None,
     partitioner: Literal["ranges", "grid", "metis"] | None,
-    partition_size: str | int | None,
-    partitions: int | None,
-    grid: Sequence[int] | None,
-    dtype: Literal["float32", "float64"],
-    workers: int | None,
-    overwrite: bool,
+    size: str | int | None,
+    number: int | None,
+    *,
+    grid: Sequence[int] | None = None,
     blocks: Sequence[int] | None = None,
     block_shape: Sequence[int] | None = None,
-    resume: bool = False,
-) -> ConvertOptions:
-    from ooc_mdp.conversion.options import ConvertOptions
+) -> dict[str, Any]:
+    """Fields of `ConvertOptions`: the objective, and how the states are divided into partitions."""
+    return {
+        "sense": sense,
+        "partitioner": partitioner or ("grid" if grid is not None else None),
+        "partition_size": None if size is None else parse_bytes(size),
+        "partitions": number,
+        "shape": _along_axes("grid", grid),
+        "blocks": _along_axes("blocks", blocks),
+        "block_shape": _along_axes("block_shape", block_shape),
+    }
 
-    options: dict[str, Any] = {} if workers is None else {"workers": workers}
-    return ConvertOptions(
-        sense=sense,
-        partitioner=partitioner or ("grid" if grid is not None else None),
-        partition_size=None if partition_size is None else parse_bytes(partition_size),
-        partitions=partitions,
-        shape=_along_axes("grid", grid),
-        dtype=dtype,
-        overwrite=overwrite,
-        blocks=_along_axes("blocks", blocks),
-        block_shape=_along_axes("block_shape", block_shape),
-        resume=resume,
-        **options,
-    )
+
+def _threads(workers: int | None) -> dict[str, Any]:
+    """The field of `ConvertOptions`, where it does not keep its default."""
+    return {} if workers is None else {"workers": workers}
 
 
 def _along_axes(name: str, given: object) -> tuple[int, ...] | None:
@@ -143,11 +141,13 @@ def convert(
     OptionsError, StoreError, MissingExtraError : as their names say.
     """
     from ooc_mdp.conversion import convert as convert_source
+    from ooc_mdp.conversion.options import ConvertOptions
     from ooc_mdp.formats import ReadOptions, open_source
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.transaction import check_target
 
-    options = _convert_options(sense, partitioner, partition_size, partitions, grid, dtype, workers, overwrite)
+    divided = _partitions_of(sense, partitioner, partition_size, partitions, grid=grid)
+    options = ConvertOptions(**divided, dtype=dtype, overwrite=overwrite, **_threads(workers))
     reading = ReadOptions(
         rewards=None if rewards is None else Path(rewards), reward_model=reward_model, renormalise=renormalise
     )
@@ -202,6 +202,7 @@ def generate(
     from ooc_mdp.backends.cuda.control.rows import DeviceProblem
     from ooc_mdp.backends.select import select_rows
     from ooc_mdp.conversion import generate as generate_problem
+    from ooc_mdp.conversion.options import ConvertOptions
     from ooc_mdp.problems import make_problem
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.transaction import check_target
@@ -209,19 +210,9 @@ def generate(
     check_target(Path(store), overwrite)
     refuse_busy(Path(store))
     problem = select_rows(make_problem(name, parameters), device, note)
-    options = _convert_options(
-        sense,
-        partitioner,
-        partition_size,
-        partitions,
-        None,
-        dtype or problem.default_dtype,
-        workers,
-        overwrite,
-        blocks,
-        block_shape,
-        resume,
-    )
+    divided = _partitions_of(sense, partitioner, partition_size, partitions, blocks=blocks, block_shape=block_shape)
+    kind = dtype or problem.default_dtype
+    options = ConvertOptions(**divided, dtype=kind, overwrite=overwrite, resume=resume, **_threads(workers))
     if not isinstance(problem, DeviceProblem):
         return generate_problem(problem, store, options, progress=progress)
     try:
@@ -286,24 +277,15 @@ def open_problem(
     OptionsError, InputError, MissingExtraError : as their names say.
     """
     from ooc_mdp.backends.select import select_rows
+    from ooc_mdp.conversion.options import ConvertOptions
     from ooc_mdp.conversion.recompute import RecomputedTable
     from ooc_mdp.problems import make_problem
     from ooc_mdp.problems.control.discretised import Discretised
 
     problem = make_problem(name, parameters)
     problem = select_rows(problem, device if isinstance(problem, Discretised) else "cpu", note)
-    options = _convert_options(
-        sense,
-        partitioner,
-        partition_size,
-        partitions,
-        None,
-        dtype or problem.default_dtype,
-        workers,
-        False,
-        blocks,
-        block_shape,
-    )
+    divided = _partitions_of(sense, partitioner, partition_size, partitions, blocks=blocks, block_shape=block_shape)
+    options = ConvertOptions(**divided, dtype=dtype or problem.default_dtype, **_threads(workers))
     return RecomputedTable(problem, options, _PROBLEM_PREFIX + Path(name).name, progress)
 
 
@@ -365,8 +347,8 @@ def solve(
     trace : CSV file that gets every access.
     time_limit, checkpoint_interval : seconds.
     progress : told of progress a few times a second.
-    note : told in a sentence that loops are compiled first, where a resumed solve begins, what makes one slow, and
-        which workers were lost or joined.
+    note : called with sentences: that loops are compiled first, the memory plan, where a resumed solve begins, what
+        makes one slow, and which workers were lost or joined.
     client : of a Dask cluster, on whose workers the MDP is solved.
     workers, scheduler, placement, patience : see :class:`~ooc_mdp.options.ClusterOptions`; cache and device memory are
         those of each worker. Worker processes run the calling script anew: call from under
@@ -380,9 +362,6 @@ def solve(
     ------
     OptionsError, StoreError, MemoryBudgetError, ClusterError, MissingExtraError : as their names say.
     """
-    from ooc_mdp.backends.compiling import told_of_compiling
-    from ooc_mdp.store.output_lock import refuse_busy
-
     options = SolveOptions(
         discount=discount,
         epsilon=epsilon,
@@ -396,46 +375,58 @@ def solve(
         device=device,
         kernel=kernel,
         sweep_order=sweep_order,
+    )
+    run = RunOptions(
+        output=None if output is None else Path(output),
+        resume=resume,
+        overwrite=overwrite,
+        trace=None if trace is None else Path(trace),
         time_limit=time_limit,
         checkpoint_interval=checkpoint_interval,
     )
-    if resume and output is None:
-        raise OptionsError("resume needs an output: its checkpoint lies beside it")
-    if output is not None:
-        refuse_busy(Path(output))  # before a problem's table is computed or workers are started
     cluster = cluster_of(workers, scheduler, placement, patience, device, client)
-    tell = note or (lambda _: None)
-    with told_of_compiling(tell):
-        if cluster is not None:
-            from ooc_mdp.distributed.solve import solve_on_cluster
-
-            if trace is not None:
-                raise OptionsError("a trace is of one process: leave it out, or client, workers and scheduler")
-            return solve_on_cluster(
-                _opened(store, device),
-                options,
-                cluster,
-                client,
-                output=None if output is None else Path(output),
-                resume=resume,
-                overwrite=overwrite,
-                watch=progress,
-                note=tell,
-            )
-        return engine_of(options)(
-            _opened(store, device),
-            options,
-            output=None if output is None else Path(output),
-            resume=resume,
-            overwrite=overwrite,
-            trace=None if trace is None else Path(trace),
-            watch=progress,
-            note=tell,
-        )
+    return solve_with(
+        lambda: _opened(store, device), options, run, cluster, client=client, progress=progress, note=note
+    )
 
 
-def engine_of(options: SolveOptions) -> Callable[..., Solution]:
-    """The solver of this process for a discount: see :func:`ooc_mdp.solver.local.solve`."""
+def solve_with(
+    table: Callable[[], TableSource],
+    options: SolveOptions,
+    run: RunOptions,
+    cluster: ClusterOptions | None = None,
+    *,
+    client: Client | None = None,
+    progress: SolveWatcher | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Solution:
+    """:func:`solve` as its options say.
+
+    Parameters
+    ----------
+    table : opens the source of tables, or computes a problem's; called once, after what can be refused was refused.
+    cluster : how the solve is spread over several workers; None for a solve in this process.
+    """
+    from ooc_mdp.backends.compiling import told_of_compiling
+    from ooc_mdp.store.output_lock import refuse_busy
+
+    if run.output is not None:
+        refuse_busy(run.output)
+    engine = _engine(options, run, cluster, client)
+    say = note or (lambda _: None)
+    with told_of_compiling(say):
+        return engine(table(), options, run, watch=progress, note=say)
+
+
+def _engine(
+    options: SolveOptions, run: RunOptions, cluster: ClusterOptions | None, client: Client | None
+) -> Callable[..., Solution]:
+    """What solves: see :func:`ooc_mdp.solver.local.solve`. Raises OptionsError where it does not do what is asked."""
+    if cluster is not None:
+        from ooc_mdp.distributed.solve import check_options, solve_on_cluster
+
+        check_options(options, run)
+        return partial(solve_on_cluster, asked=cluster, client=client)
     if options.discount == 1:
         from ooc_mdp.undiscounted.totals import solve as solve_totals
 

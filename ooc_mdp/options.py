@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
+from pathlib import Path
 from typing import Literal, SupportsFloat, SupportsIndex, cast, get_args
 
 from ooc_mdp.errors import OptionsError
@@ -23,6 +24,7 @@ __all__ = [
     "NO_KERNEL",
     "CacheSize",
     "ClusterOptions",
+    "RunOptions",
     "SolveOptions",
     "SweepOrder",
     "format_bytes",
@@ -195,10 +197,6 @@ class SolveOptions:
     for tiles of all resident partitions at once, "plain" for sweeps of one partition at a time."""
     sweep_order: SweepOrder = "voted"
     """Order of the states in the CPU's sweeps: as in memory, every second sweep of a visit reversed, or as voted."""
-    time_limit: float | None = None
-    """Seconds after which the solve stops with a checkpoint."""
-    checkpoint_interval: float = 60.0
-    """Seconds between checkpoints, where an output is named."""
 
     @property
     def cache_size(self) -> CacheSize:
@@ -222,10 +220,8 @@ class SolveOptions:
             raise OptionsError(f"the discount must be at least 0 and at most 1, not {self.discount}")
         if self.discount == 1:
             self._check_undiscounted()
-        for name in ("epsilon", "residual", "time_limit"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise OptionsError(f"{name.replace('_', ' ')} must be a positive number, not {value}")
+        for name in ("epsilon", "residual"):
+            _check_positive(name, getattr(self, name))
         if self.epsilon is not None and self.residual is not None:
             raise OptionsError("give epsilon (a proved error) or residual (the papers' stopping rule), not both")
         if self.method not in ("auto", "vi", "p-eva", "policy-iteration"):
@@ -253,15 +249,13 @@ class SolveOptions:
             raise OptionsError(NO_KERNEL)
         if self.exact_priorities and self.way != "p-eva":
             raise OptionsError("exact priorities belong to the method p-eva; the others recompute none")
-        if not self.checkpoint_interval >= 0:
-            raise OptionsError(f"the checkpoint interval must not be negative, not {self.checkpoint_interval}")
 
     def _take_plain_numbers(self) -> None:
         """Keep Python's own numbers, whatever kind was given; refuse what is none."""
-        for name in ("discount", "epsilon", "residual", "time_limit", "checkpoint_interval"):
+        for name in ("discount", "epsilon", "residual"):
             value = getattr(self, name)
-            if value is not None or name in ("discount", "checkpoint_interval"):
-                object.__setattr__(self, name, real_number(name.replace("_", " "), value))
+            if value is not None or name == "discount":
+                object.__setattr__(self, name, real_number(name, value))
         object.__setattr__(self, "sweeps", whole_number("sweeps", self.sweeps))
         if self.device_memory is not None:
             object.__setattr__(self, "device_memory", whole_number("device memory", self.device_memory))
@@ -276,6 +270,45 @@ class SolveOptions:
                 "discount 1 has a method of its own, interval iteration; leave out --method, --priority, "
                 "--exact-priorities, --sweeps and --sweep-order"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What surrounds a solve and changes nothing in what it proves: where its result goes, what ends it early."""
+
+    output: Path | None = None
+    """Where the result is written, with checkpoints beside it meanwhile; None for a solve that leaves no file."""
+    resume: bool = False
+    """Continue from the output's checkpoint, or from the output itself; from the beginning where there is neither."""
+    overwrite: bool = False
+    """Replace an output or trace that exists."""
+    trace: Path | None = None
+    """CSV file that gets every access."""
+    time_limit: float | None = None
+    """Seconds after which the solve stops with a checkpoint."""
+    checkpoint_interval: float = 60.0
+    """Seconds between checkpoints, where an output is named."""
+
+    def __post_init__(self) -> None:
+        for name in ("output", "trace"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, Path(value))
+        if self.time_limit is not None:
+            object.__setattr__(self, "time_limit", real_number("time limit", self.time_limit))
+        _check_positive("time limit", self.time_limit)
+        interval = real_number("checkpoint interval", self.checkpoint_interval)
+        object.__setattr__(self, "checkpoint_interval", interval)
+        if not interval >= 0:
+            raise OptionsError(f"the checkpoint interval must not be negative, not {interval}")
+        if self.resume and self.output is None:
+            raise OptionsError("resume needs an output (--output): the checkpoint lies beside it")
+
+
+def _check_positive(name: str, value: float | None) -> None:
+    """Refuse a number that is given and not above 0, or infinite."""
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise OptionsError(f"{name} must be a positive number, not {value}")
 
 
 @dataclass(frozen=True, slots=True)

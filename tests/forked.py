@@ -19,7 +19,7 @@ from steps import When, at_entry, count_changes, kill
 from store_models import ModelProblem, ModelSource, random_model
 
 from ooc_mdp.conversion import ConvertOptions, convert, generate
-from ooc_mdp.solver import session as pauses
+from ooc_mdp.solver import session
 
 __all__ = [
     "changes_of",
@@ -112,7 +112,7 @@ def command_in_a_fork(*arguments: object) -> None:
 def saving_command_in_a_fork(*arguments: object) -> None:
     """The same, with a checkpoint after each access to a partition, and one thread that reads."""
     os.cpu_count = lambda: 1  # the order of accesses hardly depends on when reads arrive
-    pauses._SAVING_SHARE = 0
+    session._SAVING_SHARE = 0
     command_in_a_fork(*arguments, "--checkpoint-interval", 0)
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.backends.state_lists import ListsByCopies
-from ooc_mdp.distributed.coordinator import Coordinator
-from ooc_mdp.distributed.known import Known
+from ooc_mdp.distributed.clock import ClusterClock
+from ooc_mdp.distributed.coordinator import Coordinator, Division
+from ooc_mdp.distributed.known import Beginning, Known
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.members import Member, Members
 from ooc_mdp.distributed.messages import (
@@ -26,8 +27,10 @@ from ooc_mdp.distributed.outbox import Send
 from ooc_mdp.distributed.placement import facts_of
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.solution import Outcome, SolveStatistics
 from ooc_mdp.options import SolveOptions
+from ooc_mdp.solver.history import HistoryRecorder
+from ooc_mdp.solver.session import Session
 
 
 @dataclass(frozen=True)
@@ -197,17 +200,24 @@ async def solve_on(
         solve_share(SolverOptions(k, store, options, threads=1), network.mailboxes[k], network.sender(k))
 
     network = Network(solvers, weather, work)
+    clock = ClusterClock()
     coordinator = Coordinator(
         store,
         options,
         Members(network, {k: Member(str(k)) for k in range(solvers)}, patience=15.0),
-        np.array([0 if weather.alone else network.random.randrange(solvers) for _ in range(store.n_partitions)]),
-        facts_of(store),
-        checkpoint or first_values(store),
-        from_start=checkpoint is None,
-        note=note,
-        moves=weather.moves,
-        spreads=weather.moves or not weather.alone,
+        Division(
+            np.array([0 if weather.alone else network.random.randrange(solvers) for _ in range(store.n_partitions)]),
+            facts_of(store),
+            moves=weather.moves,
+            spreads=weather.moves or not weather.alone,
+        ),
+        Beginning(
+            checkpoint or first_values(store),
+            HistoryRecorder(np.zeros(store.n_partitions, np.int64)),
+            None if checkpoint is None else SolveStatistics(),
+        ),
+        clock,
+        Session(clock=clock, note=note),
     )
     try:
         outcome = await asyncio.wait_for(coordinator.lead(), 300.0)

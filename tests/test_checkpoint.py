@@ -349,7 +349,7 @@ def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(store, costs, t
     def full(*_: object, **__: object) -> None:
         raise StoreError("cannot write the result: no room")
 
-    monkeypatch.setattr("ooc_mdp.solver.local.write_result", full)
+    monkeypatch.setattr("ooc_mdp.solver.output.write_result", full)
     with pytest.raises(StoreError, match="no room; what was solved is kept in the checkpoint: then go on with"):
         ooc_mdp.solve(table, 0.9, epsilon=1e-3, device="cpu", output=output)
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]

@@ -308,7 +308,7 @@ def test_outputs_that_could_not_be_written_are_refused_before_the_work(place, tm
         (("--discount", "0.9", "--method", "vi", "--exact-priorities"), "belong to the method p-eva"),
         (("--discount", "0.9", "--time-limit", "0"), "time limit must be a positive number"),
         (("--discount", "0.9", "--checkpoint-interval", "-1"), "must not be negative"),
-        (("--discount", "0.9", "--resume"), "--resume needs --output"),
+        (("--discount", "0.9", "--resume"), "resume needs an output (--output)"),
         (("--discount", "0.9", "--no-such"), "No such option"),
     ],
 )

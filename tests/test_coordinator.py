@@ -14,8 +14,8 @@ from solver_network import an_update, first_values
 from store_models import random_model
 
 from ooc_mdp.distributed import endpoint
-from ooc_mdp.distributed.coordinator import Coordinator
-from ooc_mdp.distributed.known import Known
+from ooc_mdp.distributed.coordinator import Coordinator, Division
+from ooc_mdp.distributed.known import Beginning, Known
 from ooc_mdp.distributed.members import Member, Members
 from ooc_mdp.distributed.messages import (
     SLOWEST,
@@ -26,6 +26,7 @@ from ooc_mdp.distributed.messages import (
 from ooc_mdp.distributed.placement import facts_of
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.options import SolveOptions
+from ooc_mdp.solver.history import HistoryRecorder
 
 
 @pytest.fixture
@@ -38,10 +39,8 @@ def two_solvers(tmp_path: Path) -> Coordinator:
         store,
         SolveOptions(0.9, device="cpu"),
         Members(SimpleNamespace(), members, 1.0),
-        np.array([0, 0, 1, 1]),
-        facts_of(store),
-        first_values(store),
-        from_start=True,
+        Division(np.array([0, 0, 1, 1]), facts_of(store)),
+        Beginning(first_values(store), HistoryRecorder(np.zeros(4, np.int64))),
     )
     coordinator.ownership.epoch = 1
     return coordinator
@@ -88,16 +87,6 @@ def test_a_solver_that_compiles_for_long_is_not_taken_for_one_that_hangs(
         monkeypatch.setattr("ooc_mdp.distributed.laggards.time", SimpleNamespace(monotonic=lambda t=now: t))
         two_solvers._laggards.give_up_still()
     assert lost == ([] if compiling else [1])
-
-
-def test_the_rate_of_reading_is_that_since_the_last_report(two_solvers: Coordinator, monkeypatch: pytest.MonkeyPatch):
-    two_solvers._last_report = 10.0, 0
-    rates = []
-    for now, read in ((20.0, 500), (22.0, 700)):
-        monkeypatch.setattr("ooc_mdp.distributed.coordinator.time", SimpleNamespace(monotonic=lambda t=now: t))
-        two_solvers._solvers.of[0].status.statistics.bytes_read = read
-        rates.append(two_solvers.progress().read_rate)
-    assert rates == [50.0, 100.0]
 
 
 def test_what_solvers_have_read_counts_as_read_whatever_was_copied(two_solvers: Coordinator):

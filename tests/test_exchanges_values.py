@@ -266,7 +266,7 @@ def test_two_solvers_on_devices_of_their_own_agree_with_the_reference(
     slot = TiledBackend(emulated(), TILE_STATES).slot_bytes(ModelFacts.of(store, discount))
     options = SolveOptions(discount, epsilon=1e-4, method=method, device="cpu", cache=CacheSize(size=2 * slot))
     with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
-        solution = solve_distributed(store, options, client, ClusterOptions(placement=placement))
+        solution = solve_distributed(store, options, client=client, asked=ClusterOptions(placement=placement))
     best = policy_iteration(rows_of(store), discount, store.sense).values
     assert len(devices) == 2
     assert solution.outcome.proved

@@ -19,17 +19,16 @@ from worker_clusters import Clusters
 from worker_clusters import solve as solve_on_workers
 
 import ooc_mdp
-from ooc_mdp.distributed import coordinator, copies, solver
+from ooc_mdp.distributed import copies, solver
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome, Solution, SolveHistory
-from ooc_mdp.options import SolveOptions
-from ooc_mdp.solver import history
-from ooc_mdp.solver import session as pauses
+from ooc_mdp.options import RunOptions, SolveOptions
+from ooc_mdp.solver import history, session
 from ooc_mdp.solver.history import MOST_ROWS, HistoryRecorder, HistoryRow, PartitionCounts
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
-from ooc_mdp.undiscounted.totals import solve_total
+from ooc_mdp.undiscounted import totals
 
 ROWS = HistoryRow._fields
 
@@ -140,13 +139,10 @@ def test_counts_of_total_rewards_add_up_and_a_resumed_solve_continues(
 ) -> None:
     store = make_store(Case(gambler(60), partitions=6), tmp_path / "s")
     output, options = tmp_path / "r", SolveOptions(1.0, epsilon=1e-9, device="cpu")
-    identity = {"fingerprint": store.fingerprint, "sense": "max", "discount": 1.0}
 
     def run(signals: Callable[[], AbstractContextManager[Callable[[], bool]]]) -> Solution:
-        return solve_total(
-            store, options, identity, output=output, resume=True, overwrite=False, trace=None, watch=None,
-            announce=None, note=lambda _: None, signals=signals,
-        )  # fmt: skip
+        monkeypatch.setattr(totals, "signals", signals)
+        return totals.solve(store, options, RunOptions(output, resume=True))
 
     visits, of_one = itertools.count(), HistoryRecorder.visit
     with monkeypatch.context() as patch:
@@ -170,8 +166,7 @@ def stop_after(loads: int) -> Callable[[SolveProgress], None]:
 
 @pytest.fixture
 def every_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pauses, "_REPORT_SECONDS", 0.0)
-    monkeypatch.setattr(coordinator, "_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(session, "_REPORT_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("method", ["p-eva", "vi", "policy-iteration"])

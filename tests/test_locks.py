@@ -23,13 +23,14 @@ from store_models import ModelProblem, random_model
 import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, generate
 from ooc_mdp.errors import StoreError
-from ooc_mdp.options import ClusterOptions, SolveOptions
+from ooc_mdp.options import ClusterOptions, RunOptions, SolveOptions
 from ooc_mdp.solver import local as solver
 from ooc_mdp.store import locks, output_lock
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.locks import BusyError
 from ooc_mdp.store.output_lock import lock_path, locked_output, refuse_busy
 from ooc_mdp.store.transaction import writing
+from ooc_mdp.undiscounted import totals
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
@@ -390,15 +391,17 @@ SOLVE = f"""
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
+import ooc_mdp
 from ooc_mdp.solver.local import solve
-from ooc_mdp.options import SolveOptions
+from ooc_mdp.options import RunOptions, SolveOptions
 
-def announce(plan):
-    print(1, flush=True)
-    input()
+def note(text):
+    if text.startswith("memory plan"):
+        print(1, flush=True)
+        input()
 
 discount, store, output = float(sys.argv[1]), *map(Path, sys.argv[2:])
-solve(store, SolveOptions(discount, device="cpu"), output=output, announce=announce)
+solve(ooc_mdp.open_store(store), SolveOptions(discount, device="cpu"), RunOptions(output), note=note)
 """
 
 
@@ -407,46 +410,49 @@ def test_a_second_solve_with_the_output_of_a_running_one_is_refused_before_any_w
 ) -> None:
     output = tmp_path / "r"
     line = [sys.executable, "-c", SOLVE, "0.9", str(store), str(output)]
+    opened, solve_of = ooc_mdp.open_store(store), {0.9: solver.solve, 1.0: totals.solve}
 
-    def announced(plan: object) -> None:
-        pytest.fail("the work began")
+    def note(text: str) -> None:
+        pytest.fail(f"the work began: {text}")
 
     with subprocess.Popen(line, env=environment(), stdin=-1, stdout=-1, text=True) as process:
         wait_for_line(process)
         for discount in (0.9, 1.0):
             options = SolveOptions(discount, device="cpu")
             with pytest.raises(BusyError, match=f"another process is writing .*r {by(process)}"):
-                solver.solve(store, options, output=output, announce=announced, overwrite=True)
+                solve_of[discount](opened, options, RunOptions(output, overwrite=True), note=note)
         message = refused("solve", "problem:none", "--discount", 0.9, "--output", output, "--resume")
         assert f"pid {process.pid} on {platform.node()}" in message
         process.communicate("\n")
     assert process.returncode == 0
     assert os.listdir(tmp_path) == ["r"]
     with pytest.raises(StoreError, match="exists"):
-        solver.solve(store, SolveOptions(0.9, device="cpu"), output=output)
+        solver.solve(opened, SolveOptions(0.9, device="cpu"), RunOptions(output))
 
 
 def test_a_solve_replaces_no_result_that_another_process_reads(store: Path, tmp_path: Path) -> None:
     output = tmp_path / "r"
     options = SolveOptions(0.9, device="cpu")
-    solver.solve(store, options, output=output)
+    opened = ooc_mdp.open_store(store)
+    solver.solve(opened, options, RunOptions(output))
 
-    def announced(plan: object) -> None:
-        pytest.fail("the work began")
+    def note(text: str) -> None:
+        pytest.fail(f"the work began: {text}")
 
     with other_process(HOLD, output) as process:
         busy = pytest.raises(BusyError, match=f"r is being read by another process {by(process)}")
         with busy:
-            solver.solve(store, options, output=output, overwrite=True, announce=announced)
+            solver.solve(opened, options, RunOptions(output, overwrite=True), note=note)
     assert os.listdir(tmp_path) == ["r"]
-    solver.solve(store, options, output=output, overwrite=True)
+    solver.solve(opened, options, RunOptions(output, overwrite=True))
     assert os.listdir(tmp_path) == ["r"]
 
 
 @pytest.mark.usefixtures("no_flock")
 def test_a_solve_works_without_flock(store: Path, tmp_path: Path) -> None:
     for overwrite in (False, True):
-        solver.solve(store, SolveOptions(0.9, device="cpu"), output=tmp_path / "r", overwrite=overwrite)
+        run = RunOptions(tmp_path / "r", overwrite=overwrite)
+        solver.solve(ooc_mdp.open_store(store), SolveOptions(0.9, device="cpu"), run)
     shutil.copytree(store, tmp_path / "s")
     generate(ModelProblem(MODEL), tmp_path / "s", ConvertOptions(partitions=10, workers=1, overwrite=True))
     assert sorted(os.listdir(tmp_path)) == ["r", "s"]
@@ -463,9 +469,9 @@ def test_a_solve_on_workers_is_refused_before_any_are_started(
     monkeypatch.setattr(distributed, "local_cluster", started)
     opened, options = ooc_mdp.open_store(store), SolveOptions(0.9, device="cpu")
     with locked_output(tmp_path / "r"), pytest.raises(BusyError, match="another process is writing"):
-        distributed.solve_on_cluster(opened, options, ClusterOptions(workers=2), output=tmp_path / "r")
+        distributed.solve_on_cluster(opened, options, RunOptions(tmp_path / "r"), asked=ClusterOptions(workers=2))
     with locked_output(tmp_path / "r"), pytest.raises(BusyError, match="another process is writing"):
-        distributed.solve_distributed(opened, options, None, output=tmp_path / "r")  # type: ignore[arg-type]
+        distributed.solve_distributed(opened, options, RunOptions(tmp_path / "r"), client=None)  # type: ignore[arg-type]
 
 
 def test_a_busy_target_is_refused_before_its_input_is_read(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions, format_bytes, parse_bytes
+from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveOptions, format_bytes, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,6 @@ def test_a_share_is_a_number() -> None:
         ({"epsilon": 0.0}, "epsilon must be a positive number, not 0.0"),
         ({"epsilon": float("inf")}, "epsilon must be"),
         ({"residual": float("nan")}, "residual must be"),
-        ({"time_limit": -1.0}, "time limit must be"),
         ({"epsilon": 1.0, "residual": 1.0}, "not both"),
         ({"method": "magic"}, "unknown method 'magic'; there are auto, vi, p-eva and policy-iteration"),
         ({"priority": "h3"}, "unknown priority 'h3'"),
@@ -117,8 +116,6 @@ def test_a_share_is_a_number() -> None:
         ({"device_memory": 1 << 30, "cache": CacheSize(size=1)}, "give the cache's size or a device's budget in all"),
         ({"device_memory": 1 << 30, "device": "cpu"}, "runs on the CPU; give --cache"),
         ({"kernel": "plain", "device": "cpu"}, "this solve runs on the CPU; leave it out"),
-        ({"checkpoint_interval": -1.0}, "checkpoint interval must not be negative"),
-        ({"checkpoint_interval": float("nan")}, "checkpoint interval must not be negative"),
     ],
 )
 def test_options_out_of_range_or_at_odds_are_refused(options: dict[str, Any], message: str) -> None:
@@ -127,13 +124,15 @@ def test_options_out_of_range_or_at_odds_are_refused(options: dict[str, Any], me
 
 
 def test_numbers_of_numpy_become_pythons_own() -> None:
-    figures = {"discount": np.float32(0.5), "epsilon": np.float16(0.25), "time_limit": np.int64(3)}
+    figures = {"discount": np.float32(0.5), "epsilon": np.float16(0.25)}
     options = SolveOptions(**figures, method="vi", sweeps=np.int32(2))  # type: ignore[arg-type]
-    for name, value in {"discount": 0.5, "epsilon": 0.25, "time_limit": 3.0, "sweeps": 2}.items():
+    for name, value in {"discount": 0.5, "epsilon": 0.25, "sweeps": 2}.items():
         assert getattr(options, name) == value
         assert type(getattr(options, name)) is type(value)
     exact = SolveOptions(Decimal("0.5"), epsilon=Fraction(1, 4))  # type: ignore[arg-type]
     assert (type(exact.discount), exact.discount, exact.epsilon) == (float, 0.5, 0.25)
+    run = RunOptions(time_limit=np.int64(3))  # type: ignore[arg-type]
+    assert (type(run.time_limit), run.time_limit) == (float, 3.0)
     assert type(ClusterOptions(workers=np.int64(2)).workers) is int  # type: ignore[arg-type]
     assert parse_bytes(np.int64(4096)) == 4096  # type: ignore[arg-type]
 
@@ -144,14 +143,11 @@ def test_numbers_of_numpy_become_pythons_own() -> None:
         ({"discount": "0.9"}, "discount is '0.9', which is no number"),
         ({"discount": None}, "discount is None, which is no number"),
         ({"discount": np.array([0.9])}, "discount is array.*, which is no number"),
-        ({"time_limit": "3"}, "time limit is '3', which is no number"),
-        ({"time_limit": 10**400}, "time limit is larger than any float"),
         ({"method": "vi", "sweeps": 2.5}, "sweeps is 2.5, which is no whole number"),
         ({"discount": True}, "discount is True, which is no number"),
         ({"method": "vi", "sweeps": True}, "sweeps is True, which is no whole number"),
         ({"device_memory": 2.5e9}, "device memory is 2500000000.0, which is no whole number"),
         ({"epsilon": 10**400}, "epsilon is larger than any float; give a number of at most 1e308"),
-        ({"time_limit": -Fraction(10**400)}, "time limit is larger than any float"),
         ({"epsilon": Decimal("1e400")}, "epsilon must be a positive number, not inf"),
         ({"method": "vi", "sweeps": 2**63}, "sweeps is more than 64 bits hold; give at most 9223372036854775807"),
         ({"device_memory": 10**5000}, "device memory is more than 64 bits hold"),
@@ -160,6 +156,24 @@ def test_numbers_of_numpy_become_pythons_own() -> None:
 def test_what_is_no_number_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionsError, match=message):
         SolveOptions(**({"discount": 0.9} | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time_limit": -1.0}, "time limit must be a positive number, not -1.0"),
+        ({"time_limit": "3"}, "time limit is '3', which is no number"),
+        ({"time_limit": 10**400}, "time limit is larger than any float"),
+        ({"time_limit": -Fraction(10**400)}, "time limit is larger than any float"),
+        ({"checkpoint_interval": -1.0}, "checkpoint interval must not be negative"),
+        ({"checkpoint_interval": float("nan")}, "checkpoint interval must not be negative"),
+        ({"checkpoint_interval": None}, "checkpoint interval is None, which is no number"),
+        ({"resume": True}, "resume needs an output .*: the checkpoint lies beside it"),
+    ],
+)
+def test_options_of_a_run_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionsError, match=message):
+        RunOptions(**options)
 
 
 @pytest.mark.parametrize("size", [0.22, 1e9, None])

@@ -18,13 +18,14 @@ from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration as exact_policy_iteration
 from ooc_mdp.report.cache_trace import read_trace
 from ooc_mdp.solver.driver import Steps
-from ooc_mdp.solver.local import Between, solve
+from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.methods import handover as auto
 from ooc_mdp.solver.methods import policy_iteration, value_iteration
+from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.state import SolveState
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
@@ -38,8 +39,9 @@ LONG = 60.0
 
 
 def solved(store: TableSource, discount: float, method: str, share: float = 1.0, **options: Any) -> Solution:
-    chosen = {"cache": CacheSize(share=share), "device": "cpu", "method": method, "time_limit": LONG} | options
-    return solve(store, SolveOptions(discount, **chosen))  # type: ignore[arg-type]
+    chosen = {"cache": CacheSize(share=share), "device": "cpu", "method": method} | options
+    run = RunOptions(time_limit=chosen.pop("time_limit", LONG))  # type: ignore[arg-type]
+    return solve(store, SolveOptions(discount, **chosen), run)  # type: ignore[arg-type]
 
 
 def caches(store: Store) -> list[CacheSize]:
@@ -287,8 +289,8 @@ def test_an_evaluation_that_is_left_often_takes_no_more_work(maze: Store, monkey
     """Near discount 1 a solver does most of it; a solve that looks at limits after each iteration loses none."""
     best = exact_policy_iteration(rows_of(maze), 0.9995).values
     ticks: list[int] = []
-    after = Between.after_step
-    monkeypatch.setattr(Between, "after_step", lambda b, s: (ticks.append(s.counters.evaluations), after(b, s))[1])
+    after = Session.after_step
+    monkeypatch.setattr(Session, "after_step", lambda b, s: (ticks.append(s.counters.evaluations), after(b, s))[1])
     monkeypatch.setattr(policy_iteration, "_REPORTING_SHARE", 0.0)
     backups, looks = {}, {}
     for pieces, seconds in {"whole": 60.0, "small": 0.0}.items():
@@ -311,14 +313,14 @@ def test_a_solve_that_was_stopped_midway_is_resumed_and_proved(tmp_path: Path, m
     store = make_store(coupled(), tmp_path / "s")
     best = exact_policy_iteration(rows_of(store), 0.99).values
     options: dict[str, Any] = {"method": method, "device": "cpu", "cache": CacheSize(share=0.3), "epsilon": 1e-7}
-    output = tmp_path / "r"
-    stopped, first = 0, solve(store, SolveOptions(0.99, time_limit=1e-9, **options), output=output)
+    output, asked = tmp_path / "r", SolveOptions(0.99, **options)
+    stopped, first = 0, solve(store, asked, RunOptions(output, time_limit=1e-9))
     while first.outcome is Outcome.TIME_LIMIT:
         assert checkpoint_path(output).exists()
         assert np.abs(first.values - best).max() <= first.error_bound
         stopped += 1
         before = first.statistics
-        first = solve(store, SolveOptions(0.99, time_limit=0.004 * stopped, **options), output=output, resume=True)
+        first = solve(store, asked, RunOptions(output, resume=True, time_limit=0.004 * stopped))
         assert first.statistics.loads >= before.loads
         assert first.statistics.evaluations >= before.evaluations
     assert stopped > 0
@@ -331,8 +333,8 @@ def test_the_trace_says_what_auto_decided_and_can_be_read_again(tmp_path: Path) 
     store = make_store(coupled(), tmp_path / "s")
     said: list[str] = []
     options = SolveOptions(0.9, cache=CacheSize(share=0.3), device="cpu", epsilon=1e-5)
-    solution = solve(store, options, trace=tmp_path / "t.csv", note=said.append)
-    (remark,) = said
+    solution = solve(store, options, RunOptions(trace=tmp_path / "t.csv"), note=said.append)
+    _plan, remark = said
     assert "policy iteration" in remark
     assert "11.0 of the 11 others" in remark
     lines = (tmp_path / "t.csv").read_text().splitlines()
@@ -361,7 +363,7 @@ def test_auto_takes_p_eva_where_partitions_read_few_others(maze: Store) -> None:
     solution = solve(maze, options, note=said.append)
     assert solution.outcome is Outcome.PROVED
     assert solution.statistics.evaluations == 0
-    (remark,) = said
+    _plan, remark = said
     assert remark.startswith("auto: p-eva, since a partition reads ")
 
 
@@ -371,18 +373,18 @@ def test_auto_changes_its_mind_where_p_eva_reads_too_much(
     monkeypatch.setattr(auto, "_ENOUGH_LOADS", 1.5)
     said: list[str] = []
     options = SolveOptions(0.99, epsilon=1e-4, device="cpu", cache=CacheSize(share=0.2))
-    solution = solve(maze, options, note=said.append, trace=tmp_path / "t.csv")
+    solution = solve(maze, options, RunOptions(trace=tmp_path / "t.csv"), note=said.append)
     best = exact_policy_iteration(rows_of(maze), 0.99).values
     assert np.abs(solution.values - best).max() <= solution.error_bound <= 1e-4
     assert solution.outcome is Outcome.PROVED
     assert solution.statistics.evaluations > 0
-    begun, changed = said
+    _plan, begun, changed = said
     assert begun.startswith("auto: p-eva")
     assert changed.startswith("auto: policy iteration from here on, with ")
     assert "p-eva has taken 1." in changed
     read_trace(tmp_path / "t.csv")
     noted = [line for line in (tmp_path / "t.csv").read_text().splitlines() if line.startswith("# remark")]
-    assert [line.split(" s: ", 1)[1] for line in noted] == said
+    assert [line.split(" s: ", 1)[1] for line in noted] == said[1:]
 
 
 def test_auto_changes_its_mind_where_p_eva_sweeps_too_much_without_loading(maze: Store) -> None:
@@ -395,7 +397,7 @@ def test_auto_changes_its_mind_where_p_eva_sweeps_too_much_without_loading(maze:
     assert solution.statistics.loads == maze.n_partitions
     assert solution.statistics.evaluations > 0
     assert solution.statistics.backups < 6000 * maze.n_states
-    assert [text.split(",")[0] for text in said] == ["auto: p-eva", "auto: policy iteration from here on"]
+    assert [text.split(",")[0] for text in said[1:]] == ["auto: p-eva", "auto: policy iteration from here on"]
 
 
 def test_what_belongs_to_p_eva_alone_makes_auto_take_it(tmp_path: Path) -> None:

@@ -17,15 +17,17 @@ from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.solver.driver import drive
-from ooc_mdp.solver.local import METHODS, Between
+from ooc_mdp.solver.local import METHODS
 from ooc_mdp.solver.methods import p_eva_on_device
+from ooc_mdp.solver.output import open_output
 from ooc_mdp.solver.plan import plan_solve
-from ooc_mdp.solver.session import Pauses
+from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import Access, SolveState
 from ooc_mdp.store import Store
+from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint
 
 
 @pytest.fixture
@@ -140,31 +142,30 @@ def test_what_is_settled_is_swept_no_further_and_otherwise_exactly_as_often_as_a
             assert state.backend.sweep(access.residents, exact).report().sweeps.tolist() == [3, 3]
 
 
-def test_what_a_checkpoint_has_already_is_not_saved_again(store: Store) -> None:
+def test_what_a_checkpoint_has_already_is_not_saved_again(store: Store, tmp_path: Path) -> None:
     with ExitStack() as stack:
+        asked = RunOptions(tmp_path / "r", checkpoint_interval=0.0)
+        session = Session(stack.enter_context(open_output(store, 0.9, asked)), asked)
         state = started(store, stack)
-        saved: list[int] = []
-        pauses = Pauses(SolveOptions(0.9, checkpoint_interval=0.0), save=lambda: saved.append(state.counters.backups))
-        between = Between(pauses)
 
         def sweep() -> None:
             with state.access(some(0)) as access:
                 state.record(access, state.backend.sweep(access.residents, state.limits(some(0), 1)).report())
 
-        def step() -> None:
-            pauses._saved = pauses._saving_took = 0.0
-            assert between.after_step(state) is None
+        def saved() -> int | None:
+            session._saved = session._saving_took = 0.0
+            assert session.after_step(state) is None
+            found = load_checkpoint(checkpoint_path(tmp_path / "r"), session.output.identity)
+            checkpoint_path(tmp_path / "r").unlink(missing_ok=True)
+            return None if found is None else found[1].backups
 
-        step()
-        assert saved == []  # nothing has been swept
+        assert saved() is None  # nothing has been swept
         sweep()
         first = state.counters.backups
-        step()
-        step()
+        assert saved() == first > 0
+        assert saved() is None
         sweep()
-        step()
-        assert saved == [first, state.counters.backups]
-        assert saved[1] > first > 0
+        assert saved() == state.counters.backups > first
 
 
 class Unending:

@@ -35,7 +35,7 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import Rows
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
 from ooc_mdp.solver import local as solver
 from ooc_mdp.solver.plan import plan_solve
@@ -245,6 +245,7 @@ def solve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Solution]:
         slots: int | None = None,
         output: Path | None = None,
         resume: bool = False,
+        time_limit: float | None = None,
         **options: Any,
     ) -> Solution:
         monkeypatch.setattr(solver, "select_backend", lambda *_, **__: TiledBackend(make_device(), TILE_STATES))
@@ -252,7 +253,7 @@ def solve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Solution]:
         if slots is not None:
             slot = TiledBackend(emulated(), TILE_STATES).slot_bytes(ModelFacts.of(store, chosen.discount))
             chosen = replace(chosen, cache=CacheSize(size=slots * slot))
-        return solver.solve(store, chosen, output=output, resume=resume)
+        return solver.solve(store, chosen, RunOptions(output, resume=resume, time_limit=time_limit))
 
     return run
 
@@ -617,7 +618,8 @@ def test_a_solve_goes_on_from_a_checkpoint_of_either_backend(
     with monkeypatch.context() as patch:
         patch.setattr(solver, "signals", lambda: nullcontext(lambda: next(ticks, True)))
         if first_on == "cpu":
-            begun = solver.solve(store, SolveOptions(device="cpu", **options, **method), output=tmp_path / "r")
+            on_cpu = SolveOptions(device="cpu", **options, **method)
+            begun = solver.solve(store, on_cpu, RunOptions(tmp_path / "r"))
         else:
             begun = solve(store, device, slots=1, output=tmp_path / "r", **options, **method)
     assert begun.outcome is Outcome.INTERRUPTED
@@ -631,7 +633,7 @@ def test_a_solve_goes_on_from_a_checkpoint_of_either_backend(
         shutil.copy(checkpoint_path(tmp_path / "r"), checkpoint_path(tmp_path / "cpu"))
         on_cpu = SolveOptions(device="cpu", **options, **(method | exact))
         monkeypatch.undo()
-        solution = solver.solve(store, on_cpu, output=tmp_path / "cpu", resume=True, overwrite=True)
+        solution = solver.solve(store, on_cpu, RunOptions(tmp_path / "cpu", resume=True, overwrite=True))
         assert_claims_hold_of_the_reference(solution, store, 0.8)
 
 
@@ -651,6 +653,6 @@ def test_no_policy_is_made_up_for_what_no_run_has_visited(
         solution = solve(store, emulated, output=output, resume=True, **exact)
     else:
         monkeypatch.undo()
-        solution = solver.solve(store, SolveOptions(device="cpu", **exact), output=output, resume=True)
+        solution = solver.solve(store, SolveOptions(device="cpu", **exact), RunOptions(output, resume=True))
     assert solution.policy.tolist() == [1, -1]
     assert_claims_hold_of_the_reference(solution, store, 0.8)

@@ -24,11 +24,11 @@ import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, generate
 from ooc_mdp.errors import OptionsError, StoreError, UndefinedTotalError
 from ooc_mdp.model.solution import Outcome, Solution
-from ooc_mdp.options import CacheSize, SolveOptions
-from ooc_mdp.solver.local import solve
+from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.store import Store
 from ooc_mdp.store.result import open_result, write_result
-from ooc_mdp.undiscounted.totals import solve_total
+from ooc_mdp.undiscounted import totals
+from ooc_mdp.undiscounted.totals import solve
 
 CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "public"
 UNDISCOUNTED = sorted(p.parent.name for p in CASES.glob("*/reference.npz") if "V_undiscounted" in np.load(p).files)
@@ -137,7 +137,7 @@ def test_results_are_verified_from_the_table_alone_and_tampered_ones_are_not(
     rng = np.random.default_rng(seed)
     with stored(case) as store:
         output = tmp_path_factory.mktemp("results") / "r"
-        solution = solve(store, SolveOptions(1.0, epsilon=1e-4), output=output)
+        solution = solve(store, SolveOptions(1.0, epsilon=1e-4), RunOptions(output))
         found = ooc_mdp.verify(store, output)
         assert found.holds
         assert found.error_bound <= solution.error_bound * (1 + 1e-9)
@@ -171,7 +171,8 @@ def to(reward: float, **successors: float) -> Action:
 
 def solved(tmp_path: Path, model: Model, sense: str = "max", partitions: int = 1, **options: object) -> Solution:
     store = make_store(Case(model, sense, "float64", min(partitions, len(model.states))), tmp_path / "m.store")
-    return solve(store, SolveOptions(1.0, **options))  # type: ignore[arg-type]
+    run = RunOptions(time_limit=options.pop("time_limit", None))  # type: ignore[arg-type]
+    return solve(store, SolveOptions(1.0, **options), run)  # type: ignore[arg-type]
 
 
 def gambler(heads: float, goal: int) -> Model:
@@ -359,7 +360,7 @@ def test_a_policy_that_idles_on_the_way_is_refuted_by_verify(tmp_path: Path) -> 
     """Values and bounds are right; the policy circles in the class that it should leave."""
     ring = (State((to(0, s1=1.0),)), State((to(0, s0=1.0), to(0, s2=1.0))), end(5.0))
     store = make_store(Case(Model(ring), "max", "float64", 2), tmp_path / "m.store")
-    solution = solve(store, SolveOptions(1.0), output=tmp_path / "r")
+    solution = solve(store, SolveOptions(1.0), RunOptions(tmp_path / "r"))
     assert solution.policy.tolist() == [0, 1, -1]
     assert ooc_mdp.verify(store, tmp_path / "r").holds
     identity = open_result(tmp_path / "r").identity
@@ -382,18 +383,21 @@ def interrupted_after(visits: int) -> Callable[[], AbstractContextManager[Callab
 
 
 @pytest.mark.parametrize("visits", [0, 20, 60, 100])
-def test_a_run_that_was_stopped_goes_on_from_its_values(tmp_path: Path, visits: int) -> None:
+def test_a_run_that_was_stopped_goes_on_from_its_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visits: int
+) -> None:
     store = make_store(Case(gambler(0.4, 100), "max", "float64", 10), tmp_path / "m.store")
     whole = solve(store, SolveOptions(1.0, epsilon=1e-9))
     output, options = tmp_path / "r", SolveOptions(1.0, epsilon=1e-9)
-    identity = {"fingerprint": store.fingerprint, "sense": "max", "discount": 1.0}
     notes: list[str] = []
 
+    def told(text: str) -> None:
+        if not text.startswith("memory plan"):
+            notes.append(text)
+
     def run(resume: bool, signals: Callable[[], AbstractContextManager[Callable[[], bool]]]) -> Solution:
-        return solve_total(
-            store, options, identity, output=output, resume=resume, overwrite=False, trace=None, watch=None,
-            announce=None, note=notes.append, signals=signals,
-        )  # fmt: skip
+        monkeypatch.setattr(totals, "signals", signals)
+        return totals.solve(store, options, RunOptions(output, resume=resume), note=told)
 
     stopped = run(False, interrupted_after(visits))
     assert stopped.outcome is Outcome.INTERRUPTED
@@ -415,7 +419,7 @@ def test_a_run_that_was_stopped_goes_on_from_its_values(tmp_path: Path, visits: 
 
 def test_the_trace_has_every_access(tmp_path: Path) -> None:
     store = make_store(Case(gambler(0.4, 30), "max", "float64", 4), tmp_path / "m.store")
-    s = solve(store, SolveOptions(1.0), trace=tmp_path / "t.csv").statistics
+    s = solve(store, SolveOptions(1.0), RunOptions(trace=tmp_path / "t.csv")).statistics
     lines = [line.split(",") for line in (tmp_path / "t.csv").read_text().splitlines() if line[0].isdigit()]
     assert [line[2] for line in lines].count("frontier") == s.accesses == s.visits
     assert [line[2] for line in lines].count("auxiliary") == s.auxiliary_accesses
@@ -446,8 +450,8 @@ def test_totals_beyond_float64_end_as_a_matter_of_precision_without_warnings(tmp
 def test_a_stop_for_precision_does_not_keep_a_looser_target_from_being_reached(tmp_path: Path) -> None:
     store = make_store(Case(gambler(0.5, 50), "max", "float64", 5), tmp_path / "m.store")
     output = tmp_path / "r"
-    assert solve(store, SolveOptions(1.0, epsilon=1e-17), output=output).outcome is Outcome.PRECISION
-    looser = solve(store, SolveOptions(1.0, epsilon=1e-2), output=output, resume=True)
+    assert solve(store, SolveOptions(1.0, epsilon=1e-17), RunOptions(output)).outcome is Outcome.PRECISION
+    looser = solve(store, SolveOptions(1.0, epsilon=1e-2), RunOptions(output, resume=True))
     assert looser.outcome is Outcome.PROVED
     assert looser.error_bound <= 1e-2
 
@@ -455,10 +459,10 @@ def test_a_stop_for_precision_does_not_keep_a_looser_target_from_being_reached(t
 def test_resuming_without_a_target_asks_for_the_usual_one(tmp_path: Path) -> None:
     store = make_store(Case(gambler(0.4, 50), "min", "float64", 5), tmp_path / "m.store")
     output = tmp_path / "r"
-    coarse = solve(store, SolveOptions(1.0, epsilon=0.5), output=output)
-    usual = solve(store, SolveOptions(1.0), output=output, resume=True)
+    coarse = solve(store, SolveOptions(1.0, epsilon=0.5), RunOptions(output))
+    usual = solve(store, SolveOptions(1.0), RunOptions(output, resume=True))
     assert usual.error_bound <= 1e-4 < coarse.error_bound
-    assert solve(store, SolveOptions(1.0), output=output, resume=True).statistics == usual.statistics
+    assert solve(store, SolveOptions(1.0), RunOptions(output, resume=True)).statistics == usual.statistics
 
 
 def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(
@@ -469,12 +473,12 @@ def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(
     def full(*_: object, **__: object) -> None:
         raise StoreError("no room")
 
-    monkeypatch.setattr("ooc_mdp.undiscounted.totals.write_result", full)
+    monkeypatch.setattr("ooc_mdp.solver.output.write_result", full)
     with pytest.raises(StoreError, match="no room"):
-        solve(store, SolveOptions(1.0, epsilon=1e-6), output=tmp_path / "r")
+        solve(store, SolveOptions(1.0, epsilon=1e-6), RunOptions(tmp_path / "r"))
     assert (tmp_path / "r.checkpoint").exists()
     monkeypatch.undo()
-    solve(store, SolveOptions(1.0, epsilon=1e-6), output=tmp_path / "r", resume=True)
+    solve(store, SolveOptions(1.0, epsilon=1e-6), RunOptions(tmp_path / "r", resume=True))
     assert ooc_mdp.verify(tmp_path / "m.store", tmp_path / "r").holds
 
 

@@ -17,7 +17,7 @@ from store_models import Action, Model, State
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, Solution
-from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
 from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.plan import choose_method
@@ -39,7 +39,8 @@ def random_store(path: Path, dtype: str = "float64", durations: bool = False) ->
 
 
 def solved(store: Store, discount: float, method: str, share: float, **options: Any) -> Solution:
-    return solve(store, SolveOptions(discount, method=method, cache=CacheSize(share=share), device="cpu", **options))  # type: ignore[arg-type]
+    run, cache = RunOptions(time_limit=options.pop("time_limit", None)), CacheSize(share=share)
+    return solve(store, SolveOptions(discount, method=method, cache=cache, device="cpu", **options), run)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("method", "share"), [("vi", 1.0), ("vi", 0.25), ("p-eva", 0.25)])

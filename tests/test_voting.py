@@ -20,7 +20,7 @@ from ooc_mdp.backends.cpu.sweep_order import SweepOrders, cast_votes, walk
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.options import CacheSize, SolveOptions, SweepOrder
+from ooc_mdp.options import CacheSize, RunOptions, SolveOptions, SweepOrder
 from ooc_mdp.solver.local import solve
 
 ORDERS: tuple[SweepOrder, ...] = get_args(SweepOrder)
@@ -234,9 +234,8 @@ def test_values_are_within_the_bound_of_the_optimum_whatever_the_order(
             sweep_order=order,
             cache=CacheSize(size=1 << 20),
             device="cpu",
-            time_limit=2.0,
         )
-        solution = solve(store, options)
+        solution = solve(store, options, RunOptions(time_limit=2.0))
         exact = optimum(rows_of(store), discount, case.sense)
     assert max(abs(x) for x in distance(solution.values, exact)) <= solution.error_bound
 

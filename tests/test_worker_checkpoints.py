@@ -24,7 +24,7 @@ from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.reference import policy_iteration
-from ooc_mdp.solver import session as pauses
+from ooc_mdp.solver import session
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
 
@@ -40,7 +40,7 @@ def stopped(maze: Store, clusters: Clusters, tmp_path_factory: pytest.TempPathFa
     """Folder with the checkpoint of a solve on 4 workers that a signal stopped, and the error that was proved then."""
     place = tmp_path_factory.mktemp("stopped")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coordinator, "_REPORT_SECONDS", 0.0)
+        patch.setattr(session, "_REPORT_SECONDS", 0.0)
         solution = solve(
             maze,
             0.999,
@@ -98,7 +98,7 @@ def test_a_checkpoint_of_one_machine_is_gone_on_from_by_several_workers(
 ) -> None:
     output = tmp_path / "r"
     how: dict[str, Any] = {"device": "cpu", "cache": "60%", "epsilon": 1e-9, "method": "vi"}
-    monkeypatch.setattr(pauses, "_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(session, "_REPORT_SECONDS", 0.0)
     first = ooc_mdp.solve(maze, 0.999, output=output, progress=interrupt_once_bounded, **how)
     assert first.outcome is Outcome.INTERRUPTED
     assert checkpoint_path(output).exists()
@@ -131,9 +131,9 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
     """As on one machine; where loops have to be compiled, that is said once."""
     said: list[str] = []
     passed, stands = 0.0, threading.Event()
-    look = clock.Clock.look
+    look = clock.ClusterClock.look
 
-    def looked(self: clock.Clock, statuses: Any, going: bool) -> None:
+    def looked(self: clock.ClusterClock, statuses: Any, going: bool) -> None:
         look(self, statuses, going)
         if self._loading_since is not None:
             stands.set()
@@ -149,10 +149,10 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
     held = threading.Barrier(2)
     monkeypatch.setattr(clock, "_MOST_LOADING", 1e6)
     monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
-    monkeypatch.setattr(clock.Clock, "look", looked)
+    monkeypatch.setattr(clock.ClusterClock, "look", looked)
     monkeypatch.setattr(solver, "warm_up", load)
     options = SolveOptions(0.9, epsilon=1e-6, device="cpu", cache=CacheSize(share=0.6))
-    solution = solve_distributed(ragged, options, clusters[2], note=said.append)
+    solution = solve_distributed(ragged, options, client=clusters[2], note=said.append)
     check(ragged, 0.9, solution, size=100.0)
     assert passed == 1000.0
     assert solution.statistics.seconds < 1000.0

@@ -25,14 +25,15 @@ from store_models import random_model
 from worker_clusters import Clusters, check, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import cluster, coordinator, endpoint, laggards, newcomers, outbox, solver
+from ooc_mdp.distributed import cluster, endpoint, laggards, newcomers, outbox, solver
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
+from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.runtime.memory_plan import MemoryPlan
+from ooc_mdp.solver import session
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
 
@@ -183,13 +184,18 @@ def busy(client: Client, *which: int) -> Iterator[None]:
 
 
 def told(
-    store: Store, client: Client, patience: float, share: float = 0.6, **options: Any
+    store: Store, client: Client, patience: float, share: float = 0.6, time_limit: float | None = None, **options: Any
 ) -> tuple[ooc_mdp.Solution, str]:
     """A solution, and what was said on the way; caches hold a share of the table."""
     notes: list[str] = []
     asked = SolveOptions(0.9, device="cpu", cache=CacheSize(share=share), **options)
     solution = solve_module.solve_distributed(
-        store, asked, client, ClusterOptions(placement="blocks", patience=patience), note=notes.append
+        store,
+        asked,
+        RunOptions(time_limit=time_limit),
+        client=client,
+        asked=ClusterOptions(placement="blocks", patience=patience),
+        note=notes.append,
     )
     return solution, "\n".join(notes)
 
@@ -280,7 +286,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
 
     monkeypatch.setattr(solver.NetworkPeers, "exchange", hung)
     monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
-    monkeypatch.setattr(coordinator, "_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(session, "_REPORT_SECONDS", 0.0)
     how: dict[str, Any] = {"time_limit": 2.0, "checkpoint_interval": 0.01, "patience": 2.0, "progress": reports.append}
     try:
         solution = solve(ragged, 0.9, clusters[2], epsilon=1e-6, **how)
@@ -421,7 +427,7 @@ def test_the_loss_of_the_scheduler_leaves_a_checkpoint_to_go_on_from(
         try:
             client.wait_for_workers(2, timeout=60)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(coordinator, "_REPORT_SECONDS", 0.0)
+                patch.setattr(session, "_REPORT_SECONDS", 0.0)
                 solution = solve(
                     coupled,
                     0.999,

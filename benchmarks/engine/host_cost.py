@@ -36,10 +36,9 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.scheduling.stager import short_turns
 from ooc_mdp.solver.driver import drive
-from ooc_mdp.solver.local import Between
 from ooc_mdp.solver.methods.p_eva_on_device import p_eva_on_device
 from ooc_mdp.solver.plan import plan_solve
-from ooc_mdp.solver.session import Pauses
+from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.start import start
 from ooc_mdp.store import Store
 
@@ -180,7 +179,7 @@ def turn_costs(store: Store, dirty: float, turns: int, repeat: int) -> dict[str,
             state.bounds.invalidate()
             batches = iter(range(turns))
             began, visited = time.process_time(), state.cache.statistics.accesses
-            drive(state, p_eva_on_device, Between(Pauses(options)))
+            drive(state, p_eva_on_device, Session())
             seconds = time.process_time() - began
             found.append((seconds / (turns + 1), (state.cache.statistics.accesses - visited) / (turns + 1)))
     best, swept = min(found)

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
-
 
 class Sense(StrEnum):
     """Direction of the objective."""
@@ -73,16 +71,6 @@ TableArgument = Annotated[
         metavar="STORE", help="Store directory, or problem:NAME (problem:FILE.py): its table is computed on demand."
     ),
 ]
-ParameterOption = Annotated[
-    list[str] | None,
-    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter of the problem; repeat for more."),
-]
-ProblemGridOption = Annotated[
-    str | None, typer.Option("--grid", help="Points along each axis of problem:NAME; short for -p grid=...")
-]
-ProblemDtypeOption = Annotated[
-    Dtype | None, typer.Option(help="Type of probabilities and rewards of problem:NAME.  [default: the problem's own]")
-]
 SenseOption = Annotated[Sense | None, typer.Option(help="Maximise (the default for files) or minimise.")]
 PartitionerOption = Annotated[
     Partitioner | None,
@@ -99,16 +87,6 @@ BlocksOption = Annotated[
 BlockShapeOption = Annotated[
     str | None, typer.Option(help="Points of a partition along each axis, such as 10,10, instead of a size.")
 ]
-ThreadsOption = Annotated[
-    int | None, typer.Option(help="Threads that compute the rows of problem:NAME.  [default: the number of cores]")
-]
 WorkersOption = Annotated[int | None, typer.Option(help="Threads.  [default: the number of cores]")]
-KernelOption = Annotated[
-    str,
-    typer.Option(
-        metavar="|".join(DEVICE_KERNELS),
-        help=f"Sweep kernels of a CUDA device: {'; '.join(f'{w}, {k.summary}' for w, k in DEVICE_KERNELS.items())}.",
-    ),
-]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new is whole.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]

@@ -9,13 +9,11 @@ from typing import Annotated, Literal, cast
 import typer
 
 from ooc_mdp.cli.application import app
+from ooc_mdp.cli.choices import GroupedCommand, ProblemChoices, with_choices
 from ooc_mdp.cli.options import (
-    BlockShapeOption,
-    BlocksOption,
     Dtype,
     JsonOption,
     OverwriteOption,
-    ParameterOption,
     PartitionerOption,
     PartitionSizeOption,
     PartitionsOption,
@@ -79,26 +77,17 @@ def convert(
     print_store(built, as_json)
 
 
-@app.command()
+@app.command(cls=GroupedCommand)
+@with_choices(ProblemChoices)
 def generate(
-    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="GW-1024x4, QK-500, gridworld, random, ...")],
+    name: Annotated[str, typer.Argument(metavar="PROBLEM", help="GW-1024x4, QK-500, gridworld, random, ...")],
     store: StoreArgument,
-    parameter: ParameterOption = None,
+    problem: ProblemChoices,
     seed: Annotated[int | None, typer.Option(help="Short for -p seed=N.")] = None,
     scramble: Annotated[float | None, typer.Option(help="Short for -p scramble=SHARE, 0 to 0.5.")] = None,
     states: Annotated[int | None, typer.Option(help="Short for -p states=N (random).")] = None,
     actions: Annotated[int | None, typer.Option(help="Short for -p actions=N (random).")] = None,
     successors: Annotated[int | None, typer.Option(help="Short for -p successors=N.")] = None,
-    grid: Annotated[str | None, typer.Option(help="Short for -p grid=100,200: points along each axis.")] = None,
-    sense: SenseOption = None,
-    partitioner: PartitionerOption = None,
-    partition_size: PartitionSizeOption = None,
-    partitions: PartitionsOption = None,
-    blocks: BlocksOption = None,
-    block_shape: BlockShapeOption = None,
-    dtype: Annotated[
-        Dtype | None, typer.Option(help="Stored type of probabilities and rewards.  [default: the problem's own]")
-    ] = None,
     workers: WorkersOption = None,
     device: Annotated[str, typer.Option(help="What computes a control problem's rows: auto, cpu or cuda:0.")] = "auto",
     overwrite: OverwriteOption = False,
@@ -111,21 +100,14 @@ def generate(
     from ooc_mdp import api
     from ooc_mdp.report.terminal import WorkBar
 
-    parameters = parameters_of(
-        parameter, seed=seed, scramble=scramble, states=states, actions=actions, successors=successors, grid=grid
-    )
+    short = {"seed": seed, "scramble": scramble, "states": states, "actions": actions, "successors": successors}
+    parameters = parameters_of(problem.parameter, **short, grid=problem.grid)
     with WorkBar() as bar:
         built = api.generate(
-            problem,
+            name,
             store,
             parameters,
-            sense=cast(Literal["max", "min"] | None, sense and sense.value),
-            partitioner=cast(Literal["ranges", "grid", "metis"] | None, partitioner and partitioner.value),
-            partition_size=partition_size,
-            partitions=partitions,
-            blocks=shape_of(blocks, "--blocks"),
-            block_shape=shape_of(block_shape, "--block-shape"),
-            dtype=cast(Literal["float32", "float64"] | None, dtype and dtype.value),
+            **problem.keywords(),
             workers=workers,
             overwrite=overwrite,
             resume=resume,

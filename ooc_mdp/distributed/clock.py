@@ -1,4 +1,4 @@
-"""For how long several solvers have worked on a solve, and what ends it before they are done.
+"""For how long several solvers have worked on a solve.
 
 started ─── some load their code ─── all are ready ─────────────── limit
         runs        stands                        runs
@@ -7,30 +7,22 @@ started ─── some load their code ─── all are ready ─────�
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from ooc_mdp.distributed.messages import Status
-from ooc_mdp.model.solution import Outcome
+from ooc_mdp.solver.session import Clock
 
-__all__ = ["Clock"]
+__all__ = ["ClusterClock"]
 
 _MOST_LOADING = 300.0
 """Seconds that solvers may load their code before the clock runs: one that hangs must not stop it for ever."""
 
 
-class Clock:
-    """Of one solve. As on one machine, it does not run while code is loaded, which may have to be compiled.
+class ClusterClock(Clock):
+    """Of one solve. As on one machine, it does not run while code is loaded, which may have to be compiled."""
 
-    Parameters
-    ----------
-    limit : seconds of this run; None for no limit.
-    interrupted : whether a signal says to stop.
-    earlier : seconds of the runs that this one resumes.
-    """
-
-    def __init__(self, limit: float | None, interrupted: Callable[[], bool], earlier: float = 0.0) -> None:
-        self._limit, self._interrupted, self._earlier = limit, interrupted, earlier
-        self.started = time.monotonic()
+    def __init__(self, earlier: float = 0.0) -> None:
+        super().__init__(earlier)
         self._loaded = 0.0
         self._loading_since: float | None = None
 
@@ -43,18 +35,8 @@ class Clock:
         elif not loading and self._loading_since is not None:
             self._loaded, self._loading_since = self._loaded + now - self._loading_since, None
 
-    def seconds(self) -> float:
-        """Seconds of work so far, resumed runs included."""
-        return self._earlier + self._of_this_run()
-
-    def ends(self) -> Outcome | None:
-        """What says to stop, if anything does."""
-        if self._interrupted():
-            return Outcome.INTERRUPTED
-        over = self._limit is not None and self._of_this_run() >= self._limit
-        return Outcome.TIME_LIMIT if over else None
-
-    def _of_this_run(self) -> float:
+    def of_this_run(self) -> float:
+        """Seconds of work since it began, without those in which code was loaded."""
         now = time.monotonic()
         loading = self._loaded + (0.0 if self._loading_since is None else now - self._loading_since)
         return now - self.started - min(loading, _MOST_LOADING)

@@ -17,35 +17,38 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.compiling import COMPILING
-from ooc_mdp.distributed.clock import Clock
+from ooc_mdp.distributed.clock import ClusterClock
 from ooc_mdp.distributed.copies import Copies
-from ooc_mdp.distributed.known import Known
+from ooc_mdp.distributed.known import Beginning
 from ooc_mdp.distributed.laggards import Laggards
 from ooc_mdp.distributed.members import Members, SolversLostError
 from ooc_mdp.distributed.messages import Go, Halt, Span, Status
 from ooc_mdp.distributed.newcomers import Newcomers
 from ooc_mdp.distributed.ownership import Ownership
 from ooc_mdp.distributed.placement import PlacementFacts
-from ooc_mdp.events import SolveProgress, SolveWatcher
+from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
-from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.history import HistoryRow, row_of
+from ooc_mdp.solver.output import Snapshot
+from ooc_mdp.solver.session import Session
 
-__all__ = ["Coordinator"]
+__all__ = ["Coordinator", "Division"]
 
 _LOOK_SECONDS = 0.25
 """Between two looks at limits and losses, where no status comes."""
-_REPORT_SECONDS = 0.25
 _LATE_SECONDS = 1.0
 """For which a stop waits, before anybody has swept, for a certificate of the first values."""
 _SPAN_GROWTH = 0.01
@@ -57,23 +60,30 @@ class _Stop(Exception):
         self.outcome = outcome
 
 
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How partitions are divided among the solvers."""
+
+    owner: npt.NDArray[np.integer[Any]]
+    """int [P]; which solver begins with which partition."""
+    facts: PlacementFacts
+    moves: bool = False
+    """Whether idle solvers take dirty partitions from busy ones."""
+    spreads: bool = True
+    """Whether partitions are divided among all solvers; else one has all of them, and another if it is lost."""
+
+
 class Coordinator:
     """Of one solve.
 
     Parameters
     ----------
     solvers : that begin.
-    owner : int [P]; which solver begins with which partition.
-    known : values to begin with, and where copies are kept.
-    from_start : whether `known` holds nothing that the solvers do not know by themselves.
-    copy_interval : seconds between two copies of all values.
-    save : given `known` and the counters so far after each copy.
-    clock : by default one that begins now, and knows of no signals.
-    moves : whether idle solvers take dirty partitions from busy ones.
-    spreads : whether partitions are divided among all solvers; else one has all of them, and another if it is lost.
-    history : is given rows by the last statuses, and what solvers count by partition whenever values are copied and at
-        the end; what a lost solver has counted since then is lost.
-    earlier : counters of the runs that this one resumes.
+    division : of the partitions among them.
+    beginning : what is known of the values.
+    clock : by default one that begins now.
+    session : what surrounds the solve, with that clock; by default one that saves nothing, shows nothing and knows no
+        limit. Its checkpoint interval is that between two copies of all values, after each of which one is saved.
     """
 
     def __init__(
@@ -81,40 +91,30 @@ class Coordinator:
         store: TableSource,
         options: SolveOptions,
         solvers: Members,
-        owner: npt.NDArray[np.integer[Any]],
-        facts: PlacementFacts,
-        known: Known,
-        *,
-        from_start: bool,
-        copy_interval: float = 60.0,
-        save: Callable[[Known, SolveStatistics], None] | None = None,
-        clock: Clock | None = None,
-        watch: SolveWatcher | None = None,
-        note: Callable[[str], None] = lambda _: None,
-        moves: bool = False,
-        spreads: bool = True,
-        history: HistoryRecorder | None = None,
-        earlier: SolveStatistics | None = None,
+        division: Division,
+        beginning: Beginning,
+        clock: ClusterClock | None = None,
+        session: Session | None = None,
     ) -> None:
-        self.history = history or HistoryRecorder(np.zeros(store.n_partitions, np.int64))
-        self._earlier = earlier or SolveStatistics()
-        self._store, self._solvers, self.known = store, solvers, known
-        self._watch, self._note = watch, note
-        self._moves = moves
+        self.known, self.history = beginning.known, beginning.history
+        self._earlier = beginning.earlier or SolveStatistics()
+        self._store, self._solvers = store, solvers
+        self.clock = clock or ClusterClock()
+        self._session = session or Session(clock=self.clock)
+        self._session.hold_reports()  # until solvers have had the time to fail
+        self._note, self._moves = self._session.note, division.moves
         self.bounds = ResidualBounds.of_model(ModelFacts.of(store, options.discount))
         ranges = self.bounds.reward_range
         self.target = Target(options, self.bounds, float(ranges.max() - ranges.min()))
-        self.clock = clock or Clock(options.time_limit, lambda: False)
-        written = None if save is None else lambda known: save(known, self.statistics())
-        self._copies = Copies(solvers, known, store.partition_ptr, copy_interval, written, note, self.history)
+        save = partial(self._session.output.try_save, self.snapshot)
+        interval, ptr = self._session.checkpoint_interval, store.partition_ptr
+        self._copies = Copies(solvers, self.known, ptr, interval, save, self.history)
+        from_start = beginning.earlier is None
         self.ownership = Ownership(
-            solvers, facts, self._copies, owner, store.partition_ptr, from_start=from_start, spreads=spreads
+            solvers, division.facts, self._copies, division.owner, ptr, from_start=from_start, spreads=division.spreads
         )
-        self._laggards, self._newcomers = Laggards(solvers, note), Newcomers(solvers, note)
+        self._laggards, self._newcomers = Laggards(solvers, self._note), Newcomers(solvers, self._note)
         self._told = Span(0.0, 0.0, 0.0)
-        self._reported = self.clock.started
-        self._last_report = self.clock.started, 0
-        """When progress was told last, and what had been read then."""
         self._told_of_compiling = False
         self._going = False
 
@@ -158,7 +158,7 @@ class Coordinator:
             self._told_of_compiling = True
             self._note(COMPILING)
         self.clock.look(statuses, self._going)
-        return self.clock.ends()
+        return self._session.ended()
 
     async def _begin(self) -> None:
         """Give out the partitions; go once everybody knows what it reads."""
@@ -183,9 +183,7 @@ class Coordinator:
         if ended is not None:
             raise _Stop(ended)
         await self._tell_span(_SPAN_GROWTH)
-        if self._watch is not None and now - self._reported >= _REPORT_SECONDS:
-            self._reported = now
-            self._watch(self.progress())
+        self._session.report(self.progress)
         self.history.offer(self.row)
         if not self._going:  # bounds of a checkpoint hold while nobody sweeps
             return
@@ -295,8 +293,6 @@ class Coordinator:
         s, span = self.statistics(), self._span()
         self.target.saw(span.smallest, span.largest, span.size)
         error_bound, residual_bound, dirty = self._bounded()
-        now, (then, read) = time.monotonic(), self._last_report
-        self._last_report = now, s.bytes_read
         return SolveProgress(
             error_bound=error_bound,
             residual_bound=residual_bound,
@@ -306,7 +302,7 @@ class Coordinator:
             partitions=s.n_partitions,
             hit_rate=s.hit_rate,
             bytes_read=s.bytes_read,
-            read_rate=(s.bytes_read - read) / max(now - then, 1e-9),
+            read_rate=0.0,
             loads=s.loads,
             seconds=s.seconds,
         )
@@ -354,6 +350,13 @@ class Coordinator:
         total.partitions_never_read = never
         total.seconds = self.clock.seconds()
         return total
+
+    def snapshot(self) -> Snapshot | None:
+        """The last copies of the values, as a checkpoint holds them; None where there are none."""
+        if not self.known.copied.any():
+            return None
+        arrays = {**self.known.arrays(self._store.partition_ptr), **self.history.arrays()}
+        return Snapshot(arrays, self.statistics())
 
     def _all(self, holds: Callable[[Status], bool]) -> bool:
         """Whether it holds of the last status of everybody at the present epoch."""

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
 from ooc_mdp.distributed.known import Known
 from ooc_mdp.distributed.members import Members, on_a_thread
@@ -18,7 +17,6 @@ from ooc_mdp.distributed.messages import Report, Values
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.solver.history import HistoryRecorder
-from ooc_mdp.store.checkpoint import saved_or_told
 
 __all__ = ["Copies"]
 
@@ -37,7 +35,7 @@ class Copies:
     known : values to begin with, and where copies are kept.
     partition_ptr : int [P + 1].
     interval : seconds between two copies.
-    save : writes `known` as a checkpoint after each; None where there is none to be.
+    save : writes `known` as a checkpoint after each, where that can be done; called on a thread of its own.
     history : takes in what solvers have counted.
     """
 
@@ -47,20 +45,17 @@ class Copies:
         known: Known,
         partition_ptr: IntArray,
         interval: float,
-        save: Callable[[Known], None] | None,
-        note: Callable[[str], None],
+        save: Callable[[], object],
         history: HistoryRecorder,
     ) -> None:
         self._solvers, self.known, self._partition_ptr = solvers, known, partition_ptr
-        self._interval, self._save, self._note, self._history = interval, save, note, history
+        self._interval, self._save, self._history = interval, save, history
         self._keeping = threading.Lock()
         self._copying: asyncio.Task[None] | None = None
         self._copied = time.monotonic()
         self._took = 0.0
         self._activity = -1
         """Of all solvers, at the last copy."""
-        self._failing = False
-        """Whether the last checkpoint could not be written."""
 
     def begin(self) -> None:
         """Solvers begin to sweep: the pause before the first copy begins."""
@@ -107,13 +102,8 @@ class Copies:
             return
         began = time.monotonic()
         reports = await self.of_all()
-        if self._save is not None and reports is not None:
-            await on_a_thread(self._write, self.known)
+        if reports is not None:
+            await on_a_thread(self._save)
         self._activity = activity
         self._copied = time.monotonic()
         self._took = self._copied - began
-
-    def _write(self, known: Known) -> None:
-        """Write a checkpoint, where that can be done."""
-        assert self._save is not None  # who calls has looked
-        self._failing = not saved_or_told(partial(self._save, known), self._note, self._failing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +11,16 @@ import numpy.typing as npt
 from ooc_mdp.distributed.lending import read
 from ooc_mdp.distributed.messages import Values, pieces_of
 from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.runtime.threads import on_threads, slices
+from ooc_mdp.solver.history import HistoryRecorder
 
-__all__ = ["Known"]
+__all__ = ["Beginning", "Known"]
 
 _COPY_THREADS = 8
 """That put the values of one solver in their places."""
+_BOUNDS = ("rise", "fall", "plain_rise", "plain_fall")
+"""Names of the rows of `Known.bounds` in a checkpoint."""
 
 
 @dataclass(slots=True)
@@ -31,6 +36,35 @@ class Known:
     bounds: npt.NDArray[np.float64] | None = None
     """float64 [4, P] as in `Values`; None: nothing is known."""
     value_size: float = 0.0
+
+    @classmethod
+    def first(cls, n_states: int, n_partitions: int) -> Self:
+        """Nothing: there is no copy of any partition."""
+        # Nobody touches these pages before something is copied there; a policy that nobody has chosen is not looked at.
+        marks = np.zeros((2, n_partitions), np.bool_)
+        return cls(np.zeros(n_states), np.zeros(n_states, np.int32), marks[0], marks[1])
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, npt.NDArray[Any]]) -> Self:
+        """What a checkpoint holds."""
+        visited = arrays["visited"]
+        bounds = np.stack([arrays[name] for name in _BOUNDS])
+        copied = np.ones(visited.size, np.bool_)
+        return cls(arrays["values"], arrays["policy"], visited, copied, bounds, float(arrays["value_size"]))
+
+    def arrays(self, partition_ptr: IntArray) -> dict[str, npt.NDArray[Any]]:
+        """What a checkpoint holds; bounds are infinite where values are of different times."""
+        bounds = np.full((4, self.visited.size), np.inf) if self.bounds is None else self.bounds
+        policy = self.policy
+        if not self.visited.all():
+            policy = np.where(np.repeat(self.visited, np.diff(partition_ptr)), policy, np.int32(-1))
+        return {
+            "values": self.values,
+            "policy": policy,
+            "visited": self.visited,
+            "value_size": np.array(self.value_size),
+            **dict(zip(_BOUNDS, bounds, strict=True)),
+        }
 
     def take(self, values: Values, partition_ptr: IntArray) -> None:
         """Copies of some partitions; bounds of all values together are known no longer.
@@ -72,6 +106,25 @@ class Known:
             visited,
             self.bounds[:, partitions] if with_bounds and self.bounds is not None else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What is known when a solve begins: nothing, or what the checkpoint of an earlier run holds."""
+
+    known: Known
+    """Values to begin with, where copies are kept from then on."""
+    history: HistoryRecorder
+    """Is given rows by the last statuses, and what solvers count by partition whenever values are copied and at the
+    end; what a lost solver has counted since then is lost."""
+    earlier: SolveStatistics | None = None
+    """Counters of the runs that this one resumes; None for a solve from the start, of which `known` holds nothing that
+    the solvers do not know by themselves."""
+
+    @property
+    def seconds(self) -> float:
+        """Of work in those runs."""
+        return 0.0 if self.earlier is None else self.earlier.seconds
 
 
 def _part(piece: slice, part: slice) -> slice:

@@ -78,9 +78,9 @@ class Member:
     """Set once it is lost."""
 
 
-async def on_a_thread(function: Callable[[Any], None], argument: Any) -> None:
+async def on_a_thread(function: Callable[..., object], *arguments: Any) -> None:
     """Run it, to its end even where that is waited for no longer: what follows must not be overwritten by it."""
-    running = asyncio.ensure_future(asyncio.to_thread(function, argument))
+    running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
     try:
         await asyncio.shield(running)
     finally:

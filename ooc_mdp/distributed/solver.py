@@ -50,6 +50,7 @@ from ooc_mdp.solver.driver import Steps, drive
 from ooc_mdp.solver.local import METHODS
 from ooc_mdp.solver.peers import Signal
 from ooc_mdp.solver.plan import plan_solve, warm_up
+from ooc_mdp.solver.session import Clock
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import SolveState
 from ooc_mdp.store import open_store
@@ -159,8 +160,7 @@ class NetworkPeers:
         """Number of the last command."""
         self._idle = 0.0
         self._published = 0.0
-        self._started = time.monotonic()
-        self._earlier_seconds = 0.0
+        self._clock = Clock()
 
     def meet(self, state: SolveState, values: ExchangesValues, send: Send) -> None:
         """Take part with this state."""
@@ -168,7 +168,7 @@ class NetworkPeers:
         self._shard = Share(self._asked.number, state, values, self.owned, send, self._mailbox.wake)
         state.visited[:] = False
         state.history.interval = np.inf  # the coordinator records rows
-        state.seconds = lambda: self._earlier_seconds + time.monotonic() - self._started
+        state.seconds = self._clock.seconds
 
     @property
     def count(self) -> int:
@@ -296,7 +296,7 @@ class NetworkPeers:
                 self._shard.see(command)
             elif isinstance(command, Go):
                 self._halted = False
-                self._started, self._earlier_seconds = time.monotonic(), command.seconds
+                self._clock.restart(command.seconds)
             elif isinstance(command, Halt):
                 self._halted = self._restart = True
             elif isinstance(command, Release):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,51 +17,43 @@ from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder, row_of
 
-__all__ = ["conclude", "method_name", "turn_signs"]
+__all__ = ["FinalState", "conclude", "method_name"]
 
 
-def conclude(
-    store: TableSource,
-    options: SolveOptions,
-    outcome: Outcome,
-    *,
-    method: str,
-    device: str,
-    bounds: ResidualBounds,
-    target: Target,
-    value_size: float,
-    values: FloatArray,
-    policy: npt.NDArray[np.int32],
-    visited: npt.NDArray[np.bool_],
-    statistics: SolveStatistics,
-    plan: MemoryPlan,
-    history: HistoryRecorder,
-    resident: int,
-) -> Solution:
-    """The solution of a run.
+@dataclass(frozen=True, slots=True)
+class FinalState:
+    """What is known of all partitions when a solve ends; a checkpoint may still be taken of it afterwards."""
 
-    Parameters
-    ----------
-    bounds, target, value_size : of all partitions at these values, and the largest |V| so far.
-    values : float64 [n], store order, of the maximisation; may be changed.
-    policy : int32 [n], store order; completed where nothing was read.
-    visited : bool [P]; partitions that were read at least once.
-    history : ends with what is proved now, and `resident` partitions in the cache.
-    """
-    if store.sense == "min":
-        turn_signs(values)
-    for q in np.flatnonzero(~visited):
-        # Bounded without ever being read: any action is as good as the bound says.
-        own = slice(store.partition_ptr[q], store.partition_ptr[q + 1])
-        policy[own] = np.where(store.action_counts(int(q)) > 0, 0, -1)
+    method: str
+    device: str
+    plan: MemoryPlan
+    bounds: ResidualBounds
+    target: Target
+    value_size: float
+    """Largest |V| at any time."""
+    values: FloatArray
+    """float64 [n], store order, of the maximisation."""
+    policy: npt.NDArray[np.int32]
+    """int32 [n], store order."""
+    visited: npt.NDArray[np.bool_]
+    """bool [P]; partitions that were read at least once."""
+    statistics: SolveStatistics
+    history: HistoryRecorder
+    resident: int
+    """Partitions in the cache."""
+
+
+def conclude(store: TableSource, options: SolveOptions, outcome: Outcome, end: FinalState) -> Solution:
+    """The solution of a solve: its certificate, and values and policy in the source's order; `end` stays as it is."""
+    bounds, target, value_size = end.bounds, end.target, end.value_size
     lower, upper = bounds.error_interval(value_size)
     error_bound = max(-lower, upper)
     residual_bound = float(bounds.plain().max(initial=0.0)) + bounds.rounding(value_size, plain=True)
     dirty = int(np.count_nonzero(target.dirty()))
     return Solution(
         outcome=outcome,
-        method=method,
-        device=device,
+        method=end.method,
+        device=end.device,
         discount=options.discount,
         certificate=Certificate(
             error_bound=error_bound,
@@ -72,18 +66,37 @@ def conclude(
             policy_loss_bound=bounds.policy_loss(value_size),
             proof="bounds on every partition's normalised Bellman residual, float64 rounding included",
         ),
-        statistics=statistics,
-        values=store.to_original(values),
-        policy=store.to_original(policy),
-        memory_plan={"host": plan.host, "device": plan.device},
-        history=history.end(row_of(statistics, error_bound, residual_bound, dirty, resident)),
+        statistics=end.statistics,
+        values=_source_values(store, end.values),
+        policy=_source_policy(store, end.policy, end.visited),
+        memory_plan={"host": end.plan.host, "device": end.plan.device},
+        history=end.history.end(row_of(end.statistics, error_bound, residual_bound, dirty, end.resident)),
     )
 
 
-def turn_signs(values: FloatArray) -> None:
-    """The values of a minimisation from those of the maximisation that stood for it, or back again, in place."""
+def _source_values(store: TableSource, values: FloatArray) -> FloatArray:
+    """The values of the maximisation, in the source's order and sign; those given stay as they are."""
+    original = store.to_original(values)
+    if store.sense == "max":
+        return original
+    turned = np.empty_like(values) if np.may_share_memory(original, values) else original
     # Not -values: a value of 0 stays +0.
-    on_threads(lambda part: np.subtract(0.0, values[part], out=values[part]), slices(values.size))
+    on_threads(lambda part: np.subtract(0.0, original[part], out=turned[part]), slices(values.size))
+    return turned
+
+
+def _source_policy(
+    store: TableSource, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int32]:
+    """The policy in the source's order, completed where nothing was read; the one given stays as it is."""
+    original: npt.NDArray[np.int32] = store.to_original(policy)
+    unread = np.flatnonzero(~visited)
+    if unread.size and np.may_share_memory(original, policy):
+        original = original.copy()
+    for q in unread.tolist():
+        # Bounded without ever being read: any action is as good as the bound says.
+        original[store.original_states(q)] = np.where(store.action_counts(q) > 0, 0, -1)
+    return original
 
 
 def method_name(options: SolveOptions) -> str:

@@ -1,17 +1,25 @@
-"""What a solve does between two accesses: report, save, and end where a limit or a signal says so."""
+"""What surrounds a solve: its clock, whoever watches it, its checkpoints, and what ends it early.
+
+After each step of a method the driver calls `after_step`; undiscounted and distributed solves call `report`, `stop` and
+`save_if_due`. Nothing here knows how a solve works.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ooc_mdp.events import SolveProgress, SolveWatcher
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.options import SolveOptions
-from ooc_mdp.store.checkpoint import saved_or_told
+from ooc_mdp.options import RunOptions
+from ooc_mdp.solver.output import Output, TakeSnapshot
 
-__all__ = ["Pauses", "StoppedEarly"]
+if TYPE_CHECKING:
+    from ooc_mdp.solver.state import SolveState
+
+__all__ = ["Clock", "Session", "StoppedEarly"]
 
 _REPORT_SECONDS = 0.25
 _SAVING_SHARE = 20
@@ -26,62 +34,122 @@ class StoppedEarly(Exception):
         self.outcome = outcome
 
 
-@dataclass(slots=True)
-class Pauses:
-    """The clock of a solve, and who is told and asked at what times."""
+class Clock:
+    """For how long a solve has worked.
 
-    options: SolveOptions
-    watch: SolveWatcher | None = None
-    interrupted: Callable[[], bool] = lambda: False
-    save: Callable[[], None] | None = None
-    """Writes a checkpoint."""
-    note: Callable[[str], None] = lambda _: None
-    """Told of checkpoints that cannot be written."""
-    started: float = field(default_factory=time.monotonic)
-    earlier_seconds: float = 0.0
-    """Seconds of the runs that this one resumes."""
-    _reported: float = 0.0
-    _bytes_read: int = 0
-    """At the last report."""
-    _saved: float = field(default_factory=time.monotonic)
-    _saving_took: float = 0.0
-    _failing: bool = False
-    """Whether the last checkpoint could not be written."""
+    Parameters
+    ----------
+    earlier : seconds of the runs that this one resumes.
+    """
+
+    def __init__(self, earlier: float = 0.0) -> None:
+        self.restart(earlier)
+
+    def restart(self, earlier: float) -> None:
+        """This run begins now, after so many seconds of others."""
+        self.started, self._earlier = time.monotonic(), earlier
+
+    def seconds(self) -> float:
+        """Seconds of work so far, resumed runs included."""
+        return self._earlier + self.of_this_run()
+
+    def of_this_run(self) -> float:
+        """Seconds of work since it began."""
+        return time.monotonic() - self.started
+
+
+class Session:
+    """One solve's.
+
+    Parameters
+    ----------
+    output : where checkpoints are saved; by default nowhere.
+    run : the time limit, which is of this run, and the interval of checkpoints.
+    watch : called with progress a few times a second.
+    note : called with sentences about the course of the solve.
+    interrupted : whether a signal has asked the solve to end.
+    clock : by default one that begins now.
+    """
+
+    def __init__(
+        self,
+        output: Output | None = None,
+        run: RunOptions | None = None,
+        *,
+        watch: SolveWatcher | None = None,
+        note: Callable[[str], None] = lambda _: None,
+        interrupted: Callable[[], bool] = lambda: False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.output, self.clock = output or Output(), clock or Clock()
+        self.note, self._watch, self._interrupted = note, watch, interrupted
+        run = run or RunOptions()
+        self.checkpoint_interval, self._time_limit = run.checkpoint_interval, run.time_limit
+        self._reported = 0.0
+        self._bytes_read = 0
+        """At the last report."""
+        self._saved, self._saved_backups = time.monotonic(), 0
+        """When the last checkpoint was written, and the backups that it knows of."""
+        self._saving_took = 0.0
+
+    def begin(self, earlier: float, backups: int = 0) -> None:
+        """Begin to count time, after so many seconds and backups of the runs that this one resumes."""
+        self.clock.restart(earlier)
+        self._saved, self._saved_backups = time.monotonic(), backups
+
+    def after_step(self, state: SolveState) -> Outcome | None:
+        """Report and save where it is time to; the outcome where a limit or signal ends the solve.
+
+        Without new backups there is nothing to save.
+        """
+        self.report(state.progress)
+        state.history.offer(state.row)
+        outcome = Outcome.PRECISION if state.target.out_of_reach else self.ended()
+        if outcome is None and state.counters.backups > self._saved_backups and self.save_if_due(state.snapshot):
+            self._saved_backups = state.counters.backups
+        return outcome
 
     @property
     def seconds(self) -> float:
         """Seconds of work so far, resumed runs included."""
-        return self.earlier_seconds + time.monotonic() - self.started
+        return self.clock.seconds()
+
+    def hold_reports(self) -> None:
+        """Have the first report wait for the usual pause between two of them."""
+        self._reported = time.monotonic()
 
     def report(self, look: Callable[[], SolveProgress]) -> None:
-        """Tell the watcher where the solve stands, a few times a second; `look` need not know the rate of reading."""
+        """Show the watcher where the solve stands, if it is time to; `look` need not know the rate of reading."""
         now = time.monotonic()
-        if self.watch is None or now - self._reported < _REPORT_SECONDS:
+        if self._watch is None or now - self._reported < _REPORT_SECONDS:
             return
         seen = look()
         rate = (seen.bytes_read - self._bytes_read) / (now - self._reported) if self._reported else 0.0
-        self.watch(replace(seen, read_rate=rate))
+        self._watch(replace(seen, read_rate=rate))
         self._reported, self._bytes_read = now, seen.bytes_read
 
-    def stop(self) -> None:
-        """Raise StoppedEarly where a signal has come, or the time is up."""
-        if self.interrupted():
-            raise StoppedEarly(Outcome.INTERRUPTED)
-        limit = self.options.time_limit
-        if limit is not None and time.monotonic() - self.started >= limit:
-            raise StoppedEarly(Outcome.TIME_LIMIT)
+    def ended(self) -> Outcome | None:
+        """What asks the solve to end early: a signal, or the time limit."""
+        if self._interrupted():
+            return Outcome.INTERRUPTED
+        over = self._time_limit is not None and self.clock.of_this_run() >= self._time_limit
+        return Outcome.TIME_LIMIT if over else None
 
-    def keep(self) -> bool:
+    def stop(self) -> None:
+        """Raise StoppedEarly where something asks the solve to end."""
+        outcome = self.ended()
+        if outcome is not None:
+            raise StoppedEarly(outcome)
+
+    def save_if_due(self, take: TakeSnapshot) -> bool:
         """Write a checkpoint if it is time for one; whether there is a new one.
 
         One that cannot be written ends no solve: a disk that is full at night may have room in the morning.
         """
         now = time.monotonic()
-        pause = max(self.options.checkpoint_interval, _SAVING_SHARE * self._saving_took)
-        if self.save is None or now - self._saved < pause:
+        if now - self._saved < max(self.checkpoint_interval, _SAVING_SHARE * self._saving_took):
             return False
-        written = saved_or_told(self.save, self.note, self._failing)
-        self._failing = not written
+        saved = self.output.try_save(take)
         self._saved = time.monotonic()
         self._saving_took = self._saved - now
-        return written
+        return saved

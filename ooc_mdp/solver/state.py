@@ -21,11 +21,15 @@ from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.peers import NO_PEERS, Peers
 from ooc_mdp.solver.plan import SolvePlan, cache_budget
 from ooc_mdp.store.trace import Trace
 
-__all__ = ["SETTLED_SHARE", "Access", "SolveState"]
+__all__ = ["OPTIONAL_ARRAYS", "SETTLED_SHARE", "Access", "SolveState"]
+
+OPTIONAL_ARRAYS = frozenset({"inflow"})
+"""Of a checkpoint, which only a priority by inflow saves, and does without."""
 
 SETTLED_SHARE = 0.25
 """A visit leaves its partitions at this share of the target, so that small changes next door do not call them back."""
@@ -268,8 +272,13 @@ class SolveState:
 
     # ---------------------------------------------------------------------------------- what others may ask
 
-    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays that a checkpoint holds."""
+    def snapshot(self) -> Snapshot:
+        """Everything that a solve continues from, with its history so far."""
+        self.history.row(self.row())
+        return Snapshot(self.arrays() | self.history.arrays(), self.statistics())
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Values, policy, bounds and what the priority keeps; the history apart."""
         return {
             "values": self.backend.values(),
             "policy": self.backend.policy(),

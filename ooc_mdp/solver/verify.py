@@ -8,7 +8,9 @@ state's residual is computed from the stored values. Undiscounted results are ch
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +33,7 @@ from ooc_mdp.store.validate_table import check_claims
 __all__ = [
     "Exceeded",
     "Verification",
-    "check_belongs",
+    "checked_table",
     "from_original",
     "read_checked",
     "values_and_policy",
@@ -118,9 +120,21 @@ def verify(
     OptionsError : the result belongs to another table, or has another number of states.
     StoreError : a chunk is damaged, the store's small arrays contradict its chunks, or a value is not finite.
     """
-    check_belongs(store, result, other_store)
+    with checked_table(store, result, other_store) as table:
+        return _verify(table, result, watch)
+
+
+@contextmanager
+def checked_table(store: TableSource, result: Result, other_store: bool) -> Iterator[TableSource]:
+    """The table that a result is of, held open, each chunk's SHA-256 compared with the manifest's as it is read.
+
+    Raises
+    ------
+    OptionsError : the result is of another table, and nobody wants it measured on this one.
+    """
+    _check_belongs(store, result, other_store)
     with store.hold():
-        return _verify(store.checking_sha256() if isinstance(store, Store) else store, result, watch)
+        yield store.checking_sha256() if isinstance(store, Store) else store
 
 
 def values_and_policy(store: TableSource, result: Result) -> tuple[FloatArray, np.ndarray[Any, Any]]:
@@ -133,7 +147,7 @@ def values_and_policy(store: TableSource, result: Result) -> tuple[FloatArray, n
     return values, from_original(store, result.solution.policy)
 
 
-def check_belongs(store: TableSource, result: Result, other_store: bool) -> None:
+def _check_belongs(store: TableSource, result: Result, other_store: bool) -> None:
     """OptionsError where a result is not of this table, and nobody wants it measured on another."""
     if result.solution.values.size != store.n_states:
         raise OptionsError(
@@ -148,62 +162,96 @@ def check_belongs(store: TableSource, result: Result, other_store: bool) -> None
 
 
 def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verification:
-    gamma = result.solution.discount
     values, policy = values_and_policy(store, result)
-    size = float(np.abs(values).max())
     row_sums = np.zeros(store.n_partitions)
-    facts = ModelFacts.of(store, gamma)
+    facts = ModelFacts.of(store, result.solution.discount)
     backend = CpuBackend()
     # Residuals are normalised by the row sums that are found in the tables, not by those that the store claims.
     backend.start(replace(facts, contraction=replace(facts.contraction, row_sum=row_sums)), values, policy)
-    claims = result.solution.certificate
-    exceeded = Exceeded()
-    residual = bound = 0.0
-    rise = fall = 0.0
-    worst = policy_errors = bytes_read = 0
+    size = float(np.abs(values).max())
+    found = _Found(result)
     with ThreadPoolExecutor(1) as reader:
         following = reader.submit(read_checked, store, 0)
         for p in range(store.n_partitions):
             table, n_bytes = following.result()
             if p + 1 < store.n_partitions:
                 following = reader.submit(read_checked, store, p + 1)
-            bytes_read += n_bytes
-            sums = _row_sums(table)
-            k = _longest_row(table)
-            rewards = _reward_range(table, store.action_counts(p))
-            longest = float(sums.max(initial=0.0)) if sums.size else 1.0
-            one = Contraction.of(
-                gamma,
-                np.array([table.durations.min(initial=np.inf) if table.durations.size else 1.0]),
-                np.array([longest]),
-                np.array([k]),
-            )
-            row_sums[p] = float(one.row_sum[0])
-            own = policy[table.first_state : table.first_state + table.n_states]
+            found.bytes_read += n_bytes
+            longest, contraction = _contraction(table, facts.discount)
+            row_sums[p] = float(contraction.row_sum[0])
             actions = store.action_counts(p)
+            own = policy[table.first_state : table.first_state + table.n_states]
             wrong = np.where(actions > 0, (own < 0) | (own >= actions), own != -1)
-            policy_errors += int(wrong.sum())  # before measuring, which chooses where there is no policy
-            measured, _ = backend.measure(backend.admit(backend.prepare(table)), 0.0)
-            high, low, plain_high, plain_low = rounded_up(measured).tolist()
-            rounding = ResidualBounds.rounding_of(one, rewards, np.array([k]), size)
-            plain_rounding = ResidualBounds.rounding_of(one, rewards, np.array([k]), size, True)
-            normalised = max(high, low)
-            plain = max(plain_high, plain_low)
+            found.policy_errors += int(wrong.sum())  # before measuring, which chooses where there is no policy
+            measured = rounded_up(backend.measure(backend.admit(backend.prepare(table)), 0.0)[0])
+            rewards, k = _reward_range(table, actions), np.array([longest])
+            rounding = ResidualBounds.rounding_of(contraction, rewards, k, size)
+            plain_rounding = ResidualBounds.rounding_of(contraction, rewards, k, size, True)
             # Two sums of a row, in different orders, differ, and 1 - g rho by as much.
-            slack = rounding + normalised * (2 * k + 16) * _UNIT_ROUNDOFF * float(one.inverse[0])
-            exceeded.note("error_bound", normalised, claims.error_bound, slack)
-            exceeded.note("upper", high, claims.upper, slack)
-            exceeded.note("lower", low, -claims.lower, slack)
-            exceeded.note("residual_bound", plain, claims.residual_bound, plain_rounding)
-            rise, fall = max(rise, high - slack), max(fall, low - slack)
-            residual = max(residual, plain)
-            if normalised + rounding > bound:
-                bound, worst = normalised + rounding, int(store.original_states(p)[0])
+            apart = (2 * longest + 16) * _UNIT_ROUNDOFF * float(contraction.inverse[0])
+            found.note(measured, rounding, plain_rounding, apart, int(store.original_states(p)[0]))
             if watch is not None:
                 watch("verify", p + 1, store.n_partitions)
-    exceeded.note("policy_loss_bound", rise + fall, claims.policy_loss_bound, 0.0)
-    refuted = exceeded.names(result, policy_errors)
-    return Verification(not refuted, refuted, residual, bound, claims.error_bound, worst, policy_errors, bytes_read)
+    return found.verification()
+
+
+class _Found:
+    """What was measured of the partitions so far, and which claims of the result that exceeds."""
+
+    def __init__(self, result: Result) -> None:
+        self._result, self._exceeded = result, Exceeded()
+        self._residual = self._bound = self._rise = self._fall = 0.0
+        self._worst = 0
+        self.policy_errors = self.bytes_read = 0
+
+    def note(
+        self, measured: FloatArray, rounding: float, plain_rounding: float, apart: float, first_state: int
+    ) -> None:
+        """Take in a partition.
+
+        Parameters
+        ----------
+        measured : float64 [4], as in `RESIDUALS`, rounded up.
+        rounding, plain_rounding : what rounding may have added to its normalised and plain residuals.
+        apart : share by which the normalisation of the claims may differ from this one.
+        first_state : in the source's numbering.
+        """
+        claims, exceeded = self._result.solution.certificate, self._exceeded
+        rise, fall, plain_rise, plain_fall = measured.tolist()
+        normalised, plain = max(rise, fall), max(plain_rise, plain_fall)
+        slack = rounding + normalised * apart
+        exceeded.note("error_bound", normalised, claims.error_bound, slack)
+        exceeded.note("upper", rise, claims.upper, slack)
+        exceeded.note("lower", fall, -claims.lower, slack)
+        exceeded.note("residual_bound", plain, claims.residual_bound, plain_rounding)
+        self._rise, self._fall = max(self._rise, rise - slack), max(self._fall, fall - slack)
+        self._residual = max(self._residual, plain)
+        if normalised + rounding > self._bound:
+            self._bound, self._worst = normalised + rounding, first_state
+
+    def verification(self) -> Verification:
+        """Everything, once all partitions were measured."""
+        claims = self._result.solution.certificate
+        self._exceeded.note("policy_loss_bound", self._rise + self._fall, claims.policy_loss_bound, 0.0)
+        refuted = self._exceeded.names(self._result, self.policy_errors)
+        return Verification(
+            holds=not refuted,
+            refuted=refuted,
+            residual=self._residual,
+            error_bound=self._bound,
+            claimed_bound=claims.error_bound,
+            worst_state=self._worst,
+            policy_errors=self.policy_errors,
+            bytes_read=self.bytes_read,
+        )
+
+
+def _contraction(table: PartitionTable, discount: float) -> tuple[int, Contraction]:
+    """The transitions of a table's longest row, and what its durations and row sums make of the discount."""
+    sums, longest = _row_sums(table), _longest_row(table)
+    largest = float(sums.max(initial=0.0)) if sums.size else 1.0
+    least = table.durations.min(initial=np.inf) if table.durations.size else 1.0
+    return longest, Contraction.of(discount, np.array([least]), np.array([largest]), np.array([longest]))
 
 
 def _row_sums(table: PartitionTable) -> FloatArray:

@@ -8,33 +8,28 @@ cut leaves the previous one. It belongs to one table (fingerprint), sense and di
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
-from ooc_mdp.errors import DamagedStoreError, OptionsError, StoreError
+from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.store.disk_faults import remedy
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX
 from ooc_mdp.store.sealed_file import ForeignFileError, SealError, read_sealed_file, write_sealed_file
-from ooc_mdp.store.transaction import InPlaceError, sync
+from ooc_mdp.store.transaction import sync
 
 __all__ = [
     "CHECKPOINT_SUFFIX",
     "UnwrittenCheckpointError",
     "check_arrays",
-    "checkpoint_on_damage",
     "checkpoint_path",
     "load_checkpoint",
     "read_checkpoint",
     "remove_checkpoint",
     "save_checkpoint",
-    "saved_or_told",
-    "saved_unless_written",
 ]
 
 CHECKPOINT_SUFFIX = ".checkpoint"
@@ -97,77 +92,6 @@ def save_checkpoint(
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-def saved_or_told(save: Callable[[], None], note: Callable[[str], None], failing: bool) -> bool:
-    """Write a checkpoint of a solve that goes on without it where that fails; whether it is written.
-
-    Parameters
-    ----------
-    failing : the last could not be written; what was said then is not said again.
-    """
-    try:
-        save()
-    except UnwrittenCheckpointError as error:
-        if not failing:
-            left = "goes on from the one before" if error.before else "has nothing to go on from"
-            note(f"{error.what}; the solve goes on and tries again: {error.remedy}. Until then --resume {left}")
-        return False
-    if failing:
-        note("checkpoints are written again")
-    return True
-
-
-@contextmanager
-def saved_unless_written(save: Callable[[], None] | None, undo: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Where writing a result fails, on a full disk say, keep what was solved as a checkpoint, if that can be written.
-
-    Parameters
-    ----------
-    save : writes the checkpoint.
-    undo : brings what it saves back to what it was before the result was made of it.
-    """
-    try:
-        yield
-    except InPlaceError:
-        raise
-    except BaseException as error:
-        if save is None:
-            raise
-        undo()
-        try:
-            save()
-            kept = True
-        except UnwrittenCheckpointError as unwritten:
-            kept = unwritten.before
-        if kept and isinstance(error, StoreError):
-            raise StoreError(f"{error}; what was solved is kept in the checkpoint: then go on with --resume") from error
-        raise
-
-
-@contextmanager
-def checkpoint_on_damage(saves: Callable[[], Callable[[], None] | None]) -> Iterator[None]:
-    """Where the store is damaged or replaced under a solve, keep what was solved before the error goes on.
-
-    Everything that was read until then had the manifest's checksums, so values and bounds are those of the store.
-
-    Parameters
-    ----------
-    saves : gives what writes the checkpoint, or None.
-    """
-    try:
-        yield
-    except DamagedStoreError as error:
-        save = saves()
-        if save is None:
-            raise
-        try:
-            save()
-        except UnwrittenCheckpointError as unwritten:
-            raise DamagedStoreError(f"{error}; {unwritten}") from error
-        raise DamagedStoreError(
-            f"{error}; what was solved is in the checkpoint: once the store is whole again, continue with --resume"
-        ) from error
 
 
 def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt.NDArray[Any]], SolveStatistics] | None:

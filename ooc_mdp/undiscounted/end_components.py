@@ -15,6 +15,7 @@ numbers, so that rounds are few: about log n, and each a few passes over the par
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +38,7 @@ from ooc_mdp.undiscounted.kernels.end_components import (
 )
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
-__all__ = ["ANALYSIS_BYTES", "check_totals", "end_components", "original_numbers"]
+__all__ = ["ANALYSIS_BYTES", "EndComponentClasses", "check_totals", "end_components", "original_numbers"]
 
 Labels = npt.NDArray[np.uint32]
 
@@ -49,12 +50,37 @@ _MOST_PASSES = 5000
 """Passes after which a mean reward's sign counts as not decided."""
 
 
-def check_totals(tables: Streamed, neighbours: Neighbours) -> tuple[Labels, npt.NDArray[np.int32]]:
+@dataclass(frozen=True, slots=True)
+class EndComponentClasses:
+    """The classes in which one may stay for nothing."""
+
+    classes: Labels
+    """uint32 [n]; a state that stands for the state's class, or NO_CLASS."""
+    members: IntArray
+    """int64; states of classes of several, ascending."""
+    node: IntArray
+    """int64; class of each member, counted from 0."""
+
+    @classmethod
+    def of(cls, classes: Labels) -> Self:
+        """From the class of each state."""
+        inside = np.flatnonzero(classes != NO_CLASS)
+        _, which, counts = np.unique(classes[inside], return_inverse=True, return_counts=True)
+        members = inside[counts[which.reshape(-1)] > 1]
+        return cls(classes, members, np.unique(classes[members], return_inverse=True)[1].reshape(-1))
+
+    @property
+    def count(self) -> int:
+        """Classes of several states."""
+        return int(self.node.max(initial=-1)) + 1
+
+
+def check_totals(tables: Streamed, neighbours: Neighbours) -> tuple[EndComponentClasses, npt.NDArray[np.int32]]:
     """The classes in which one may stay for nothing, and a policy that ends, or comes to one.
 
     Returns
     -------
-    uint32 [n], a state that stands for the state's class, or NO_CLASS; int32 [n], -1 without actions, -2 in classes
+    the classes; int32 [n], -1 without actions, -2 in classes
 
     Raises
     ------
@@ -70,7 +96,7 @@ def check_totals(tables: Streamed, neighbours: Neighbours) -> tuple[Labels, npt.
     classes = _representatives(blocks)
     sign = 1.0 if source.sense == "max" else -1.0
     _refuse_infinite(tables, neighbours, classes, sign)
-    return classes, _refuse_endless(tables, neighbours, classes)
+    return EndComponentClasses.of(classes), _refuse_endless(tables, neighbours, classes)
 
 
 def end_components(tables: Streamed, neighbours: Neighbours, zero_only: bool, staying: Labels | None = None) -> Labels:

@@ -21,15 +21,16 @@ from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
-from ooc_mdp.solver.session import Pauses, StoppedEarly
-from ooc_mdp.undiscounted.end_components import Labels
+from ooc_mdp.solver.output import Snapshot
+from ooc_mdp.solver.session import Session, StoppedEarly
+from ooc_mdp.undiscounted.end_components import EndComponentClasses
 from ooc_mdp.undiscounted.inductive import Inductive, inductive
 from ooc_mdp.undiscounted.kernels.end_components import lift
 from ooc_mdp.undiscounted.kernels.totals import greedy, sweep
 from ooc_mdp.undiscounted.policy_evaluation import POLICY_SWEEPS, Departures, PolicyRows, RowsKept, evaluate, rows_bytes
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
-__all__ = ["FIRST_CHARGE", "TotalRun", "default_total_target", "value_floor"]
+__all__ = ["FIRST_CHARGE", "TotalRun", "Totals", "default_total_target", "value_floor"]
 
 FIRST_CHARGE = 1e-3
 """The first charge as a share of the target: enough for a thousand departures."""
@@ -66,27 +67,34 @@ def default_total_target(store: TableSource, low: float, high: float) -> float:
     return RELATIVE_EPSILON * (size if span <= _CONSTANT * size else span)
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a solve ends with, of the maximisation and in the order of partitions."""
+
+    outcome: Outcome
+    middle: FloatArray
+    """float64 [n]; the values."""
+    policy: npt.NDArray[np.int32]
+    found: Inductive | None = None
+    """What proves the lower and upper values; None where nothing does."""
+
+
 @dataclass(slots=True)
 class TotalRun:
-    """A solve at work: analysis is over, values are to be settled and proved."""
+    """A solve at work: first the analysis, then values are settled and proved."""
 
     tables: Streamed
     neighbours: Neighbours
     options: SolveOptions
     statistics: SolveStatistics
-    sign: float
     values: FloatArray
     """float64 [n, 2]; L and U, of the maximisation."""
-    classes: Labels
-    """uint32 [n]; where one may stay for nothing."""
-    members: IntArray
-    """int64; states of classes of several, ascending."""
-    node: IntArray
-    """int64; class of each member, counted from 0."""
-    charge: float
-    most_charge: float
+    session: Session
+    charge: float = 0.0
+    most_charge: float = np.inf
     """The largest that has not been too large."""
-    pauses: Pauses
+    within: EndComponentClasses | None = None
+    """Where one may stay for nothing; None during the analysis, which finds that."""
     width: float = 0.0
     """Largest U - L, and what rounding adds to twice the distance from the middle."""
     steps: int = _STEPS
@@ -111,10 +119,17 @@ class TotalRun:
 
     def tick(self) -> None:
         """Between two partitions: report, save, and stop where a limit says so."""
-        self.pauses.report(self.progress)
+        self.session.report(self.progress)
         self.history.offer(self.row)
-        self.pauses.stop()
-        self.pauses.keep()
+        self.session.stop()
+        self.session.save_if_due(self.snapshot)
+
+    def snapshot(self) -> Snapshot | None:
+        """What a checkpoint holds; None during the analysis, of which nothing is kept."""
+        if self.within is None:
+            return None
+        self.history.row(self.row())
+        return Snapshot({"bounds": self.values, **self.history.arrays()}, self.count())
 
     def progress(self) -> SolveProgress:
         """Where the solve stands; no error is proved before the end."""
@@ -141,23 +156,31 @@ class TotalRun:
     def count(self) -> SolveStatistics:
         """The counters now."""
         self.tables.count(self.statistics)
-        self.statistics.seconds = self.pauses.seconds
+        self.statistics.seconds = self.session.seconds
         return self.statistics
 
-    def join(self, exits: FloatArray) -> bool:
+    @property
+    def sign(self) -> float:
+        """1 where values are maximised, -1 where they are minimised."""
+        return 1.0 if self.tables.source.sense == "max" else -1.0
+
+    def join(self, within: EndComponentClasses, exits: FloatArray) -> bool:
         """Give the states of each class of several what leaving it from the best of them, or staying, is worth."""
-        if not self.members.size:
+        members, node = within.members, within.node
+        if not members.size:
             return False
-        best = np.zeros((int(self.node.max()) + 1, 2))
-        np.maximum.at(best, self.node, exits)
-        change = np.abs(best[self.node] - self.values[self.members])
-        self.values[self.members] = best[self.node]
-        moved = self.members[change.max(axis=1) > _SETTLED * self.charge]
+        best = np.zeros((within.count, 2))
+        np.maximum.at(best, node, exits)
+        change = np.abs(best[node] - self.values[members])
+        self.values[members] = best[node]
+        moved = members[change.max(axis=1) > _SETTLED * self.charge]
         for p in np.unique(np.searchsorted(self.tables.source.partition_ptr, moved, side="right") - 1).tolist():
             self.dirty[self.neighbours.readers(p)] = True
         return bool(moved.size)
 
-    def settle(self, exits: FloatArray, tolerance: float, rounds: int) -> Literal["settled", "apart", "slow"]:
+    def settle(
+        self, within: EndComponentClasses, exits: FloatArray, tolerance: float, rounds: int
+    ) -> Literal["settled", "apart", "slow"]:
         """Sweep until the values change by less than the charge, come apart too far, or so many rounds have passed."""
         store = self.tables.source
         flown = np.zeros(store.n_partitions)
@@ -166,13 +189,13 @@ class TotalRun:
         for _ in range(rounds):
             for p, rows, hit in self.tables.each(self.dirty.copy(), sweeps=True):
                 sweeps, change, moved = sweep(
-                    rows, self.values, self.classes, self.members, exits, self.charge, self.sign, _SWEEPS,
+                    rows, self.values, within.classes, within.members, exits, self.charge, self.sign, _SWEEPS,
                     _SETTLED * tolerance, bool(self.statistics.visits & 1),
                 )  # fmt: skip
                 self.statistics.visits += 1
                 self.statistics.sweeps += sweeps
                 self.statistics.backups += sweeps * rows.n
-                self.history.visit(p, 1, sweeps, self.pauses.seconds)
+                self.history.visit(p, 1, sweeps, self.session.seconds)
                 readers = self.neighbours.readers(p)
                 flown[readers] += moved
                 flown[p] = change
@@ -180,7 +203,7 @@ class TotalRun:
                 self.dirty[p] = change > _DIRTY * tolerance
                 if self.tables.trace is not None:
                     self.tables.trace.access(p, False, hit, sweeps, change, -np.inf)
-            self.join(exits)
+            self.join(within, exits)
             size = float(np.abs(self.values).max(initial=0.0))
             with np.errstate(invalid="ignore"):  # of values beyond float64 nothing is known, and nothing is settled
                 self.width = float((self.values[:, 1] - self.values[:, 0]).max(initial=0.0) + 8 * np.spacing(size))
@@ -190,15 +213,16 @@ class TotalRun:
                 return "settled" if self.width <= 2 * self.target() else "apart"
         return "slow"
 
-    def prove(self, start: Departures | None) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive]:
+    def prove(self, within: EndComponentClasses, start: Departures | None) -> Totals:
         """Settle, choose the policy, check; until the check holds. Raises StoppedEarly.
 
         Parameters
         ----------
+        within : the classes in which one may stay for nothing.
         start : departures of a policy that ends; None to begin from the values as they are.
         """
         refuted, finer, rounds = 0, 1.0, _ROUNDS
-        exits = np.full((self.members.size, 2), -np.inf)
+        exits = np.full((within.members.size, 2), -np.inf)
         if start is not None:
             kept = self.keep_rows()
             for p, rows, _ in self.tables.each(np.ones_like(self.dirty)):
@@ -209,24 +233,24 @@ class TotalRun:
         while True:
             if self.charge < _LEAST_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0))):
                 raise StoppedEarly(Outcome.PRECISION)
-            state = self.settle(exits, finer * self.charge, rounds)
+            state = self.settle(within, exits, finer * self.charge, rounds)
             if state != "settled":
                 if state == "apart":
                     self._come_together()
                 kept = self.keep_rows()
-                by = self.departures(exits, kept)
+                by = self.departures(within, exits, kept)
                 self.evaluate(by, kept.rows(), finer, rounds)
                 rounds += -(-rounds // 2)
                 continue
-            policy = self.greedy_policy(exits)
+            policy = self.greedy_policy(within, exits)
             middle = self.values.mean(axis=1)
             found = inductive(self.tables, self.neighbours, self.values, middle, policy, self.sign)
             self.residual = found.residual + found.rounding
             if found.holds:
                 if self.options.residual is None:
-                    return Outcome.PROVED, middle, policy, found
+                    return Totals(Outcome.PROVED, middle, policy, found)
                 if self.residual <= self.options.residual:
-                    return Outcome.RESIDUAL, middle, policy, found
+                    return Totals(Outcome.RESIDUAL, middle, policy, found)
                 self._come_together()
                 continue
             refuted += 1
@@ -267,7 +291,7 @@ class TotalRun:
         self.values[:, 1] += spread
         self.dirty[:] = True
 
-    def departures(self, exits: FloatArray, kept: RowsKept | None = None) -> Departures:
+    def departures(self, within: EndComponentClasses, exits: FloatArray, kept: RowsKept | None = None) -> Departures:
         """The best departures by L; in classes of several, which of the states is left from, if leaving is best.
 
         Their rows go to `kept`.
@@ -275,29 +299,30 @@ class TotalRun:
         store = self.tables.source
         policy = np.full(store.n_states, -1, np.int32)
         for p, rows, _ in self.tables.each(np.ones(store.n_partitions, np.bool_)):
-            greedy(rows, self.values, self.classes, self.members, exits, self.charge, self.sign, policy)
+            greedy(rows, self.values, within.classes, within.members, exits, self.charge, self.sign, policy)
             if kept is not None:
                 kept.take(p, rows, policy)
-        if not self.members.size:
-            return Departures(self.classes, self.members, self.node, np.empty(0, np.int64), policy)
-        best = np.full(int(self.node.max()) + 1, -np.inf)
-        np.maximum.at(best, self.node, exits[:, 0])
+        members, node = within.members, within.node
+        if not members.size:
+            return Departures(within, np.empty(0, np.int64), policy)
+        best = np.full(within.count, -np.inf)
+        np.maximum.at(best, node, exits[:, 0])
         leaves = best > 0
-        at_best = np.flatnonzero(leaves[self.node] & (exits[:, 0] == best[self.node]))
-        chosen = np.full(best.size, self.members.size)
-        np.minimum.at(chosen, self.node[at_best], at_best)
+        at_best = np.flatnonzero(leaves[node] & (exits[:, 0] == best[node]))
+        chosen = np.full(best.size, members.size)
+        np.minimum.at(chosen, node[at_best], at_best)
         chosen[~leaves] = -1
-        policy[self.members[~leaves[self.node]]] = -2
-        return Departures(self.classes, self.members, self.node, chosen, policy)
+        policy[members[~leaves[node]]] = -2
+        return Departures(within, chosen, policy)
 
-    def greedy_policy(self, exits: FloatArray) -> npt.NDArray[np.int32]:
+    def greedy_policy(self, within: EndComponentClasses, exits: FloatArray) -> npt.NDArray[np.int32]:
         """int32 [n]: the best departures by L, and in classes the way to the one that is best, if it is above 0."""
         store = self.tables.source
-        by = self.departures(exits)
+        by = self.departures(within, exits)
         policy = by.policy
         stays = (policy == -2).astype(np.uint8)
-        on_the_way = np.arange(self.members.size) != by.chosen[self.node]
-        others = self.members[on_the_way & (by.chosen[self.node] >= 0)]
+        on_the_way = np.arange(within.members.size) != by.chosen[within.node]
+        others = within.members[on_the_way & (by.chosen[within.node] >= 0)]
         policy[others] = -2
         stays[others] = 0  # those that no row leaves from are on the way like the rest
         settled = np.ones(store.n_states, np.uint8)
@@ -309,7 +334,7 @@ class TotalRun:
 
         def lifting(p: int, rows: TableRows) -> IntArray | None:
             before = int((policy[rows.first : rows.first + rows.n] == -2).sum())
-            left = lift(rows, self.classes, stays, settled, policy)
+            left = lift(rows, within.classes, stays, settled, policy)
             waiting[p] = left > 0
             readers = self.neighbours.readers(p)
             return readers[waiting[readers]] if left < before else None

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.undiscounted.end_components import EndComponentClasses
 from ooc_mdp.undiscounted.kernels.totals import relax, rows_of_policy
 from ooc_mdp.undiscounted.tables import Streamed
 
@@ -47,12 +48,7 @@ _ENOUGH = 1e-5
 class Departures:
     """By which rows a policy leaves states and classes."""
 
-    classes: npt.NDArray[np.uint32]
-    """uint32 [n]; as `ooc_mdp.undiscounted.end_components.check_totals` gives them."""
-    members: IntArray
-    """int64; states of classes of several, ascending."""
-    node: IntArray
-    """int64; class of each member, counted from 0."""
+    within: EndComponentClasses
     chosen: IntArray
     """int64; for each class which of the members is left from; -1 where one stays."""
     policy: npt.NDArray[np.int32]
@@ -148,23 +144,23 @@ class _Passes:
         self._rows, self._by, self._sign = rows, by, sign
         self._only = isinstance(rows, PolicyRows)
         self._every = np.ones(partitions, np.bool_)
-        self._exits = np.zeros((by.members.size, 2))
+        self._exits = np.zeros((by.within.members.size, 2))
         self.count = 0
 
     def apply(self, x: FloatArray, constant: float) -> FloatArray:
         """float64 [n, 2]: F(x) with constant 1, its linear part with 0."""
-        by = self._by
+        by, within = self._by, self._by.within
         out = x.copy()
         self.count += 2
         for forwards in (True, False):
             for _, rows, _ in self._rows.each(self._every, forwards):
                 relax(
-                    rows, out, by.classes, by.members, self._exits, by.policy, self._only, self._sign, constant,
+                    rows, out, within.classes, within.members, self._exits, by.policy, self._only, self._sign, constant,
                     POLICY_SWEEPS, forwards,
                 )  # fmt: skip
-            if by.members.size:
+            if within.members.size:
                 joined = np.where((by.chosen >= 0)[:, None], self._exits[by.chosen], 0.0)
-                out[by.members] = joined[by.node]
+                out[within.members] = joined[within.node]
         return out
 
     def product(self, x: FloatArray) -> FloatArray:

@@ -10,52 +10,35 @@ proves L <= V_pi <= V <= U (`ooc_mdp.undiscounted.inductive`). ``docs/undiscount
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_mdp.backends.cpu.rows import table_rows
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import check_reward_range
-from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
+from ooc_mdp.model.solution import Certificate, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import SolveOptions, format_bytes
+from ooc_mdp.options import RunOptions, SolveOptions, format_bytes
 from ooc_mdp.runtime.memory import give_memory_back, resident_bytes
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import history_bytes
+from ooc_mdp.solver.output import Output, open_output
 from ooc_mdp.solver.plan import writing_bytes
-from ooc_mdp.solver.resume import finished_before
-from ooc_mdp.solver.session import Pauses, StoppedEarly
-from ooc_mdp.store import open_store
-from ooc_mdp.store.checkpoint import (
-    check_arrays,
-    checkpoint_on_damage,
-    checkpoint_path,
-    load_checkpoint,
-    remove_checkpoint,
-    save_checkpoint,
-    saved_unless_written,
-)
-from ooc_mdp.store.output_lock import locked_output
-from ooc_mdp.store.result import check_output, write_result
-from ooc_mdp.store.trace import Trace, check_trace
+from ooc_mdp.solver.session import Session, StoppedEarly
+from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, check_totals
-from ooc_mdp.undiscounted.inductive import Inductive
-from ooc_mdp.undiscounted.interval_iteration import FIRST_CHARGE, TotalRun, default_total_target, value_floor
-from ooc_mdp.undiscounted.kernels.end_components import NO_CLASS, can_end, lift, spread_backward, spread_forward, trim
+from ooc_mdp.undiscounted.interval_iteration import FIRST_CHARGE, TotalRun, Totals, default_total_target, value_floor
+from ooc_mdp.undiscounted.kernels.end_components import can_end, lift, spread_backward, spread_forward, trim
 from ooc_mdp.undiscounted.kernels.totals import check, greedy, relax, sweep
 from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, Departures, RowsKept, rows_bytes
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
-__all__ = ["METHOD", "solve", "solve_total"]
+__all__ = ["METHOD", "solve"]
 
 METHOD = "interval iteration"
 _PROOF = (
@@ -66,15 +49,11 @@ _DEPTH = 2
 
 
 def solve(
-    store: TableSource | Path | str,
+    table: TableSource,
     options: SolveOptions,
+    run: RunOptions | None = None,
     *,
-    output: Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    trace: Path | None = None,
     watch: SolveWatcher | None = None,
-    announce: Callable[[MemoryPlan], None] | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
     """:func:`ooc_mdp.solver.local.solve` at discount 1, with the same parameters and errors.
@@ -83,95 +62,62 @@ def solve(
     ------
     UndefinedTotalError : the totals are infinite, or may be undefined.
     """
-    opened = open_store(store) if isinstance(store, (str, Path)) else store
-    with opened.hold(), locked_output(output, partial(check_output, replace=resume or overwrite)):
-        if trace is not None:
-            check_trace(trace, overwrite, output)
-        return solve_total(
-            opened,
-            options,
-            {"fingerprint": opened.fingerprint, "sense": opened.sense, "discount": options.discount},
-            output=output,
-            resume=resume,
-            overwrite=overwrite,
-            trace=trace,
-            watch=watch,
-            announce=announce,
-            note=note,
-            signals=signals,
-        )
+    run = run or RunOptions()
+    with open_output(table, options.discount, run, note) as output:
+        finished = output.finished(options, partial(_target_of, table))
+        if finished is not None:
+            return finished
+        return _solve(table, options, run, output, watch, note)
 
 
-def solve_total(
-    store: TableSource,
+def _solve(
+    table: TableSource,
     options: SolveOptions,
-    identity: dict[str, Any],
-    *,
-    output: Path | None,
-    resume: bool,
-    overwrite: bool,
-    trace: Path | None,
+    run: RunOptions,
+    output: Output,
     watch: SolveWatcher | None,
-    announce: Callable[[MemoryPlan], None] | None,
     note: Callable[[str], None],
-    signals: Callable[[], AbstractContextManager[Callable[[], bool]]],
 ) -> Solution:
     """:func:`solve` with output and trace checked and locked."""
-    check_reward_range(store, steps=1.0)
+    check_reward_range(table, steps=1.0)
     give_memory_back()
-    _warm_up(store, output is not None)
-    budget, plan = _plan(store, options, output is not None)
-    if announce is not None:
-        announce(plan)
-    saved = None
-    if resume and output is not None:
-        saved = load_checkpoint(checkpoint_path(output), identity)
-        if saved is None:
-            finished = finished_before(output, identity, options, note, lambda s: _target_of(store, s))
-            if finished is not None:
-                return finished
-    neighbours = Neighbours(store.coupling)
+    writes = output.path is not None
+    _warm_up(table, writes)
+    budget, plan = _plan(table, options, writes)
+    note(plan.describe())
     with ExitStack() as stack:
-        tables = stack.enter_context(Streamed(store, budget, _DEPTH))
-        interrupted = stack.enter_context(signals())
-        run = TotalRun(
-            tables=tables,
-            neighbours=neighbours,
-            options=options,
-            statistics=SolveStatistics(
-                n_states=store.n_states,
-                n_partitions=store.n_partitions,
-                cache_bytes=budget,
-                table_bytes=int(store.partition_bytes.sum()),
-                source=store.kind,
-            ),
-            sign=1.0 if store.sense == "max" else -1.0,
-            values=np.zeros((store.n_states, 2)),
-            classes=np.empty(0, np.uint32),
-            members=np.empty(0, np.int64),
-            node=np.empty(0, np.int64),
-            charge=0.0,
-            most_charge=np.inf,
-            pauses=Pauses(options, watch, interrupted, note=note),
-            dirty=np.ones(store.n_partitions, np.bool_),
-        )
-        run.charge = FIRST_CHARGE * _first_target(run)
-        if saved is not None and output is not None:
-            _take_up(run, checkpoint_path(output), saved, note)
-        if trace is not None:
-            facts = {**identity, "method": METHOD, "partitions": store.n_partitions}
-            tables.trace = stack.enter_context(Trace(trace, facts))
-        tables.tick = run.tick
-        with checkpoint_on_damage(lambda: run.pauses.save):
-            outcome, middle, policy, found = _work(run, output, identity, saved is not None)
-        if not outcome.proved and run.pauses.save is not None:
-            run.pauses.save()
-        solution = _conclude(run, outcome, middle, policy, found, plan)
-        if output is not None and outcome.proved:
-            with saved_unless_written(run.pauses.save):
-                write_result(output, store, solution, identity, replace=resume or overwrite)
-            remove_checkpoint(checkpoint_path(output))
-    return solution
+        tables = stack.enter_context(Streamed(table, budget, _DEPTH))
+        session = Session(output, run, watch=watch, note=note, interrupted=stack.enter_context(signals()))
+        state = _start(tables, options, budget, session)
+        resumed = _resume(state, output)
+        tables.trace = stack.enter_context(output.trace(METHOD, table.n_partitions))
+        tables.tick = state.tick
+        take = state.snapshot
+        with output.saved_on_damage(take):
+            totals = _work(state, resumed)
+        return output.finish(table, totals.outcome, take, lambda: _conclude(state, totals, plan))
+
+
+def _start(tables: Streamed, options: SolveOptions, budget: int, session: Session) -> TotalRun:
+    """A run of which nothing is known yet."""
+    store = tables.source
+    run = TotalRun(
+        tables=tables,
+        neighbours=Neighbours(store.coupling),
+        options=options,
+        statistics=SolveStatistics(
+            n_states=store.n_states,
+            n_partitions=store.n_partitions,
+            cache_bytes=budget,
+            table_bytes=int(store.partition_bytes.sum()),
+            source=store.kind,
+        ),
+        values=np.zeros((store.n_states, 2)),
+        session=session,
+        dirty=np.ones(store.n_partitions, np.bool_),
+    )
+    run.charge = FIRST_CHARGE * _first_target(run)
+    return run
 
 
 def _warm_up(store: TableSource, writes: bool) -> None:
@@ -245,68 +191,37 @@ def _first_target(run: TotalRun) -> float:
     return RELATIVE_EPSILON * value_floor(run.tables.source)
 
 
-def _work(
-    run: TotalRun, output: Path | None, identity: dict[str, Any], resumed: bool
-) -> tuple[Outcome, FloatArray, npt.NDArray[np.int32], Inductive | None]:
+def _work(run: TotalRun, resumed: bool) -> Totals:
     """Analysis, then the proof; what there is where a limit ends it."""
     run.history.row(run.row())
     try:
-        run.classes, start = check_totals(run.tables, run.neighbours)
-        inside = np.flatnonzero(run.classes != NO_CLASS)
-        _, which, counts = np.unique(run.classes[inside], return_inverse=True, return_counts=True)
-        several = counts[which.reshape(-1)] > 1
-        run.members = inside[several]
-        run.node = np.unique(run.classes[run.members], return_inverse=True)[1].reshape(-1)
-        if output is not None:
-            run.pauses.save = lambda: save_checkpoint(
-                checkpoint_path(output),
-                identity,
-                _kept(run),
-                run.count(),
-            )
-        stays = np.full(int(run.node.max(initial=-1)) + 1, -1)
-        return run.prove(None if resumed else Departures(run.classes, run.members, run.node, stays, start))
+        within, start = check_totals(run.tables, run.neighbours)
+        run.within = within
+        return run.prove(within, None if resumed else Departures(within, np.full(within.count, -1), start))
     except StoppedEarly as stop:
-        policy = np.full(run.tables.source.n_states, -1, np.int32)
-        return stop.outcome, run.values.mean(axis=1), policy, None
+        return Totals(stop.outcome, run.values.mean(axis=1), np.full(run.values.shape[0], -1, np.int32))
 
 
-def _kept(run: TotalRun) -> dict[str, npt.NDArray[Any]]:
-    """What a checkpoint holds: what the solve goes on from, and its history so far."""
-    run.history.row(run.row())
-    return {"bounds": run.values, **run.history.arrays()}
-
-
-def _take_up(
-    run: TotalRun,
-    where: Path,
-    saved: tuple[dict[str, npt.NDArray[Any]], SolveStatistics],
-    note: Callable[[str], None],
-) -> None:
-    """Go on from a checkpoint's values: sweeps settle from any start, so nothing else is needed of it.
+def _resume(run: TotalRun, output: Output) -> bool:
+    """Continue from a checkpoint's values, if there is one: sweeps settle from any start, so no more is needed of it.
 
     What stops for float64's precision had lowered its charge as far as that goes; another target begins with its own.
     """
-    arrays, statistics = saved
-    check_arrays(where, arrays, {"bounds": run.values}, optional=frozenset())
-    note(f"going on from the values of the checkpoint {where}, after {statistics.seconds:.1f} s of work")
-    run.history.restore(arrays, where)
-    run.values[:] = arrays["bounds"].mean(axis=1)[:, None]
-    run.pauses.earlier_seconds = statistics.seconds
-    run.tables.count_on(statistics)
+    saved = output.checkpoint({"bounds": run.values}, what="the values of ")
+    if saved is None or output.path is None:
+        return False
+    run.history.restore(saved.arrays, checkpoint_path(output.path))
+    run.values[:] = saved.arrays["bounds"].mean(axis=1)[:, None]
+    run.session.begin(saved.statistics.seconds)
+    run.tables.count_on(saved.statistics)
     for name in ("visits", "sweeps", "backups"):
-        setattr(run.statistics, name, getattr(statistics, name))
+        setattr(run.statistics, name, getattr(saved.statistics, name))
+    return True
 
 
-def _conclude(
-    run: TotalRun,
-    outcome: Outcome,
-    middle: FloatArray,
-    policy: npt.NDArray[np.int32],
-    found: Inductive | None,
-    plan: MemoryPlan,
-) -> Solution:
-    store = run.tables.source
+def _conclude(run: TotalRun, totals: Totals, plan: MemoryPlan) -> Solution:
+    """The solution of a solve: its certificate, and values and policy in the source's order."""
+    store, middle, found = run.tables.source, totals.middle, totals.found
     low, high = (np.ascontiguousarray(run.values[:, i]) for i in (0, 1))
     below, above = -np.inf, np.inf
     if found is not None:
@@ -318,7 +233,7 @@ def _conclude(
     proved = found is not None
     error_bound = float(max(-below, above))
     return Solution(
-        outcome=outcome,
+        outcome=totals.outcome,
         method=METHOD,
         device="cpu",
         discount=1.0,
@@ -336,7 +251,7 @@ def _conclude(
         statistics=run.count(),
         history=run.history.end(run.row(error_bound)),
         values=store.to_original(middle),
-        policy=store.to_original(policy),
+        policy=store.to_original(totals.policy),
         memory_plan={"host": plan.host, "device": plan.device},
         lower=store.to_original(low) if proved else None,
         upper=store.to_original(high) if proved else None,

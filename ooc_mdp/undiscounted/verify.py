@@ -15,7 +15,7 @@ from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.solver.verify import (
     Exceeded,
     Verification,
-    check_belongs,
+    checked_table,
     from_original,
     read_checked,
     values_and_policy,
@@ -36,9 +36,8 @@ def verify(
     store: TableSource, result: Result, watch: Watcher | None = None, *, other_store: bool = False
 ) -> Verification:
     """:func:`ooc_mdp.solver.verify.verify` at discount 1, where results have lower and upper values."""
-    check_belongs(store, result, other_store)
-    with store.hold():
-        return _verify(store.checking_sha256() if isinstance(store, Store) else store, result, watch)
+    with checked_table(store, result, other_store) as table:
+        return _verify(table, result, watch)
 
 
 def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verification:

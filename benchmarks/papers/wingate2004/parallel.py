@@ -32,7 +32,7 @@ from shared_tables import SharedTables
 import ooc_mdp
 from ooc_mdp.distributed.placement import crossing, facts_of, parse_placement
 from ooc_mdp.distributed.solve import solve_distributed
-from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
+from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveOptions
 
 __all__ = ["PSVI", "P_EVA", "Sizes", "Tables", "attractors", "scaling", "sizes"]
 
@@ -119,10 +119,10 @@ def _cluster(workers: int, processes: bool, folder: Path) -> Iterator[Client]:
 def _solve(client: Client, tables: SharedTables, method: str, placement: str, limit: float) -> dict[str, Any]:
     """One solve's figures."""
     options = SolveOptions(
-        discount=DISCOUNT, residual=RESIDUAL, cache=CacheSize(share=1.0), device="cpu", time_limit=limit,
-        **_METHODS[method],
+        discount=DISCOUNT, residual=RESIDUAL, cache=CacheSize(share=1.0), device="cpu", **_METHODS[method],
     )  # fmt: skip
-    solution = solve_distributed(tables, options, client, ClusterOptions(placement=placement, threads=1))
+    asked = ClusterOptions(placement=placement, threads=1)
+    solution = solve_distributed(tables, options, RunOptions(time_limit=limit), client=client, asked=asked)
     if solution.outcome is ooc_mdp.Outcome.INTERRUPTED:
         raise SystemExit(solution.outcome.message.partition(";")[0])
     s = solution.statistics

@@ -1,0 +1,315 @@
+"""Groups of options that a command takes as one object, and shows under a heading of their own in its help.
+
+    @app.command(cls=GroupedCommand)
+    @with_choices(SolveChoices, RunChoices)
+    def solve(store: TableArgument, choices: SolveChoices, run: RunChoices) -> None: ...
+
+Each field of a group is an option, declared once however many commands take it. A group makes the options object, or
+the table, that it stands for.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+import typer
+from typer.core import TyperCommand
+
+from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
+from ooc_mdp.cli.options import (
+    BlockShapeOption,
+    BlocksOption,
+    Dtype,
+    Method,
+    OverwriteOption,
+    PartitionerOption,
+    PartitionSizeOption,
+    PartitionsOption,
+    PriorityName,
+    SenseOption,
+    SweepOrderName,
+)
+from ooc_mdp.cli.tables import open_table, shape_of
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.options import (
+    DEFAULT_KERNEL,
+    DEFAULT_PATIENCE,
+    DEFAULT_PLACEMENT,
+    CacheSize,
+    ClusterOptions,
+    RunOptions,
+    SolveOptions,
+    parse_bytes,
+)
+
+__all__ = [
+    "ClusterChoices",
+    "GroupedCommand",
+    "ProblemChoices",
+    "RunChoices",
+    "SolveChoices",
+    "TableChoices",
+    "with_choices",
+]
+
+Command = Callable[..., None]
+
+
+def with_choices(*groups: type[Any]) -> Callable[[Command], Command]:
+    """Give a command the options that the groups' fields are; each parameter of a group's type gets such an object."""
+
+    def decorate(command: Command) -> Command:
+        hints = typing.get_type_hints(command, include_extras=True)
+        own = inspect.signature(command).parameters
+        taken = {name: hints[name] for name in own if hints[name] in groups}
+
+        @functools.wraps(command)
+        def call(**given: Any) -> None:
+            made = {
+                name: group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+                for name, group in taken.items()
+            }
+            command(**given, **made)
+
+        parameters = [own[name].replace(annotation=hints[name]) for name in own if name not in taken]
+        for group in groups:
+            parameters += _parameters_of(group)
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        signature = inspect.Signature([parameter.replace(kind=keyword) for parameter in parameters])
+        vars(call)["__signature__"] = signature
+        call.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+        del vars(call)["__wrapped__"]
+        return call
+
+    return decorate
+
+
+def _parameters_of(group: type[Any]) -> list[inspect.Parameter]:
+    """A parameter for each field of a group, under the group's heading where it has none of its own."""
+    parameters = []
+    for field in dataclasses.fields(group):
+        annotation = typing.get_type_hints(group, include_extras=True)[field.name]
+        kind, shared = typing.get_args(annotation)
+        option = copy.copy(shared)
+        option.rich_help_panel = option.rich_help_panel or group.heading
+        parameters.append(
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=Annotated[kind, option],
+            )
+        )
+    return parameters
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help shows its options by heading."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments first, then options without a heading, then each heading in the order of its first option."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                heading = getattr(parameter, "rich_help_panel", None) or usual
+                sections.setdefault(heading, []).append(record)
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemChoices:
+    """A generated problem's parameters, and how its states are divided into partitions."""
+
+    heading: ClassVar[str] = "Problem and partitions"
+
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter of the problem; repeat for more."),
+    ] = None
+    grid: Annotated[str | None, typer.Option(help="Short for -p grid=100,200: points along each axis.")] = None
+    sense: SenseOption = None
+    partitioner: PartitionerOption = None
+    partition_size: PartitionSizeOption = None
+    partitions: PartitionsOption = None
+    blocks: BlocksOption = None
+    block_shape: BlockShapeOption = None
+    dtype: Annotated[
+        Dtype | None, typer.Option(help="Type of probabilities and rewards.  [default: the problem's own]")
+    ] = None
+
+    def keywords(self) -> dict[str, Any]:
+        """What `api.generate` and `api.open_problem` are asked, apart from the parameters."""
+        return {
+            "sense": self.sense and self.sense.value,
+            "partitioner": self.partitioner and self.partitioner.value,
+            "partition_size": self.partition_size,
+            "partitions": self.partitions,
+            "blocks": shape_of(self.blocks, "--blocks"),
+            "block_shape": shape_of(self.block_shape, "--block-shape"),
+            "dtype": self.dtype and self.dtype.value,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TableChoices(ProblemChoices):
+    """The same for a problem in the place of a store, whose table is computed on demand."""
+
+    heading: ClassVar[str] = "Options of problem:NAME"
+
+    threads: Annotated[
+        int | None, typer.Option(help="Threads that compute the rows of problem:NAME.  [default: the number of cores]")
+    ] = None
+
+    def open(self, table: Path, device: str) -> TableSource:
+        """The store at a path, or the problem behind ``problem:NAME`` after its first pass."""
+        return open_table(table, self.parameter, self.grid, device, **self.keywords(), threads=self.threads)
+
+
+_TARGET, _METHOD, _MEMORY = "What is proved", "Method", "Memory and device"
+_KERNELS = "; ".join(f"{word}, {kernel.summary}" for word, kernel in DEVICE_KERNELS.items())
+
+
+@dataclass(frozen=True, slots=True)
+class SolveChoices:
+    """What is proved, by which method, in how much memory."""
+
+    heading: ClassVar[str] = _METHOD
+
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Prove |V - V*| to be at most this.  [default: 1e-4 of the value range]", rich_help_panel=_TARGET
+        ),
+    ] = None
+    residual: Annotated[
+        float | None,
+        typer.Option(help="Stop at this plain Bellman residual instead; says what it proves.", rich_help_panel=_TARGET),
+    ] = None
+    method: Annotated[
+        Method,
+        typer.Option(
+            help="vi: streamed value iteration; p-eva: partitions by priority; policy-iteration: policies evaluated on "
+            "rows that are kept; auto: one of the last two, by how partitions depend on each other."
+        ),
+    ] = Method.AUTO
+    priority: Annotated[
+        PriorityName | None,
+        typer.Option(help="Which partition next: joint, or Wingate's.  [default: joint; h2 with --exact-priorities]"),
+    ] = None
+    exact_priorities: Annotated[
+        bool,
+        typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis."),
+    ] = False
+    sweeps: Annotated[int, typer.Option(help="Most sweeps of a visit by vi; more than 1 saves loads.")] = 1
+    sweep_order: Annotated[
+        SweepOrderName,
+        typer.Option(help="Order of the states in a sweep on the CPU; voted: by where transitions lead."),
+    ] = SweepOrderName.VOTED
+    cache: Annotated[
+        str | None,
+        typer.Option(
+            help="Budget of the partition cache: 1GiB, or 22% of the table.  [default: 256MiB]",
+            rich_help_panel=_MEMORY,
+        ),
+    ] = None
+    device_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Budget on a CUDA device in all, such as 8GiB: the cache is what the rest leaves.",
+            rich_help_panel=_MEMORY,
+        ),
+    ] = None
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.", rich_help_panel=_MEMORY)] = "auto"
+    kernel: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(DEVICE_KERNELS),
+            help=f"Sweep kernels of a CUDA device: {_KERNELS}.",
+            rich_help_panel=_MEMORY,
+        ),
+    ] = DEFAULT_KERNEL
+
+    def options(self, discount: float) -> SolveOptions:
+        """What `api.solve_with` is asked."""
+        return SolveOptions(
+            discount=discount,
+            epsilon=self.epsilon,
+            residual=self.residual,
+            method=self.method.value,
+            priority=cast(Literal["joint", "h1", "h2"] | None, self.priority and self.priority.value),
+            exact_priorities=self.exact_priorities,
+            sweeps=self.sweeps,
+            cache=None if self.cache is None else CacheSize.parse(self.cache),
+            device_memory=None if self.device_memory is None else parse_bytes(self.device_memory),
+            device=self.device,
+            kernel=self.kernel,
+            sweep_order=self.sweep_order.value,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunChoices:
+    """Where the result goes, and what ends the solve early."""
+
+    heading: ClassVar[str] = "Output and limits"
+
+    output: Annotated[Path | None, typer.Option(help="Where the result is kept; checkpoints lie beside it.")] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the output's checkpoint.")] = False
+    overwrite: OverwriteOption = False
+    trace: Annotated[Path | None, typer.Option(help="New CSV file that gets every access to a partition.")] = None
+    time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds, with a checkpoint.")] = None
+    checkpoint_interval: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0
+
+    def options(self) -> RunOptions:
+        """What `api.solve_with` is asked."""
+        return RunOptions(**dataclasses.asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChoices:
+    """How the solve is spread over several workers."""
+
+    heading: ClassVar[str] = "Several workers"
+
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Solve on so many workers of this machine, one a GPU or CPU process.  [default: one a GPU where there "
+            "are several, else none]"
+        ),
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Solve on the workers of this Dask scheduler, tcp://HOST:8786."),
+    ] = None
+    placement: Annotated[
+        str,
+        typer.Option(
+            help="Which worker begins with which partitions: blocks, random, attractors[:N], voronoi:N, metis; alone: "
+            "one has all; auto: alone where partitions read most of the others, else blocks; "
+            "dynamic[:ONE OF THOSE]: idle workers take dirty partitions later on."
+        ),
+    ] = DEFAULT_PLACEMENT
+    patience: Annotated[float, typer.Option(help="Seconds without an answer after which a worker is given up.")] = (
+        DEFAULT_PATIENCE
+    )
+
+    def options(self, device: str) -> ClusterOptions | None:
+        """What `api.solve_with` is asked; None to solve in this process."""
+        from ooc_mdp import api
+
+        return api.cluster_of(self.workers, self.scheduler, self.placement, self.patience, device)

@@ -1,0 +1,258 @@
+"""Where a solve's result goes: resumed from, checkpointed beside, written once it is proved.
+
+    OUTPUT              the result, which is there whole or not at all
+    OUTPUT.checkpoint   what is known until then, replaced in one step
+    OUTPUT.lock         held from before the work until the end (:mod:`ooc_mdp.store.output_lock`)
+
+The three life cycles (in this process, undiscounted, on a cluster) use it in the same order: `finished`, `checkpoint`,
+`save` now and then, `finish`. It knows nothing of how a solve works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy.typing as npt
+
+from ooc_mdp.errors import DamagedStoreError, OptionsError, StoreError
+from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.options import RunOptions, SolveOptions
+from ooc_mdp.scheduling.target import default_target
+from ooc_mdp.store.checkpoint import (
+    UnwrittenCheckpointError,
+    check_arrays,
+    checkpoint_path,
+    load_checkpoint,
+    remove_checkpoint,
+    save_checkpoint,
+)
+from ooc_mdp.store.output_lock import locked_output
+from ooc_mdp.store.result import check_output, open_result, write_result
+from ooc_mdp.store.trace import Trace, check_trace
+from ooc_mdp.store.transaction import InPlaceError
+
+__all__ = ["Output", "Snapshot", "TakeSnapshot", "open_output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a checkpoint holds: all that a solve continues from, and its history so far."""
+
+    arrays: dict[str, npt.NDArray[Any]]
+    statistics: SolveStatistics
+
+
+TakeSnapshot = Callable[[], Snapshot | None]
+"""Takes a snapshot of a solve as it stands; None while nothing is known that is worth a checkpoint."""
+
+
+def _default_target(solution: Solution) -> float:
+    """The error that a solve at a discount below 1 would be asked for at these values, if nobody said."""
+    values, claims = solution.values, solution.certificate
+    return default_target(float(values.min()), float(values.max()), lambda: claims.error_bound, claims.rounding)
+
+
+@contextmanager
+def open_output(
+    table: TableSource, discount: float, run: RunOptions, note: Callable[[str], None] = lambda _: None
+) -> Iterator[Output]:
+    """The output of a solve, locked, with the table held open, for as long as it is worked on.
+
+    Parameters
+    ----------
+    run : without an output nothing is saved.
+    note : called with a sentence where a resumed solve begins, and where checkpoints cannot be written.
+
+    Raises
+    ------
+    StoreError : result or trace cannot be written, or something is there that may not be replaced.
+    BusyError : another process writes the output or reads what is there.
+    """
+    with table.hold(), locked_output(run.output, partial(check_output, replace=run.resume or run.overwrite)):
+        if run.trace is not None:
+            check_trace(run.trace, run.overwrite, run.output)
+        yield Output(run, {"fingerprint": table.fingerprint, "sense": table.sense, "discount": discount}, note)
+
+
+class Output:
+    """One solve's output, which :func:`open_output` checked and locked; by default nowhere.
+
+    Parameters
+    ----------
+    identity : fingerprint of the table, sense and discount, which result and checkpoint must belong to.
+    """
+
+    def __init__(
+        self,
+        run: RunOptions | None = None,
+        identity: dict[str, Any] | None = None,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._run, self.identity, self._note = run or RunOptions(), identity or {}, note
+        self.path = self._run.output
+        self._failing = False
+        """Whether the last checkpoint could not be written."""
+
+    def trace(self, method: str, n_partitions: int) -> AbstractContextManager[Trace | None]:
+        """The trace of the accesses; None where none is asked for."""
+        if self._run.trace is None:
+            return nullcontext()
+        return Trace(self._run.trace, {**self.identity, "method": method, "partitions": n_partitions})
+
+    def finished(
+        self, options: SolveOptions, default: Callable[[Solution], float] = _default_target
+    ) -> Solution | None:
+        """With resume and without a checkpoint, the result that is there, if it proves what is asked.
+
+        Parameters
+        ----------
+        default : the error that is asked for at a solution's values where the options do not say.
+
+        Raises
+        ------
+        OptionsError : a result is there that belongs to another table, sense or discount.
+        """
+        if self.path is None or not self._run.resume or checkpoint_path(self.path).exists():
+            return None
+        short = ""
+        if self.path.exists():
+            result = open_result(self.path)
+            for name, mine in self.identity.items():
+                theirs = result.identity.get(name)
+                if theirs != mine:
+                    raise OptionsError(
+                        f"the result {self.path} belongs to {name} {theirs}, not {mine}; name another output"
+                    )
+            if _proves(result.solution, options, default):
+                remove_checkpoint(checkpoint_path(self.path))  # of which there is what a killed run began, at most
+                self._note(f"{self.path} holds what is asked for: nothing is left to do")
+                return result.solution
+            short = f"{self.path} proves less than what is asked for, and "
+        self._note(f"{short}there is no checkpoint {checkpoint_path(self.path)}: starting from the beginning")
+        return None
+
+    def checkpoint(
+        self, expected: dict[str, npt.NDArray[Any]], optional: frozenset[str] = frozenset(), what: str = ""
+    ) -> Snapshot | None:
+        """With resume, what a solve that was stopped left; None where it left nothing.
+
+        Parameters
+        ----------
+        expected : arrays of the names, shapes and types that the checkpoint must have.
+        optional : names that it need not have.
+        what : of the checkpoint is taken, for the note, where that is not all of it.
+
+        Raises
+        ------
+        StoreError : it is damaged, of another version, or an array is missing or of another shape or type.
+        OptionsError : it belongs to another table, sense or discount.
+        """
+        if self.path is None or not self._run.resume:
+            return None
+        where = checkpoint_path(self.path)
+        found = load_checkpoint(where, self.identity)
+        if found is None:
+            return None
+        arrays, statistics = found
+        check_arrays(where, arrays, expected, optional)
+        self._note(f"going on from {what}the checkpoint {where}, after {statistics.seconds:.1f} s of work")
+        return Snapshot(arrays, statistics)
+
+    def save(self, take: TakeSnapshot) -> bool:
+        """Replace the checkpoint in one step; False where there is no output, or nothing to save.
+
+        Raises
+        ------
+        UnwrittenCheckpointError : disk full, no permission; the checkpoint before stays.
+        """
+        snapshot = None if self.path is None else take()
+        if self.path is None or snapshot is None:
+            return False
+        save_checkpoint(checkpoint_path(self.path), self.identity, snapshot.arrays, snapshot.statistics)
+        return True
+
+    def try_save(self, take: TakeSnapshot) -> bool:
+        """Save for a solve that continues where that fails: a note says so once, and once that it works again."""
+        try:
+            saved = self.save(take)
+        except UnwrittenCheckpointError as error:
+            if not self._failing:
+                left = "goes on from the one before" if error.before else "has nothing to go on from"
+                self._note(
+                    f"{error.what}; the solve goes on and tries again: {error.remedy}. Until then --resume {left}"
+                )
+            self._failing = True
+            return False
+        if saved and self._failing:
+            self._note("checkpoints are written again")
+            self._failing = False
+        return saved
+
+    @contextmanager
+    def saved_on_damage(self, take: TakeSnapshot) -> Iterator[None]:
+        """Where the table is damaged or replaced under a solve, save what was solved before the error continues.
+
+        Everything that was read until then had the manifest's checksums, so values and bounds are those of the store.
+        """
+        try:
+            yield
+        except DamagedStoreError as error:
+            try:
+                saved = self.save(take)
+            except UnwrittenCheckpointError as unwritten:
+                raise DamagedStoreError(f"{error}; {unwritten}") from error
+            if not saved:
+                raise
+            raise DamagedStoreError(
+                f"{error}; what was solved is in the checkpoint: once the store is whole again, continue with --resume"
+            ) from error
+
+    def finish(
+        self, table: TableSource, outcome: Outcome, take: TakeSnapshot, conclude: Callable[[], Solution]
+    ) -> Solution:
+        """Write what was proved; save a checkpoint where nothing was, or where the result cannot be written.
+
+        Parameters
+        ----------
+        conclude : makes the solution; what it is made of, and `take` takes, stays as it is.
+
+        Raises
+        ------
+        StoreError : the result, or the checkpoint, cannot be written.
+        """
+        if self.path is None or not outcome.proved:
+            self.save(take)  # before the solution takes memory
+            return conclude()
+        try:
+            solution = conclude()
+            write_result(self.path, table, solution, self.identity, replace=self._run.resume or self._run.overwrite)
+        except InPlaceError:
+            raise
+        except BaseException as error:
+            if self._keep(take) and isinstance(error, StoreError):
+                raise StoreError(
+                    f"{error}; what was solved is kept in the checkpoint: then go on with --resume"
+                ) from error
+            raise
+        remove_checkpoint(checkpoint_path(self.path))
+        return solution
+
+    def _keep(self, take: TakeSnapshot) -> bool:
+        """Save after another error; whether there is a checkpoint then, be it the one before."""
+        try:
+            return self.save(take)
+        except UnwrittenCheckpointError as unwritten:
+            return unwritten.before
+
+
+def _proves(solution: Solution, options: SolveOptions, default: Callable[[Solution], float]) -> bool:
+    """Whether a solution has what the options ask for."""
+    claims = solution.certificate
+    if options.residual is not None:
+        return claims.residual_bound <= options.residual
+    return claims.error_bound <= (default(solution) if options.epsilon is None else options.epsilon)

@@ -1,0 +1,120 @@
+"""Groups of options: declared once, given to a command as one object, and shown under their own heading."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import pytest
+import typer
+from command_line import ooc, refused
+from typer.testing import CliRunner
+
+from ooc_mdp.cli.choices import (
+    ClusterChoices,
+    GroupedCommand,
+    ProblemChoices,
+    RunChoices,
+    SolveChoices,
+    TableChoices,
+    with_choices,
+)
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveOptions
+
+
+@dataclass(frozen=True)
+class Colours:
+    heading: ClassVar[str] = "Colours"
+    paint: Annotated[str, typer.Option(help="Which.")] = "red"
+    coats: Annotated[int, typer.Option("--coats", "-c", rich_help_panel="Work")] = 1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    heading: ClassVar[str] = "Sizes"
+    width: Annotated[float | None, typer.Option(help="How wide.")] = None
+
+
+seen: list[tuple[Any, ...]] = []
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command(cls=GroupedCommand)
+@with_choices(Colours, Sizes)
+def draw(
+    name: Annotated[str, typer.Argument()],
+    sizes: Sizes,
+    colours: Colours,
+    loud: Annotated[bool, typer.Option()] = False,
+) -> None:
+    """Draw it."""
+    seen.append((name, sizes, colours, loud))
+
+
+@app.command()
+def other() -> None:
+    """Makes commands of both."""
+
+
+def test_a_command_gets_its_groups_as_objects() -> None:
+    seen.clear()
+    for line in (["draw", "a"], ["draw", "b", "--loud", "--width", "2", "--paint", "blue", "-c", "3"]):
+        assert CliRunner().invoke(app, line).exit_code == 0
+    assert seen == [("a", Sizes(), Colours(), False), ("b", Sizes(2.0), Colours("blue", 3), True)]
+
+
+def test_what_belongs_to_no_group_is_refused() -> None:
+    assert CliRunner().invoke(app, ["draw", "a", "--height", "2"]).exit_code == 2
+    assert CliRunner().invoke(app, ["draw", "a", "--coats", "many"]).exit_code == 2
+
+
+def test_help_shows_each_group_under_its_heading() -> None:
+    shown = CliRunner().invoke(app, ["draw", "--help"]).output
+    places = [shown.index(f"\n{heading}:\n") for heading in ("Arguments", "Options", "Colours", "Work", "Sizes")]
+    assert places == sorted(places)
+    assert places[2] < shown.index("--paint") < places[3] < shown.index("--coats") < places[4] < shown.index("--width")
+
+
+def test_the_help_of_solve_is_divided_by_what_its_options_are_about() -> None:
+    shown = ooc("solve", "--help").out
+    for heading, option in (
+        ("What is proved", "--epsilon"),
+        ("Method", "--priority"),
+        ("Memory and device", "--cache"),
+        ("Output and limits", "--time-limit"),
+        ("Several workers", "--placement"),
+        ("Options of problem:NAME", "--threads"),
+    ):
+        assert f"\n{heading}:\n" in shown
+        assert option in shown.partition(f"\n{heading}:\n")[2]
+
+
+def test_choices_left_alone_are_the_options_defaults() -> None:
+    assert SolveChoices().options(0.9) == SolveOptions(0.9)
+    assert RunChoices().options() == RunOptions()
+    assert ClusterChoices().options("cpu") is None
+    assert ProblemChoices().keywords() == dict.fromkeys(
+        ("sense", "partitioner", "partition_size", "partitions", "blocks", "block_shape", "dtype")
+    )
+    assert {field.name for field in fields(RunChoices)} == {field.name for field in fields(RunOptions)}
+    assert {field.name for field in fields(SolveChoices)} == {field.name for field in fields(SolveOptions)} - {
+        "discount"
+    }
+
+
+def test_choices_become_checked_options() -> None:
+    assert SolveChoices(cache="22%", epsilon=0.5).options(0.9) == SolveOptions(0.9, 0.5, cache=CacheSize(share=0.22))
+    assert ClusterChoices(workers=2).options("cpu") == ClusterOptions(workers=2)
+    with pytest.raises(OptionsError, match="resume needs an output"):
+        RunChoices(resume=True).options()
+    with pytest.raises(OptionsError, match="--blocks 'a' is no list of numbers"):
+        TableChoices(blocks="a").keywords()
+
+
+def test_options_of_a_problem_are_refused_for_a_store(tmp_path: Path) -> None:
+    assert ooc("generate", "GW-8x4", tmp_path / "s", "--seed", 1, "--blocks", "2,2").status == 0
+    for command in (("solve", tmp_path / "s", "--discount", 0.9), ("verify", tmp_path / "s", tmp_path / "r")):
+        said = refused(*command, "--blocks", "2,2", "--threads", 1)
+        assert "--blocks, --threads belong to problem:NAME" in said
