@@ -22,7 +22,6 @@ from ooc_mdp.backends.select import select_backend
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import format_bytes
-from ooc_mdp.solver.device_budget import HasSlots
 
 NOT_INCLUDED = (
     "sweeps; loads that run at the same time as others or as sweeps: each is waited for, a device's work included",
@@ -107,7 +106,7 @@ def loads(table: TableSource, device: str, count: int) -> list[float]:
     backend.start(model, None, None)
     try:
         while True:
-            backend.open_cache(backend.slot_bytes(model) if isinstance(backend, HasSlots) else 0)
+            backend.open_cache(backend.slot_bytes(model) or 0)
             read = backend.reader(table) or table.loader(backend.name).read
             seconds = []
             try:

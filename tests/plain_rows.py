@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Evaluation, KeepsPolicyRows
+from ooc_mdp.backends.base import Evaluation, PolicyRows
 from ooc_mdp.model.mdp import FloatArray, discounts
 from ooc_mdp.store import Store
 
@@ -84,7 +84,7 @@ class Plain:
         return np.linalg.solve(matrix, right)
 
 
-def evaluated(backend: KeepsPolicyRows, limit: float, most: int) -> Evaluation:
+def evaluated(backend: PolicyRows, limit: float, most: int) -> Evaluation:
     """A whole evaluation of the policy."""
     evaluation = backend.evaluation(limit, most)
     while not evaluation.advance(math.inf):

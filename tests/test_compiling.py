@@ -31,7 +31,7 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solver import local as solver_module
 from ooc_mdp.solver.local import solve
-from ooc_mdp.solver.plan import warm_up
+from ooc_mdp.solver.plan import load_code
 
 MODULES = (cpu, cpu_flow_rounds, cpu_flow_solver, cpu_krylov, cpu_policy, cpu_policy_loops, cpu_together)
 HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
@@ -114,8 +114,8 @@ def test_a_first_solve_on_a_gpu_says_that_it_compiles_and_a_second_does_not(
 
 def test_a_solve_from_python_is_told_of_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = njit(lambda x: x + 1)
-    usual = CpuBackend.call_loops
-    monkeypatch.setattr(CpuBackend, "call_loops", lambda *a: (one(1), usual(*a))[1])
+    usual = CpuBackend.load_code
+    monkeypatch.setattr(CpuBackend, "load_code", lambda *a: (one(1), usual(*a))[1])
     said: list[str] = []
     ooc_mdp.solve(make_store(Case(HALVES), tmp_path / "s"), 0.9, device="cpu", note=said.append)
     assert sum("compiling loops" in text for text in said) == 1
@@ -147,7 +147,7 @@ def test_no_loop_is_compiled_within_a_solve(
     discount = 0.9 if method == "vi" else 0.999
     options = SolveOptions(discount, epsilon=1e-6, method=method, device="cpu", cache=CacheSize(share=0.6))
     backend = CpuBackend()
-    warm_up(store, options, backend, ModelFacts.of(store, options.discount), writes=False)
+    load_code(backend, ModelFacts.of(store, options.discount), options, writes=False)
     backend.close()
     before = {loop.__name__: set(loop.signatures) for loop in loops}
     assert any(before.values())
@@ -169,6 +169,6 @@ def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monke
         )
     backend = CpuBackend()
     options = SolveOptions(0.9)
-    warm_up(store, options, backend, ModelFacts.of(store, options.discount), writes=False)
+    load_code(backend, ModelFacts.of(store, options.discount), options, writes=False)
     backend.close()
     assert tried == ["RoundsAlongFlow", "RoundsInOrder", "sweep", "measure"]

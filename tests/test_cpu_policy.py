@@ -17,7 +17,7 @@ from plain_rows import Plain, evaluated
 from small_mdps import Case, cases, make_store, stored
 from store_models import Action, Model, State, random_model
 
-from ooc_mdp.backends.base import Evaluation, Improvement, KeepsPolicyRows
+from ooc_mdp.backends.base import Evaluation, Improvement
 from ooc_mdp.backends.cpu import evaluation as cpu_evaluation
 from ooc_mdp.backends.cpu import policy_rows as cpu_policy
 from ooc_mdp.backends.cpu import table as cpu_tables
@@ -161,10 +161,6 @@ def long_way(n: int = 300) -> Model:
 
 
 # --------------------------------------------------------------------------------------------------- improvements
-
-
-def test_the_cpu_keeps_policy_rows() -> None:
-    assert isinstance(CpuBackend(), KeepsPolicyRows)
 
 
 @pytest.mark.parametrize("successors", ["gathered", "global"])

@@ -23,7 +23,7 @@ from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
 from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, MakeDevice, ShuffledDevice, emulated
 
-from ooc_mdp.backends.base import Evaluation, Improvement, KeepsPolicyRows, Resident, SweepLimits
+from ooc_mdp.backends.base import Evaluation, Improvement, Resident, SweepLimits
 from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.policy.evaluation import DeviceEvaluation, EvaluationOptions
 from ooc_mdp.backends.cuda.policy.layout import RowSizes, reward_dtype, varies
@@ -154,10 +154,6 @@ def assert_that_an_evaluation_is_true(
 
 
 # --------------------------------------------------------------------------------------------------- improvements
-
-
-def test_the_tiled_backend_keeps_policy_rows() -> None:
-    assert isinstance(TiledBackend(emulated()), KeepsPolicyRows)
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -600,10 +596,10 @@ def test_rows_outlive_slots_that_turn_out_too_small(stores: Callable[[str], Stor
 def test_rows_opened_again_are_none(stores: Callable[[str], Store], device: MakeDevice) -> None:
     at = device()
     kept = Kept(stores("car"), at)
-    free = kept.backend.memory_free()
+    free = kept.backend.free_bytes()
     kept.improve([0])
     kept.backend.close_rows()
-    assert kept.backend.memory_free() > free or not isinstance(at, EmulatedDevice), "a driver frees larger pieces"
+    assert kept.backend.free_bytes() > free or not isinstance(at, EmulatedDevice), "a driver frees larger pieces"
     kept.backend.open_rows(kept.store.coupling)
     found = evaluated(kept.backend, 0.0, 100)
     assert found.backups == 0

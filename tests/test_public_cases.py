@@ -15,7 +15,6 @@ import ooc_mdp
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.reference import policy_iteration
-from ooc_mdp.solver.device_budget import HasSlots
 from ooc_mdp.store import Store
 
 CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "public"
@@ -60,9 +59,8 @@ def cache_sizes(store: Store, device: str, kernel: str) -> Iterator[int]:
     """All of the table, 22% of it or what the largest partition needs, and the smallest that holds two partitions."""
     sizes = np.sort(store.partition_bytes)
     backend = select_backend(device, kernel=kernel)
-    if isinstance(backend, HasSlots):
-        slot = backend.slot_bytes(ModelFacts.of(store, 0.5))
-        sizes = sizes if slot is None else np.full_like(sizes, slot)
+    slot = backend.slot_bytes(ModelFacts.of(store, 0.5))
+    sizes = sizes if slot is None else np.full_like(sizes, slot)
     table = int(sizes.sum())
     yield table
     yield max(int(0.22 * table), int(sizes[-1]))

@@ -49,7 +49,6 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import CacheSize, SolveOptions
-from ooc_mdp.solver.device_budget import HasSlots
 
 Kernels = Literal["tiles", "plain"]
 PARTS = ("copy", "link", "disk", "sweeps")
@@ -202,8 +201,8 @@ def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels:
         residents = all_resident(backend, model, source, options.loading_threads)
         sweep = sweeper(backend, residents, source.n_states)
         seconds, count = timed(sweep, options.seconds)
-        n_bytes = source.n_states * state_bytes(model, source, isinstance(backend, HasSlots))
-        slot = backend.slot_bytes(model) if isinstance(backend, HasSlots) else None
+        n_bytes = source.n_states * state_bytes(model, source, backend.slot_bytes(model) is not None)
+        slot = backend.slot_bytes(model)
         return {
             "kernel": "engine" if options.device == "cpu" or kernels == "tiles" else f"engine, {kernels} kernels",
             "values": "float64",
@@ -238,7 +237,7 @@ def all_resident(backend: Backend, model: ModelFacts, source: TableSource, threa
         return backend.prepare(narrowed(read(p)[0], model))
 
     while True:
-        slot = backend.slot_bytes(model) if isinstance(backend, HasSlots) else 0
+        slot = backend.slot_bytes(model) or 0
         backend.open_cache(source.n_partitions * slot)
         try:
             with ThreadPoolExecutor(threads) as pool:

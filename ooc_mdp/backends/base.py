@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +24,12 @@ from ooc_mdp.model.partition import Coupling, PartitionTable
 __all__ = [
     "RESIDUALS",
     "Backend",
-    "CompilesLoops",
     "Evaluation",
-    "ExchangesValues",
     "Features",
     "FinishedVisit",
     "Improvement",
-    "KeepsPolicyRows",
     "PolicyEvaluation",
+    "PolicyRows",
     "Resident",
     "SlotsTooSmall",
     "SweepLimits",
@@ -145,51 +143,6 @@ class Features:
     """Partitions that `sweep` takes as fast as one; 1 where it takes them one after the other."""
 
 
-@runtime_checkable
-class CompilesLoops(Protocol):
-    """A backend whose loops are compiled when they are first called."""
-
-    def call_loops(self, resident: Resident, rows: bool) -> None:
-        """Call every loop that sweeps or measures partitions like this one, which is all of the model, and with `rows`
-        those that keep a policy's rows and evaluate it on them; values and policy are no use afterwards."""
-        ...
-
-
-@runtime_checkable
-class ExchangesValues(Protocol):
-    """A backend that can solve a part of the model, where others solve the rest and tell it of their values."""
-
-    def read(self, states: IntArray) -> FloatArray:
-        """float64 [k]: the present values of k states; nothing but loads may be under way."""
-        ...
-
-    def gather(self, lists: StateLists, which: IntArray) -> FloatArray:
-        """float64: the present values of some of the lists (int64 [m]), one after the other."""
-        ...
-
-    def take(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
-        """:meth:`write` for some of the lists (int64 [m]), and by how much the values of each changed."""
-        ...
-
-    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
-        """Take other values of states, each of them once; nothing but loads may be under way.
-
-        States ``states[ptr[i]:ptr[i+1]]`` are of partition ``partitions[i]`` (int64 [k] and [k + 1]; each once), which
-        may be resident.
-        What this does to the bounds of other partitions is the caller's to know, as after a visit; bounds that later
-        visits bring take it into account.
-        """
-        ...
-
-    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
-        """Take the policy of all states of a partition, -1 for each where nobody has chosen actions yet."""
-        ...
-
-    def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
-        """Copy values and policy of the states from `start` on to arrays of the host, as many as these hold."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Improvement:
     """What a reading of k partitions at the present values, which stay as they are, found; arrays in their order."""
@@ -235,9 +188,8 @@ class PolicyEvaluation(Protocol):
         ...
 
 
-@runtime_checkable
-class KeepsPolicyRows(Protocol):
-    """A backend that keeps the rows of the policy's actions, and evaluates the policy on them without the table.
+class PolicyRows(Protocol):
+    """The rows of the policy's actions, kept apart from the table, and the policy's evaluation on them.
 
     Rows are of the whole model: their successors are global states. A partition has rows once it has been improved;
     values of those that have none do not change. What flows between partitions is the caller's affair. While rows are
@@ -246,6 +198,23 @@ class KeepsPolicyRows(Protocol):
 
     def rows_bytes(self, model: ModelFacts) -> int:
         """What rows, Q2 and the workspace of evaluations take beside the cache and what else `plan` names."""
+        ...
+
+    def least_rows_bytes(self, model: ModelFacts) -> int:
+        """Bytes of what must lie on the device, wherever the rows do; 0 without a device."""
+        ...
+
+    def place_rows(self, model: ModelFacts, room: int | None) -> tuple[int, int]:
+        """Place rows that are opened from now on within `room` bytes of the device (None: what is free then).
+
+        Returns
+        -------
+        Bytes on the device, which are more than `room` where not even what must lie there fits, and in RAM.
+        """
+        ...
+
+    def load_row_code(self) -> None:
+        """Compile what is not compiled with the sweeps; once the backend has been started."""
         ...
 
     def open_rows(self, coupling: Coupling) -> None:
@@ -275,15 +244,6 @@ class KeepsPolicyRows(Protocol):
         No other may be under way. The values that result need not be backups of anything: residuals are measured at
         them.
         """
-        ...
-
-
-@runtime_checkable
-class CompilesRowKernels(Protocol):
-    """A backend whose kernels for a policy's rows are not among those that it compiles at the start."""
-
-    def load_row_kernels(self) -> None:
-        """Once it has been started; else the first improvement does."""
         ...
 
 
@@ -323,6 +283,32 @@ class Backend(Protocol):
     @property
     def synchronous(self) -> SynchronousSweeps | None:
         """Sweeps from the values before them, where it has such."""
+        ...
+
+    @property
+    def policy_rows(self) -> PolicyRows | None:
+        """Evaluation of policies without the table, where it has that."""
+        ...
+
+    def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
+        """Compile and load now what the first sweeps of such a model need; before `start`.
+
+        Parameters
+        ----------
+        policy_rows : what improves and evaluates a policy on its rows, too.
+        """
+        ...
+
+    def free_bytes(self) -> int | None:
+        """Bytes that can be allocated on the device now; None where that is the host, or nobody knows."""
+        ...
+
+    def slot_bytes(self, model: ModelFacts) -> int | None:
+        """Bytes of a slot, into which the largest partition fits; None where each partition takes its own size."""
+        ...
+
+    def page_locked_bytes(self, model: ModelFacts) -> int:
+        """Page-locked bytes of the host beside tables on their way, without those of a policy's rows."""
         ...
 
     def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
@@ -394,6 +380,36 @@ class Backend(Protocol):
 
         Values stay as they are; a state that has never been swept gets its greedy action as its policy.
         """
+        ...
+
+    def read(self, states: IntArray) -> FloatArray:
+        """float64 [k]: the present values of k states; nothing but loads may be under way."""
+        ...
+
+    def gather(self, lists: StateLists, which: IntArray) -> FloatArray:
+        """float64: the present values of some of the lists (int64 [m]), one after the other."""
+        ...
+
+    def take(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
+        """:meth:`write` for some of the lists (int64 [m]), and by how much the values of each changed."""
+        ...
+
+    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
+        """Take other values of states, each of them once; nothing but loads may be under way.
+
+        States ``states[ptr[i]:ptr[i+1]]`` are of partition ``partitions[i]`` (int64 [k] and [k + 1]; each once), which
+        may be resident.
+        What this does to the bounds of other partitions is the caller's to know, as after a visit; bounds that later
+        visits bring take it into account.
+        """
+        ...
+
+    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
+        """Take the policy of all states of a partition, -1 for each where nobody has chosen actions yet."""
+        ...
+
+    def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """Copy values and policy of the states from `start` on to arrays of the host, as many as these hold."""
         ...
 
     def values(self) -> FloatArray:

@@ -74,7 +74,7 @@ class _ReadsAndWrites(Protocol):
 
 
 class ListsByCopies:
-    """`gather` and `take` of :class:`ooc_mdp.backends.base.ExchangesValues` on the host."""
+    """`gather` and `take` of :class:`ooc_mdp.backends.base.Backend` on the host."""
 
     def gather(self: _ReadsAndWrites, lists: StateLists, which: IntArray) -> FloatArray:
         """Values of some of the lists, one after the other."""

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import ExchangesValues
 from ooc_mdp.distributed.exchange import Interests, Readers, split_halo
 from ooc_mdp.distributed.messages import Assignment, Release, Span, Subscribe, Update, Values, pieces_of
 from ooc_mdp.distributed.outbox import Outbox, Send
@@ -34,7 +33,6 @@ class Share:
     Parameters
     ----------
     number : of the solver.
-    values : all values as the solver sees them.
     owned : bool [P]; partitions that the solver may sweep, those of the run.
     wake : has the solver look again once something that was sent has arrived.
     """
@@ -43,17 +41,16 @@ class Share:
         self,
         number: int,
         run: SolveState,
-        values: ExchangesValues,
         owned: npt.NDArray[np.bool_],
         send: Send,
         wake: Callable[[], None],
     ) -> None:
-        self._me, self._state, self._values, self._owned = number, run, values, owned
+        self._me, self._state, self._values, self._owned = number, run, run.backend, owned
         self.outbox = Outbox(send, wake)
         n = run.table.n_partitions
         self.assignment = Assignment(-1, np.full(n, -1, np.int32), np.full(n, -1, np.int32), {})
         """The last; before it, nobody owns anything."""
-        self._interests, self._readers = Interests(values, number), Readers()
+        self._interests, self._readers = Interests(run.backend, number), Readers()
         self.joining: dict[int, set[int]] = {}
         """Partitions that are ours but not swept yet: whose values they await."""
         self._restored: dict[int, FloatArray] = {}

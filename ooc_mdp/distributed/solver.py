@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import ExchangesValues
 from ooc_mdp.backends.compiling import told_of_compiling
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.distributed.mailbox import Mailbox, Request
@@ -37,7 +36,7 @@ from ooc_mdp.distributed.messages import (
 )
 from ooc_mdp.distributed.outbox import Send
 from ooc_mdp.distributed.share import Share
-from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.errors import StoreError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome
@@ -49,7 +48,7 @@ from ooc_mdp.scheduling.stager import short_turns
 from ooc_mdp.solver.driver import Steps, drive
 from ooc_mdp.solver.local import METHODS
 from ooc_mdp.solver.peers import Signal
-from ooc_mdp.solver.plan import plan_solve, warm_up
+from ooc_mdp.solver.plan import load_code, plan_solve
 from ooc_mdp.solver.session import Clock
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import SolveState
@@ -123,20 +122,16 @@ def solve_share(
         stack.enter_context(source.hold())
         backend = select_backend(options.device, options.sweep_order, options.kernel, asked.threads)
         stack.callback(backend.close)
-        if not isinstance(backend, ExchangesValues):
-            raise OptionsError(
-                f"--kernel {options.kernel} solves on one device only; leave --kernel out to solve on several"
-            )
         model = ModelFacts.of(source, options.discount)
         give_memory_back()
         peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_))
         with told_of_compiling(lambda _: mailbox.compiles()):
-            warm_up(source, options, backend, model, writes=False)
+            load_code(backend, model, options, writes=False)
             plan = plan_solve(source, options, backend, model, writes=False)
             announce(plan.memory)
             state = start(source, plan, backend, stack, peers)
         mailbox.ready()
-        peers.meet(state, backend, send)
+        peers.meet(state, send)
         with short_turns(backend.features.overlaps_loads):
             return peers.work(state)
 
@@ -162,10 +157,10 @@ class NetworkPeers:
         self._published = 0.0
         self._clock = Clock()
 
-    def meet(self, state: SolveState, values: ExchangesValues, send: Send) -> None:
+    def meet(self, state: SolveState, send: Send) -> None:
         """Take part with this state."""
         self._state = state
-        self._shard = Share(self._asked.number, state, values, self.owned, send, self._mailbox.wake)
+        self._shard = Share(self._asked.number, state, self.owned, send, self._mailbox.wake)
         state.visited[:] = False
         state.history.interval = np.inf  # the coordinator records rows
         state.seconds = self._clock.seconds

@@ -9,58 +9,11 @@ context, loaded code) is neither in the budget nor in what a device has free.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
 
 from ooc_mdp.errors import MemoryBudgetError
-from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import format_bytes
 
-__all__ = ["HasSlots", "LocksHostMemory", "PlacesRows", "ReportsFreeMemory", "cache_left", "refuse_what_is_not_free"]
-
-
-@runtime_checkable
-class ReportsFreeMemory(Protocol):
-    """A backend that can say what its device has free; to take part, define this."""
-
-    def memory_free(self) -> int | None:
-        """Bytes that can be allocated on the device now; None where nobody knows."""
-        ...
-
-
-@runtime_checkable
-class HasSlots(Protocol):
-    """A backend whose cache is cut into slots of one size; to take part, define this."""
-
-    def slot_bytes(self, model: ModelFacts) -> int | None:
-        """Bytes of a slot, into which the largest partition fits; None where each partition takes its own size."""
-        ...
-
-
-@runtime_checkable
-class LocksHostMemory(Protocol):
-    """A backend with page-locked memory of the host beside tables on their way; to take part, define this."""
-
-    def page_locked_bytes(self, model: ModelFacts) -> int:
-        """Bytes of it, without those of a policy's rows."""
-        ...
-
-
-@runtime_checkable
-class PlacesRows(Protocol):
-    """A backend that keeps a policy's rows on its device or in RAM; to take part, define this."""
-
-    def least_rows_bytes(self, model: ModelFacts) -> int:
-        """Bytes of what must lie on the device, wherever the rows do."""
-        ...
-
-    def place_rows(self, model: ModelFacts, room: int | None) -> tuple[int, int]:
-        """Place rows that are opened from now on within `room` bytes of the device (None: what is free then).
-
-        Returns
-        -------
-        Bytes on the device, which are more than `room` where not even what must lie there fits, and in RAM.
-        """
-        ...
+__all__ = ["cache_left", "refuse_what_is_not_free"]
 
 
 def cache_left(budget: int, beside: Mapping[str, int], place: int, places: int, device: str) -> int:

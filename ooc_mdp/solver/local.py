@@ -29,7 +29,7 @@ from ooc_mdp.solver.methods.policy_iteration import policy_iteration
 from ooc_mdp.solver.methods.synchronous import synchronous_value_iteration
 from ooc_mdp.solver.methods.value_iteration import value_iteration
 from ooc_mdp.solver.output import Output, open_output
-from ooc_mdp.solver.plan import MethodChoice, MethodName, plan_solve, warm_up
+from ooc_mdp.solver.plan import MethodChoice, MethodName, load_code, plan_solve
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import OPTIONAL_ARRAYS, SolveState
@@ -97,7 +97,7 @@ def _solve(
     backend = select_backend(options.device, options.sweep_order, options.kernel)
     writes = output.path is not None
     give_memory_back()
-    warm_up(table, options, backend, facts, writes=writes)
+    load_code(backend, facts, options, writes)
     plan = plan_solve(table, options, backend, facts, writes=writes)
     note(plan.memory.describe())
     with ExitStack() as stack:

@@ -6,27 +6,17 @@ Arithmetic only, apart from loading code so that it is counted; nothing large is
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from ooc_mdp.backends.base import Backend, CompilesLoops, KeepsPolicyRows
+from ooc_mdp.backends.base import Backend
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
-from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions, format_bytes
 from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import MemoryPlan
-from ooc_mdp.solver.device_budget import (
-    HasSlots,
-    LocksHostMemory,
-    PlacesRows,
-    ReportsFreeMemory,
-    cache_left,
-    refuse_what_is_not_free,
-)
+from ooc_mdp.solver.device_budget import cache_left, refuse_what_is_not_free
 from ooc_mdp.solver.history import history_bytes
 
 __all__ = [
@@ -35,16 +25,14 @@ __all__ = [
     "SolvePlan",
     "cache_budget",
     "choose_method",
+    "load_code",
     "may_keep_rows",
     "plan_solve",
     "staging_depth",
-    "warm_up",
     "writing_bytes",
 ]
 
 _MOST_STAGED = 12
-_WARM_STATES = 256
-_WARM_SUCCESSORS = 64
 _ROWS = "rows of the policy"
 _STAGING = {"store": "staging", "recomputed": "recomputing"}
 """What the plan calls the memory of tables on their way, by the kind of source."""
@@ -85,53 +73,14 @@ class SolvePlan:
         return self.options.sweeps
 
 
-def warm_up(store: TableSource, options: SolveOptions, backend: Backend, model: ModelFacts, writes: bool) -> None:
-    """Load code now, so that the plan counts it: compiled kernels take some 60 MB, Zarr's writer some 10.
+def load_code(backend: Backend, model: ModelFacts, options: SolveOptions, writes: bool) -> None:
+    """Load code now, so that the plan counts it: compiled loops take some 60 MB, Zarr's writer some 10.
 
-    Kernels are called on a small table with the store's types and shapes, those of policy iteration only where a solve
-    is likely to begin with it. A CUDA backend loads its own at the start.
+    What policy iteration needs is loaded only where a solve is likely to begin with it.
     """
     if writes:
         import zarr.codecs  # noqa: F401
-    if not isinstance(backend, CompilesLoops):
-        return
-    dtype = {name: field.dtype for name, field in store.fields.items()}
-    actions, successors = model.actions_per_state, model.successors_per_action
-    n = min(model.largest_partition, _WARM_STATES)
-    m, k = n * (actions or 1), successors or min(model.longest_row, _WARM_SUCCESSORS)
-    table = PartitionTable(
-        index=0,
-        first_state=0,
-        n_states=n,
-        actions_per_state=actions,
-        successors_per_action=successors,
-        action_ptr=np.arange(0 if actions else n + 1, dtype=np.uint32),
-        successor_ptr=k * np.arange(0 if successors else m + 1, dtype=np.uint32),
-        successors=np.zeros(m * k, dtype["successors"]),
-        probabilities=np.full(m * k, 1 / (k or 1), dtype["probabilities"]),
-        rewards=np.zeros(m, dtype["rewards"]),
-        durations=np.ones(m if "durations" in dtype else 0),
-        terminal_rewards=np.zeros(n if "terminal_rewards" in dtype else 0),
-        initial_values=np.zeros(n if "initial_values" in dtype else 0),
-        halo=np.empty(0, np.int64),
-        boundary=np.zeros(n, np.bool_),
-    )
-    shape = None if model.block_shapes is None else np.ones((1, model.block_shapes.shape[1]), np.int32)
-    if shape is not None:
-        shape[0, -1] = n
-    small = replace(
-        model,
-        n_states=n,
-        largest_halo=0,
-        contraction=replace(model.contraction, row_sum=np.ones(1)),
-        block_shapes=shape,
-        partition_ptr=np.array([0, n]),
-        row_widths=np.array([k]),
-    )
-    backend.start(small, None, None)
-    resident = backend.admit(backend.prepare(table))
-    backend.call_loops(resident, may_keep_rows(model, options))
-    backend.release(resident)
+    backend.load_code(model, may_keep_rows(model, options))
 
 
 def may_keep_rows(model: ModelFacts, options: SolveOptions) -> bool:
@@ -156,13 +105,13 @@ def cache_budget(store: TableSource, options: SolveOptions, backend: Backend, mo
     places = 0 if slot is None else store.n_partitions
     beside = _on_device_beside_the_cache(store, backend, model)
     if choose_method(options, backend, model, store).first == "policy-iteration":
-        beside |= _rows_on_device(backend, model, (options.device_memory - sum(beside.values())) // 2)[0]
+        beside |= _place_rows(backend, model, (options.device_memory - sum(beside.values())) // 2)[0]
     return cache_left(options.device_memory, beside, place, places, backend.name)
 
 
 def _place(store: TableSource, backend: Backend, model: ModelFacts) -> tuple[int | None, int]:
     """Bytes of a slot, if the backend's cache has slots, and what the largest partition takes of the cache."""
-    slot = backend.slot_bytes(model) if isinstance(backend, HasSlots) else None
+    slot = backend.slot_bytes(model)
     return slot, int(store.partition_bytes.max()) if slot is None else slot
 
 
@@ -174,16 +123,15 @@ def _on_device_beside_the_cache(store: TableSource, backend: Backend, model: Mod
     return taken
 
 
-def _rows_on_device(backend: Backend, model: ModelFacts, room: int | None) -> tuple[dict[str, int], dict[str, int]]:
+def _place_rows(backend: Backend, model: ModelFacts, room: int | None) -> tuple[dict[str, int], dict[str, int]]:
     """What a policy's rows take on the device and in RAM, and have the backend place them so.
 
     Parameters
     ----------
     room : bytes of the device that they may take; None for all that is free.
     """
-    if not isinstance(backend, PlacesRows):
-        return {}, {}
-    on_device, in_ram = backend.place_rows(model, room)
+    assert backend.policy_rows is not None  # `choose_method` has looked
+    on_device, in_ram = backend.policy_rows.place_rows(model, room)
     return {_ROWS: on_device}, {_ROWS: in_ram} if in_ram else {}
 
 
@@ -192,7 +140,7 @@ def plan_solve(
 ) -> SolvePlan:
     """The method, and every large buffer of the solve in bytes; `writes`: checkpoints and a result are written.
 
-    The process as it is now counts as "interpreter", so it should have loaded its code (:func:`warm_up`).
+    The process as it is now counts as "interpreter", so it should have loaded its code (:func:`load_code`).
 
     Raises
     ------
@@ -217,18 +165,17 @@ def plan_solve(
         if choice.first == "synchronous vi":
             host["values aside"] = 8 * store.n_states
         if choice.first == "policy-iteration":
-            assert isinstance(backend, KeepsPolicyRows)  # the CPU does
-            host[_ROWS] = backend.rows_bytes(model)
+            host |= _place_rows(backend, model, None)[1]
         return SolvePlan(options, model, choice, cache, MemoryPlan(host, {}))
-    if isinstance(backend, LocksHostMemory):
-        host["page-locked"] = backend.page_locked_bytes(model)
+    locked = backend.page_locked_bytes(model)
+    host |= {"page-locked": locked} if locked else {}
     device = {"cache": used} | _on_device_beside_the_cache(store, backend, model)
-    free = backend.memory_free() if isinstance(backend, ReportsFreeMemory) else None
+    free = backend.free_bytes()
     if choice.first == "policy-iteration":
         room = None if free is None else free - sum(device.values())
         if options.device_memory is not None:
             room = options.device_memory - sum(device.values())
-        on_device, in_ram = _rows_on_device(backend, model, room)
+        on_device, in_ram = _place_rows(backend, model, room)
         device, host = device | on_device, host | in_ram
     refuse_what_is_not_free(device, free, backend.name, options.device_memory, place)
     return SolvePlan(options, model, choice, cache, MemoryPlan(host, device))
@@ -279,13 +226,13 @@ def choose_method(options: SolveOptions, backend: Backend, model: ModelFacts, st
     if options.exact_priorities:
         return MethodChoice("exact p-eva", None, "exact p-eva", "exact priorities were asked for")
     if options.way == "policy-iteration":
-        if not isinstance(backend, KeepsPolicyRows):
+        if backend.policy_rows is None:
             raise OptionsError(
                 f"policy iteration needs kernels that keep a policy's rows, and --kernel {options.kernel} has none; "
                 f"leave --kernel out, or take --method p-eva"
             )
         return MethodChoice("policy-iteration", None, "policy-iteration", "it was asked for")
-    keeps_rows = isinstance(backend, KeepsPolicyRows) and _rows_fit(store, options, backend, model)
+    keeps_rows = backend.policy_rows is not None and _rows_fit(store, options, backend, model)
     synchronous = backend.synchronous is not None and model.densely_coupled and options.sweeps == 1
     shared: MethodName = "vi" if options.way == "vi" else p_eva
     coupled = options.way == "auto" and model.strongly_coupled
@@ -295,7 +242,7 @@ def choose_method(options: SolveOptions, backend: Backend, model: ModelFacts, st
         return MethodChoice("synchronous vi", None, shared, others)
     if options.way == "vi":
         return MethodChoice("vi", None, "vi", "it was asked for")
-    later = options.way == "auto" and isinstance(backend, KeepsPolicyRows) and options.device_memory is None
+    later = options.way == "auto" and backend.policy_rows is not None and options.device_memory is None
     return MethodChoice(p_eva, "policy-iteration" if later else None, p_eva, others)
 
 
@@ -307,10 +254,12 @@ def _all_is_cached(options: SolveOptions, model: ModelFacts) -> bool:
 
 def _rows_fit(store: TableSource, options: SolveOptions, backend: Backend, model: ModelFacts) -> bool:
     """Whether a device's budget, where one is given, has room for what evaluations of a policy work in."""
-    if options.device_memory is None or not isinstance(backend, PlacesRows):
+    if options.device_memory is None or backend.policy_rows is None:
         return True
     beside = sum(_on_device_beside_the_cache(store, backend, model).values())
-    return beside + backend.least_rows_bytes(model) + _place(store, backend, model)[1] <= options.device_memory
+    return (
+        beside + backend.policy_rows.least_rows_bytes(model) + _place(store, backend, model)[1] <= options.device_memory
+    )
 
 
 def writing_bytes(store: TableSource) -> int:

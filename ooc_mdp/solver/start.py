@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from ooc_mdp.backends.base import Backend, CompilesRowKernels, Resident
+from ooc_mdp.backends.base import Backend, Resident
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import MAX_VALUE
 from ooc_mdp.model.mdp import FloatArray
@@ -44,8 +44,8 @@ def start(
     if values is None:
         bounds.at_zero_values(bounds.reward_range)
     backend.start(plan.facts, values, None)
-    if isinstance(backend, CompilesRowKernels) and may_keep_rows(plan.facts, options):
-        backend.load_row_kernels()
+    if backend.policy_rows is not None and may_keep_rows(plan.facts, options):
+        backend.policy_rows.load_row_code()
     entry_bytes = backend.open_cache(plan.cache_bytes)
     read = backend.reader(store) or store.loader(backend.name).read
     cache: PartitionCache[Resident] = PartitionCache(plan.cache_bytes, p, backend.release)

@@ -43,6 +43,7 @@ from ooc_mdp.backends.cpu.policy_rows import PolicyRows, improve_rows
 from ooc_mdp.backends.cpu.rounds import RoundsAlongFlow, Slabs
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Walk, walk
 from ooc_mdp.backends.cpu.table import MOST_GATHERED, SweptTable, describe, swept_table
+from ooc_mdp.backends.cpu.warm_up import small_model
 from ooc_mdp.backends.exact_sweeps import sweep_each
 from ooc_mdp.backends.state_lists import ListsByCopies
 from ooc_mdp.errors import MemoryBudgetError
@@ -106,6 +107,21 @@ class CpuBackend(ListsByCopies):
     def synchronous(self) -> CpuBackend:
         """Itself."""
         return self
+
+    @property
+    def policy_rows(self) -> CpuBackend:
+        """Itself."""
+        return self
+
+    def free_bytes(self) -> None:
+        """There is no device."""
+
+    def slot_bytes(self, model: ModelFacts) -> None:
+        """Each partition takes its own size."""
+
+    def page_locked_bytes(self, model: ModelFacts) -> int:
+        """None."""
+        return 0
 
     def plan(self, model: ModelFacts) -> dict[str, int]:
         """What sweeps need beside tables, and what votes leave; values and policy are the caller's arrays."""
@@ -179,15 +195,17 @@ class CpuBackend(ListsByCopies):
     def release(self, resident: Resident) -> None:
         """Nothing to do: the arrays go with their last reference."""
 
-    def call_loops(self, resident: Resident, rows: bool) -> None:
+    def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
         """One sweep each; together along the flow of the policy first, if that may suit, then in order."""
-        once = SweepLimits(0.0, 1)
+        small, table = small_model(model)
+        self.start(small, None, None)
+        resident, once = self.admit(self.prepare(table)), SweepLimits(0.0, 1)
         self.relax([resident], once).report()
         self._slabs.suited[:] = False
         self.relax([resident], once).report()
         self.sweep([resident], once)
         self.measure(resident, 0.0)
-        if rows:
+        if policy_rows:
             self.open_rows(Coupling(np.array([0, 1]), np.zeros(1, np.int64), np.ones(1)))
             assert self._rows is not None  # they are open
             self.improve([resident], 0.0)
@@ -398,6 +416,17 @@ class CpuBackend(ListsByCopies):
         """In RAM, or in a file where they would take most of what is free."""
         self._rows_mapped = PolicyRows.nbytes(model) > _MOST_OF_WHAT_IS_FREE * available_bytes()
         return PolicyRows.nbytes(model, self._rows_mapped)
+
+    def least_rows_bytes(self, model: ModelFacts) -> int:
+        """There is no device."""
+        return 0
+
+    def place_rows(self, model: ModelFacts, room: int | None) -> tuple[int, int]:
+        """Where :meth:`rows_bytes` finds that they fit."""
+        return 0, self.rows_bytes(model)
+
+    def load_row_code(self) -> None:
+        """:meth:`load_code` has."""
 
     def open_rows(self, coupling: Coupling) -> None:
         """Allocate them, as :meth:`rows_bytes` saw fit."""

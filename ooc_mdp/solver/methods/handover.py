@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from ooc_mdp.backends.base import KeepsPolicyRows
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import format_bytes
@@ -40,8 +39,8 @@ def p_eva_then(first: Method, then: Method) -> Method:
                 except StopIteration:
                     return Outcome.PRECISION  # the only way in which it ends by itself
                 yield
-        assert isinstance(s.backend, KeepsPolicyRows)  # `choose_method` has looked
-        needed = format_bytes(s.backend.rows_bytes(s.plan.facts))
+        assert s.backend.policy_rows is not None  # `choose_method` has looked
+        needed = format_bytes(s.backend.policy_rows.rows_bytes(s.plan.facts))
         loads, backups = _costs(s)
         s.remark(
             f"auto: policy iteration from here on, with {needed} more, since p-eva has taken {loads:.1f} loads per "

@@ -1,7 +1,7 @@
 """Policy iteration that hardly reads the store, for tables whose partitions depend strongly on each other.
 
     improve    a partition is read, its policy made greedy; the rows of its actions and each state's Q2 are kept
-    evaluate   the policy of all partitions, on those rows, without the store (`ooc_mdp.backends.base.KeepsPolicyRows`)
+    evaluate   the policy of all partitions, on those rows, without the store (`ooc_mdp.backends.base.PolicyRows`)
     prove      residuals of the policy are measured on the rows, those of other actions bounded by their gaps
                (`ooc_mdp.scheduling.action_gaps`): what meets the target so need not be read again
 
@@ -24,7 +24,7 @@ from collections.abc import Generator
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Evaluation, KeepsPolicyRows
+from ooc_mdp.backends.base import Evaluation, PolicyRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.scheduling.action_gaps import ActionGaps
 from ooc_mdp.solver.driver import Part, Steps
@@ -57,8 +57,8 @@ _LESS = 0.9
 
 def policy_iteration(s: SolveState) -> Steps:
     """Improve and evaluate until nothing gets better; then sweep."""
-    rows = s.backend
-    assert isinstance(rows, KeepsPolicyRows)  # `choose_method` has looked
+    rows = s.backend.policy_rows
+    assert rows is not None  # `choose_method` has looked
     rows.open_rows(s.table.coupling)
     try:
         yield from _PolicyIteration(s, rows).steps()
@@ -73,10 +73,10 @@ class _PolicyIteration:
     Parameters
     ----------
     s : the solve.
-    rows : its backend, which has room for rows.
+    rows : of its backend, which has room for them.
     """
 
-    def __init__(self, s: SolveState, rows: KeepsPolicyRows) -> None:
+    def __init__(self, s: SolveState, rows: PolicyRows) -> None:
         table = s.table
         self._s, self._rows = s, rows
         self._gaps = ActionGaps(table.coupling, s.bounds.contraction, s.plan.facts.least_weights)

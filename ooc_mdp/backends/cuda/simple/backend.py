@@ -108,12 +108,26 @@ class CudaBackend(ListsByCopies):
     batch_size = 1
     features = Features(overlaps_loads=False)
     synchronous = None
+    policy_rows = None
 
     def __init__(self, device: int) -> None:
         self._cupy = cupy_for(device)
         self._number = device
         self._device = self._cupy.cuda.Device(device)
         self.name = f"cuda:{device}"
+
+    def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
+        """Kernels are compiled for the types of the first partition."""
+
+    def free_bytes(self) -> None:
+        """Nobody asks."""
+
+    def slot_bytes(self, model: ModelFacts) -> None:
+        """Each partition takes its own size."""
+
+    def page_locked_bytes(self, model: ModelFacts) -> int:
+        """None."""
+        return 0
 
     def plan(self, model: ModelFacts) -> dict[str, int]:
         """Two local vectors, the reports, and what alignment adds.

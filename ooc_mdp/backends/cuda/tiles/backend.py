@@ -32,7 +32,7 @@ from ooc_mdp.backends.cuda.tiles.batch import TileBatch
 from ooc_mdp.backends.cuda.tiles.exchange import PIECES_BYTES, TileExchange
 from ooc_mdp.backends.cuda.tiles.launches import TileLaunches
 from ooc_mdp.backends.cuda.tiles.layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
-from ooc_mdp.backends.cuda.tiles.loads import Frames, FrameSource, TileLoader
+from ooc_mdp.backends.cuda.tiles.loads import Frames, TileLoader
 from ooc_mdp.backends.cuda.tiles.memory import TileMemory
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.errors import MemoryBudgetError
@@ -75,7 +75,15 @@ class TiledBackend:
 
     # ------------------------------------------------------------------------------------------------- planning
 
-    def memory_free(self) -> int:
+    @property
+    def policy_rows(self) -> TiledBackend:
+        """Itself."""
+        return self
+
+    def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
+        """:meth:`start` compiles kernels, or loads those that were compiled before."""
+
+    def free_bytes(self) -> int:
         """Bytes that could be allocated on the device now."""
         return self._device.memory_free()
 
@@ -176,7 +184,7 @@ class TiledBackend:
 
     def reader(self, source: Any) -> Callable[[int], tuple[Any, int]] | None:
         """Reads a source's frames for `prepare`, if it has frames that the device decodes."""
-        return self._loader.reader(source) if isinstance(source, FrameSource) else None
+        return self._loader.reader(source) if source.stored_fields else None
 
     def prepare(self, table: PartitionTable | Frames) -> Resident:
         """Bring a table to the device and lay it out in a slot; on any thread, beside the sweeps.
@@ -268,7 +276,7 @@ class TiledBackend:
         room = self._device.memory_free() if room is None else room
         return DeviceRows.placed(model, room)
 
-    def load_row_kernels(self) -> None:
+    def load_row_code(self) -> None:
         """Compiled where they have not been before; those of sweeps were at the start."""
         self._launches.load_improvement()
         DeviceRows.kernels(self._device, self._model)
