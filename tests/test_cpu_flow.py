@@ -14,11 +14,11 @@ from store_models import Action, Model, State
 
 import ooc_mdp
 from ooc_mdp.backends.base import Resident, SweepLimits
-from ooc_mdp.backends.cpu import rounds as cpu_flow_rounds
+from ooc_mdp.backends.cpu import along_flow
 from ooc_mdp.backends.cpu import table as cpu_tables
+from ooc_mdp.backends.cpu.along_flow import Slabs
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.packed import flow_order, gather, lay_slab, mend_slab, sweep_slab, without_lookahead
-from ooc_mdp.backends.cpu.rounds import Slabs
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.plan import model_of
@@ -157,9 +157,9 @@ def test_a_mended_slab_is_one_laid_anew_in_the_same_order(seed: int, n: int, loo
 
 def with_steps(patch: pytest.MonkeyPatch, lookahead: float) -> None:
     """Rounds of so much lookahead, in partitions of whatever shape and flow."""
-    patch.setattr(cpu_flow_rounds, "_LOOKAHEAD", lookahead)
-    patch.setattr(cpu_flow_rounds, "_LEAST_LATER", 0.0)
-    patch.setattr(cpu_flow_rounds, "_MOST_LATER", 1.0)
+    patch.setattr(along_flow, "_LOOKAHEAD", lookahead)
+    patch.setattr(along_flow, "_LEAST_LATER", 0.0)
+    patch.setattr(along_flow, "_MOST_LATER", 1.0)
 
 
 @pytest.mark.parametrize("lookahead", [0.8, 5.0])
@@ -184,7 +184,7 @@ def test_certificates_hold_for_steps_with_loops_made_for_a_shape(
     monkeypatch.setattr(cpu_tables, "_LEAST_COMPILED_FOR", 1)
     with_steps(monkeypatch, lookahead)
     backend, residents = started(store, 0.9)
-    assert {r.arrays[0].kind for r in residents} == {shape}
+    assert {(len(k.actions), len(k.width)) for k in (r.arrays[0].kind for r in residents)} == {shape}
     assert all(backend._slabs.suits(r) for r in residents)
     backend.close()
     exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.9).values
@@ -225,7 +225,7 @@ def test_a_partition_that_steps_serve_badly_is_left_to_the_other_rounds(tmp_path
     assert all(backend._slabs.suits(r) for r in residents)
     backend.visit_together(residents, [SweepLimits(1e-9, 5)] * 4).reports()
     assert all(backend._slabs.suits(r) for r in residents)
-    backend._doubts[1] = cpu_flow_rounds._MOST_DOUBTS + 1
+    backend._doubts[1] = along_flow._MOST_DOUBTS + 1
     backend.visit_together(residents, [SweepLimits(1e-9, 5)] * 4).reports()
     assert [backend._slabs.suits(r) for r in residents] == [True, False, True, True]
     backend.close()

@@ -122,3 +122,30 @@ def test_measured_residuals_are_those_of_the_bellman_equation_to_the_last_bit(
             largest = [max(a, b) for a, b in zip(largest, residuals, strict=True)]
         measured, _ = backend.measure(prepared(backend, table), 0.0)
         assert [measured.rise, measured.fall, measured.plain_rise, measured.plain_fall] == largest
+
+
+@pytest.mark.parametrize("fault", ["successors", "successor_ptr", "action_ptr"])
+def test_loops_with_checks_stop_at_an_index_outside_its_array(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loads of a store refuse such tables; a loop that is given one must not read what lies beyond."""
+    monkeypatch.setattr(cpu_tables, "CHECKED", True)
+    store = make_store(Case(random_model(7, 40, terminal=0.3), partitions=3), tmp_path / "s")
+    backend = CpuBackend("forward", 1)
+    backend.start(model_of(store, SolveOptions(DISCOUNT)), None, None)
+    sound = prepared(backend, store.read(0)[0])
+    limits = SweepLimits(-1.0, 2)
+    backend.visit(sound, limits)
+    backend.visit_together([sound], [limits]).reports()
+    table = store.read(1)[0]
+    forged = getattr(table, fault).astype(np.uint32)
+    forged[-1] += 1000
+    resident = prepared(backend, replace(table, **{fault: forged}))
+    for sweep in (
+        lambda: backend.visit(resident, limits),
+        lambda: backend.visit_together([resident], [limits]).reports(),
+        lambda: backend.measure(resident, 0.0),
+    ):
+        with pytest.raises(IndexError, match="outside its array"):
+            sweep()
+    backend.close()

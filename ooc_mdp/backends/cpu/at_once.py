@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import carray, njit  # type: ignore[attr-defined]
 
-from ooc_mdp.backends.cpu.loops import pointer, row_arrays
-from ooc_mdp.backends.cpu.table import MOST_UNROLLED
+from ooc_mdp.backends.cpu.addresses import pointer
+from ooc_mdp.backends.cpu.table import MOST_UNROLLED, row_arrays
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["GreedyRows"]

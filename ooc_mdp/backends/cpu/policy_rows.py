@@ -28,9 +28,9 @@ import numpy.typing as npt
 from numba import carray, njit  # type: ignore[attr-defined]
 
 from ooc_mdp.backends.base import Evaluation, ModelConstants
+from ooc_mdp.backends.cpu.addresses import pointer
 from ooc_mdp.backends.cpu.krylov import MOST_STATES, STATE_BYTES, FlowSolver
-from ooc_mdp.backends.cpu.loops import pointer, row_arrays
-from ooc_mdp.backends.cpu.table import MOST_UNROLLED
+from ooc_mdp.backends.cpu.table import MOST_UNROLLED, row_arrays
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
