@@ -16,28 +16,31 @@ each other without end).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import njit
 
 from ooc_mdp.backends.base import ModelConstants, Resident
-from ooc_mdp.backends.cpu.addresses import Span, address_of, pointer
+from ooc_mdp.backends.cpu.addresses import load, store
 from ooc_mdp.backends.cpu.batch import EXTRAPOLATED, FIRST_CHANGE, FULL, POLICY, Group, Shared
 from ooc_mdp.backends.cpu.claims import give_back
 from ooc_mdp.backends.cpu.loops import full_sweep
 from ooc_mdp.backends.cpu.packed import (
-    flow_order,
-    gather,
-    lay_slab,
-    mend_slab,
-    slab_bytes,
-    sweep_slab,
-    without_lookahead,
+    FlowScratch,
+    make_plain,
+    pack,
+    packed_at,
+    packed_bytes,
+    patch,
+    states_moved,
+    sweep_packed,
 )
-from ooc_mdp.backends.cpu.rounds import STRAY_SHARE, beyond, next_member
-from ooc_mdp.backends.cpu.table import open_table, row_arrays
-from ooc_mdp.backends.cpu.views import Order, view_of
+from ooc_mdp.backends.cpu.rounds import STRAY_SHARE, beyond, clear, next_member
+from ooc_mdp.backends.cpu.table import open_table
+from ooc_mdp.backends.cpu.views import order_of, put_back, view_of
+from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["RoundsAlongFlow", "Slabs"]
 
@@ -65,132 +68,125 @@ _SLABS_BYTES = 16 << 20
 """Of all slabs: they must not grow with the table."""
 
 
-@njit(nogil=True, cache=True)
-def _rounds(
-    kind, model, values, policy, members, progress, types, alternate, limits, wanted, workspace, marks, lookahead,
-    slabs, laid_before, changed, scratch, gathered, gathered_rows_at, out,
-):  # fmt: skip
-    """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated.
+class FlowProgress(NamedTuple):
+    """What these rounds note of each member beside `ooc_mdp.backends.cpu.batch.Progress`."""
 
-    Parameters
-    ----------
-    limits : float64 [G]; a member is quiescent once a full sweep changes no value by more than this.
-    wanted : float64 [G]; the change at which a member's policy is improved; 0 at first.
-    marks : int64 [3, G]; whether the policy's sweeps have settled, their number since the last full one, and whether
-        the slab holds the present policy; 0 at first.
-    lookahead : float64 [G]; c of `ooc_mdp.backends.cpu.packed`.
-    slabs : int64 [G]; their addresses.
-    laid_before : bool [G]; whether the slab holds the rows of an earlier policy; updated.
-    changed : int64 [G]; states that have moved to another action since its order was found; updated.
-    scratch : int32 [4, n]; the thread's own, as the next two are.
-    gathered, gathered_rows_at : float64 [(K + 1) n], and the address of [n, K] successors.
-    out : float64 [G, 2]; the mean of g p_later (-1: not looked at; so at first), and whether steps had to be made
-        plain.
-    """
-    actions, width, discount, sign = kind.actions, kind.width, model.discount, model.sign
-    successor_type, probability_type, reward_type = types
-    squares, goals, quiet = progress.squares, progress.goals, progress.quiescent
-    swept, moving = progress.swept, progress.moving
-    settled, passes, laid = marks[0], marks[1], marks[2]
+    limits: FloatArray
+    """float64 [G]; a member is quiescent once a full sweep changes no value by more than this."""
+    wanted: FloatArray
+    """float64 [G]; the change at which the policy is improved."""
+    settled: npt.NDArray[np.bool_]
+    """bool [G]; whether the policy's sweeps have come to that,"""
+    passes: IntArray
+    """int64 [G]; and their number since the last full one."""
+    addresses: IntArray
+    """int64 [G]; of the packed rows,"""
+    valid: npt.NDArray[np.bool_]
+    """bool [G]; whether they are known to be those of the present policy,"""
+    packed: npt.NDArray[np.bool_]
+    """bool [G]; whether they are those of any policy,"""
+    moved: IntArray
+    """int64 [G]; and states that have moved to another action since their order was found."""
+    lookahead: FloatArray
+    """float64 [G]; c of `ooc_mdp.backends.cpu.packed`."""
+    plain: npt.NDArray[np.bool_]
+    """bool [G]; whether steps had to be made plain."""
+    later: FloatArray
+    """float64 [G]; mean of g p_later; -1: not looked at."""
+
+
+@njit(nogil=True, cache=True)
+def _run_rounds(kind, model, values, policy, members, progress, flow, scratch):
+    """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated."""
     path = np.zeros(3, np.int64)
     while True:
-        m = next_member(kind, path, members, progress, values, policy, workspace, _ROUNDS)
+        m = next_member(kind, path, members, progress, values, policy, scratch.workspace, _ROUNDS)
         if m < 0:
             break
-        row = members.tables[m]
-        table = open_table(row)
-        view = view_of(table, members.places[m], workspace, values, policy)
-        first, n, h, place = row[0], row[1], row[2], members.places[m]
-        changes = workspace[place + n : place + 2 * n]
-        local = workspace[place + 2 * n : place + 3 * n + h]
-        action_ptr, _, successors, probabilities, rewards, discounts, terminal = row_arrays(
-            row, successor_type, probability_type, reward_type
-        )
-        own_policy = policy[first : first + n]
-        rows_each, k_each = row[13], row[14]
-        n_width = len(width) if len(width) > 0 else k_each
-        improving = moving[m] or settled[m] != 0 or passes[m] >= _MOST_PASSES
+        table = open_table(members.tables[m])
+        view = view_of(table, members.places[m], scratch.workspace, values, policy)
+        improving = progress.moving[m] or flow.settled[m] or flow.passes[m] >= _MOST_PASSES
         if improving:
-            back = alternate and progress.claims[1, m] % 2 == 0
-            starts = np.array([n - 1 if back else 0])
-            order = Order(Span(address_of(starts), 1), n, -1 if back else 1)
-            up, down, differing = full_sweep(kind, table, model, view, order)
-            starts[0] = 0  # it is alive until here
-            largest = max(up, down)
-            swept[m, FULL] += 1
-            moving[m] = differing > _MOST_DIFFERING * n
-            laid[m] = laid[m] != 0 and differing == 0
-            squares[m] = 0.0
-            settled[m] = False
-            passes[m] = 0
-            wanted[m] = _DROP * largest
+            backwards = scratch.alternate and progress.claims[1, m] % 2 == 0
+            order = order_of(progress.walks[m], backwards, scratch.starts)
+            largest = _improve(kind, table, model, view, order, progress, flow, m)
         else:
-            address = slabs[m]
-            weights = carray(pointer(address), (n * n_width,), np.float64)
-            keep = carray(pointer(address + 8 * n * n_width), (n,), np.float64)
-            base = carray(pointer(address + 8 * n * (n_width + 1)), (n,), np.float64)
-            flow = carray(pointer(address + 8 * n * (n_width + 2)), (n,), np.uint32)
-            choices = carray(pointer(address + 8 * n * (n_width + 2) + 4 * n), (n,), np.int32)
-            rows = carray(pointer(address + 8 * n * (n_width + 3)), (n * n_width,), successor_type.dtype)
-            gathered_rows = carray(pointer(gathered_rows_at), (n * n_width,), successor_type.dtype)
-            c = 0.0 if out[m, 1] > 0.0 else lookahead[m]
-            if laid[m] == 0:
-                moved = 0
-                if laid_before[m]:
-                    for i in range(n):
-                        moved += own_policy[flow[i]] != choices[i]
-                    changed[m] += moved
-                if laid_before[m] and changed[m] <= _STALE * n:
-                    if moved > 0:
-                        mend_slab(
-                            actions, width, rows_each, k_each, own_policy, n, action_ptr, successors,
-                            probabilities, rewards, discounts, flow, scratch[3], choices, keep, base, weights,
-                            rows, discount, sign, c,
-                        )  # fmt: skip
-                else:
-                    gather(
-                        actions, width, rows_each, k_each, own_policy, n, action_ptr, successors, probabilities,
-                        rewards, discounts, terminal, gathered[:n], gathered[n:], gathered_rows, scratch[0],
-                        discount, sign,
-                    )  # fmt: skip
-                    flow_order(n, scratch[0], scratch[1], scratch[2], scratch[3], flow)
-                    out[m, 0] = lay_slab(
-                        width, k_each, n, own_policy, gathered[:n], gathered[n:], gathered_rows, flow, scratch[3],
-                        choices, keep, base, weights, rows, c,
-                    )  # fmt: skip
-                    changed[m] = 0
-                laid[m] = 1
-                laid_before[m] = True
-                squares[m] = 0.0
-            if squares[m] == 0.0:
-                changes[:] = 0.0
-            largest, along, square = sweep_slab(width, k_each, n, local, changes, flow, keep, base, weights, rows)
-            swept[m, POLICY] += 1
-            passes[m] += 1
-            before, squares[m] = squares[m], square
-            settled[m] = largest <= max(wanted[m], limits[m])
-            if c > 0.0 and swept[m, FIRST_CHANGE] > 0.0 and largest > _GROWTH * swept[m, FIRST_CHANGE]:
-                without_lookahead(n, n_width, keep, base, weights)
-                out[m, 1] = 1.0
-                squares[m] = 0.0
-            elif largest > limits[m]:
-                further = beyond(kind, view.own, before, along, square, largest, STRAY_SHARE)
-                if further > 0.0:
-                    for i in range(n):
-                        local[flow[i]] += further * changes[i]
-                    squares[m] = 0.0
-                    swept[m, EXTRAPOLATED] += 1
-        if swept[m, FIRST_CHANGE] == 0.0:
-            swept[m, FIRST_CHANGE] = largest
-            goals[m] = max(goals[m], _DROP * largest)
-            wanted[m] = _DROP * largest
-            settled[m] = not improving and largest <= limits[m]
-            quiet[m] = largest <= goals[m]
+            width = len(kind.width) if len(kind.width) > 0 else table.width
+            packed = packed_at(flow.addresses[m], table.n, width)
+            if not flow.valid[m]:
+                _bring_up_to_date(kind, table, model, view, packed, flow, m, scratch)
+                progress.squares[m] = 0.0
+            largest = _sweep(kind, table, view, packed, progress, flow, m)
+        if progress.swept[m, FIRST_CHANGE] == 0.0:
+            progress.swept[m, FIRST_CHANGE] = largest
+            progress.goals[m] = max(progress.goals[m], _DROP * largest)
+            flow.wanted[m] = _DROP * largest
+            flow.settled[m] = not improving and largest <= flow.limits[m]
+            progress.quiescent[m] = largest <= progress.goals[m]
         else:
-            quiet[m] = improving and largest <= goals[m]
-        path[2] |= not quiet[m]
-        values[first : first + n] = local[:n]
+            progress.quiescent[m] = improving and largest <= progress.goals[m]
+        path[2] |= not progress.quiescent[m]
+        put_back(kind, table, view, values)
         give_back(progress.claims.ctypes.data + 8 * m)
+
+
+@njit(nogil=True, cache=True)
+def _bring_up_to_date(kind, table, model, view, packed, flow, m, scratch):
+    """Make the packed rows of member m those of the present policy."""
+    lookahead = 0.0 if flow.plain[m] else flow.lookahead[m]
+    moved = 0
+    if flow.packed[m]:
+        moved = states_moved(kind, table, view, packed)
+        flow.moved[m] += moved
+    if flow.packed[m] and flow.moved[m] <= _STALE * table.n:
+        if moved > 0:
+            patch(kind, table, model, view, packed, scratch.integers[3], lookahead)
+    else:
+        flow.later[m] = pack(kind, table, model, view, packed, scratch, lookahead)
+        flow.moved[m] = 0
+    flow.valid[m] = flow.packed[m] = True
+
+
+@njit(nogil=True, cache=True)
+def _improve(kind, table, model, view, order, progress, flow, m):
+    """A full sweep of member m; its largest change."""
+    up, down, differing = full_sweep(kind, table, model, view, order)
+    largest = max(up, down)
+    progress.swept[m, FULL] += 1
+    progress.moving[m] = differing > _MOST_DIFFERING * table.n
+    progress.squares[m] = 0.0
+    flow.valid[m] = flow.valid[m] and differing == 0
+    flow.settled[m] = False
+    flow.passes[m] = 0
+    flow.wanted[m] = _DROP * largest
+    return largest
+
+
+@njit(nogil=True, cache=True)
+def _sweep(kind, table, view, packed, progress, flow, m):
+    """A sweep over the packed rows of member m, and extrapolation; the largest change of the sweep."""
+    if progress.squares[m] == 0.0:
+        clear(kind, view.changes)
+    largest, along, square = sweep_packed(kind, table, view, packed)
+    progress.swept[m, POLICY] += 1
+    flow.passes[m] += 1
+    before, progress.squares[m] = progress.squares[m], square
+    flow.settled[m] = largest <= max(flow.wanted[m], flow.limits[m])
+    first = progress.swept[m, FIRST_CHANGE]
+    if flow.lookahead[m] > 0.0 and not flow.plain[m] and first > 0.0 and largest > _GROWTH * first:
+        make_plain(kind, table, packed)
+        flow.plain[m] = True
+        progress.squares[m] = 0.0
+    elif largest > flow.limits[m]:
+        further = beyond(kind, view.own, before, along, square, largest, STRAY_SHARE)
+        if further > 0.0:
+            for i in range(table.n):
+                at = np.uint64(i)
+                s = np.uint64(load(kind, packed.order, at, np.uint32(0)))
+                store(kind, view.own, s, load(kind, view.own, s, 0.0) + further * load(kind, view.changes, at, 0.0))
+            progress.squares[m] = 0.0
+            progress.swept[m, EXTRAPOLATED] += 1
+    return largest
 
 
 class Slabs:
@@ -246,7 +242,7 @@ class Slabs:
             slab = self.slabs.pop(r.index, None)
             if slab is None:
                 self.laid[r.index] = False
-                size = slab_bytes(r.n_states, len(arrays.kind.width), arrays.table.successors.itemsize)
+                size = packed_bytes(r.n_states, len(arrays.kind.width), arrays.table.successors.itemsize)
                 if len(self.slabs) >= self._members:
                     oldest = next((p for p in self.slabs if p not in together), None)
                     if oldest is None:
@@ -275,14 +271,22 @@ class RoundsAlongFlow:
         self._all_moving = moving
         group.progress.moving[:] = moving[index]
         self._given_up = doubts > _MOST_DOUBTS
-        self._marks = np.zeros((3, index.size), np.int64)
-        self._lookahead = np.where(doubts > 0, 0.0, _LOOKAHEAD)
-        self._laid = flow.laid[index] & (flow.lookahead[index] == self._lookahead.astype(np.float32))
-        self._changed = flow.changed[index].astype(np.int64)
-        self._slabs = np.array([flow.slabs[p].ctypes.data for p in index.tolist()])
-        self._wanted = np.zeros(index.size)
-        self._out = np.zeros((index.size, 2))
-        self._out[:, 0] = -1.0
+        lookahead = np.where(doubts > 0, 0.0, _LOOKAHEAD)
+        count = index.size
+        group.progress.walks[:, 0, -1] = group.members.tables[:, 1]
+        self._state = FlowProgress(
+            limits=group.limits,
+            wanted=np.zeros(count),
+            settled=np.zeros(count, np.bool_),
+            passes=np.zeros(count, np.int64),
+            addresses=np.array([flow.slabs[p].ctypes.data for p in index.tolist()]),
+            valid=np.zeros(count, np.bool_),
+            packed=flow.laid[index] & (flow.lookahead[index] == lookahead.astype(np.float32)),
+            moved=flow.changed[index].astype(np.int64),
+            lookahead=lookahead,
+            plain=np.zeros(count, np.bool_),
+            later=np.full(count, -1.0),
+        )
 
     def prepare(self) -> None:
         """Nothing is to be done."""
@@ -290,37 +294,26 @@ class RoundsAlongFlow:
     def sweep(self, thread: int) -> None:
         """The compiled loop."""
         shared, flow = self._shared, self._flow
-        _rounds(
+        arrays = flow.scratch[thread], flow.gathered[thread], flow.gathered_rows[thread]
+        _run_rounds(
             self.group.kind,
             shared.model,
             shared.values,
             shared.policy,
             self.group.members,
             self.group.progress,
-            self.group.residents[0].arrays[0].types,
-            flow.alternate,
-            self.group.limits,
-            self._wanted,
-            shared.workspace,
-            self._marks,
-            self._lookahead,
-            self._slabs,
-            self._laid,
-            self._changed,
-            flow.scratch[thread],
-            flow.gathered[thread],
-            flow.gathered_rows[thread].ctypes.data,
-            self._out,
+            self._state,
+            FlowScratch(shared.workspace, shared.starts[thread], *arrays, flow.alternate),
         )
 
     def conclude(self) -> None:
         """What slabs hold, and which partitions are to be swept otherwise from now on."""
-        flow, index, out = self._flow, self.group.index, self._out
+        flow, index, state = self._flow, self.group.index, self._state
         self._all_moving[index] = self.group.progress.moving
-        flow.laid[index] = self._laid & (out[:, 1] == 0.0)
-        flow.changed[index], flow.lookahead[index] = self._changed, self._lookahead
-        looked_at = out[:, 0] >= 0.0
-        unsuited = looked_at & ((out[:, 0] < _LEAST_LATER) | (out[:, 0] > _MOST_LATER))
+        flow.laid[index] = state.packed & ~state.plain
+        flow.changed[index], flow.lookahead[index] = state.moved, state.lookahead
+        looked_at = state.later >= 0.0
+        unsuited = looked_at & ((state.later < _LEAST_LATER) | (state.later > _MOST_LATER))
         flow.suited[index] &= ~(unsuited | self._given_up)
 
 
@@ -334,5 +327,5 @@ def _slab_of(model: ModelConstants) -> int:
     """Bytes of the largest partition's slab; 0 where there are none."""
     if model.table is None or model.table.durations is not None or model.longest_row == 0:
         return 0
-    size = slab_bytes(model.largest_partition, model.longest_row, model.table.successor.itemsize)
+    size = packed_bytes(model.largest_partition, model.longest_row, model.table.successor.itemsize)
     return size if size <= _MOST_SLAB_BYTES else 0

@@ -38,7 +38,7 @@ from ooc_mdp.backends.cpu.sweep_order import Walk
 from ooc_mdp.backends.cpu.table import open_table
 from ooc_mdp.backends.cpu.views import Scratch, copy_own, gather_halo, order_of, put_back, view_of
 
-__all__ = ["STRAY_SHARE", "RoundPlan", "RoundsInOrder", "beyond", "boundaries", "next_member", "run_rounds"]
+__all__ = ["STRAY_SHARE", "RoundPlan", "RoundsInOrder", "beyond", "boundaries", "clear", "next_member", "run_rounds"]
 
 _ROUNDS = 4
 """Rounds of a partition in a visit before its residuals are measured and its policy improved."""
@@ -157,7 +157,7 @@ def run_rounds(kind, model, values, policy, members, progress, plan, scratch):
 def _policy_sweeps(kind, table, model, view, order, progress, m, plan):
     """A round's policy sweeps of member m, and extrapolations; the largest change of the last sweep."""
     if progress.squares[m] == 0.0:
-        _clear(kind, view.changes)
+        clear(kind, view.changes)
     largest = 0.0
     for _ in range(1 if table.global_successors else plan.sweeps):
         largest, along, square = policy_sweep(kind, table, model, view, order)
@@ -170,7 +170,7 @@ def _policy_sweeps(kind, table, model, view, order, progress, m, plan):
             for i in range(table.n):
                 s = np.uint64(i)
                 store(kind, view.own, s, load(kind, view.own, s, 0.0) + further * load(kind, view.changes, s, 0.0))
-            _clear(kind, view.changes)
+            clear(kind, view.changes)
             progress.squares[m] = 0.0
             progress.swept[m, EXTRAPOLATED] += 1
     return largest
@@ -210,7 +210,7 @@ def boundaries(kind, values, policy, members, workspace, swept):
 
 
 @njit(inline="always")
-def _clear(kind, changes):
+def clear(kind, changes):
     """Forget the last changes."""
     for i in range(changes.size):
         store(kind, changes, np.uint64(i), 0.0)
