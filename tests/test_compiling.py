@@ -18,13 +18,12 @@ from tiled_engine import TILE_STATES, emulated
 import ooc_mdp
 from ooc_mdp.backends import compiling
 from ooc_mdp.backends.compiling import told_of_compiling
+from ooc_mdp.backends.cpu import along_flow, loops, rounds
 from ooc_mdp.backends.cpu import backend as cpu
-from ooc_mdp.backends.cpu import batch as cpu_together
 from ooc_mdp.backends.cpu import flow_solver as cpu_flow_solver
 from ooc_mdp.backends.cpu import krylov as cpu_krylov
 from ooc_mdp.backends.cpu import policy_loops as cpu_policy_loops
 from ooc_mdp.backends.cpu import policy_rows as cpu_policy
-from ooc_mdp.backends.cpu import rounds as cpu_flow_rounds
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.model.facts import ModelFacts
@@ -33,7 +32,7 @@ from ooc_mdp.solver import local as solver_module
 from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.plan import load_code
 
-MODULES = (cpu, cpu_flow_rounds, cpu_flow_solver, cpu_krylov, cpu_policy, cpu_policy_loops, cpu_together)
+MODULES = (along_flow, cpu, cpu_flow_solver, cpu_krylov, cpu_policy, cpu_policy_loops, loops, rounds)
 HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
 """A state that leads to the end."""
 

@@ -22,7 +22,8 @@ import ooc_mdp
 from ooc_mdp.backends.base import Resident, SweepLimits
 from ooc_mdp.backends.cpu import table as cpu_tables
 from ooc_mdp.backends.cpu.backend import CpuBackend
-from ooc_mdp.backends.cpu.batch import Members, RoundsInOrder
+from ooc_mdp.backends.cpu.batch import group_of
+from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.table import swept_table
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
@@ -117,7 +118,8 @@ def test_loops_made_for_a_shape_prove_what_general_ones_do(
     for least in (1 << 30, 1):
         monkeypatch.setattr(cpu_tables, "_LEAST_COMPILED_FOR", least)
         backend, residents = started(store, 0.95)
-        assert {r.arrays[0].kind for r in residents} == {(0, 0) if least > n else shape}
+        kinds = [r.arrays[0].kind for r in residents]
+        assert {(len(k.actions), len(k.width)) for k in kinds} == {(0, 0) if least > n else shape}
         backend.close()
         solution = solve(store, SolveOptions(0.95, epsilon=1e-6, device="cpu"))
         assert np.abs(solution.values - exact).max() <= solution.error_bound <= 1e-6
@@ -138,12 +140,12 @@ def test_visits_that_make_matters_worse_are_followed_by_full_sweeps_ever_longer(
     store = make_store(Case(Model((State((Action(1.0, {0: 1.0}),)),)), partitions=1), tmp_path / "s")
     backend, (resident,) = started(store, 0.5)
     backend._moving[:] = False
-    members = Members((0, 0), [resident], [0], np.zeros(1), 0)
-    members.swept[0] = 0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 1.0
+    group = group_of(resident.arrays[0].kind, [resident], [0], np.zeros(1), 0, backend._shared())
+    group.progress.swept[0] = 0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 1.0
 
     def note(residual: float) -> None:
-        members.measured[0] = 0.0, 0.0, residual, 0.0, 0.0, 0.0, 0.0, 0.0
-        backend._note(members)
+        group.members.measured[0] = 0.0, 0.0, residual, 0.0, 0.0, 0.0, 0.0, 0.0
+        backend._note(group)
 
     rests = []
     for _ in range(4):

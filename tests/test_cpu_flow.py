@@ -9,17 +9,33 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 from small_mdps import Case, cases, distance, make_store, model_of_shape, optimum, rows_of, stored
-from store_models import Action, Model, State
+from store_models import Action, State
+from store_models import Model as SourceModel
 
 import ooc_mdp
 from ooc_mdp.backends.base import Resident, SweepLimits
-from ooc_mdp.backends.cpu import rounds as cpu_flow_rounds
+from ooc_mdp.backends.cpu import along_flow
 from ooc_mdp.backends.cpu import table as cpu_tables
+from ooc_mdp.backends.cpu.addresses import address_of
+from ooc_mdp.backends.cpu.along_flow import Slabs
 from ooc_mdp.backends.cpu.backend import CpuBackend
-from ooc_mdp.backends.cpu.packed import flow_order, gather, lay_slab, mend_slab, sweep_slab, without_lookahead
-from ooc_mdp.backends.cpu.rounds import Slabs
+from ooc_mdp.backends.cpu.packed import (
+    FlowScratch,
+    flow_order,
+    make_plain,
+    pack,
+    packed_at,
+    packed_bytes,
+    patch,
+    states_moved,
+    sweep_packed,
+)
+from ooc_mdp.backends.cpu.table import SweptTable, describe, open_table
+from ooc_mdp.backends.cpu.views import Model, view_of
 from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solver.local import solve
 from ooc_mdp.store import Store
@@ -37,62 +53,112 @@ def ordered(towards: list[int]) -> np.ndarray:
 
 
 class Rows:
-    """A random table of one partition, and its policy's slab."""
+    """A random table of one partition, and its policy's packed rows."""
 
     def __init__(self, seed: int, n: int, halo: int, discount: float) -> None:
         rng = np.random.default_rng(seed)
-        self.n, self.halo, self.discount = n, halo, discount
-        self.successors = rng.integers(0, n + halo, n * ACTIONS * WIDTH).astype(np.uint16)
+        self.n, self.halo, self.model = n, halo, Model(discount, 1.0)
         p = rng.random((n * ACTIONS, WIDTH)) ** 3
-        self.probabilities = (p / p.sum(axis=1, keepdims=True)).ravel()
-        self.rewards = rng.normal(size=n * ACTIONS)
+        self.table = PartitionTable(
+            index=0,
+            first_state=0,
+            n_states=n,
+            actions_per_state=ACTIONS,
+            successors_per_action=WIDTH,
+            action_ptr=np.empty(0, np.uint32),
+            successor_ptr=np.empty(0, np.uint32),
+            successors=rng.integers(0, n + halo, n * ACTIONS * WIDTH).astype(np.uint16),
+            probabilities=(p / p.sum(axis=1, keepdims=True)).ravel(),
+            rewards=rng.normal(size=n * ACTIONS),
+            durations=np.empty(0),
+            terminal_rewards=np.empty(0),
+            initial_values=np.empty(0),
+            halo=np.arange(n, n + halo),
+            boundary=np.zeros(n, np.bool_),
+        )
+        self.swept = SweptTable(self.table, np.empty(0), False, describe(self.table, np.empty(0), False))
         self.policy = rng.integers(0, ACTIONS, n).astype(np.int32)
-        self.local = np.append(np.zeros(n), rng.normal(size=halo))
-        self.keep, self.base, self.weights = np.empty(n), np.empty(n), np.empty(n * WIDTH)
-        self.order, self.choices = np.empty(n, np.uint32), np.empty(n, np.int32)
-        self.rows, self.scratch = np.empty(n * WIDTH, np.uint16), np.empty((4, n), np.int32)
-        self.shape: tuple[Any, ...] = ((0,) * ACTIONS, (0,) * WIDTH, ACTIONS, WIDTH)
-
-    def find_order(self) -> tuple[np.ndarray, ...]:
-        """Gather the policy's rows and order them."""
-        gathered = np.empty(self.n), np.empty(self.n * WIDTH), np.empty(self.n * WIDTH, np.uint16)
-        none = np.empty(0)
-        gather(
-            *self.shape, self.policy, self.n, np.empty(1, np.uint32), self.successors, self.probabilities,
-            self.rewards, none, none, *gathered, self.scratch[0], self.discount, 1.0,
-        )  # fmt: skip
-        flow_order(self.n, *self.scratch, self.order)
-        return gathered
-
-    def lay(self, lookahead: float, gathered: tuple[np.ndarray, ...]) -> None:
-        """Bring them into the order that there is."""
-        lay_slab(
-            (0,) * WIDTH, WIDTH, self.n, self.policy, *gathered, self.order, self.scratch[3], self.choices, self.keep,
-            self.base, self.weights, self.rows, lookahead,
+        self.values = np.append(np.zeros(n), rng.normal(size=halo))
+        self.slab = np.zeros(packed_bytes(n, WIDTH, 2), np.uint8)
+        self.scratch = FlowScratch(
+            np.zeros(3 * n + halo), np.empty(n, np.int64), np.empty((4, n), np.int32), np.empty((WIDTH + 1) * n),
+            np.empty(WIDTH * n, np.uint32), False,
         )  # fmt: skip
 
-    def mend(self, lookahead: float) -> None:
+    @property
+    def local(self) -> np.ndarray:
+        """Own and halo values, where sweeps change them."""
+        return self.scratch.workspace[2 * self.n :]
+
+    def pack(self, lookahead: float) -> None:
+        """Pack the rows of the present policy."""
+        _pack(*self.fixed, self.model, self.slab, self.scratch, lookahead)
+
+    def patch(self, lookahead: float) -> None:
         """Replace the rows of states that have another action now."""
-        mend_slab(
-            *self.shape, self.policy, self.n, np.empty(1, np.uint32), self.successors, self.probabilities,
-            self.rewards, np.empty(0), self.order, self.scratch[3], self.choices, self.keep, self.base, self.weights,
-            self.rows, self.discount, 1.0, lookahead,
-        )  # fmt: skip
+        _patch(*self.fixed, self.model, self.slab, self.scratch, lookahead)
 
-    def sweep(self, changes: np.ndarray) -> float:
+    def moved(self) -> int:
+        """States that have another action than the packed one."""
+        return int(_moved(*self.fixed, self.slab, self.scratch))
+
+    def make_plain(self) -> None:
+        """Make the steps those of plain Gauss-Seidel."""
+        _make_plain(*self.fixed, self.slab)
+
+    def sweep(self) -> float:
         """The largest change of a sweep."""
-        slab = self.order, self.keep, self.base, self.weights, self.rows
-        return float(sweep_slab((0,) * WIDTH, WIDTH, self.n, self.local, changes, *slab)[0])
+        return float(_sweep(*self.fixed, self.slab, self.scratch))
+
+    @property
+    def fixed(self) -> tuple[Any, ...]:
+        """Kind, table, values and policy."""
+        return self.swept.kind, self.swept.row, self.values, self.policy
 
     def worth(self) -> np.ndarray:
         """The policy's values, halo values given."""
-        n = self.n
+        n, table, discount = self.n, self.table, self.model.discount
         rows = np.arange(n) * ACTIONS + self.policy
         moves = np.zeros((n, n + self.halo))
         for k in range(WIDTH):
-            np.add.at(moves, (np.arange(n), self.successors[rows * WIDTH + k]), self.probabilities[rows * WIDTH + k])
-        outside = moves[:, n:] @ self.local[n:]
-        return np.linalg.solve(np.eye(n) - self.discount * moves[:, :n], self.rewards[rows] + self.discount * outside)
+            np.add.at(moves, (np.arange(n), table.successors[rows * WIDTH + k]), table.probabilities[rows * WIDTH + k])
+        outside = moves[:, n:] @ self.values[n:]
+        return np.linalg.solve(np.eye(n) - discount * moves[:, :n], table.rewards[rows] + discount * outside)
+
+
+@njit
+def _pack(kind, row, values, policy, model, slab, scratch, lookahead):
+    table = open_table(row)
+    view = view_of(table, 0, scratch.workspace, values, policy)
+    pack(kind, table, model, view, packed_at(address_of(slab), table.n, table.width), scratch, lookahead)
+
+
+@njit
+def _patch(kind, row, values, policy, model, slab, scratch, lookahead):
+    table = open_table(row)
+    view = view_of(table, 0, scratch.workspace, values, policy)
+    packed = packed_at(address_of(slab), table.n, table.width)
+    patch(kind, table, model, view, packed, scratch.integers[3], lookahead)
+
+
+@njit
+def _moved(kind, row, values, policy, slab, scratch):
+    table = open_table(row)
+    view = view_of(table, 0, scratch.workspace, values, policy)
+    return states_moved(kind, table, view, packed_at(address_of(slab), table.n, table.width))
+
+
+@njit
+def _make_plain(kind, row, values, policy, slab):
+    table = open_table(row)
+    make_plain(kind, table, packed_at(address_of(slab), table.n, table.width))
+
+
+@njit
+def _sweep(kind, row, values, policy, slab, scratch):
+    table = open_table(row)
+    view = view_of(table, 0, scratch.workspace, values, policy)
+    return sweep_packed(kind, table, view, packed_at(address_of(slab), table.n, table.width))[0]
 
 
 @given(st.integers(1, 40).flatmap(lambda n: st.lists(st.integers(-1, n - 1), min_size=n, max_size=n)))
@@ -124,42 +190,56 @@ def test_each_state_has_one_place_and_comes_after_where_it_goes_but_for_one_of_e
     halo=st.integers(0, 5),
     discount=st.sampled_from([0.0, 0.5, 0.9]),
 )
-def test_sweeps_over_a_slab_end_at_the_policys_values(seed: int, n: int, halo: int, discount: float) -> None:
+def test_sweeps_over_packed_rows_end_at_the_policys_values(seed: int, n: int, halo: int, discount: float) -> None:
     rows = Rows(seed, n, halo, discount)
-    gathered = rows.find_order()
-    rows.lay(0.8, gathered)
-    exact, changes = rows.worth(), np.zeros(n)
+    rows.pack(0.8)
+    rows.local[n:] = rows.values[n:]
+    exact = rows.worth()
     rows.local[:n] = exact
-    assert rows.sweep(changes) <= 1e-12  # whatever the steps, the values stay where they should end
+    assert rows.sweep() <= 1e-12  # whatever the steps, the values stay where they should end
     rows.local[:n] = 0.0
-    without_lookahead(n, WIDTH, rows.keep, rows.base, rows.weights)
+    rows.make_plain()
     for _ in range(400):
-        rows.sweep(changes)
+        rows.sweep()
     np.testing.assert_allclose(rows.local[:n], exact, rtol=0, atol=1e-11)
 
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 30), lookahead=st.sampled_from([0.0, 0.8]))
-def test_a_mended_slab_is_one_laid_anew_in_the_same_order(seed: int, n: int, lookahead: float) -> None:
+def test_patched_rows_of_a_policy_keep_its_values(seed: int, n: int, lookahead: float) -> None:
     rows = Rows(seed, n, 2, 0.9)
-    rows.lay(lookahead, rows.find_order())
-    order = rows.order.copy()
+    rows.pack(lookahead)
     rng = np.random.default_rng(seed)
-    rows.policy[rng.random(n) < 0.3] = rng.integers(ACTIONS)
-    rows.mend(lookahead)
-    mended = [a.copy() for a in (rows.keep, rows.base, rows.weights, rows.rows, rows.choices)]
-    gathered = rows.find_order()
-    rows.order[:], rows.scratch[3][order] = order, np.arange(n)
-    rows.lay(lookahead, gathered)
-    for was, is_now in zip(mended, (rows.keep, rows.base, rows.weights, rows.rows, rows.choices), strict=True):
-        np.testing.assert_allclose(was, is_now, rtol=1e-14, atol=1e-300)
+    moved = rng.random(n) < 0.3
+    before = rows.policy.copy()
+    rows.policy[moved] = rng.integers(ACTIONS)
+    assert rows.moved() == np.count_nonzero(rows.policy != before)
+    rows.patch(lookahead)
+    assert rows.moved() == 0
+    rows.local[:n], rows.local[n:] = rows.worth(), rows.values[n:]
+    assert rows.sweep() <= 1e-12
+
+
+@given(seed=st.integers(0, 2**32 - 1), lookahead=st.sampled_from([0.0, 0.8]))
+def test_patched_rows_are_to_the_last_bit_those_packed_anew_in_the_same_order(seed: int, lookahead: float) -> None:
+    """Actions are exchanged for others of equal rows, so that the order stays."""
+    rows = Rows(seed, 20, 2, 0.9)
+    for a in (rows.table.successors, rows.table.probabilities, rows.table.rewards):
+        each = a.reshape(20, ACTIONS, -1)
+        each[:] = each[:, :1]
+    rows.pack(lookahead)
+    rows.policy[:7] = (rows.policy[:7] + 1) % ACTIONS
+    rows.patch(lookahead)
+    patched = rows.slab.copy()
+    rows.pack(lookahead)
+    np.testing.assert_array_equal(rows.slab, patched)
 
 
 def with_steps(patch: pytest.MonkeyPatch, lookahead: float) -> None:
     """Rounds of so much lookahead, in partitions of whatever shape and flow."""
-    patch.setattr(cpu_flow_rounds, "_LOOKAHEAD", lookahead)
-    patch.setattr(cpu_flow_rounds, "_LEAST_LATER", 0.0)
-    patch.setattr(cpu_flow_rounds, "_MOST_LATER", 1.0)
+    patch.setattr(along_flow, "_LOOKAHEAD", lookahead)
+    patch.setattr(along_flow, "_LEAST_LATER", 0.0)
+    patch.setattr(along_flow, "_MOST_LATER", 1.0)
 
 
 @pytest.mark.parametrize("lookahead", [0.8, 5.0])
@@ -184,7 +264,7 @@ def test_certificates_hold_for_steps_with_loops_made_for_a_shape(
     monkeypatch.setattr(cpu_tables, "_LEAST_COMPILED_FOR", 1)
     with_steps(monkeypatch, lookahead)
     backend, residents = started(store, 0.9)
-    assert {r.arrays[0].kind for r in residents} == {shape}
+    assert {(len(k.actions), len(k.width)) for k in (r.arrays[0].kind for r in residents)} == {shape}
     assert all(backend._slabs.suits(r) for r in residents)
     backend.close()
     exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.9).values
@@ -225,7 +305,7 @@ def test_a_partition_that_steps_serve_badly_is_left_to_the_other_rounds(tmp_path
     assert all(backend._slabs.suits(r) for r in residents)
     backend.relax(residents, SweepLimits(1e-9, 5)).report()
     assert all(backend._slabs.suits(r) for r in residents)
-    backend._doubts[1] = cpu_flow_rounds._MOST_DOUBTS + 1
+    backend._doubts[1] = along_flow._MOST_DOUBTS + 1
     backend.relax(residents, SweepLimits(1e-9, 5)).report()
     assert [backend._slabs.suits(r) for r in residents] == [True, False, True, True]
     backend.close()
@@ -233,7 +313,7 @@ def test_a_partition_that_steps_serve_badly_is_left_to_the_other_rounds(tmp_path
 
 def test_models_with_durations_are_not_swept_along_the_flow(tmp_path: Path) -> None:
     states = tuple(State((Action(1.0, {(i + 1) % 300: 1.0}, 0.5),)) for i in range(300))
-    backend, (resident,) = started(make_store(Case(Model(states, durations=True)), tmp_path / "s"), 0.9)
+    backend, (resident,) = started(make_store(Case(SourceModel(states, durations=True)), tmp_path / "s"), 0.9)
     assert not backend._slabs.suits(resident)
     assert "policy rows" not in backend.plan(backend._model)
     backend.close()

@@ -17,6 +17,7 @@ import ooc_mdp
 from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, cast_votes, walk
+from ooc_mdp.backends.cpu.table import SweptTable, describe
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import PartitionTable
@@ -71,20 +72,9 @@ def block(
 def votes_of(table: PartitionTable, shape: tuple[int, ...], policy: np.ndarray | None = None) -> np.ndarray:
     if policy is None:
         policy = np.full(table.n_states, -1, np.int32)
-    return cast_votes(
-        np.array(shape),
-        policy,
-        table.first_state,
-        table.n_states,
-        table.actions_per_state,
-        table.successors_per_action,
-        table.action_ptr,
-        table.successor_ptr,
-        table.successors,
-        table.probabilities,
-        np.power(0.9, table.durations),
-        0.9,
-    )
+    factors = np.power(0.9, table.durations)
+    row = describe(table, factors, False)
+    return cast_votes(SweptTable(table, factors, False, row).kind, row, np.array(shape), policy, 0.9)
 
 
 def backend_for(table: PartitionTable, order: SweepOrder, shape: tuple[int, ...] | None, discount: float) -> CpuBackend:

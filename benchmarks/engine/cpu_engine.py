@@ -23,7 +23,9 @@ import numpy as np
 import ooc_mdp
 from ooc_mdp.backends.base import Resident, SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
-from ooc_mdp.backends.cpu.loops import evaluate
+from ooc_mdp.backends.cpu.batch import group_of
+from ooc_mdp.backends.cpu.rounds import RoundPlan, run_rounds
+from ooc_mdp.backends.cpu.views import Scratch
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import format_bytes
 
@@ -105,34 +107,13 @@ def full(backend: CpuBackend, resident: Resident) -> None:
 
 def policy(backend: CpuBackend, resident: Resident) -> None:
     """Policy sweeps that nothing ends and nothing extrapolates."""
-    arrays = resident.arrays[0]
-    walk = np.stack(backend._walk(resident))[None]
-    evaluate(
-        (0,) * arrays.kind[0],
-        (0,) * arrays.kind[1],
-        backend.values(),
-        backend.policy(),
-        arrays.row[None],
-        walk,
-        False,
-        np.zeros(1, np.bool_),
-        backend._workspaces[0],
-        np.zeros(1, np.int64),
-        np.zeros((2, 1), np.int64),
-        np.array([[0.0], [-1.0], [0.0]]),
-        backend._starts[0],
-        arrays.table.successors[:0],
-        arrays.table.probabilities[:0],
-        arrays.table.rewards[:0],
-        backend._model.discount,
-        1.0,
-        1,
-        _ROUNDS,
-        np.zeros(1),
-        -1.0,
-        0.0,
-        np.zeros((1, 7)),
-    )
+    shared = backend._shared()
+    group = group_of(resident.arrays[0].kind, [resident], [0], np.array([-1.0]), 0, shared)
+    group.progress.moving[:] = False
+    group.progress.walks[0] = np.stack(backend._walk(resident))
+    plan = RoundPlan(rounds=1, sweeps=_ROUNDS, drop=-1.0, stray_share=0.0, alternate=False)
+    arrays = shared.values, shared.policy, group.members, group.progress
+    run_rounds(group.kind, shared.model, *arrays, plan, Scratch(shared.workspace, shared.starts[0]))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """The CPU backend: partitions swept on all cores, over local copies of own and halo values, in Numba.
 
-One partition alone (`visit`) gets Gauss-Seidel sweeps, in the order that `ooc_mdp.backends.cpu.sweep_order` gives.
-Several at the same time (`visit_together`) are shared by the threads (`ooc_mdp.backends.cpu.batch`): they make
-rounds of policy sweeps over them, wait for each other, and measure their residuals at the values of all of them. Loops
+One partition after the other (`sweep`) gets Gauss-Seidel sweeps, in the order that `backends.cpu.sweep_order` gives.
+Several at the same time (`relax`) are shared by the threads (`backends.cpu.batch`): they make rounds of policy sweeps, wait for each other, and measure their residuals at the values of all of them. Loops
 are in `ooc_mdp.backends.cpu.loops`; they release the interpreter lock, so partitions are decoded meanwhile.
 ``docs/cpu-engine.md`` has the figures and what did not help.
 """
@@ -13,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,22 +25,28 @@ from ooc_mdp.backends.base import (
     SweepLimits,
     VisitReport,
 )
+from ooc_mdp.backends.cpu.addresses import NOWHERE, Span
+from ooc_mdp.backends.cpu.along_flow import RoundsAlongFlow, Slabs
 from ooc_mdp.backends.cpu.batch import (
+    FIRST_CHANGE,
     MOST_DIFFERING,
+    POLICY,
+    Group,
     Members,
     Rounds,
-    RoundsInOrder,
+    Shared,
     Swept,
     Together,
     by_kind,
+    groups_of,
     members_of,
-    tables_of,
 )
-from ooc_mdp.backends.cpu.loops import boundaries, measure, visit
+from ooc_mdp.backends.cpu.loops import How, Limits, exact_sweeps, measure
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows, improve_rows
-from ooc_mdp.backends.cpu.rounds import RoundsAlongFlow, Slabs
+from ooc_mdp.backends.cpu.rounds import RoundsInOrder, boundaries
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Walk, walk
-from ooc_mdp.backends.cpu.table import MOST_GATHERED, SweptTable, describe, swept_table
+from ooc_mdp.backends.cpu.table import MOST_GATHERED, Kind, SweptTable, describe, swept_table
+from ooc_mdp.backends.cpu.views import Model, Scratch
 from ooc_mdp.backends.cpu.warm_up import small_model
 from ooc_mdp.backends.exact_sweeps import sweep_each
 from ooc_mdp.backends.state_lists import ListsByCopies
@@ -67,8 +71,6 @@ _WORKSPACE = 16 << 20
 """Bytes that the values of partitions which are swept together may take, unless those of one a thread take more."""
 _WORKSPACE_OF_ALL = 64 << 20
 """The same where partitions read most of the model: all of them should be swept together."""
-
-_NOWHERE = np.empty(0)
 
 
 def _gathers(model: ModelFacts) -> bool:
@@ -163,6 +165,14 @@ class CpuBackend(ListsByCopies):
         """What threads share in a visit of several partitions; otherwise each has a part of it."""
         self._workspaces = np.split(self._workspace, self._threads)
         self._starts = [np.empty(model.largest_partition, np.int64) for _ in range(self._threads)]
+        self._axes = 1 if model.block_shapes is None else max(1, model.block_shapes.shape[1])
+
+        self._loop_model = Model(float(model.discount), float(model.sign))
+
+    def _shared(self) -> Shared:
+        """What threads work on; `take_aside` exchanges values."""
+        arrays = self._values, self._policy, self._workspace, self._starts
+        return Shared(self._loop_model, self._model.row_sums, self._axes, *arrays)
 
     def open_cache(self, budget: int) -> None:
         """Make the memory that tables are decoded into."""
@@ -218,45 +228,35 @@ class CpuBackend(ListsByCopies):
 
     def _sweep_one(self, resident: Resident, change: float, most: int) -> tuple[float, ...]:
         arrays: SweptTable = resident.arrays[0]
-        extents, strides = self._walk(resident)
-        actions, width = arrays.kind
-        return visit(
-            (0,) * actions,
-            (0,) * width,
-            self._values,
-            self._policy,
+        shared = self._shared()
+        return exact_sweeps(
+            arrays.kind,
+            shared.model,
+            shared.values,
+            shared.policy,
             arrays.row,
-            np.stack([extents, strides]),
-            self._orders.alternate,
-            change,
-            most,
-            self._workspaces[0],
-            self._starts[0],
-            *arrays.types,
-            self._model.discount,
-            self._model.sign,
+            np.stack(self._walk(resident)),
+            Limits(float(change), int(most), self._orders.alternate),
+            Scratch(self._workspaces[0], shared.starts[0]),
         )
 
     def relax(self, residents: Sequence[Resident], limits: SweepLimits) -> Together:
         """Rounds of sweeps over all of them on all threads, then a measurement at the values that result."""
         threads = min(self._threads, len(residents))
         self._slabs.take(residents)
-        groups = members_of(residents, limits, lambda r: self._slabs.ready(r) and not self._resting[r.index])
-        rounds = [self._rounds(members, along) for members, along in groups]
+        shared = self._shared()
+        groups = groups_of(residents, limits, lambda r: self._slabs.ready(r) and not self._resting[r.index], shared)
+        rounds = [self._rounds(group, along, shared) for group, along in groups]
         barrier = threading.Barrier(threads)
         futures = [self._pool.submit(self._sweep_together, t, rounds, barrier) for t in range(threads)]
         return Together(futures, lambda: self._conclude(rounds, len(residents)))
 
-    def _rounds(self, members: Members, along_flow: bool) -> Rounds:
+    def _rounds(self, group: Group, along_flow: bool, shared: Shared) -> Rounds:
         """How the members are swept."""
-        shared = self._values, self._policy, self._workspace
         if along_flow:
-            return RoundsAlongFlow(
-                self._slabs, members, self._moving, self._doubts[members.index], *shared, self._model
-            )
-        resting = self._resting[members.index] > 0
-        alternate = self._orders.alternate
-        return RoundsInOrder(members, self._walk, alternate, self._moving, resting, *shared, self._starts, self._model)
+            return RoundsAlongFlow(self._slabs, group, shared, self._moving, self._doubts[group.index])
+        resting = self._resting[group.index] > 0
+        return RoundsInOrder(group, shared, self._walk, self._orders.alternate, self._moving, resting)
 
     def _sweep_together(self, thread: int, rounds: Sequence[Rounds], barrier: threading.Barrier) -> None:
         """One thread's part of a visit; all wait for each other between its steps."""
@@ -271,126 +271,76 @@ class CpuBackend(ListsByCopies):
             barrier.abort()
             raise
         for r in rounds:
-            m = r.members
-            copies = m.places + 2 * m.table[:, 1]
-            self._measure_some(
-                m.kind, m.index, m.types, m.table, self._workspace, copies, m.turn, True, 0.0, _NOWHERE, m.measured
-            )
+            self._measure_members(r.group.kind, r.group.members, How(True, 0.0, NOWHERE), self._workspace)
 
     def _conclude(self, rounds: Sequence[Rounds], count: int) -> Swept:
         """What came of a visit of so many partitions."""
         n_states, swept, measured = np.empty(count, np.int64), np.empty((count, 7)), np.empty((count, 8))
         for r in rounds:
-            m = r.members
-            boundaries(self._values, m.table, self._workspace, m.places, m.swept)
+            group, m = r.group, r.group.members
+            boundaries(group.kind, self._values, self._policy, m, self._workspace, group.progress.swept)
             r.conclude()
-            self._note(m)
-            n_states[m.order], swept[m.order], measured[m.order] = m.table[:, 1], m.swept, m.measured
+            self._note(group)
+            n_states[group.order], swept[group.order], measured[group.order] = (
+                m.tables[:, 1],
+                group.progress.swept,
+                m.measured,
+            )
         return Swept(n_states, swept, measured)
 
-    def _note(self, members: Members) -> None:
+    def _note(self, group: Group) -> None:
         """Decide how the partitions of a visit are swept next.
 
         Full sweeps alone (value iteration) converge from any values in any order; policy sweeps of partitions at
         different times need not (Williams and Baird 1993), let alone extrapolation. So a visit that left larger
         residuals than it found is followed by visits of full sweeps, twice as many each time, until others succeed.
         """
-        p, swept, measured = members.index, members.swept, members.measured
-        along_flow = self._slabs.suited[p] & (members.kind[1] > 0) & (members.table[:, 12] == 0)
+        p, tables, measured = group.index, group.members.tables, group.members.measured
+        swept = group.progress.swept
+        along_flow = self._slabs.suited[p] & (len(group.kind.width) > 0) & (tables[:, 12] == 0)
         most = np.where(along_flow, self._slabs.most_differing, MOST_DIFFERING)
         resting, doubts = self._resting[p], self._doubts[p].astype(np.int32)
-        judged = (resting == 0) & (swept[:, 1] > 0)
-        worse = judged & (np.maximum(measured[:, 2], measured[:, 3]) > 2.0 * swept[:, 6])
+        judged = (resting == 0) & (swept[:, POLICY] > 0)
+        worse = judged & (np.maximum(measured[:, 2], measured[:, 3]) > 2.0 * swept[:, FIRST_CHANGE])
         doubts = np.where(worse, np.minimum(doubts + 2, _MOST_DOUBTS), np.maximum(doubts - judged, 0))
-        self._moving[p] |= worse | (measured[:, 7] > most * members.table[:, 1])
+        self._moving[p] |= worse | (measured[:, 7] > most * tables[:, 1])
         self._resting[p] = np.where(worse, 1 << doubts >> 2, np.maximum(resting - 1, 0))
         self._doubts[p] = doubts
 
-    def _measure(
-        self,
-        thread: int,
-        kind: tuple[int, int],
-        residents: Sequence[Resident],
-        improve: bool,
-        significant: float,
-        aside: FloatArray = _NOWHERE,
-    ) -> FloatArray:
-        """float64 [G, 8]; see `ooc_mdp.backends.cpu.loops.measure`."""
-        out = np.empty((len(residents), 8))
-        index, copies = np.array([r.index for r in residents]), np.zeros(len(residents), np.int64)
-        shared = residents[0].arrays[0].types, tables_of(residents), self._workspaces[thread], copies
-        self._measure_some(kind, index, *shared, np.zeros(1, np.int64), improve, significant, aside, out)
-        return out
+    def _measure(self, thread: int, kind: Kind, residents: Sequence[Resident], how: How) -> FloatArray:
+        """float64 [G, 8]; see `ooc_mdp.backends.cpu.batch.Members`."""
+        members = members_of(residents, np.zeros(len(residents), np.int64), self._model.row_sums)
+        self._measure_members(kind, members, how, self._workspaces[thread])
+        return members.measured
 
-    def _measure_some(
-        self,
-        kind: tuple[int, int],
-        index: IntArray,
-        types: Any,
-        table: IntArray,
-        workspace: FloatArray,
-        copies: IntArray,
-        turn: IntArray,
-        improve: bool,
-        significant: float,
-        aside: FloatArray,
-        out: FloatArray,
-    ) -> None:
-        """Measure partitions (int64 [G]) of one kind that no other thread has measured; others as for `measure`."""
-        measure(
-            (0,) * kind[0],
-            (0,) * kind[1],
-            self._values,
-            self._policy,
-            table,
-            workspace,
-            copies,
-            turn,
-            *types,
-            self._model.discount,
-            self._model.sign,
-            self._model.row_sums[index],
-            improve,
-            significant,
-            aside,
-            out,
-        )
+    def _measure_members(self, kind: Kind, members: Members, how: How, workspace: FloatArray) -> None:
+        """Measure partitions of one kind that no other thread has measured."""
+        measure(kind, self._loop_model, self._values, self._policy, members, how, workspace)
 
     def _walk(self, resident: Resident) -> Walk:
         """The order of the next visit's sweeps; what reads most of the model has none that matters."""
         arrays: SweptTable = resident.arrays[0]
         if arrays.whole:
             return walk((resident.n_states,), 0)
-        t = arrays.table
-        voters = (
-            t.first_state,
-            t.n_states,
-            t.actions_per_state,
-            t.successors_per_action,
-            t.action_ptr,
-            t.successor_ptr,
-            t.successors,
-            t.probabilities,
-            arrays.discounts,
-        )
-        return self._orders.of(resident.index, self._policy, voters, self._model.discount)
+        return self._orders.of(resident.index, self._policy, arrays, self._model.discount)
 
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass that updates no value."""
-        (found,) = self._measure(0, resident.arrays[0].kind, [resident], False, significant)
+        how = How(False, float(significant), NOWHERE)
+        (found,) = self._measure(0, resident.arrays[0].kind, [resident], how)
         return found[:4], float(found[6])
 
     def sweep_synchronously(self, residents: Sequence[Resident]) -> VisitReport:
         """A measurement that keeps its backups; on all threads, each with its share of the partitions."""
         if self._aside is None:
             self._aside = np.empty_like(self._values)
-        k, aside = len(residents), self._aside
+        k, how = len(residents), How(True, 0.0, Span(self._aside.ctypes.data, self._aside.size))
         measured = np.empty((k, 8))
 
         def sweep(thread: int) -> None:
             share = range(thread, k, self._threads)
             for kind, m in by_kind([residents[i] for i in share]).items():
-                measured[[share[i] for i in m]] = self._measure(thread, kind, list(m.values()), True, 0.0, aside)
+                measured[[share[i] for i in m]] = self._measure(thread, kind, list(m.values()), how)
 
         self._on_all_threads(sweep)
         return VisitReport(
@@ -464,8 +414,8 @@ class CpuBackend(ListsByCopies):
             tables = [r.arrays[0] for r in members.values()]
             found = np.empty((len(tables), 5))
             improve_rows(
-                (0,) * kind[0],
-                (0,) * kind[1],
+                kind.actions,
+                kind.width,
                 self._values,
                 self._policy,
                 np.stack([t.row for t in tables]),

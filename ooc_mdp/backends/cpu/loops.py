@@ -1,559 +1,322 @@
-"""The compiled loops of the CPU backend: sweeps of one partition, rounds over several, and measurements.
+"""The Bellman equation on the CPU, sweeps of one partition, and measurements.
 
     full sweep      V(s) <- max_a { sign r(s,a) + g(s,a) sum_k p_k V(succ_k) }
     policy sweep    V(s) <-         sign r(s,b) + g(s,b) sum_k p_k V(succ_k),     b the policy's action in s
 
-`visit` makes full sweeps of one partition, whose last changes its bounds rest on. `evaluate` makes rounds of policy
-sweeps over several partitions (full ones where the policy is still moving), and `measure` gives the residuals at the
-values that come out, and the greedy policy for the next rounds: modified policy iteration (Puterman and Shin 1978). A
-policy sweep touches one action's transitions, and halos are gathered again in each round, so that what circulates
-across a border converges as fast as what stays within. Where successive sweeps' changes shrink by one ratio, the limit
-of their geometric series is taken at once (Aitken's delta squared process): the level of states that the policy never
-leaves would take 1/(1 - g) sweeps. It moves no value by more than the partition's largest: a policy that is still poor
-may be worth far less than any value there will be. No bound rests on that; `measure` sees whatever values came out.
+`worth` is the braces and `backup` their maximum; all loops call these two. `exact_sweeps` makes full sweeps of one
+partition, whose last changes its bounds rest on. `measure` gives the residuals of partitions at the present values, and
+the greedy policy. Rounds of sweeps over several partitions are in `ooc_mdp.backends.cpu.rounds`.
 
-A table is a row of addresses (`ooc_mdp.backends.cpu.table`), so that one call works on many partitions without the
-interpreter. Actions a state and transitions a row are tuples of that length, empty where they vary: their types make
-the compiler unroll inner loops. A partition is swept over a local copy of own and halo values, which fits the
-processor's cache, or, where it reads most of the model, over all values. Indices are unsigned, which spares a test for
-negative ones.
+Structures hold addresses (`ooc_mdp.backends.cpu.addresses`); arrays are parameters of the loops that Python calls.
+Indices are unsigned, which spares a test for negative ones.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numba import carray, njit, types  # type: ignore[attr-defined]
-from numba.extending import intrinsic
+from numba import njit
 
-from ooc_mdp.backends.cpu.claims import give_back, next_turn, take
+from ooc_mdp.backends.cpu.addresses import Span, load, store
+from ooc_mdp.backends.cpu.claims import next_turn
+from ooc_mdp.backends.cpu.table import first_row, open_table, row_begin
+from ooc_mdp.backends.cpu.views import Order, copy_own, gather_halo, order_of, put_back, turned, view_of
 
 __all__ = [
-    "beyond",
-    "boundaries",
-    "evaluate",
+    "How",
+    "Limits",
+    "backup",
+    "boundary_changes",
+    "exact_sweeps",
     "full_sweep",
     "measure",
-    "next_at_work",
-    "pointer",
-    "row_arrays",
-    "visit",
+    "policy_sweep",
+    "worth",
 ]
 
 _ONE = np.uint64(1)
 
 
-@intrinsic
-def pointer(typing: Any, address: Any) -> Any:
-    """The address as a pointer."""
+class Limits(NamedTuple):
+    """When exact sweeps end."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
+    change: float
+    most: int
+    alternate: bool
+    """Whether every second sweep goes the other way."""
 
-    return types.voidptr(types.int64), generate
+
+class How(NamedTuple):
+    """How partitions are measured."""
+
+    improve: bool
+    """Whether the policy becomes greedy, or only where a state has none yet."""
+    significant: float
+    """Residuals above this count for the largest promising value."""
+    buffered: Span
+    """float64 [n] or absent; gets max_a Q_a of the states."""
 
 
 @njit(inline="always")
-def row_arrays(row, successor_type, probability_type, reward_type):
-    """The arrays of a table that rows are made of, by its addresses (int64 [15], `ooc_mdp.backends.cpu.table`).
+def discount_of(kind, table, model, j):
+    """g of row j."""
+    return load(kind, table.discounts, j, 0.0) if table.discounts.address != 0 else model.discount
 
-    Lengths are not those of the arrays, but that of one that is absent is 0: action_ptr, successor_ptr, successors,
-    probabilities, rewards, discounts, terminal rewards.
-    """
-    return (
-        carray(pointer(row[3]), (1,), np.uint32),
-        carray(pointer(row[4]), (1,), np.uint32),
-        carray(pointer(row[5]), (1,), successor_type.dtype),
-        carray(pointer(row[6]), (1,), probability_type.dtype),
-        carray(pointer(row[7]), (1,), reward_type.dtype),
-        carray(pointer(row[8]), (1 if row[8] != 0 else 0,), np.float64),
-        carray(pointer(row[9]), (1 if row[9] != 0 else 0,), np.float64),
-    )
+
+@njit(inline="always")
+def worth(kind, table, model, values, j, begin, end):
+    """sign r + g sum_k p_k V(succ_k) of row j, whose transitions these are."""
+    total = 0.0
+    for k in range(len(kind.width) if len(kind.width) > 0 else np.int64(end - begin)):
+        transition = begin + np.uint64(k)
+        successor = np.uint64(load(kind, table.successors, transition, kind.successor))
+        probability = np.float64(load(kind, table.probabilities, transition, kind.probability))
+        total += probability * load(kind, values, successor, 0.0)
+    reward = np.float64(load(kind, table.rewards, j, kind.reward))
+    return model.sign * reward + discount_of(kind, table, model, j) * total
+
+
+@njit(inline="always")
+def final_worth(kind, table, model, s):
+    """The value of state s, which has no actions."""
+    return model.sign * load(kind, table.terminal, s, 0.0) if table.terminal.address != 0 else 0.0
+
+
+@njit(inline="always")
+def backup(kind, table, model, values, s):
+    """max_a Q_a of state s and the lowest action that has it; its final value and -1 where it has no actions."""
+    row, last = first_row(kind, table, s), first_row(kind, table, s + _ONE)
+    choice = -1
+    if row == last:
+        best = final_worth(kind, table, model, s)
+    else:
+        best = -np.inf
+        end = row_begin(kind, table, row)
+        for a in range(len(kind.actions) if len(kind.actions) > 0 else np.int64(last - row)):
+            j = row + np.uint64(a)
+            begin = end
+            end = row_begin(kind, table, j + _ONE)
+            q = worth(kind, table, model, values, j, begin, end)
+            choice = a if q > best else choice
+            best = q if q > best else best
+    return best, choice
 
 
 @njit(nogil=True, cache=True)
-def _lines(extents, strides, starts):
-    """First state of each line of a walk, in its order; the number of lines."""
-    inner = extents.size - 1
-    at = np.zeros(extents.size, np.int64)
-    line = 0
-    count = 1
-    for axis in range(extents.size):
-        if strides[axis] < 0:
-            line -= strides[axis] * (extents[axis] - 1)
-        if axis < inner:
-            count *= extents[axis]
-    for i in range(count):
-        starts[i] = line
-        for axis in range(inner - 1, -1, -1):
-            at[axis] += 1
-            line += strides[axis]
-            if at[axis] < extents[axis]:
-                break
-            line -= strides[axis] * extents[axis]
-            at[axis] = 0
-    return count
-
-
-@njit(nogil=True, cache=True)
-def full_sweep(
-    actions, width, rows_each, width_each, policy, local, base, action_ptr, successor_ptr, successors, probabilities,
-    rewards, discounts,
-    terminal, starts, run, step, discount, sign,
-):  # fmt: skip
+def full_sweep(kind, table, model, view, order):
     """Back up every state over all actions: largest rise and fall, and the states whose action changed."""
-    n_actions = len(actions) if len(actions) > 0 else rows_each
-    n_width = len(width) if len(width) > 0 else width_each
     up = 0.0
     down = 0.0
     differing = 0
-    for line in range(starts.size):
-        start = starts[line]
-        for i in range(run):
-            s = np.uint64(start + i * step)
-            if n_actions > 0:
-                row, end = s * np.uint64(n_actions), (s + _ONE) * np.uint64(n_actions)
-            else:
-                row, end = np.uint64(action_ptr[s]), np.uint64(action_ptr[s + _ONE])
-            choice = -1
-            if row == end:
-                best = sign * terminal[s] if terminal.size > 0 else 0.0
-            else:
-                best = -np.inf
-                hi = row * np.uint64(n_width) if n_width > 0 else np.uint64(successor_ptr[row])
-                for a in range(len(actions) if len(actions) > 0 else np.int64(end - row)):
-                    j = row + np.uint64(a)
-                    lo = hi
-                    hi = lo + np.uint64(n_width) if n_width > 0 else np.uint64(successor_ptr[j + _ONE])
-                    total = 0.0
-                    for k in range(len(width) if len(width) > 0 else np.int64(hi - lo)):
-                        transition = lo + np.uint64(k)
-                        total += np.float64(probabilities[transition]) * local[successors[transition]]
-                    g = discounts[j] if discounts.size > 0 else discount
-                    q = sign * np.float64(rewards[j]) + g * total
-                    choice = a if q > best else choice
-                    best = q if q > best else best
-            change = best - local[base + s]
+    for line in range(order.starts.size):
+        start = load(kind, order.starts, np.uint64(line), np.int64(0))
+        for i in range(order.run):
+            s = np.uint64(start + i * order.step)
+            best, choice = backup(kind, table, model, view.values, s)
+            change = best - load(kind, view.own, s, 0.0)
             up = max(up, change)
             down = max(down, -change)
-            local[base + s] = best
-            differing += policy[s] != choice
-            policy[s] = choice
+            store(kind, view.own, s, best)
+            differing += load(kind, view.policy, s, np.int32(0)) != choice
+            store(kind, view.policy, s, np.int32(choice))
     return up, down, differing
 
 
+@njit(inline="always")
+def _policy_backup(kind, table, model, view, s):
+    """Back up state s over its policy's action: its change, and that of the sweep before."""
+    choice = load(kind, view.policy, s, np.int32(0))
+    change = 0.0
+    last = 0.0
+    if choice >= 0:
+        j = first_row(kind, table, s) + np.uint64(choice)
+        value = worth(kind, table, model, view.values, j, row_begin(kind, table, j), row_begin(kind, table, j + _ONE))
+        change = value - load(kind, view.own, s, 0.0)
+        last = load(kind, view.changes, s, 0.0)
+        store(kind, view.own, s, value)
+        store(kind, view.changes, s, change)
+    return change, last
+
+
+@njit(inline="always")
+def _two_lines(kind, order, pair):
+    """Starts and lengths of two distant lines, or of the halves of the only one; the second may have no states."""
+    lines = order.starts.size
+    half = (lines + 1) // 2
+    start_0 = load(kind, order.starts, np.uint64(pair), np.int64(0))
+    length_0 = order.run if lines > 1 else (order.run + 1) // 2
+    start_1 = start_0 + order.step * length_0
+    length_1 = order.run - length_0
+    if lines > 1 and pair + half < lines:
+        start_1 = load(kind, order.starts, np.uint64(pair + half), np.int64(0))
+        length_1 = order.run
+    return start_0, length_0, start_1, length_1
+
+
 @njit(nogil=True, cache=True)
-def _policy_sweep(
-    actions, width, rows_each, width_each, policy, local, base, changes, action_ptr, successor_ptr, successors,
-    probabilities, rewards,
-    discounts, starts, run, step, discount, sign,
-):  # fmt: skip
+def policy_sweep(kind, table, model, view, order):
     """Back up every state over its policy's action: the largest change, and its products with the last and itself.
 
-    Two distant runs of states are swept in turns: a value that the next backup waits for holds up one of them only.
+    Two distant lines of states are swept in turns: a value that the next backup waits for holds up one of them only.
     """
-    n_actions = len(actions) if len(actions) > 0 else rows_each
-    n_width = len(width) if len(width) > 0 else width_each
     largest_0 = largest_1 = 0.0
     along_0 = along_1 = 0.0
     square_0 = square_1 = 0.0
-    lines = starts.size
-    half = (lines + 1) // 2
-    for pair in range(half):
-        start_0 = starts[pair]
-        length = run if lines > 1 else (run + 1) // 2
-        if lines == 1:
-            start_1, length_1 = start_0 + step * length, run - length
-        elif pair + half < lines:
-            start_1, length_1 = starts[pair + half], run
-        else:
-            start_1, length_1 = start_0, 0
-        for i in range(length):
-            for lane in range(2):
-                if lane == 1 and i >= length_1:
-                    continue
-                s = np.uint64((start_0 if lane == 0 else start_1) + i * step)
-                choice = policy[s]
-                if choice >= 0:
-                    if n_actions > 0:
-                        j = s * np.uint64(n_actions) + np.uint64(choice)
-                    else:
-                        j = np.uint64(action_ptr[s]) + np.uint64(choice)
-                    lo = j * np.uint64(n_width) if n_width > 0 else np.uint64(successor_ptr[j])
-                    hi = lo + np.uint64(n_width) if n_width > 0 else np.uint64(successor_ptr[j + _ONE])
-                    total = 0.0
-                    for k in range(len(width) if len(width) > 0 else np.int64(hi - lo)):
-                        transition = lo + np.uint64(k)
-                        total += np.float64(probabilities[transition]) * local[successors[transition]]
-                    g = discounts[j] if discounts.size > 0 else discount
-                    value = sign * np.float64(rewards[j]) + g * total
-                    change = value - local[base + s]
-                    local[base + s] = value
-                    if lane == 0:
-                        largest_0 = max(largest_0, abs(change))
-                        along_0 += change * changes[s]
-                        square_0 += change * change
-                    else:
-                        largest_1 = max(largest_1, abs(change))
-                        along_1 += change * changes[s]
-                        square_1 += change * change
-                    changes[s] = change
+    for pair in range((order.starts.size + 1) // 2):
+        start_0, length_0, start_1, length_1 = _two_lines(kind, order, pair)
+        for i in range(length_0):
+            change, last = _policy_backup(kind, table, model, view, np.uint64(start_0 + i * order.step))
+            largest_0 = max(largest_0, abs(change))
+            along_0 += change * last
+            square_0 += change * change
+            if i < length_1:
+                change, last = _policy_backup(kind, table, model, view, np.uint64(start_1 + i * order.step))
+                largest_1 = max(largest_1, abs(change))
+                along_1 += change * last
+                square_1 += change * change
     return max(largest_0, largest_1), along_0 + along_1, square_0 + square_1
 
 
 @njit(nogil=True, cache=True)
-def beyond(own, before, along, square, largest, stray_share):
-    """How many times the last changes lead to the limit of the geometric series that two sweeps began; 0: to none.
-
-    Parameters
-    ----------
-    own : float64 [n]; the values.
-    before : squared norm of the changes of the sweep before; 0 where there is none to compare with.
-    along, square, largest : products of the last changes with those and with themselves, and the largest of them.
-    stray_share : as for `evaluate`.
-    """
-    if not before > 0.0:
-        return 0.0
-    ratio = along / before
-    stray = square - along * ratio
-    if not (0.0 < ratio < 1.0 and stray < (stray_share * (1.0 - ratio)) ** 2 * square):
-        return 0.0
-    return min(ratio / (1.0 - ratio), max(abs(own.max()), abs(own.min())) / largest)
-
-
-@njit(nogil=True, cache=True)
-def boundary_changes(boundary, before, after):
+def boundary_changes(kind, table, view):
     """Largest rise and fall of a boundary value, and the largest of those that changed (-inf: none did)."""
     rise = 0.0
     fall = 0.0
     value = -np.inf
-    for i in range(boundary.size):
-        if boundary[i]:
-            change = after[i] - before[i]
+    for i in range(table.n):
+        s = np.uint64(i)
+        if load(kind, table.boundary, s, np.uint8(0)) != 0:
+            after = load(kind, view.own, s, 0.0)
+            change = after - load(kind, view.before, s, 0.0)
             if change != 0.0:
-                value = max(value, after[i])
+                value = max(value, after)
                 rise = max(rise, change)
                 fall = max(fall, -change)
     return rise, fall, value
 
 
 @njit(nogil=True, cache=True)
-def visit(
-    actions, width, values, policy, table, walk, alternate, change_limit, most, workspace, starts, successor_type,
-    probability_type, reward_type, discount, sign,
-):  # fmt: skip
-    """Full sweeps of one partition until one changes no value by more than change_limit, `most` at most.
+def exact_sweeps(kind, model, values, policy, row, walk, limits, scratch):
+    """Full sweeps of one partition until one changes no value by more than the limit, so many at most.
 
-    Parameters are those of `evaluate`, for one member. Returns what a `VisitReport` holds.
+    Parameters
+    ----------
+    row : int64 [24]; its table.
+    walk : int64 [2, d]; extents and strides.
+
+    Returns
+    -------
+    sweeps, rise and fall of the last one, rise, fall and largest changed value of the boundary, largest and smallest
+    value
     """
-    first, n, h, whole = table[0], table[1], table[2], table[12] != 0
-    before = workspace[:n]
-    before[:] = values[first : first + n]
-    if whole:
-        base, local = np.uint64(first), values
-    else:
-        base, local = np.uint64(0), workspace[n : 2 * n + h]
-        local[:n] = before
-        halo = carray(pointer(table[10]), (h,), np.int64)
-        for i in range(h):
-            local[n + i] = values[np.uint64(halo[i])]
-    action_ptr, successor_ptr, successors, probabilities, rewards, discounts, terminal = row_arrays(
-        table, successor_type, probability_type, reward_type
-    )
-    own_policy = policy[first : first + n]
-    count = _lines(walk[0], walk[1], starts)
-    run, step = walk[0, -1], walk[1, -1]
+    table = open_table(row)
+    view = view_of(table, 0, scratch.workspace, values, policy)
+    copy_own(kind, table, values, view.before)
+    if not table.global_successors:
+        copy_own(kind, table, values, view.own)
+    gather_halo(kind, table, view, values)
+    starts = scratch.starts
+    order = order_of(walk, False, starts)
     sweeps = 0
     up = 0.0
     down = 0.0
-    while sweeps < most:
-        up, down, _ = full_sweep(
-            actions, width, table[13], table[14], own_policy, local, base, action_ptr, successor_ptr, successors,
-            probabilities, rewards, discounts, terminal, starts[:count], run, step, discount, sign,
-        )  # fmt: skip
+    while sweeps < limits.most:
+        up, down, _ = full_sweep(kind, table, model, view, order)
         sweeps += 1
-        if up <= change_limit and down <= change_limit:
+        if up <= limits.change and down <= limits.change:
             break
-        if alternate:
-            step = _turned(starts[:count], run, step)
-    own = local[base : base + np.uint64(n)]
-    values[first : first + n] = own
-    rise, fall, value = boundary_changes(carray(pointer(table[11]), (n,), np.bool_), before, own)
+        if limits.alternate:
+            order = Order(order.starts, order.run, turned(starts[: order.starts.size], order.run, order.step))
+    put_back(kind, table, view, values)
+    rise, fall, value = boundary_changes(kind, table, view)
+    own = values[table.first : table.first + table.n]
     return sweeps, up, down, rise, fall, value, own.max(), own.min()
 
 
 @njit(nogil=True, cache=True)
-def _turned(starts, run, step):
-    """Turn the lines of a walk round in place; the step of the way back."""
-    starts[:] = starts[::-1].copy()
-    starts += (run - 1) * step
-    return -step
-
-
-@njit(nogil=True, cache=True)
-def next_at_work(path, table, places, values, workspace, turns, progress, rounds):
-    """The next member that is due and has something to do, held by this thread; -1: there is none.
-
-    Its halo is gathered anew, and in its first round its own values are copied (where it begins, and where sweeps
-    change them). Whoever is done with it sets path[2] where it is not quiet, and calls `give_back`. Others are
-    parameters of `evaluate`.
-
-    Parameters
-    ----------
-    path : int64 [3]; where the thread is: the next member, the round, and whether a member is at work or not quiet in
-        it, without which there is no other round. 0 at first.
-    """
-    members = table.shape[0]
-    while path[1] < rounds:
-        m, around = path[0], path[1]
-        if m == 0 and around > 0:
-            if path[2] == 0:
-                return -1
-            path[2] = 0
-        path[0] += 1
-        if path[0] == members:
-            path[0] = 0
-            path[1] += 1
-        if not take(turns.ctypes.data + 8 * m):
-            path[2] = 1
-        else:
-            due, begun = turns[1, m] <= around, turns[1, m] > 0
-            first, n, h, place = table[m, 0], table[m, 1], table[m, 2], places[m]
-            whole = table[m, 12] != 0
-            inflow = 0.0
-            if due:
-                turns[1, m] = around + 1
-                if not begun:
-                    workspace[place : place + n] = values[first : first + n]
-                if not whole:
-                    local = workspace[place + 2 * n : place + 3 * n + h]
-                    if not begun:
-                        local[:n] = values[first : first + n]
-                    halo = carray(pointer(table[m, 10]), (h,), np.int64)
-                    for i in range(h):
-                        value = values[np.uint64(halo[i])]
-                        inflow = max(inflow, abs(value - local[n + i]))
-                        local[n + i] = value
-            still = begun and not whole and progress[2, m] != 0.0
-            if due and not (still and inflow <= progress[1, m]):
-                return m
-            if not still:
-                path[2] = 1
-            give_back(turns.ctypes.data + 8 * m)
-    return -1
-
-
-@njit(nogil=True, cache=True)
-def evaluate(
-    actions, width, values, policy, table, walks, alternate, moving, workspace, places, turns, progress, starts,
-    successor_type, probability_type, reward_type, discount, sign, rounds, sweeps, most_differing, drop, stray_share,
-    out,
-):  # fmt: skip
-    """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated.
-
-    Each thread goes along the members round by round and sweeps those that have not had the round's turn yet and that
-    no other thread is at. All but `starts` is the same for all threads.
-
-    Parameters
-    ----------
-    actions, width : tuples whose lengths are the actions of every state and the transitions of every row; empty where
-        these vary, or where the table says them.
-    table : int64 [G, 15]; see `ooc_mdp.backends.cpu.table`.
-    walks : int64 [G, 2, d]; extents and strides.
-    alternate : every second full sweep goes the other way.
-    moving : bool [G]; whether the policy of a member is still to be found by full sweeps; updated.
-    workspace : float64; for each member its values before, its changes, and own and halo values where it is not swept
-        over all values.
-    places : int64 [G]; where those begin.
-    turns : int64 [2, G]; whether a thread is at the member, and the rounds in which it has had its turn; 0 at first.
-    progress : float64 [3, G]; squared norm of a member's last changes (0 before two sweeps can be compared), the change
-        at which it is quiet, and whether it is (not 0). At first 0, the largest change that it may be left with, 0.
-    starts : int64; scratch for the lines of a walk.
-    rounds, sweeps : rounds of each member, and policy sweeps of a member in a round (1 where it reads most of the
-        model: they would hardly see each other).
-    most_differing : float64 [G]; share of states whose action may change in a full sweep before policy sweeps follow;
-        below 0 none do.
-    drop : a member is quiet once its changes have fallen to this share of those of its first round.
-    stray_share : most of the change that extrapolation may leave, as the two last sweeps predict it.
-    out : float64 [G, 7]; full sweeps, policy sweeps, (`boundaries` fills three places), extrapolations, largest change
-        of the first round; 0 at first.
-    """
-    squares, goals, quiet = progress[0], progress[1], progress[2]
-    path = np.zeros(3, np.int64)
-    while True:
-        m = next_at_work(path, table, places, values, workspace, turns, progress, rounds)
-        if m < 0:
-            break
-        first, n, h, whole = table[m, 0], table[m, 1], table[m, 2], table[m, 12] != 0
-        place, around, begins = places[m], turns[1, m] - 1, out[m, 0] + out[m, 1] == 0
-        changes = workspace[place + n : place + 2 * n]
-        if whole:
-            base, local = np.uint64(first), values
-        else:
-            base, local = np.uint64(0), workspace[place + 2 * n : place + 3 * n + h]
-        action_ptr, successor_ptr, successors, probabilities, rewards, discounts, terminal = row_arrays(
-            table[m], successor_type, probability_type, reward_type
-        )
-        own_policy = policy[first : first + n]
-        count = _lines(walks[m, 0], walks[m, 1], starts)
-        run, step = walks[m, 0, -1], walks[m, 1, -1]
-        if moving[m]:
-            if alternate and around % 2 == 1:
-                step = _turned(starts[:count], run, step)
-            up, down, differing = full_sweep(
-                actions, width, table[m, 13], table[m, 14], own_policy, local, base, action_ptr, successor_ptr,
-                successors, probabilities,
-                rewards, discounts, terminal, starts[:count], run, step, discount, sign,
-            )  # fmt: skip
-            largest = max(up, down)
-            out[m, 0] += 1
-            moving[m] = differing > most_differing[m] * n
-            squares[m] = 0.0
-        else:
-            if squares[m] == 0.0:
-                changes[:] = 0.0
-            largest = 0.0
-            for _ in range(1 if whole else sweeps):
-                largest, along, square = _policy_sweep(
-                    actions, width, table[m, 13], table[m, 14], own_policy, local, base, changes, action_ptr,
-                    successor_ptr, successors,
-                    probabilities, rewards, discounts, starts[:count], run, step, discount, sign,
-                )  # fmt: skip
-                out[m, 1] += 1
-                before, squares[m] = squares[m], square
-                if largest <= goals[m]:
-                    break
-                own = local[base : base + np.uint64(n)]
-                further = beyond(own, before, along, square, largest, stray_share)
-                if further > 0.0:
-                    for i in range(n):
-                        own[i] += further * changes[i]
-                    changes[:] = 0.0
-                    squares[m] = 0.0
-                    out[m, 5] += 1
-        if begins:
-            goals[m] = max(goals[m], drop * largest)
-            out[m, 6] = largest
-        quiet[m] = largest <= goals[m]
-        path[2] |= quiet[m] == 0.0
-        if not whole:
-            values[first : first + n] = local[:n]
-        give_back(turns.ctypes.data + 8 * m)
-
-
-@njit(nogil=True, cache=True)
-def boundaries(values, table, workspace, places, out):
-    """Changes of the members' boundary values since the rounds began: places 2 to 4 of what `evaluate` gives."""
-    for m in range(table.shape[0]):
-        first, n = table[m, 0], table[m, 1]
-        out[m, 2], out[m, 3], out[m, 4] = boundary_changes(
-            carray(pointer(table[m, 11]), (n,), np.bool_), workspace[places[m] : places[m] + n],
-            values[first : first + n],
-        )  # fmt: skip
-
-
-@njit(nogil=True, cache=True)
-def measure(
-    actions, width, values, policy, table, workspace, copies, turn, successor_type, probability_type, reward_type,
-    discount, sign, row_sums, improve, significant, aside, out,
-):  # fmt: skip
+def measure(kind, model, values, policy, members, how, workspace):
     """Residuals of the members at the present values; several threads may share the members.
 
     Parameters
     ----------
-    workspace : float64; a copy of a member's own and halo values.
-    copies : int64 [G]; where it begins.
-    turn : int64 [1]; the member that is next, 0 at first; the same for all threads.
-    row_sums : float64 [G]; largest row sum of each member.
-    improve : whether the policy becomes greedy, or only where a state has none yet.
-    significant : see the last but one figure.
-    aside : float64 [n] or empty; gets max_a Q_a of the members' states.
-    out : float64 [G, 8]; normalised rise and fall, plain rise and fall, largest and smallest value, largest B + V where
-        |B| > significant, states whose action changed.
-    Others as for `evaluate`.
+    members : `ooc_mdp.backends.cpu.batch.Members`, whose `measured` is filled.
+    workspace : float64; where their places are.
     """
     while True:
-        m = int(next_turn(turn.ctypes.data))
-        if m >= table.shape[0]:
+        m = int(next_turn(members.turn.ctypes.data))
+        if m >= members.tables.shape[0]:
             break
-        first, n, h = table[m, 0], table[m, 1], table[m, 2]
-        n_actions = len(actions) if len(actions) > 0 else table[m, 13]
-        n_width = len(width) if len(width) > 0 else table[m, 14]
-        if table[m, 12] != 0:
-            base, local = np.uint64(first), values
-        else:
-            base, local = np.uint64(0), workspace[copies[m] : copies[m] + n + h]
-            local[:n] = values[first : first + n]
-            halo = carray(pointer(table[m, 10]), (h,), np.int64)
-            for i in range(h):
-                local[n + i] = values[np.uint64(halo[i])]
-        action_ptr, successor_ptr, successors, probabilities, rewards, discounts, terminal = row_arrays(
-            table[m], successor_type, probability_type, reward_type
+        table = open_table(members.tables[m])
+        view = view_of(table, members.places[m], workspace, values, policy)
+        if not table.global_successors:
+            copy_own(kind, table, values, view.own)
+        gather_halo(kind, table, view, values)
+        _measure_states(kind, table, model, view, how, members.row_sums[m], members.measured[m])
+
+
+@njit(nogil=True, cache=True)
+def _measure_states(kind, table, model, view, how, row_sum, out):
+    """One partition: float64 [8]; see `ooc_mdp.backends.cpu.batch.Members`."""
+    one_scale = 1.0 / (1.0 - model.discount * row_sum)
+    rise = fall = plain_rise = plain_fall = largest = promising = -np.inf
+    smallest = np.inf
+    differing = 0
+    for i in range(table.n):
+        s = np.uint64(i)
+        here = load(kind, view.own, s, 0.0)
+        known = load(kind, view.policy, s, np.int32(0))
+        chosen = np.int64(-1 if how.improve else known)
+        best, greedy, normalised, kept, kept_normalised = _residuals(
+            kind, table, model, view, s, chosen, row_sum, one_scale
         )
-        row_sum = row_sums[m]
-        one_scale = 1.0 / (1.0 - discount * row_sum)
-        rise = -np.inf
-        fall = -np.inf
-        plain_rise = -np.inf
-        plain_fall = -np.inf
-        largest = -np.inf
-        smallest = np.inf
-        promising = -np.inf
-        differing = 0
-        for i in range(n):
-            s = np.uint64(i)
-            here = local[base + s]
-            largest = max(largest, here)
-            smallest = min(smallest, here)
-            if n_actions > 0:
-                row, end = s * np.uint64(n_actions), (s + _ONE) * np.uint64(n_actions)
+        if greedy >= 0 and chosen < 0:
+            differing += known != greedy
+            store(kind, view.policy, s, np.int32(greedy))
+        largest = max(largest, here)
+        smallest = min(smallest, here)
+        rise = max(rise, normalised)
+        fall = max(fall, -kept_normalised)
+        plain_rise = max(plain_rise, best - here)
+        plain_fall = max(plain_fall, -kept)
+        if abs(best - here) > how.significant:
+            promising = max(promising, best)
+        if how.buffered.address != 0:
+            store(kind, how.buffered, np.uint64(table.first) + s, best)
+    out[0], out[1], out[2], out[3] = rise, fall, plain_rise, plain_fall
+    out[4], out[5], out[6], out[7] = largest, smallest, promising, differing
+
+
+@njit(inline="always")
+def _residuals(kind, table, model, view, s, chosen, row_sum, one_scale):
+    """max_a Q_a, the lowest best action (-1: none), the largest normalised residual; both residuals of the action kept.
+
+    `chosen` is that action; -1 stands for the best one.
+    """
+    here = load(kind, view.own, s, 0.0)
+    row, last = first_row(kind, table, s), first_row(kind, table, s + _ONE)
+    greedy = np.int64(-1)
+    if row == last:
+        best = final_worth(kind, table, model, s)
+        normalised = kept = kept_normalised = best - here
+    else:
+        best = normalised = -np.inf
+        kept = kept_normalised = 0.0
+        greedy = np.int64(0)
+        end = row_begin(kind, table, row)
+        for a in range(len(kind.actions) if len(kind.actions) > 0 else np.int64(last - row)):
+            j = row + np.uint64(a)
+            begin = end
+            end = row_begin(kind, table, j + _ONE)
+            q = worth(kind, table, model, view.values, j, begin, end)
+            if table.discounts.address != 0:
+                scaled = (q - here) / (1.0 - discount_of(kind, table, model, j) * row_sum)
             else:
-                row, end = np.uint64(action_ptr[s]), np.uint64(action_ptr[s + _ONE])
-            known = policy[first + i]
-            if row == end:
-                best = sign * terminal[s] if terminal.size > 0 else 0.0
-                residual = best - here
-                normalised = kept = kept_normalised = residual
-            else:
-                chosen = -1 if improve else known
-                best = -np.inf
-                normalised = -np.inf
-                kept = 0.0
-                kept_normalised = 0.0
-                greedy = 0
-                hi = row * np.uint64(n_width) if n_width > 0 else np.uint64(successor_ptr[row])
-                for a in range(len(actions) if len(actions) > 0 else np.int64(end - row)):
-                    j = row + np.uint64(a)
-                    lo = hi
-                    hi = lo + np.uint64(n_width) if n_width > 0 else np.uint64(successor_ptr[j + _ONE])
-                    total = 0.0
-                    for k in range(len(width) if len(width) > 0 else np.int64(hi - lo)):
-                        transition = lo + np.uint64(k)
-                        total += np.float64(probabilities[transition]) * local[successors[transition]]
-                    if discounts.size > 0:
-                        q = sign * np.float64(rewards[j]) + discounts[j] * total
-                        scaled = (q - here) / (1.0 - discounts[j] * row_sum)
-                    else:
-                        q = sign * np.float64(rewards[j]) + discount * total
-                        scaled = (q - here) * one_scale
-                    greedy = a if q > best else greedy
-                    best = q if q > best else best
-                    normalised = max(normalised, scaled)
-                    if a == chosen or (chosen < 0 and greedy == a):
-                        kept = q - here
-                        kept_normalised = scaled
-                if chosen < 0:
-                    differing += known != greedy
-                    policy[first + i] = greedy
-                residual = best - here
-            rise = max(rise, normalised)
-            fall = max(fall, -kept_normalised)
-            plain_rise = max(plain_rise, residual)
-            plain_fall = max(plain_fall, -kept)
-            if abs(residual) > significant:
-                promising = max(promising, best)
-            if aside.size > 0:
-                aside[first + i] = best
-        out[m, 0], out[m, 1], out[m, 2], out[m, 3] = rise, fall, plain_rise, plain_fall
-        out[m, 4], out[m, 5], out[m, 6], out[m, 7] = largest, smallest, promising, differing
+                scaled = (q - here) * one_scale
+            greedy = a if q > best else greedy
+            best = q if q > best else best
+            normalised = max(normalised, scaled)
+            if a == chosen or (chosen < 0 and greedy == a):
+                kept = q - here
+                kept_normalised = scaled
+    return best, greedy, normalised, kept, kept_normalised

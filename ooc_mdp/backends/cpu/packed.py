@@ -1,4 +1,4 @@
-"""The policy's rows of one partition, laid out along the flow of the policy, and sweeps over them.
+"""The policy's rows of one partition, packed along the flow of the policy, and sweeps over them.
 
     V(s) <- V(s) + w(s) { sign r(s,b) + g(s,b) sum_k p_k V(succ_k) - V(s) },      b the policy's action in s
     w(s) = 1 / (1 - g p_self - c g p_later)
@@ -10,70 +10,262 @@ it: Gauss-Seidel with what it neglects lumped into the diagonal, as in modified 
 1978). It is no contraction for every policy: who uses it looks at the changes, and falls back on c = 0, plain
 Gauss-Seidel but for states that stay. No bound rests on it.
 
-A slab holds, for each state in that order, w g p_k (float64 [n, K]) | 1 - w (float64 [n]) | w r (float64 [n]) | the
-state (uint32 [n]) | its action (int32 [n]) | successors ([n, K], local), and is read from one end to the other; the
+Packed rows hold, for each state in that order, w g p_k (float64 [n, K]) | 1 - w (float64 [n]) | w r (float64 [n]) | the
+state (uint32 [n]) | its action (int32 [n]) | successors ([n, K], local), and are read from one end to the other; the
 table holds a state's greedy row among its others.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from typing import NamedTuple
 
-__all__ = ["flow_order", "gather", "lay_slab", "mend_slab", "slab_bytes", "sweep_slab", "without_lookahead"]
+import numpy as np
+import numpy.typing as npt
+from numba import carray, njit  # type: ignore[attr-defined]
+
+from ooc_mdp.backends.cpu.addresses import Span, address_of, load, pointer, store
+from ooc_mdp.backends.cpu.loops import discount_of, final_worth
+from ooc_mdp.backends.cpu.table import first_row, row_begin
+from ooc_mdp.model.mdp import FloatArray, IntArray
+
+__all__ = [
+    "FlowScratch",
+    "PackedRows",
+    "flow_order",
+    "make_plain",
+    "pack",
+    "packed_at",
+    "packed_bytes",
+    "patch",
+    "states_moved",
+    "sweep_packed",
+]
 
 _MOST_LATER = 0.3
 """Largest g p_later of a state that gets a longer step."""
 
 
-def slab_bytes(n: int, width: int, successor_bytes: int) -> int:
-    """Bytes of the slab of n states with so many successors each, a multiple of 8."""
+class PackedRows(NamedTuple):
+    """Where packed rows lie; rows gathered in the order of states have no steps, no order and no choices."""
+
+    weights: Span
+    keep: Span
+    """1 - w"""
+    rewards: Span
+    order: Span
+    choices: Span
+    successors: Span
+
+
+class FlowScratch(NamedTuple):
+    """Arrays of one thread, as long as the largest partition and the longest row want them."""
+
+    workspace: FloatArray
+    """As in `ooc_mdp.backends.cpu.views.Scratch`, and the next one."""
+    starts: IntArray
+    integers: npt.NDArray[np.int32]
+    """int32 [4, n]"""
+    numbers: FloatArray
+    """float64 [(K + 1) n]"""
+    successors: npt.NDArray[np.uint32]
+    """uint32 [n K]"""
+    alternate: bool
+    """Whether every second full sweep goes the other way."""
+
+
+def packed_bytes(n: int, width: int, successor_bytes: int) -> int:
+    """Bytes of the packed rows of n states with so many successors each, a multiple of 8."""
     return n * (8 * width + 8 + 8 + 4 + 4) + -(-n * successor_bytes * width // 8) * 8
 
 
+@njit(inline="always")
+def packed_at(address, n, width):
+    """The packed rows of n states with so many successors each that begin there."""
+    keep = address + 8 * n * width
+    rewards = keep + 8 * n
+    order = rewards + 8 * n
+    return PackedRows(
+        Span(address, n * width),
+        Span(keep, n),
+        Span(rewards, n),
+        Span(order, n),
+        Span(order + 4 * n, n),
+        Span(order + 8 * n, n * width),
+    )
+
+
+@njit(inline="always")
+def _gathered_in(scratch, n, width):
+    """Rows in the order of the table, in a thread's own arrays."""
+    numbers = address_of(scratch.numbers)
+    return PackedRows(
+        Span(numbers, n * width),
+        Span(numbers, 0),
+        Span(numbers + 8 * n * width, n),
+        Span(numbers, 0),
+        Span(numbers, 0),
+        Span(address_of(scratch.successors), n * width),
+    )
+
+
 @njit(nogil=True, cache=True)
-def gather(
-    actions, width, rows_each, width_each, policy, n, action_ptr, successors, probabilities, rewards, discounts,
-    terminal, base, weights, rows, towards, discount, sign,
-):  # fmt: skip
-    """The policy's rows in the order of states, and where each state most likely goes: one pass along the table.
+def states_moved(kind, table, view, packed):
+    """States whose action is another than that whose row is packed."""
+    moved = 0
+    for i in range(table.n):
+        at = np.uint64(i)
+        s = np.uint64(load(kind, packed.order, at, np.uint32(0)))
+        moved += load(kind, view.policy, s, np.int32(0)) != load(kind, packed.choices, at, np.int32(0))
+    return moved
+
+
+@njit(nogil=True, cache=True)
+def pack(kind, table, model, view, packed, scratch, lookahead):
+    """Pack the policy's rows: gather them in one pass over the table, order them, and bring them into their order.
+
+    Returns the mean of g p_later.
+    """
+    n, integers = table.n, scratch.integers
+    gathered = _gathered_in(scratch, n, _width(kind, table))
+    _gather(kind, table, model, view, gathered, integers[0])
+    order = carray(pointer(packed.order.address), (n,), np.uint32)
+    flow_order(n, integers[0], integers[1], integers[2], integers[3], order)
+    return _bring_into_order(kind, table, view, gathered, packed, integers[3], lookahead)
+
+
+@njit(nogil=True, cache=True)
+def patch(kind, table, model, view, packed, place, lookahead):
+    """Replace the rows of states whose action has changed; the order stays as it is.
 
     Parameters
     ----------
-    base : float64 [n]; signed rewards.
-    weights : float64 [n, K]; g p.
-    rows : [n, K]; successors, local.
+    place : int32 [n]; scratch.
+    """
+    width = _width(kind, table)
+    for i in range(table.n):
+        place[load(kind, packed.order, np.uint64(i), np.uint32(0))] = i
+    for i in range(table.n):
+        at = np.uint64(i)
+        s = np.uint64(load(kind, packed.order, at, np.uint32(0)))
+        choice = load(kind, view.policy, s, np.int32(0))
+        if choice == load(kind, packed.choices, at, np.int32(0)):
+            continue
+        store(kind, packed.choices, at, choice)
+        _copy_row(kind, table, model, packed, at, first_row(kind, table, s) + np.uint64(choice))
+        _scale_row(kind, table, packed, i, width, _step(kind, table, packed, i, place, lookahead)[0])
+
+
+@njit(inline="always")
+def _width(kind, table):
+    """Successors of every row."""
+    return len(kind.width) if len(kind.width) > 0 else table.width
+
+
+@njit(nogil=True, cache=True)
+def _gather(kind, table, model, view, rows, towards):
+    """The policy's rows in the order of states, and where each state most likely goes.
+
+    Parameters
+    ----------
     towards : int32 [n]; most likely successor; -1 where the state stays, leaves the partition, or ends the process.
     """
-    n_actions = len(actions) if len(actions) > 0 else rows_each
-    n_width = len(width) if len(width) > 0 else width_each
-    for i in range(n):
+    width = _width(kind, table)
+    for i in range(table.n):
         s = np.uint64(i)
-        at = s * np.uint64(n_width)
-        choice = policy[s]
+        choice = load(kind, view.policy, s, np.int32(0))
         nearest = np.int64(-1)
         if choice >= 0:
-            j = (s * np.uint64(n_actions) if n_actions > 0 else np.uint64(action_ptr[s])) + np.uint64(choice)
-            lo = j * np.uint64(n_width)
-            g = discounts[j] if discounts.size > 0 else discount
-            base[s] = sign * np.float64(rewards[j])
-            most = 0.0
-            for k in range(len(width) if len(width) > 0 else width_each):
-                transition = lo + np.uint64(k)
-                weight = g * np.float64(probabilities[transition])
-                weights[at + np.uint64(k)] = weight
-                successor = successors[transition]
-                rows[at + np.uint64(k)] = successor
-                nearest = np.int64(successor) if weight > most else nearest
-                most = weight if weight > most else most
-            if nearest == i or nearest >= n:
+            j = first_row(kind, table, s) + np.uint64(choice)
+            nearest = _copy_row(kind, table, model, rows, s, j)
+            if nearest == i or nearest >= table.n:
                 nearest = np.int64(-1)
         else:
-            base[s] = sign * terminal[s] if terminal.size > 0 else 0.0
-            for k in range(len(width) if len(width) > 0 else width_each):
-                weights[at + np.uint64(k)] = 0.0
-                rows[at + np.uint64(k)] = 0
+            store(kind, rows.rewards, s, final_worth(kind, table, model, s))
+            for k in range(width):
+                store(kind, rows.weights, s * np.uint64(width) + np.uint64(k), 0.0)
+                store(kind, rows.successors, s * np.uint64(width) + np.uint64(k), kind.successor)
         towards[i] = nearest
+
+
+@njit(inline="always")
+def _copy_row(kind, table, model, rows, place, j):
+    """Copy row j, discounted, to its place; its most likely successor."""
+    width = _width(kind, table)
+    at, begin = place * np.uint64(width), row_begin(kind, table, j)
+    g = discount_of(kind, table, model, j)
+    store(kind, rows.rewards, place, model.sign * np.float64(load(kind, table.rewards, j, kind.reward)))
+    most = 0.0
+    nearest = np.int64(-1)
+    for k in range(len(kind.width) if len(kind.width) > 0 else width):
+        successor = load(kind, table.successors, begin + np.uint64(k), kind.successor)
+        weight = g * np.float64(load(kind, table.probabilities, begin + np.uint64(k), kind.probability))
+        nearest = np.int64(successor) if weight > most else nearest
+        most = weight if weight > most else most
+        store(kind, rows.weights, at + np.uint64(k), weight)
+        store(kind, rows.successors, at + np.uint64(k), successor)
+    return nearest
+
+
+@njit(nogil=True, cache=True)
+def _bring_into_order(kind, table, view, rows, packed, place, lookahead):
+    """Copy rows in the order of states to their places, with the steps of their backups; the mean of g p_later."""
+    width = _width(kind, table)
+    mean = 0.0
+    for i in range(table.n):
+        s = np.uint64(load(kind, packed.order, np.uint64(i), np.uint32(0)))
+        source, at = s * np.uint64(width), np.uint64(i) * np.uint64(width)
+        store(kind, packed.rewards, np.uint64(i), load(kind, rows.rewards, s, 0.0))
+        store(kind, packed.choices, np.uint64(i), load(kind, view.policy, s, np.int32(0)))
+        for k in range(len(kind.width) if len(kind.width) > 0 else width):
+            from_k, to_k = source + np.uint64(k), at + np.uint64(k)
+            store(kind, packed.weights, to_k, load(kind, rows.weights, from_k, 0.0))
+            store(kind, packed.successors, to_k, load(kind, rows.successors, from_k, kind.successor))
+        w, later = _step(kind, table, packed, i, place, lookahead)
+        mean += later / table.n
+        _scale_row(kind, table, packed, i, width, w)
+    return mean
+
+
+@njit(inline="always")
+def _step(kind, table, packed, i, place, lookahead):
+    """w of the row at place i, and its g p_later."""
+    width = _width(kind, table)
+    at = np.uint64(i) * np.uint64(width)
+    stays = 0.0
+    later = 0.0
+    for k in range(len(kind.width) if len(kind.width) > 0 else width):
+        t = np.int64(load(kind, packed.successors, at + np.uint64(k), kind.successor))
+        if t < table.n:
+            weight = load(kind, packed.weights, at + np.uint64(k), 0.0)
+            where = place[t]
+            stays += weight if where == i else 0.0
+            later += weight if where > i else 0.0
+    return 1.0 / (1.0 - stays - (lookahead * later if later <= _MOST_LATER else 0.0)), later
+
+
+@njit(inline="always")
+def _scale_row(kind, table, packed, i, width, w):
+    """Make w the step of the row at place i, which has none yet."""
+    at = np.uint64(i)
+    store(kind, packed.keep, at, 1.0 - w)
+    store(kind, packed.rewards, at, w * load(kind, packed.rewards, at, 0.0))
+    for k in range(len(kind.width) if len(kind.width) > 0 else width):
+        at_k = at * np.uint64(width) + np.uint64(k)
+        store(kind, packed.weights, at_k, w * load(kind, packed.weights, at_k, 0.0))
+
+
+@njit(nogil=True, cache=True)
+def make_plain(kind, table, packed):
+    """Make the steps those of plain Gauss-Seidel."""
+    width = np.uint64(_width(kind, table))
+    for i in range(table.n):
+        at = np.uint64(i)
+        w = 1.0 - load(kind, packed.keep, at, 0.0)
+        store(kind, packed.keep, at, 0.0)
+        store(kind, packed.rewards, at, load(kind, packed.rewards, at, 0.0) / w)
+        for k in range(width):
+            at_k = at * width + np.uint64(k)
+            store(kind, packed.weights, at_k, load(kind, packed.weights, at_k, 0.0) / w)
 
 
 @njit(nogil=True, cache=True)
@@ -135,110 +327,27 @@ def flow_order(n, towards, first, after, place, order):
 
 
 @njit(nogil=True, cache=True)
-def lay_slab(
-    width, width_each, n, policy, gathered_base, gathered_weights, gathered_rows, order, place, choices, keep, base,
-    weights, rows, lookahead,
-):  # fmt: skip
-    """Bring gathered rows into their order, with the steps of their backups; the mean of g p_later."""
-    n_width = len(width) if len(width) > 0 else width_each
-    mean = 0.0
-    for i in range(n):
-        s = np.uint64(order[i])
-        source = s * np.uint64(n_width)
-        at = np.uint64(i) * np.uint64(n_width)
-        stays = 0.0
-        later = 0.0
-        for k in range(len(width) if len(width) > 0 else width_each):
-            t = np.int64(gathered_rows[source + np.uint64(k)])
-            if t < n:
-                weight = gathered_weights[source + np.uint64(k)]
-                where = place[t]
-                stays += weight if where == i else 0.0
-                later += weight if where > i else 0.0
-        mean += later / n
-        w = 1.0 / (1.0 - stays - (lookahead * later if later <= _MOST_LATER else 0.0))
-        keep[i] = 1.0 - w
-        base[i] = w * gathered_base[s]
-        choices[i] = policy[s]
-        for k in range(len(width) if len(width) > 0 else width_each):
-            weights[at + np.uint64(k)] = w * gathered_weights[source + np.uint64(k)]
-            rows[at + np.uint64(k)] = gathered_rows[source + np.uint64(k)]
-    return mean
-
-
-@njit(nogil=True, cache=True)
-def mend_slab(
-    actions, width, rows_each, width_each, policy, n, action_ptr, successors, probabilities, rewards, discounts,
-    order, place, choices, keep, base, weights, rows, discount, sign, lookahead,
-):  # fmt: skip
-    """Replace the rows of states whose action has changed; the order stays as it is."""
-    n_actions = len(actions) if len(actions) > 0 else rows_each
-    n_width = len(width) if len(width) > 0 else width_each
-    for i in range(n):
-        place[order[i]] = i
-    for i in range(n):
-        s = np.uint64(order[i])
-        choice = policy[s]
-        if choice == choices[i]:
-            continue
-        choices[i] = choice
-        at = np.uint64(i) * np.uint64(n_width)
-        j = (s * np.uint64(n_actions) if n_actions > 0 else np.uint64(action_ptr[s])) + np.uint64(choice)
-        lo = j * np.uint64(n_width)
-        g = discounts[j] if discounts.size > 0 else discount
-        stays = 0.0
-        later = 0.0
-        for k in range(len(width) if len(width) > 0 else width_each):
-            transition = lo + np.uint64(k)
-            successor = successors[transition]
-            rows[at + np.uint64(k)] = successor
-            t = np.int64(successor)
-            if t < n:
-                weight = g * np.float64(probabilities[transition])
-                stays += weight if place[t] == i else 0.0
-                later += weight if place[t] > i else 0.0
-        w = 1.0 / (1.0 - stays - (lookahead * later if later <= _MOST_LATER else 0.0))
-        keep[i] = 1.0 - w
-        base[i] = w * sign * np.float64(rewards[j])
-        for k in range(len(width) if len(width) > 0 else width_each):
-            weights[at + np.uint64(k)] = w * g * np.float64(probabilities[lo + np.uint64(k)])
-
-
-@njit(nogil=True, cache=True)
-def without_lookahead(n, n_width, keep, base, weights):
-    """Make the slab's steps those of plain Gauss-Seidel."""
-    for i in range(n):
-        w = 1.0 - keep[i]
-        keep[i] = 0.0
-        base[i] /= w
-        for k in range(i * n_width, (i + 1) * n_width):
-            weights[k] /= w
-
-
-@njit(nogil=True, cache=True)
-def sweep_slab(width, width_each, n, local, changes, order, keep, base, weights, rows):
+def sweep_packed(kind, table, view, packed):
     """Back up every state: the largest change, and its products with the last and itself.
 
-    Parameters
-    ----------
-    local : own and halo values; updated.
-    changes : float64 [n]; the last sweep's, in the slab's order; updated.
+    Changes (`view.changes`) are in the order of the packed rows.
     """
-    n_width = len(width) if len(width) > 0 else width_each
-    largest = 0.0
-    along = 0.0
-    square = 0.0
-    for i in range(n):
-        at = np.uint64(i) * np.uint64(n_width)
-        s = np.uint64(order[i])
-        old = local[s]
-        value = base[i] + keep[i] * old
-        for k in range(len(width) if len(width) > 0 else width_each):
-            value += weights[at + np.uint64(k)] * local[rows[at + np.uint64(k)]]
-        change = value - old
-        local[s] = value
+    width = _width(kind, table)
+    largest = along = square = 0.0
+    for i in range(table.n):
+        at = np.uint64(i)
+        s = np.uint64(load(kind, packed.order, at, np.uint32(0)))
+        before = load(kind, view.own, s, 0.0)
+        value = load(kind, packed.rewards, at, 0.0) + load(kind, packed.keep, at, 0.0) * before
+        for k in range(len(kind.width) if len(kind.width) > 0 else width):
+            to = at * np.uint64(width) + np.uint64(k)
+            successor = np.uint64(load(kind, packed.successors, to, kind.successor))
+            value += load(kind, packed.weights, to, 0.0) * load(kind, view.values, successor, 0.0)
+        change = value - before
+        last = load(kind, view.changes, at, 0.0)
+        store(kind, view.own, s, value)
+        store(kind, view.changes, at, change)
         largest = max(largest, abs(change))
-        along += change * changes[i]
+        along += change * last
         square += change * change
-        changes[i] = change
     return largest, along, square

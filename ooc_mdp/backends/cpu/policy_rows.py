@@ -24,12 +24,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import carray, njit  # type: ignore[attr-defined]
 
+from ooc_mdp.backends.cpu.addresses import pointer
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.flow_solver import STATE_BYTES, FlowSolver
 from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
-from ooc_mdp.backends.cpu.loops import pointer, row_arrays
 from ooc_mdp.backends.cpu.policy_loops import measure_rows, product_rows, sweep_rows
-from ooc_mdp.backends.cpu.table import MOST_UNROLLED
+from ooc_mdp.backends.cpu.table import MOST_UNROLLED, row_arrays
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray

@@ -13,14 +13,14 @@ of them is one line of memory, and only where directions differ does a sweep jum
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from ooc_mdp.backends.cpu.addresses import load
+from ooc_mdp.backends.cpu.table import SweptTable, first_row, open_table, row_begin
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import SweepOrder
 
@@ -64,61 +64,61 @@ def walk(shape: tuple[int, ...], descending: int) -> Walk:
 
 
 @njit(nogil=True, cache=True)
-def cast_votes(
-    shape, policy, first, n, actions, width, action_ptr, successor_ptr, successors, probabilities, discounts, discount,
-):  # fmt: skip
+def cast_votes(kind, row, shape, policy, discount):
     """float64 [d]: the votes of a partition's rows; positive where probability goes to higher coordinates.
 
     Parameters
     ----------
+    row : int64 [24]; the table (`ooc_mdp.backends.cpu.table`).
     shape : int64 [d]; points along each axis, n in all.
     policy : int32; states whose entry is -1 vote with all actions, others with that one.
-    Other parameters : the fields of a :class:`~ooc_mdp.model.partition.PartitionTable`, durations as discounts.
     """
+    table = open_table(row)
     d = shape.size
     votes = np.zeros(d)
     here = np.zeros(d, np.int64)
     strides = np.ones(d, np.int64)
     for axis in range(d - 1, 0, -1):
         strides[axis - 1] = strides[axis] * shape[axis]
-    for s in range(n):
-        if actions > 0:
-            row, end = s * actions, (s + 1) * actions
-        else:
-            row, end = np.int64(action_ptr[s]), np.int64(action_ptr[s + 1])
-        chosen = policy[first + s]
-        if 0 <= chosen < end - row:
-            row += chosen
-            end = row + 1
-        for j in range(row, end):
-            g = discounts[j] if discounts.size > 0 else discount
-            if g == 0.0:
-                continue
-            lo = j * width if width > 0 else np.int64(successor_ptr[j])
-            hi = lo + width if width > 0 else np.int64(successor_ptr[j + 1])
-            for k in range(lo, hi):
-                successor = np.int64(successors[k])
-                if successor >= n or successor == s:
-                    continue
-                weight = g * np.float64(probabilities[k])
-                rest = successor
-                for axis in range(d):
-                    stride = strides[axis]
-                    offset = rest - here[axis] * stride
-                    if offset >= stride:
-                        votes[axis] += weight
-                        rest = offset - stride if offset < 2 * stride else rest % stride
-                    elif offset < 0:
-                        votes[axis] -= weight
-                        rest = offset + stride if offset >= -stride else rest % stride
-                    else:
-                        rest = offset
+    for s in range(table.n):
+        j, end = first_row(kind, table, np.uint64(s)), first_row(kind, table, np.uint64(s + 1))
+        chosen = policy[table.first + s]
+        if 0 <= chosen < np.int64(end - j):
+            j += np.uint64(chosen)
+            end = j + np.uint64(1)
+        for a in range(np.int64(end - j)):
+            _vote(kind, table, j + np.uint64(a), s, discount, here, strides, votes)
         for axis in range(d - 1, -1, -1):
             here[axis] += 1
             if here[axis] < shape[axis]:
                 break
             here[axis] = 0
     return votes
+
+
+@njit(inline="always")
+def _vote(kind, table, j, s, discount, here, strides, votes):
+    """Add the votes of row j of state s, whose coordinates are `here`."""
+    g = load(kind, table.discounts, j, 0.0) if table.discounts.address != 0 else discount
+    begin, end = row_begin(kind, table, j), row_begin(kind, table, j + np.uint64(1))
+    for k in range(np.int64(end - begin) if g != 0.0 else 0):
+        transition = begin + np.uint64(k)
+        successor = np.int64(load(kind, table.successors, transition, kind.successor))
+        if successor >= table.n or successor == s:
+            continue
+        weight = g * np.float64(load(kind, table.probabilities, transition, kind.probability))
+        rest = successor
+        for axis in range(strides.size):
+            stride = strides[axis]
+            offset = rest - here[axis] * stride
+            if offset >= stride:
+                votes[axis] += weight
+                rest = offset - stride if offset < 2 * stride else rest % stride
+            elif offset < 0:
+                votes[axis] -= weight
+                rest = offset + stride if offset >= -stride else rest % stride
+            else:
+                rest = offset
 
 
 class SweepOrders:
@@ -149,14 +149,9 @@ class SweepOrders:
         """Bytes that are kept for P partitions."""
         return 12 * n_partitions + (0 if shapes is None else shapes.nbytes) if kind == "voted" else 0
 
-    def of(self, index: int, policy: npt.NDArray[np.int32], table: Sequence[Any], discount: float) -> Walk:
-        """The walk of a visit that begins; counts visits, and has the partition vote when it is due.
-
-        Parameters
-        ----------
-        table : the arguments of :func:`cast_votes` from `first` to `discounts`.
-        """
-        n = int(table[1])
+    def of(self, index: int, policy: npt.NDArray[np.int32], swept: SweptTable, discount: float) -> Walk:
+        """The walk of a visit that begins; counts visits, and the partition votes when it is due."""
+        n = swept.table.n_states
         if not self._voted:
             return walk((n,), 0)
         shape = (n,) if self._shapes is None else tuple(self._shapes[index].tolist())
@@ -164,6 +159,7 @@ class SweepOrders:
         self._visits[index] = visits
         if visits >= self._due[index]:
             self._due[index] = visits + max(1, visits // 2)
-            votes = cast_votes(np.array(shape, np.int64), policy, *table, discount)
+            any_shape = swept.kind._replace(actions=(), width=())  # one loop for all kinds: a vote is rare
+            votes = cast_votes(any_shape, swept.row, np.array(shape, np.int64), policy, float(discount))
             self._descending[index] = sum(1 << axis for axis, vote in enumerate(votes) if vote > _TIE * n)
         return walk(shape, int(self._descending[index]))

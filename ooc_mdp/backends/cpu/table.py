@@ -8,22 +8,38 @@ successors are made global states, in place, and its halo is let go.
 
     0 first | 1 n | 2 h | 3 action_ptr | 4 successor_ptr | 5 successors | 6 probabilities | 7 rewards | 8 discounts |
     9 terminal rewards | 10 halo | 11 boundary | 12 whether successors are global | 13 actions of every state |
-    14 transitions of every row (0: they vary)                                             (3 to 11 are addresses)
+    14 transitions of every row (0: they vary) | 15 to 23 sizes of the arrays whose addresses are 3 to 11
+
+is a table as a row of numbers, so that one call of a loop works on many partitions without the interpreter, and
+`open_table` makes a `Table` of it. A `Kind` says what loops are compiled for: its type decides which loop is called.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from numba import carray, config, njit  # type: ignore[attr-defined]
 
+from ooc_mdp.backends.cpu.addresses import Span, load, pointer
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 
-__all__ = ["MOST_GATHERED", "MOST_UNROLLED", "SweptTable", "describe", "swept_table"]
+__all__ = [
+    "MOST_GATHERED",
+    "MOST_UNROLLED",
+    "Kind",
+    "SweptTable",
+    "Table",
+    "describe",
+    "first_row",
+    "open_table",
+    "row_arrays",
+    "row_begin",
+    "swept_table",
+]
 
 MOST_GATHERED = 2
 """Outside states read for each own one, above which successors are made global."""
@@ -32,6 +48,98 @@ MOST_UNROLLED = 16
 _LEAST_COMPILED_FOR = 256
 """States of a partition that is worth loops of its own."""
 _LARGEST = np.iinfo(np.uint32).max
+CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
+"""Whether loops check each index: a debugging aid, by Numba's own variable NUMBA_BOUNDSCHECK."""
+
+
+class Kind(NamedTuple):
+    """What loops over a table are compiled for."""
+
+    actions: tuple[int, ...]
+    """As many zeros as every state has actions; empty where that varies or is too much to unroll."""
+    width: tuple[int, ...]
+    """Likewise for the successors of a row."""
+    successor: np.unsignedinteger[Any]
+    """A zero of the type of successors,"""
+    probability: np.floating[Any]
+    """of probabilities,"""
+    reward: np.floating[Any]
+    """and of rewards."""
+    checked: tuple[int, ...]
+    """One zero where each index is checked against the size of its array, else empty, which costs nothing."""
+
+
+class Table(NamedTuple):
+    """A partition's table; absent arrays have the address 0."""
+
+    first: int
+    n: int
+    action_ptr: Span
+    successor_ptr: Span
+    successors: Span
+    probabilities: Span
+    rewards: Span
+    discounts: Span
+    terminal: Span
+    halo: Span
+    boundary: Span
+    global_successors: bool
+    actions: int
+    """Of every state; 0 where they vary."""
+    width: int
+    """Successors of every row; 0 where they vary."""
+
+
+@njit(inline="always")
+def open_table(row):
+    """The table that a row of numbers (int64 [24]; see above) describes."""
+    return Table(
+        row[0],
+        row[1],
+        Span(row[3], row[15]),
+        Span(row[4], row[16]),
+        Span(row[5], row[17]),
+        Span(row[6], row[18]),
+        Span(row[7], row[19]),
+        Span(row[8], row[20]),
+        Span(row[9], row[21]),
+        Span(row[10], row[22]),
+        Span(row[11], row[23]),
+        row[12] != 0,
+        row[13],
+        row[14],
+    )
+
+
+@njit(inline="always")
+def first_row(kind, table, s):
+    """First row of state s, which is where those of the state before end."""
+    n = len(kind.actions) if len(kind.actions) > 0 else table.actions
+    return s * np.uint64(n) if n > 0 else np.uint64(load(kind, table.action_ptr, s, np.uint32(0)))
+
+
+@njit(inline="always")
+def row_begin(kind, table, j):
+    """First transition of row j, which is where those of the row before end."""
+    n = len(kind.width) if len(kind.width) > 0 else table.width
+    return j * np.uint64(n) if n > 0 else np.uint64(load(kind, table.successor_ptr, j, np.uint32(0)))
+
+
+@njit(inline="always")
+def row_arrays(row, successor_type, probability_type, reward_type):
+    """The arrays of a table that rows are made of, by its row of numbers.
+
+    action_ptr, successor_ptr, successors, probabilities, rewards, discounts, terminal rewards; the types are arrays'.
+    """
+    return (
+        carray(pointer(row[3]), (row[15],), np.uint32),
+        carray(pointer(row[4]), (row[16],), np.uint32),
+        carray(pointer(row[5]), (row[17],), successor_type.dtype),
+        carray(pointer(row[6]), (row[18],), probability_type.dtype),
+        carray(pointer(row[7]), (row[19],), reward_type.dtype),
+        carray(pointer(row[8]), (row[20],), np.float64),
+        carray(pointer(row[9]), (row[21],), np.float64),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +153,22 @@ class SweptTable:
     whole: bool
     """Whether successors are global."""
     row: IntArray
-    """int64 [15]; see above."""
+    """int64 [24]; see above."""
+    kind: Kind = field(init=False)
+    """What loops over the table are compiled for."""
 
-    @property
-    def kind(self) -> tuple[int, int]:
-        """Actions a state and transitions a row for which the loops are compiled; 0 stands for any number."""
+    def __post_init__(self) -> None:
         t = self.table
         worth = t.n_states >= _LEAST_COMPILED_FOR
-        return (
-            t.actions_per_state if worth and t.actions_per_state <= MOST_UNROLLED else 0,
-            t.successors_per_action if worth and t.successors_per_action <= MOST_UNROLLED else 0,
+        kind = Kind(
+            (0,) * t.actions_per_state if worth and t.actions_per_state <= MOST_UNROLLED else (),
+            (0,) * t.successors_per_action if worth and t.successors_per_action <= MOST_UNROLLED else (),
+            t.successors.dtype.type(0),
+            t.probabilities.dtype.type(0),
+            t.rewards.dtype.type(0),
+            (0,) if CHECKED else (),
         )
+        object.__setattr__(self, "kind", kind)
 
     @property
     def types(self) -> tuple[npt.NDArray[Any], ...]:
@@ -110,7 +223,7 @@ def _uniform_rows(table: PartitionTable) -> PartitionTable:
 
 
 def describe(table: PartitionTable, discounts: FloatArray, whole: bool) -> IntArray:
-    """int64 [15]: sizes and addresses; the arrays must outlive it. Absent arrays have the address 0."""
+    """int64 [24]: sizes and addresses; the arrays must outlive it. Absent arrays have the address 0."""
     arrays: tuple[npt.NDArray[Any], ...] = (
         table.action_ptr,
         table.successor_ptr,
@@ -124,4 +237,5 @@ def describe(table: PartitionTable, discounts: FloatArray, whole: bool) -> IntAr
     )
     places = [a.ctypes.data if a.size else 0 for a in arrays]
     each = table.actions_per_state, table.successors_per_action
-    return np.array([table.first_state, table.n_states, table.halo.size, *places, whole, *each], np.int64)
+    sizes = [a.size for a in arrays]
+    return np.array([table.first_state, table.n_states, table.halo.size, *places, whole, *each, *sizes], np.int64)

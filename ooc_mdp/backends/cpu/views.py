@@ -1,0 +1,147 @@
+"""Where a partition's values are while it is swept, and in which order its states come.
+
+A partition is swept over a local copy of own and halo values, which fits the processor's cache, or, where it reads most
+of the model, over all values. Its place in a workspace has
+
+    values before [n] | changes of the last policy sweep [n] | own [n] and halo [h] values, unless successors are global
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from ooc_mdp.backends.cpu.addresses import Span, address_of, load, store
+from ooc_mdp.model.mdp import FloatArray, IntArray
+
+__all__ = ["Model", "Order", "Scratch", "View", "copy_own", "gather_halo", "order_of", "put_back", "turned", "view_of"]
+
+
+class Model(NamedTuple):
+    """What all partitions share."""
+
+    discount: float
+    sign: float
+    """Of the rewards: -1 where they are costs."""
+
+
+class View(NamedTuple):
+    """Where a partition's values are while it is swept."""
+
+    values: Span
+    """float64; what successors index: own and halo values, or those of the model."""
+    own: Span
+    """float64 [n]; the part of them that is its own."""
+    policy: Span
+    """int32 [n]"""
+    before: Span
+    """float64 [n]; its values when sweeps began."""
+    changes: Span
+    """float64 [n]; those of the last policy sweep."""
+
+
+class Order(NamedTuple):
+    """The lines of a walk: states start, start + step, ..."""
+
+    starts: Span
+    """int64; the first state of each line."""
+    run: int
+    """States of a line."""
+    step: int
+
+
+class Scratch(NamedTuple):
+    """Arrays of one thread."""
+
+    workspace: FloatArray
+    starts: IntArray
+    """int64; room for the lines of a walk."""
+
+
+@njit(inline="always")
+def view_of(table, place, workspace, values, policy):
+    """A partition whose place in the workspace is that."""
+    base, n = address_of(workspace) + 8 * place, table.n
+    all_values = address_of(values)
+    local = Span(
+        all_values if table.global_successors else base + 16 * n,
+        values.size if table.global_successors else n + table.halo.size,
+    )
+    return View(
+        local,
+        Span(all_values + 8 * table.first if table.global_successors else base + 16 * n, n),
+        Span(address_of(policy) + 4 * table.first, n),
+        Span(base, n),
+        Span(base + 8 * n, n),
+    )
+
+
+@njit(inline="always")
+def copy_own(kind, table, values, to):
+    """Copy the partition's own values, float64 [n]."""
+    for i in range(table.n):
+        store(kind, to, np.uint64(i), values[np.uint64(table.first + i)])
+
+
+@njit(inline="always")
+def gather_halo(kind, table, view, values):
+    """Copy the values of the halo to their local places; the largest change of what was there."""
+    inflow = 0.0
+    for i in range(table.halo.size):
+        at = np.uint64(table.n + i)
+        value = values[np.uint64(load(kind, table.halo, np.uint64(i), np.int64(0)))]
+        inflow = max(inflow, abs(value - load(kind, view.values, at, 0.0)))
+        store(kind, view.values, at, value)
+    return inflow
+
+
+@njit(inline="always")
+def put_back(kind, table, view, values):
+    """Copy local values to those of the model."""
+    if not table.global_successors:
+        for i in range(table.n):
+            values[np.uint64(table.first + i)] = load(kind, view.own, np.uint64(i), 0.0)
+
+
+@njit(nogil=True, cache=True)
+def _lines(extents, strides, starts):
+    """First state of each line of a walk, in its order; the number of lines."""
+    inner = extents.size - 1
+    at = np.zeros(extents.size, np.int64)
+    line = 0
+    count = 1
+    for axis in range(extents.size):
+        if strides[axis] < 0:
+            line -= strides[axis] * (extents[axis] - 1)
+        if axis < inner:
+            count *= extents[axis]
+    for i in range(count):
+        starts[i] = line
+        for axis in range(inner - 1, -1, -1):
+            at[axis] += 1
+            line += strides[axis]
+            if at[axis] < extents[axis]:
+                break
+            line -= strides[axis] * extents[axis]
+            at[axis] = 0
+    return count
+
+
+@njit(nogil=True, cache=True)
+def turned(starts, run, step):
+    """Reverse the lines of a walk in place; the step of the way back."""
+    starts[:] = starts[::-1].copy()
+    starts += (run - 1) * step
+    return -step
+
+
+@njit(nogil=True, cache=True)
+def order_of(walk, backwards, starts):
+    """The order that a walk (int64 [2, d]; extents and strides) gives; its lines are kept in `starts`."""
+    count = _lines(walk[0], walk[1], starts)
+    run, step = walk[0, -1], walk[1, -1]
+    if backwards:
+        step = turned(starts[:count], run, step)
+    return Order(Span(address_of(starts), count), run, step)
