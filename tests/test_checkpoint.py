@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ from damage import damaged, flipped
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.methods.checkpoint import checkpoint_path, load_checkpoint, read_checkpoint, save_checkpoint
+from ooc_mdp.methods.pauses import Pauses
 from ooc_mdp.solution import SolveStatistics
 
 IDENTITY = {"fingerprint": "f", "sense": "max", "discount": 0.9}
@@ -31,9 +33,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stopped(store: Path, tmp_path: Path) -> Path:
-    """The output of a solve that a time limit stopped: its checkpoint is there, it is not."""
-    output = tmp_path / "r"
-    assert ooc("solve", store, *HARD, "--output", output, "--time-limit", 0.02).status == 1
+    """The output of a solve that a time limit stopped midway: its checkpoint is there, it is not."""
+    output, looks, stop = tmp_path / "r", itertools.count(1), Pauses.stop
+
+    def late(pauses: Pauses) -> None:
+        if next(looks) == 40:
+            pauses.started -= 1e6
+        stop(pauses)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pauses, "stop", late)
+        assert ooc("solve", store, *HARD, "--output", output, "--time-limit", 1e5).status == 1
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
     return output
 
