@@ -125,7 +125,7 @@ def test_two_states_that_follow_each_other_are_solved_by_one_shift(tmp_path: Pat
 
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("sweeps", [0, 1, 2, 3])
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(case=cases(), discount=st.sampled_from([0.5, 0.99]))
 def test_a_sweep_at_once_takes_every_state_from_the_values_before(
     monkeypatch: pytest.MonkeyPatch, wide: bool, sweeps: int, case: Case, discount: float
