@@ -310,7 +310,6 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
     assert reports
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +328,7 @@ def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
 
     monkeypatch.setattr(solver._Solver, "exchange", hung)
     monkeypatch.setattr(Mailbox, "look", looked)
+    monkeypatch.setattr(laggards, "time", Later(hanging.is_set))
     try:
         solution, said = told(ragged, clusters[2], epsilon=1e-6, time_limit=600.0)
     finally:
