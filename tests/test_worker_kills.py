@@ -30,7 +30,7 @@ from ooc_mdp.store import Store
 MOMENTS = [("Go", 1), ("exchange", 1), ("Report", 1), ("exchange", 4), ("Assignment", 1), ("End", 1)]
 """Of a worker's solve: before it obeys the n-th command of a kind, or looks for messages for the n-th time after it was
 told to go. Every worker comes to each of them, since it has partitions to visit."""
-KILLS = int(os.environ.get("OOC_MDP_KILLS", "3"))
+KILLS = int(os.environ.get("OOC_MDP_KILLS", "6"))
 """Solves with a worker killed: `OOC_MDP_KILLS=50 pytest tests/test_worker_kills.py -k killed` makes 50."""
 
 
