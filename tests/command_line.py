@@ -124,16 +124,3 @@ def _done(line: list[str], environment: dict[str, str], timeout: float) -> Ran:
         line, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
     )
     return Ran(done.returncode, done.stdout, done.stderr)
-
-
-def start(*arguments: object, group: bool = False) -> subprocess.Popen[str]:
-    """Start a command in a process of its own; with `group`, in a group of processes of its own too."""
-    return subprocess.Popen(
-        command(*arguments),
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=group,
-        text=True,
-    )

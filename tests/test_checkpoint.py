@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +15,8 @@ from damage import damaged, flipped
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.solver.session import Session
 from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint, read_checkpoint, save_checkpoint
 
 IDENTITY = {"fingerprint": "f", "sense": "max", "discount": 0.9}
@@ -31,9 +33,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stopped(store: Path, tmp_path: Path) -> Path:
-    """The output of a solve that a time limit stopped: its checkpoint is there, it is not."""
-    output = tmp_path / "r"
-    assert ooc("solve", store, *HARD, "--output", output, "--time-limit", 0.02).status == 1
+    """The output of a solve that a time limit stopped midway: its checkpoint is there, it is not."""
+    output, looks, ended = tmp_path / "r", itertools.count(1), Session.ended
+
+    def late(session: Session) -> Outcome | None:
+        return Outcome.TIME_LIMIT if next(looks) == 40 else ended(session)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "ended", late)
+        assert ooc("solve", store, *HARD, "--output", output, "--time-limit", 1e5).status == 1
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
     return output
 

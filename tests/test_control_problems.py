@@ -535,10 +535,10 @@ def test_a_users_file_may_have_dataclasses_with_annotations_as_texts_and_a_modul
             "def dynamics", "@dataclass(frozen=True)\nclass Bounds:\n    low: float = -1.0\n\ndef dynamics"
         ).replace('"x", -1.0', '"x", Bounds().low')
     )
-    known = dict(sys.modules)
     assert make_problem(file, {"grid": 5}).rows(np.arange(5)).n_rows == 10
     assert sys.modules["math"] is math
-    assert {name for name in sys.modules if name not in known and "math" in name} == set()
+    left = [name for name, module in sys.modules.items() if getattr(module, "__file__", None) == str(file)]
+    assert left == []  # Numba and NumPy, which the rows may be the first to need, have modules of such names too
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def grid_shape(n: int) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 @pytest.mark.parametrize("way", ["convert", "generate"])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(model=models(), size=st.integers(40, 2000), dtype=st.sampled_from(["float32", "float64"]), data=st.data())
 def test_a_table_read_back_equals_the_rows_written(
     model: Model, size: int, dtype: str, data: st.DataObject, partitioner: str, way: str

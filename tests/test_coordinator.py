@@ -122,7 +122,7 @@ def test_a_coordinator_that_stood_still_asks_once_more_before_a_solver_is_lost(f
         link: Any = SimpleNamespace(ask=ask, lost=no, dismiss=dismiss)
         members = Members(link, {0: Member("a")}, 1.0)
         members.follow_all()
-        await asyncio.wait_for(settled.wait(), 60.0)
+        await asyncio.wait_for(settled.wait(), 300.0)
         await members.close()
         assert members.alive() == ([] if lost else [0])
 

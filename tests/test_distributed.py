@@ -119,7 +119,7 @@ def test_loads_are_saved_by_policy_iteration_only_where_the_caches_of_all_worker
     cache: str, asked: str, taken: str, coupled: Store, clusters: Clusters
 ) -> None:
     """A double pendulum, whose partitions read 14 others each; nothing is left to do at its first values."""
-    how = {"epsilon": 1e9, "cache": cache, "method": asked, "device": "cpu"}
+    how = {"epsilon": 1e9, "cache": cache, "method": asked, "device": "cpu", "patience": 300.0}
     solution = ooc_mdp.solve(coupled, 0.9, client=clusters[2], **how)
     assert solution.method == f"{taken}, 2 workers, blocks"
 

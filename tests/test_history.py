@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -15,11 +14,11 @@ import numpy as np
 import pytest
 from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
-from worker_clusters import Clusters
+from worker_clusters import Clusters, no_end_before
 from worker_clusters import solve as solve_on_workers
 
 import ooc_mdp
-from ooc_mdp.distributed import copies, solver
+from ooc_mdp.distributed import copies
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome, Solution, SolveHistory
@@ -304,21 +303,15 @@ def test_counts_of_two_workers_add_up(maze: Store, clusters: Clusters, method: s
     check_history(solve_on_workers(maze, 0.95, clusters[2], **how))
 
 
-@pytest.fixture
-def slow_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each access takes 3 ms, so that much happens before the end."""
-    of_one = solver.NetworkPeers.exchange
-
-    def exchange(self: solver.NetworkPeers) -> None:
-        time.sleep(0.003)
-        of_one(self)
-
-    monkeypatch.setattr(solver.NetworkPeers, "exchange", exchange)
-
-
 def test_workers_continue_the_history_of_others_and_one_machine_theirs(
-    maze: Store, clusters: Clusters, tmp_path: Path, every_row: None, every_report: None, slow_workers: None
+    maze: Store,
+    clusters: Clusters,
+    tmp_path: Path,
+    every_row: None,
+    every_report: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    no_end_before(lambda: False, monkeypatch)  # they are stopped
     how = {"epsilon": 1e-6, "output": tmp_path / "r", "placement": "random", "cache": "30%"}
     stopped = solve_on_workers(maze, 0.999, clusters[2], progress=stop_after(18), **how)
     assert stopped.outcome is Outcome.INTERRUPTED
@@ -333,12 +326,13 @@ def test_workers_continue_the_history_of_others_and_one_machine_theirs(
 
 
 def test_copies_bring_the_counts_of_workers_before_the_end(
-    maze: Store, clusters: Clusters, tmp_path: Path, slow_workers: None, monkeypatch: pytest.MonkeyPatch
+    maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copies, "_LEAST_PAUSE", 0.0)
     taken: list[int] = []
     of_one = HistoryRecorder.take
     monkeypatch.setattr(HistoryRecorder, "take", lambda self, k, counts: (taken.append(k), of_one(self, k, counts)))
+    no_end_before(lambda: len(taken) >= 2, monkeypatch)  # of the first copy
     check_history(
         solve_on_workers(maze, 0.999, clusters[2], epsilon=1e-6, output=tmp_path / "r", checkpoint_interval=0.01)
     )

@@ -65,12 +65,12 @@ def test_a_solver_is_passive_only_while_it_rests_with_nothing_under_way_and_noth
 def test_whatever_happens_wakes_a_resting_solver(event):
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
-        resting = threading.Thread(target=mailbox.rest, args=(lambda: True, 60.0))
+        resting = threading.Thread(target=mailbox.rest, args=(lambda: True, 600.0))
         resting.start()
         while not mailbox.look().passive:
             await asyncio.sleep(0.001)
         {"put": lambda: mailbox.put(a_message()), "wake": mailbox.wake, "expel": mailbox.expel}[event]()
-        await asyncio.to_thread(resting.join, 30.0)
+        await asyncio.to_thread(resting.join, 300.0)
         assert not resting.is_alive()
 
     asyncio.run(check())
@@ -82,10 +82,10 @@ def test_a_question_for_the_status_is_answered_when_it_changes_or_time_is_up():
         now = await mailbox.changed(-1, 60.0)
         assert now.version == 0
         assert (await mailbox.changed(0, 0.01)).version == 0
-        asked = asyncio.ensure_future(mailbox.changed(0, 60.0))
+        asked = asyncio.ensure_future(mailbox.changed(0, 600.0))
         await asyncio.sleep(0)
         await asyncio.to_thread(mailbox.publish, Status(outcome="precision"), True)
-        assert (await asyncio.wait_for(asked, 30.0)).outcome == "precision"
+        assert (await asyncio.wait_for(asked, 300.0)).outcome == "precision"
 
     asyncio.run(check())
 
@@ -96,9 +96,9 @@ def test_what_a_solver_does_before_it_is_ready_is_told_at_once_and_kept():
         version = -1
         for step in (mailbox.begin, mailbox.compiles, mailbox.ready):
             version = (await mailbox.changed(-1, 60.0)).version
-            asked = asyncio.ensure_future(mailbox.changed(version, 60.0))
+            asked = asyncio.ensure_future(mailbox.changed(version, 600.0))
             await asyncio.to_thread(step)
-            assert (await asyncio.wait_for(asked, 30.0)).version > version
+            assert (await asyncio.wait_for(asked, 300.0)).version > version
         mailbox.publish(Status())
         told = mailbox.look()
         assert told.begun
@@ -115,7 +115,7 @@ def test_a_solver_that_works_for_long_is_still_and_one_that_rests_is_not(resting
         assert mailbox.look().still == 0.0
         mailbox.begin()
         mailbox.take()
-        thread = threading.Thread(target=mailbox.rest, args=(lambda: True, 60.0))
+        thread = threading.Thread(target=mailbox.rest, args=(lambda: True, 600.0))
         if resting:
             thread.start()
             while not mailbox.look().passive:
@@ -124,6 +124,6 @@ def test_a_solver_that_works_for_long_is_still_and_one_that_rests_is_not(resting
         assert (mailbox.look().still == 0.0) == resting
         mailbox.expel()
         if resting:
-            await asyncio.to_thread(thread.join, 30.0)
+            await asyncio.to_thread(thread.join, 300.0)
 
     asyncio.run(check())

@@ -34,7 +34,7 @@ from ooc_mdp.store.result import Result
 some = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 METHODS = st.sampled_from(["policy-iteration", "auto"])
 DISCOUNTS = st.sampled_from([0.0, 0.3, 0.9, 0.99, 0.9999])
-LONG = 60.0
+LONG = 600.0
 """Seconds within which everything here must end by itself."""
 
 

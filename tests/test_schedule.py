@@ -45,7 +45,7 @@ def test_of_several_failures_the_first_task_is_named() -> None:
     both = threading.Barrier(2)
 
     def fail(task: int) -> None:
-        both.wait(timeout=60)
+        both.wait(timeout=300)
         raise ValueError(f"task {task}")
 
     for _ in range(10):

@@ -145,7 +145,7 @@ def test_who_reads_from_before_hears_of_what_was_done_to_all_values_at_once(tmp_
             for mailbox in network.mailboxes:
                 mailbox.expel()
             for thread in network.threads:
-                await asyncio.to_thread(thread.join, 30.0)
+                await asyncio.to_thread(thread.join, 300.0)
         values = store.to_original(np.concatenate([report.values for report in reports]))
         claimed = max(report.bounds[:2].max() for report in reports)
         assert max(map(abs, distance(values, optimum(rows_of(store), 0.9)))) <= claimed + 1e-9
@@ -181,7 +181,7 @@ def test_a_worker_that_comes_and_cannot_take_part_holds_up_nobody(
         return [2]
 
     def wait_for_it(self: NetworkPeers, state: SolveState) -> Outcome | None:
-        assert arrived.wait(120)
+        assert arrived.wait(300)
         return after_step(self, state)
 
     def note(text: str) -> None:

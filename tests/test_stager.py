@@ -29,7 +29,7 @@ class Source:
         self.threads: set[str] = set()
 
     def read(self, partition: int) -> tuple[Any, int]:
-        assert self.gate.wait(10)
+        assert self.gate.wait(300)
         self.reads.append(partition)
         self.threads.add(threading.current_thread().name)
         if partition in self.broken:
@@ -66,7 +66,7 @@ class Bench:
     def arrive(self) -> None:
         """Wait until everything under way was read, then take it over."""
         for future in self.stager._pending.values():
-            future.exception(timeout=10)
+            future.exception(timeout=300)
         self.stager.take_over()
 
     def assert_consistent(self) -> None:
@@ -186,7 +186,7 @@ def test_closing_ends_the_threads_and_drops_the_rest_where_a_table_is_not_admitt
     assert bench.stager.prefetch(0)
     assert bench.stager.prefetch(1)
     for future in bench.stager._pending.values():
-        future.result(timeout=10)
+        future.result(timeout=300)
     with pytest.raises(MemoryBudgetError, match="no room for partition 0"):
         bench.stager.close()
     assert bench.stager.under_way() == []
@@ -218,7 +218,7 @@ def test_waiting_ends_when_one_of_those_under_way_has_arrived(two: Bench) -> Non
     waiting.start()
     assert not ended.wait(0.05)
     two.source.gate.set()
-    waiting.join(10)
+    waiting.join(300)
     assert ended.is_set()
     assert two.stager.take_over() >= 1
 
@@ -228,7 +228,7 @@ def test_what_is_taken_over_is_counted(two: Bench) -> None:
     two.stager.prefetch(0)
     two.stager.prefetch(1)
     for future in two.stager._pending.values():
-        future.result(timeout=10)
+        future.result(timeout=300)
     assert two.stager.take_over() == 2
     assert two.stager.take_over() == 0
 
@@ -251,7 +251,7 @@ def test_each_partition_is_announced_once_and_read_by_nobody_for_that() -> None:
         stager.announce([3, 1, 3])
         stager.announce([1, 5, 3])
         stager.obtain(0)
-        stager._announcer.submit(lambda: None).result(timeout=10)  # one thread: those before it are done
+        stager._announcer.submit(lambda: None).result(timeout=300)  # one thread: those before it are done
         assert source.asked == [3, 1, 5]
         assert source.reads == [0]
         assert cache.used == SIZE

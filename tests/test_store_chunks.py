@@ -4,6 +4,7 @@ import hashlib
 import os
 import sys
 import threading
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -188,22 +189,30 @@ def test_checksums_are_those_of_the_package_with_and_without_its_c_function(cont
 def test_checksums_do_not_hold_the_interpreter_lock_where_the_package_has_its_extension() -> None:
     if google_crc32c.implementation != "c":
         pytest.skip("google_crc32c is its Python version here")
-    body = np.zeros(200_000_000, np.uint8)
-    counted = 0
-    done = threading.Event()
+    body, checksum = np.zeros(50_000_000, np.uint8), crc32c_function()
+    counted, begun, done = 0, threading.Event(), threading.Event()
 
     def count() -> None:
         nonlocal counted
         while not done.is_set():
             counted += 1
+            begun.set()
+            time.sleep(0)  # gives the lock to whoever waits for it
 
     thread = threading.Thread(target=count)
-    thread.start()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e6)  # no thread is made to give the lock away
     try:
-        before = counted
-        crc32c_function()(body)
-        while_checking = counted - before
+        thread.start()
+        assert begun.wait(300)
+        for _ in range(1000):  # a system that is busy need not let the other thread run at every opportunity
+            before = counted
+            checksum(body)
+            while_checking = counted - before
+            if while_checking:
+                break
     finally:
         done.set()
         thread.join()
-    assert while_checking > 100  # a thread that waits for the lock counts nothing
+        sys.setswitchinterval(interval)
+    assert while_checking > 0  # a thread that waits for the lock counts nothing

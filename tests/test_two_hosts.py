@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +24,10 @@ import ooc_mdp
 from ooc_mdp.store import Store
 
 PORT = 8786
+PATIENCE = 300.0
+"""Where nobody is to be lost: longer than connections take to notice that a link is there again."""
 CLIENT = """
-import json, sys, time
+import json, sys
 import numpy as np
 from distributed import Client
 import ooc_mdp
@@ -37,18 +38,21 @@ def told(**facts):
     print(json.dumps(facts), flush=True)
 
 def progress(now):
-    if np.isfinite(now.error_bound):
+    global waits
+    if waits and np.isfinite(now.error_bound):
+        waits = False
         told(bounded=now.error_bound)
+        sys.stdin.readline()  # the solve does not end meanwhile
 
-with Client(scheduler, timeout=60, set_as_default=False) as client:
+with Client(scheduler, timeout=300, set_as_default=False) as client:
 
-    for line in sys.stdin:
-        client.wait_for_workers(2, timeout=120)
+    while line := sys.stdin.readline():
+        client.wait_for_workers(2, timeout=300)
         options = json.loads(line)
-        name = options.pop("name")
+        name, waits = options.pop("name"), options.pop("waits")
         solution = ooc_mdp.solve(
             store, client=client, device="cpu", cache="100%", placement="random", progress=progress,
-            **options,
+            note=lambda text: told(note=text), **options,
         )
         np.save(f"{folder}/{name}.npy", solution.values)
         told(
@@ -95,7 +99,7 @@ class Hosts:
         with log:
             process = subprocess.Popen(
                 ["ip", "netns", "exec", self.names[host], sys.executable, *command],
-                env={**environment(), "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s"},
+                env={**environment(), "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "200s"},
                 cwd=self.folder,
                 stderr=log,
                 text=True,
@@ -154,9 +158,16 @@ class Asked:
     def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
         self._process, self._folder = process, folder
 
-    def solve(self, name: str, **options: Any) -> None:
+    def solve(self, name: str, waits: bool = False, **options: Any) -> None:
+        """Ask for a solve; one that waits says when it has a bound, and goes on once it is told to."""
+        self._tell(json.dumps({"name": name, "waits": waits, **options}))
+
+    def go_on(self) -> None:
+        self._tell("")
+
+    def _tell(self, line: str) -> None:
         assert self._process.stdin is not None  # a pipe
-        self._process.stdin.write(json.dumps({"name": name, **options}) + "\n")
+        self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
     def says(self) -> dict[str, Any]:
@@ -194,17 +205,20 @@ def test_a_host_that_is_cut_off_costs_its_share_and_takes_part_again_once_healed
             tmp_path,
         )
 
-        client.solve("across", discount=0.99, epsilon=1e-6)
+        client.solve("across", discount=0.99, epsilon=1e-6, patience=PATIENCE)
         across = client.ends()
         assert across["outcome"] == "proved"
         assert [lost for _, lost, _, _ in across["workers"]] == [False, False]
         assert [partitions for _, _, partitions, _ in across["workers"]] == [8, 8]
         check(tmp_path / "across.npy", across, whole)
 
-        client.solve("cut", discount=0.999, epsilon=1e-6, patience=3.0)
-        assert "bounded" in client.says()
+        client.solve("cut", waits=True, discount=0.999, epsilon=1e-6, patience=10.0)
+        while "bounded" not in client.says():
+            pass
         hosts.link("down")
-        time.sleep(5)  # longer than the patience
+        client.go_on()
+        while "is lost" not in client.says().get("note", ""):
+            pass
         hosts.link("up")
         cut = client.ends()
         assert cut["outcome"] == "proved"
@@ -212,7 +226,7 @@ def test_a_host_that_is_cut_off_costs_its_share_and_takes_part_again_once_healed
         assert sum(partitions for _, lost, partitions, _ in cut["workers"] if not lost) == 16
         check(tmp_path / "cut.npy", cut, ooc_mdp.solve(maze, 0.999, device="cpu", cache="100%", epsilon=1e-6))
 
-        client.solve("healed", discount=0.99, epsilon=1e-6)
+        client.solve("healed", discount=0.99, epsilon=1e-6, patience=PATIENCE)
         healed = client.ends()
         assert healed["outcome"] == "proved"
         assert [partitions for _, lost, partitions, _ in healed["workers"] if not lost] == [8, 8]

@@ -5,16 +5,35 @@ The fixtures that hold them, and stores that no test changes, are in conftest.py
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
+import pytest
 from distributed import Client, LocalCluster
 from small_mdps import rows_of
 
 import ooc_mdp
+from ooc_mdp.distributed import solver
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.store import Store
+
+PATIENCE = 300.0
+"""Which no worker that answers exceeds, however slow the machine; tests that are to exceed it move a clock instead."""
+
+
+class Later:
+    """In place of a module's `time`: while something holds, each look is 1,000 s after the one before."""
+
+    def __init__(self, holds: Callable[[], bool] = lambda: True) -> None:
+        self._holds, self._later = holds, 0.0
+
+    def monotonic(self) -> float:
+        if self._holds():
+            self._later += 1000.0
+        return time.monotonic() + self._later
 
 
 class Clusters:
@@ -38,13 +57,26 @@ class Clusters:
         return self._clients[workers]
 
 
+def no_end_before(enough: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker comes to rest before something holds."""
+    rest = solver.NetworkPeers.rest
+
+    def waiting(self: solver.NetworkPeers) -> None:
+        while not enough():
+            self.exchange()
+            time.sleep(0.001)
+        rest(self)
+
+    monkeypatch.setattr(solver.NetworkPeers, "rest", waiting)
+
+
 def solve(store: Store, discount: float, client: Client, **options: Any) -> ooc_mdp.Solution:
     return ooc_mdp.solve(
         store,
         discount,
         client=client,
         device="cpu",
-        **{"cache": "60%", "time_limit": 300.0, "placement": "blocks", **options},
+        **{"cache": "60%", "time_limit": 600.0, "patience": PATIENCE, "placement": "blocks", **options},
     )
 
 

@@ -1,7 +1,8 @@
 """The CPU backend: partitions swept on all cores, over local copies of own and halo values, in Numba.
 
 One partition after the other (`sweep`) gets Gauss-Seidel sweeps, in the order that `backends.cpu.sweep_order` gives.
-Several at the same time (`relax`) are shared by the threads (`backends.cpu.batch`): they make rounds of policy sweeps, wait for each other, and measure their residuals at the values of all of them. Loops
+Several at the same time (`relax`) are shared by the threads (`backends.cpu.batch`): rounds of policy sweeps, and then a
+measurement of their residuals at the values of all of them. Loops
 are in `ooc_mdp.backends.cpu.loops`; they release the interpreter lock, so partitions are decoded meanwhile.
 ``docs/cpu-engine.md`` has the figures and what did not help.
 """
