@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +213,7 @@ def test_an_improvement_makes_the_policy_greedy_within_a_margin_and_keeps_its_ro
                 measured = residuals(store.read(p)[0], values, policy, sign, discount, row_sum)
                 size = max(1.0, float(np.abs(worth).max(initial=0.0)), float(np.abs(values).max()))
                 close = {"rel": 1e-9, "abs": 1e-11 * size / (1 - discount)}
-                assert found.measured[:, p] == pytest.approx(astuple(measured), **close)
+                assert found.measured[:, p] == pytest.approx(measured, **close)
                 assert found.changed[p] == (policy != before)[kept.states(p)].sum()
             assert not kept.improve(everything[::-1], max(margin, slack)).changed.any()
             assert_that_rows_are_the_policy_s(kept)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +176,7 @@ def test_an_improvement_makes_the_policy_greedy_and_keeps_its_rows(
         table = store.read(p)[0]
         sign = 1.0 if store.sense == "max" else -1.0
         measured = residuals(table, values, policy, sign, kept.discount, float(kept.model.row_sums[p]))
-        assert improvement.measured[:, i] == pytest.approx(astuple(measured), rel=1e-9, abs=1e-9)
+        assert improvement.measured[:, i] == pytest.approx(measured, rel=1e-9, abs=1e-9)
         assert improvement.changed[i] == (policy[kept.states(p)] >= 0).sum()
     again = kept.improve(order.tolist())
     assert not again.changed.any()

@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +170,7 @@ def test_measured_residuals_are_those_of_the_values(
         for p in (2, 0, 1):
             for significant in (1e-9, 0.2, 1e9):
                 measured, value = engine.measure(p, significant)
-                assert astuple(measured) == pytest.approx(astuple(engine.true(p)), rel=1e-6, abs=1e-12 * size)
+                assert measured == pytest.approx(engine.true(p), rel=1e-6, abs=1e-12 * size)
                 assert value == pytest.approx(promising(engine, p, significant), abs=1e-12 * size)
         np.testing.assert_array_equal(engine.backend.values(), values)
 
@@ -496,7 +496,7 @@ def test_larger_slots_leave_states_without_a_policy_without_one(tmp_path: Path, 
     engine.load(0)
     measured, _ = engine.measure(0, 0.0)
     assert engine.backend.policy().max() < 3  # actions
-    assert astuple(measured) == pytest.approx(astuple(engine.true(0)), rel=1e-6)
+    assert measured == pytest.approx(engine.true(0), rel=1e-6)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -69,9 +69,10 @@ class Setting:
 
 
 class Pool:
-    """Buffers that threads lend themselves."""
+    """Buffers that threads lend themselves; their memory may be an owner's, which lives as long."""
 
-    def __init__(self, buffers: Sequence[Any]) -> None:
+    def __init__(self, buffers: Sequence[Any], owner: object = None) -> None:
+        self._owner = owner
         self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
         for buffer in buffers:
             self._free.put(buffer)
@@ -319,7 +320,7 @@ def _decoded_by_device(s: Setting) -> Read:
         stream.clear(words, 8)
         return device.pinned(size), stream, device.allocate(size), device.allocate(decoder.scratch_bytes), words
 
-    pool = Pool([place() for _ in range(s.threads)])
+    pool = Pool([place() for _ in range(s.threads)], owner=device)
 
     def decode(p: int, buffer: Bytes, stream: Stream, target: int, scratch: int, words: int) -> DecodePlan:
         plan = decoder.plan(store.read_frames(p, buffer[PLAN_BYTES:]), buffer)
