@@ -32,12 +32,16 @@ class Device:
     name: str = "cuda:0"
     features: Features = Features(overlaps_loads=True)  # noqa: RUF009  # frozen
     synchronous: None = None
+    policy_rows: None = None
 
     def plan(self, model: ModelFacts) -> dict[str, int]:
         return {"workspace": WORKSPACE}
 
-    def memory_free(self) -> int | None:
+    def free_bytes(self) -> int | None:
         return self.free
+
+    def page_locked_bytes(self, model: ModelFacts) -> int:
+        return 0
 
     def slot_bytes(self, model: ModelFacts) -> int | None:
         return self.slot

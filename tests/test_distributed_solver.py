@@ -96,7 +96,7 @@ def test_values_that_come_after_newer_ones_of_the_same_sender_are_not_taken():
         solver = bare_solver(mailbox, heard.append)
         first, second, third = an_update({}, 1, 1), an_update({}, 1, 2), Subscribe(1, 3, [])
         of_another, of_one_lost = an_update({}, 2, 1), an_update({}, 3, 9)
-        solver._share.gone.add(3)
+        solver._shard.gone.add(3)
         for message in (second, first, second, of_another, third, of_one_lost):
             mailbox.put(message)
         solver._take_in()

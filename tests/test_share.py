@@ -16,9 +16,8 @@ def test_only_the_present_owner_of_a_partition_is_asked_for_it():
     posted = []
     owner = np.array([0, 0, 0, 0, 2, 1, 0])
     none = np.zeros(owner.size, np.bool_)
-    run: Any = SimpleNamespace(moved=none.copy(), store=SimpleNamespace(n_partitions=owner.size))
-    values: Any = HostVector(6)
-    share = Share(0, run, values, none, lambda address, message, _: posted.append((address, message)), lambda: None)
+    state: Any = SimpleNamespace(backend=HostVector(6), table=SimpleNamespace(n_partitions=owner.size))
+    share = Share(0, state, none, lambda address, message, _: posted.append((address, message)), lambda: None)
     share._interests.read({q: [np.array([q])] for q in (4, 5)}, True)
     share.assignment = Assignment(3, owner, np.zeros_like(owner), {})
     # 4 was 1's until now, and has been asked of 2 since; 6 has become this solver's own.

@@ -58,11 +58,11 @@ class Clusters:
 
 
 def no_end_before(enough: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No worker comes to rest before something holds."""
+    """No worker comes to rest before something holds, or it is halted."""
     rest = solver.NetworkPeers.rest
 
     def waiting(self: solver.NetworkPeers) -> None:
-        while not enough():
+        while not (enough() or self._halted):
             self.exchange()
             time.sleep(0.001)
         rest(self)
