@@ -94,7 +94,7 @@ def test_a_worker_that_stands_still_holds_up_nobody_else(
     standing, enough, resting = threading.Event(), threading.Event(), set[int]()
 
     def slow(self: Any) -> None:
-        if self._asked.number == 0 and not standing.is_set():
+        if self._asked.number == 0 and not self._halted and not standing.is_set():
             standing.set()
             assert enough.wait(300)
         exchange(self)
@@ -295,7 +295,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
     reports, asked, went_on = list[SolveProgress](), threading.Event(), threading.Event()
 
     def hung(self: Any) -> None:
-        if self._asked.number == 1:
+        if self._asked.number == 1 and not self._halted:
             assert released.wait(600)
             went_on.set()
         exchange(self)

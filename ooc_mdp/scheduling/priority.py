@@ -127,7 +127,7 @@ class H2:
         """Raise the partitions that read them to the discounted value, where the change matters."""
         inflow = self._bounds.inflow_of(partitions, change)
         amount = inflow.plain if self._target.plain else inflow.normalised
-        matters = amount > _SIGNIFICANT * self._target.wanted
+        matters = amount > max(_SIGNIFICANT * self._target.wanted, 0.0)  # rounding may leave nothing to want
         np.maximum.at(self.value, inflow.partition[matters], self._discount * value[inflow.source[matters]])
 
     def set_exact(self, partition: int, value: float) -> None:
