@@ -127,7 +127,9 @@ class PolicyRows:
         while not evaluation.advance(np.inf):
             pass
         evaluation.report()
-        self.solver(values, self.flow_solver()).iterate()
+        values[:] = 1.0 + np.arange(values.size)  # a solver that has nothing to do would call nothing
+        for inverse in (None, self.flow_solver()):
+            self.solver(values, inverse).iterate()
 
     def solver(self, values: FloatArray, inverse: FlowSolver | None) -> Bicgstab:
         """Solves (1 - g P) z = r + g P V - V for what is missing of these values."""
