@@ -17,10 +17,10 @@ import pytest
 from distributed import Client, LocalCluster
 from small_mdps import Case, make_store
 from store_models import random_model
-from worker_clusters import PATIENCE, Clusters, Later, check, solve
+from worker_clusters import PATIENCE, Clusters, Later, check, no_end_before, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import clock, cluster, endpoint, laggards, newcomers, outbox, solver
+from ooc_mdp.distributed import clock, cluster, coordinator, endpoint, laggards, newcomers, outbox, solver
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import Report, Status
@@ -295,21 +295,22 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
     reports, asked, went_on = list[SolveProgress](), threading.Event(), threading.Event()
 
     def hung(self: Any) -> None:
-        if self._asked.number == 1 and not self._halted:
+        if self._asked.number == 1 and asked.is_set():
             assert released.wait(600)
             went_on.set()
         exchange(self)
 
     def noted(self: Mailbox, message: Any) -> None:
-        put(self, message)
         if self.number == 1 and isinstance(message, Request) and isinstance(message.command, Report):
             asked.set()
+        put(self, message)
 
     monkeypatch.setattr(solver.NetworkPeers, "exchange", hung)
     monkeypatch.setattr(Mailbox, "put", noted)
+    no_end_before(asked.is_set, monkeypatch)
     monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
     monkeypatch.setattr(session, "_REPORT_SECONDS", 0.0)
-    for module in (clock, session):
+    for module in (clock, coordinator, session):
         monkeypatch.setattr(module, "time", Later(lambda: bool(reports) and asked.is_set()))
     how: dict[str, Any] = {"time_limit": 900.0, "checkpoint_interval": 0.01, "progress": reports.append}
     try:
