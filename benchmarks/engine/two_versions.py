@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--method", default="p-eva", help="method of the solves")
     parser.add_argument("--passes", type=int, default=12, help="pairs of passes for each pair of stores")
     parser.add_argument("--solves", type=int, default=12, help="pairs of solves likewise")
+    parser.add_argument("--most-seconds", type=float, default=86_400.0, help="for passes, and again for solves")
     measuring.add_common_options(parser)
     return parser.parse_args(arguments)
 
@@ -57,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
         versions = {name: Version(name, root, options, Path(folder)) for name, root in roots.items()}
         figures = {
-            what: compare(versions, what, n) for what, n in (("pass", options.passes), ("solve", options.solves)) if n
+            what: compare(versions, what, n, options.most_seconds)
+            for what, n in (("pass", options.passes), ("solve", options.solves))
+            if n
         }
         for version in versions.values():
             version.close()
@@ -114,10 +118,13 @@ class Version:
         return answer
 
 
-def compare(versions: dict[str, Version], what: str, pairs: int) -> dict[str, Any]:
+def compare(versions: dict[str, Version], what: str, pairs: int, most_seconds: float) -> dict[str, Any]:
     """Pairs of runs, the version that goes first changing from pair to pair; the first pair is not counted."""
+    end = time.monotonic() + most_seconds
     found: dict[str, list[list[dict[str, float]]]] = {name: [[], []] for name in versions}
     for n in range(pairs + 1):
+        if n > 1 and time.monotonic() > end:
+            break
         for name in list(versions) if n % 2 else reversed(list(versions)):
             for store in (0, 1):
                 run = versions[name].ask(what, store)
