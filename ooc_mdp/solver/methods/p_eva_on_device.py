@@ -20,7 +20,7 @@ from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.scheduling.stager import ANNOUNCED
 from ooc_mdp.solver.driver import Steps
-from ooc_mdp.solver.methods.p_eva import VISIT_SWEEPS
+from ooc_mdp.solver.methods.p_eva import MOST_DIRTY, VISIT_SWEEPS
 from ooc_mdp.solver.state import SolveState
 
 __all__ = ["p_eva_on_device"]
@@ -30,8 +30,6 @@ _BATCH_STATES = 32_000_000
 since what is swept while its neighbours still change is swept again. On 400 million states, everything in memory and a
 proved error, 3.6 s with this and 5.0 s with all dirty partitions; 3.8 s with half of it, 5.5 s with twice of it (chosen
 by priority, before bounds chose)."""
-_DIRTY_SHARE = 0.5
-"""Share of a device's cache that may be dirty while what is clean is evicted."""
 _POLL_SECONDS = 1e-4
 """Between two looks whether a device's sweeps are done, or a load."""
 
@@ -89,7 +87,7 @@ def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     absent = dirty & ~s.cache.present
     absent[s.stager.under_way()] = False
     wanted = s.best(np.flatnonzero(absent)).tolist()
-    enough = bool(np.count_nonzero(dirty & s.cache.present) > _DIRTY_SHARE * s.backend.batch_size)
+    enough = bool(np.count_nonzero(dirty & s.cache.present) > MOST_DIRTY * s.backend.batch_size)
     for p in wanted[:free]:
         if not s.stager.prefetch(p, lambda q: enough or bool(dirty[q])):
             break
