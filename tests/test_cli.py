@@ -18,7 +18,9 @@ from ooc_mdp.events import SolveProgress
 from ooc_mdp.report import terminal
 from ooc_mdp.store.seal import digest_of
 
-COMMANDS = ("convert", "generate", "solve", "inspect", "validate", "verify", "export", "cache-curve", "simulate")
+COMMANDS = (
+    "convert", "generate", "solve", "inspect", "validate", "verify", "export", "cache-curve", "simulate", "kernels",
+)  # fmt: skip
 FIGURES = {
     "outcome", "method", "error_bound", "residual_bound", "n_states", "n_partitions", "cache_bytes", "table_bytes",
     "accesses", "hits", "misses", "auxiliary_accesses", "loads", "loads_per_partition", "hit_rate", "bytes_read",

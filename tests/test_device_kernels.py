@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import ooc
 
 import ooc_mdp
 from ooc_mdp.backends.cpu.backend import CpuBackend
@@ -78,3 +80,37 @@ def test_each_proves_its_target_on_a_device(word: str, method: str, store: Store
 @pytest.mark.gpu
 def test_each_makes_the_backend_of_a_device() -> None:
     assert {entry.backend(0).name for entry in DEVICE_KERNELS.values()} == {"cuda:0"}
+
+
+def test_the_command_lists_every_word_with_what_is_known_of_it() -> None:
+    listed = ooc("kernels", "--json").figures["kernels"]
+    assert [one["kernel"] for one in listed] == list(DEVICE_KERNELS)
+    for one, entry in zip(listed, DEVICE_KERNELS.values(), strict=True):
+        assert one == {
+            "kernel": one["kernel"],
+            "summary": entry.summary,
+            "paper": entry.paper,
+            "assumptions": entry.assumptions,
+            "advice": entry.advice,
+        }
+
+
+def test_the_table_of_kernels_has_a_heading_for_each_column_and_every_word() -> None:
+    ran = ooc("kernels")
+    assert ran.status == 0
+    first = ran.out.splitlines()[0]
+    assert first.split() == ["kernel", "summary", "paper", "assumptions", "advice"]
+    assert [line.split()[0] for line in ran.out.splitlines()[1:] if line[0] != " "] == list(DEVICE_KERNELS)
+    assert all(text in " ".join(ran.out.split()) for text in ("Johannsson", "shared"))
+
+
+def test_the_documentation_s_rows_are_those_of_the_catalogue() -> None:
+    """A kernel may have no row yet; none may have another's, or an old one."""
+    text = (Path(__file__).parents[1] / "docs" / "simple-kernels.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    expected = {
+        f"| `{word}` | {entry.summary} | {entry.paper} | {entry.assumptions} |"
+        for word, entry in DEVICE_KERNELS.items()
+    }
+    assert rows
+    assert set(rows) <= expected

@@ -44,9 +44,7 @@ class ScheduledBackend(SimpleSweeps):
     def plan(self, model: ModelFacts) -> dict[str, int]:
         """Local values before and after a pass, and what a pass works out of every row."""
         local = 8 * (model.largest_partition + model.largest_halo)
-        least = 2 * model.probability_dtype.itemsize + model.successor_dtype.itemsize
-        rows = model.largest_partition * model.actions_per_state or model.largest_table_bytes // least
-        return {"local values": 4 * local, "rows of a pass": _BYTES_A_ROW * rows}
+        return {"local values": 4 * local, "rows of a pass": _BYTES_A_ROW * model.most_rows}
 
     def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
         """Work in the caller's arrays."""

@@ -97,7 +97,7 @@ PLAIN = SimpleKernel(
     word="plain",
     summary="one Jacobi sweep a pass, a thread a state",
     paper="Puterman 1994, 6.3",
-    assumptions="none",
+    assumptions="any store",
     advice="The measure for the others: repeats bit for bit with --method vi.",
     source="plain.cu",
     launches=(Launch("sweep", "states"),),
@@ -134,7 +134,7 @@ BDI = SimpleKernel(
     word="bdi",
     summary=f"Block Divided Iteration: blocks of {_BLOCK} states, {_ITERATIONS} iterations in shared memory a pass",
     paper="Johannsson 2009, 3.2.1",
-    assumptions="none",
+    assumptions="any store",
     advice="Where most successors of a state are near it in the store's order; elsewhere plain does as well.",
     source="literature/johannsson_bdi.cu",
     launches=(Launch("bdi", "states", _BLOCK, _BLOCK),),
@@ -147,8 +147,8 @@ BDI_BUFFERED = replace(
     word="bdi-buffered",
     summary="bdi with the values from outside a block copied to shared memory once a pass",
     paper="Johannsson 2009, 3.3.1",
-    assumptions=f"as many actions in every state and successors in every row, {_SHARED // (8 * _BLOCK) - 1} of a state "
-    "at most",
+    assumptions="as many actions in every state and successors in every row, "
+    f"{_SHARED // (8 * _BLOCK) - 1} transitions a state at most",
     advice="Where bdi waits for values from outside its blocks; else bdi, whose blocks leave more room.",
     refuses=_buffer_fits,
     defines=partial(_bdi_defines, buffered=1),
