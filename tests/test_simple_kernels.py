@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ import ooc_mdp
 from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cpu.scheduled import ScheduledBackend
 from ooc_mdp.backends.cuda.device import CudaDevice, Device
+from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
-from ooc_mdp.backends.cuda.simple.literature.catalogue import BDI_BUFFERED, SIMPLE_KERNELS, SimpleKernel
+from ooc_mdp.backends.cuda.simple.literature.catalogue import BDI_BUFFERED, PLAIN, SIMPLE_KERNELS, SimpleKernel
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -219,11 +221,13 @@ def test_each_proves_its_target_on_a_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     device = DEVICES[on]()
-    monkeypatch.setattr(local, "select_backend", lambda *_: SimpleBackend(device, kernel))
+    backend = SimpleBackend(device, kernel)
+    monkeypatch.setattr(local, "select_backend", lambda *_: backend)
     options: dict[str, Any] = {"method": method, "cache": CacheSize(share=share), "kernel": kernel.word}
     solution = local.solve(large("car"), SolveOptions(DISCOUNT, epsilon=EPSILON, device="cuda:0", **options))
     assert_proved(solution, optimal("car"), kernel)
     assert {"local values", "changes"} <= set(solution.memory_plan["device"])
+    assert len(backend._compiled) == 1  # what was loaded before the solve began
     if isinstance(device, EmulatedDevice):
         assert device.memory_free() == EmulatedDevice(1 << 26).memory_free()  # all is freed in the end
 
@@ -272,7 +276,30 @@ def test_bdi_buffered_refuses_rows_that_differ_and_rows_that_are_too_many(large:
 def test_a_device_without_memory_for_values_is_refused_in_bytes(large: Callable[[str], Store]) -> None:
     facts = ModelFacts.of(large("car"), DISCOUNT)
     with pytest.raises(MemoryBudgetError, match=r"899 states need .* which has 100 B free"):
-        SimpleBackend(EmulatedDevice(100), SIMPLE_KERNELS[0]).start(facts, None, None)
+        SimpleBackend(EmulatedDevice(100), PLAIN).start(facts, None, None)
+
+
+def test_a_workspace_is_in_the_plan_and_allocated(large: Callable[[str], Store]) -> None:
+    device, facts = EmulatedDevice(1 << 20), ModelFacts.of(large("car"), DISCOUNT)
+    without = SimpleBackend(device, PLAIN)
+    backend = SimpleBackend(device, replace(PLAIN, workspace=lambda facts: 8 * facts.most_rows))
+    assert "workspace" not in without.plan(facts)
+    more = sum(backend.plan(facts).values()) - sum(without.plan(facts).values())
+    assert backend.plan(facts)["workspace"] == more == aligned(8 * facts.largest_partition * 3)
+    left = []
+    for each in (without, backend):
+        each.start(facts, None, None)
+        left.append(device.memory_free())
+        each.close()
+    assert left[0] - left[1] == more
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_no_partition_has_more_rows_than_are_planned_for(name: str, large: Callable[[str], Store]) -> None:
+    store = large(name)
+    facts = ModelFacts.of(store, DISCOUNT)
+    rows = max(store.read(p)[0].n_rows for p in range(store.n_partitions))
+    assert rows == facts.most_rows if facts.actions_per_state else rows <= facts.most_rows <= 8 * rows
 
 
 # -------------------------------------------------------------------------------------------------------- catalogue
