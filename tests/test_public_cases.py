@@ -13,6 +13,7 @@ from kernel_words import skip_where_refused
 from small_mdps import rows_of
 
 import ooc_mdp
+from ooc_mdp.backends.cuda.simple.literature.catalogue import SIMPLE_KERNELS
 from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.model.facts import ModelFacts
@@ -140,6 +141,21 @@ def test_cases_near_discount_1_have_the_values_of_exact_policy_iteration(
             assert solution.outcome.proved
             assert solution.error_bound <= 1e-6 * size
             assert float(np.abs(solution.values - best).max()) <= solution.error_bound + 1e-10 * size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", ["100%", "22%"])
+@pytest.mark.parametrize("kernel", [kernel.word for kernel in SIMPLE_KERNELS])
+@pytest.mark.parametrize("name", NAMES)
+def test_each_schedule_proves_the_reference_values_on_the_cpu(
+    name: str, kernel: str, cache: str, stores: dict[tuple[str, str], Store]
+) -> None:
+    for problem in problems(name):
+        store = stores[name, problem["objective"]]
+        skip_where_refused(kernel, store, problem["discount"])
+        epsilon = 1e-6 * max(1.0, *(abs(v) for v in problem["value_range"]))
+        how: dict[str, Any] = {"method": "vi", "cache": cache, "device": "cpu", "kernel": kernel}
+        check(name, problem, store, ooc_mdp.solve(store, problem["discount"], epsilon=epsilon, **how))
 
 
 @pytest.mark.gpu
