@@ -339,7 +339,7 @@ def solve(
     cache : budget of the partition cache, such as "1GiB" or "22%" of the table; 256 MiB by default.
     device_memory : budget on a CUDA device in all, such as "8GiB": the cache is what the rest leaves of it.
     device : "auto", "cpu" or "cuda:0".
-    kernel : sweep kernels of a CUDA device, "tiles" or "plain" (`ooc_mdp.backends.device_kernels`).
+    kernel : what sweeps, in place of the device's own engine (`ooc_mdp.backends.device_kernels`, ``ooc-mdp kernels``).
     sweep_order : order of the states in the CPU's sweeps: "forward", "alternating" or "voted".
     output : where the result is written, with checkpoints beside it meanwhile.
     resume : go on from a checkpoint of that output; from the beginning where there is none.

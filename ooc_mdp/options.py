@@ -21,7 +21,6 @@ __all__ = [
     "DEFAULT_PATIENCE",
     "DEFAULT_PLACEMENT",
     "NO_DEVICE_MEMORY",
-    "NO_KERNEL",
     "CacheSize",
     "ClusterOptions",
     "RunOptions",
@@ -41,13 +40,7 @@ NO_DEVICE_MEMORY = (
 """Why a solve on the CPU refuses a device's budget."""
 
 DEFAULT_KERNEL = "tiles"
-"""The first of `ooc_mdp.backends.device_kernels`."""
-
-NO_KERNEL = (
-    "--kernel chooses among the sweep kernels of a CUDA device, and this solve runs on the CPU; leave it out, or give "
-    "--device cuda:0"
-)
-"""Why a solve on the CPU refuses any but the default."""
+"""The first of `ooc_mdp.backends.device_kernels`: the engine that a device has of its own."""
 
 DEFAULT_PLACEMENT = "auto"
 DEFAULT_PATIENCE = 15.0
@@ -193,8 +186,8 @@ class SolveOptions:
     device: str = "auto"
     """"cpu", "cuda:N", or "auto": the first CUDA device where CuPy finds one, else the CPU."""
     kernel: str = DEFAULT_KERNEL
-    """Sweep kernels of a CUDA device, a word of `ooc_mdp.backends.device_kernels`, checked where the device is: "tiles"
-    for tiles of all resident partitions at once, "plain" for sweeps of one partition at a time."""
+    """What sweeps, a word of `ooc_mdp.backends.device_kernels`, checked where the device is. The default is the tiled
+    engine of a CUDA device and the CPU's own engine; the words of simple kernels name one for either."""
     sweep_order: SweepOrder = "voted"
     """Order of the states in the CPU's sweeps: as in memory, every second sweep of a visit reversed, or as voted."""
 
@@ -245,8 +238,6 @@ class SolveOptions:
                 raise OptionsError("give the cache's size or a device's budget in all (--device-memory), not both")
             if self.device == "cpu":
                 raise OptionsError(NO_DEVICE_MEMORY)
-        if self.device == "cpu" and self.kernel != DEFAULT_KERNEL:
-            raise OptionsError(NO_KERNEL)
         if self.exact_priorities and self.way != "p-eva":
             raise OptionsError("exact priorities belong to the method p-eva; the others recompute none")
 
@@ -262,13 +253,13 @@ class SolveOptions:
 
     def _check_undiscounted(self) -> None:
         """Refuse what steers methods for discounts below 1."""
-        if self.device not in ("auto", "cpu") or self.device_memory is not None or self.kernel != DEFAULT_KERNEL:
+        if self.device not in ("auto", "cpu") or self.device_memory is not None:
             raise OptionsError("discount 1 is solved on the CPU only; give --device cpu, or a discount below 1")
         steered = self.method != "auto" or self.exact_priorities or self.priority is not None or self.sweeps != 1
-        if steered or self.sweep_order != "voted":
+        if steered or self.sweep_order != "voted" or self.kernel != DEFAULT_KERNEL:
             raise OptionsError(
                 "discount 1 has a method of its own, interval iteration; leave out --method, --priority, "
-                "--exact-priorities, --sweeps and --sweep-order"
+                "--exact-priorities, --sweeps, --sweep-order and --kernel"
             )
 
 

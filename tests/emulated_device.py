@@ -1,4 +1,4 @@
-"""The device of the tiled engine (`ooc_mdp.backends.cuda.device`) on the emulator of CUDA; work is done at once."""
+"""The device of engines (`ooc_mdp.backends.cuda.device`) on the emulator of CUDA; work is done at once."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ class EmulatedDevice:
     def stream(self, urgent: bool = False) -> _Stream:
         return _Stream(self)
 
-    def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, _Kernel]:
+    def compile(
+        self, source: str, defines: Mapping[str, str | int], names: Sequence[str], *, fused: bool = True
+    ) -> dict[str, _Kernel]:
         module = compile_kernels(source, names, defines)
         return {name: _Kernel(module, name) for name in names}
 

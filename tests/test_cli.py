@@ -18,7 +18,9 @@ from ooc_mdp.events import SolveProgress
 from ooc_mdp.report import terminal
 from ooc_mdp.store.seal import digest_of
 
-COMMANDS = ("convert", "generate", "solve", "inspect", "validate", "verify", "export", "cache-curve", "simulate")
+COMMANDS = (
+    "convert", "generate", "solve", "inspect", "validate", "verify", "export", "cache-curve", "simulate", "kernels",
+)  # fmt: skip
 FIGURES = {
     "outcome", "method", "error_bound", "residual_bound", "n_states", "n_partitions", "cache_bytes", "table_bytes",
     "accesses", "hits", "misses", "auxiliary_accesses", "loads", "loads_per_partition", "hit_rate", "bytes_read",
@@ -302,8 +304,7 @@ def test_outputs_that_could_not_be_written_are_refused_before_the_work(place, tm
         (("--discount", "0.9", "--cache", "0%"), "above 0"),
         (("--discount", "0.9", "--cache", "1KiB"), "raise --cache to at least"),
         (("--discount", "0.9", "--device", "tpu"), "unknown device"),
-        (("--discount", "0.9", "--kernel", "bdi"), "unknown kernel 'bdi'; there are tiles, plain"),
-        (("--discount", "0.9", "--kernel", "plain", "--device", "cpu"), "--kernel chooses among"),
+        (("--discount", "0.9", "--kernel", "fast"), "unknown kernel 'fast'; there are tiles, plain"),
         (("--discount", "0.9", "--method", "q"), "Invalid value"),
         (("--discount", "0.9", "--method", "vi", "--exact-priorities"), "belong to the method p-eva"),
         (("--discount", "0.9", "--time-limit", "0"), "time limit must be a positive number"),

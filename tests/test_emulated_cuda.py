@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from test_kernels import FIRST, N_OWN, N_STATES, ROW_SUM, TABLES, Plain, random_table
 
 from ooc_mdp.backends.base import SweepLimits
-from ooc_mdp.backends.cuda.sources import LOCAL_VALUES, PLAIN, read_sources
+from ooc_mdp.backends.cuda.sources import SIMPLE, read_sources
 from ooc_mdp.model.mdp import discounts
 from ooc_mdp.model.partition import PartitionTable
 
@@ -716,7 +716,7 @@ def test_directed_rounding_encloses_the_exact_result(a: float, b: float) -> None
     ]
 
 
-SWEEP = read_sources(*PLAIN, LOCAL_VALUES[-1])
+SWEEP = read_sources(*SIMPLE, "simple/plain.cu")
 TYPES = {"u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned", "f4": "float", "f8": "double"}
 
 
@@ -730,9 +730,9 @@ class Sweeps:
     """The simple kernels over one partition: gather, Jacobi sweeps, scatter, measure."""
 
     def __init__(self, table: PartitionTable, discount: float, sign: float, seed: int | None) -> None:
-        types = ", ".join(TYPES[a.dtype.str[1:]] for a in (table.successors, table.probabilities))
-        self.names = [f"sweep<{types}>", f"measure<{types}>"]
-        self.module = compile_kernels(SWEEP, ["gather", "scatter", *self.names])
+        index, real = (TYPES[a.dtype.str[1:]] for a in (table.successors, table.probabilities))
+        names = ["gather", "sweep", "largest_change", "scatter", "measure"]
+        self.module = compile_kernels(SWEEP, names, {"INDEX": index, "REAL": real})
         self.seed, self.n, self.size = seed, table.n_states, table.n_states + table.halo.size
         fields = [
             table.action_ptr,
@@ -760,10 +760,11 @@ class Sweeps:
         """Changes of the last sweep and the report's first two numbers; updates values and policy."""
         now, other = fenced(np.full(self.size, np.nan)), fenced(np.full(self.size, np.nan))
         self.launch("gather", self.size, values, now, other)
+        change, changes = fenced(np.full(self.n, np.nan)), np.zeros(2, np.uint64)
         for _ in range(sweeps):
-            changes = np.zeros(2, np.uint64)
-            self.launch(self.names[0], self.n, now, other, policy, changes)
+            self.launch("sweep", self.n, now, other, policy, change, None)
             now, other = other, now
+        self.launch("largest_change", self.n, change, changes)
         report = np.zeros(5, np.uint64)
         self.launch("scatter", self.n, now, values, report)
         return changes.view(np.float64), report[:2].view(np.float64)
@@ -789,7 +790,7 @@ def test_the_sweep_kernels_equal_the_plain_equations(index: str, real: str, shap
     own_policy = policy.copy()
     local, other, marks = np.empty(emulated.size), np.empty(emulated.size), np.zeros(5, np.uint64)
     emulated.launch("gather", emulated.size, values, local, other)
-    emulated.launch(emulated.names[1], N_OWN, local, own_policy, ROW_SUM, 0.0, marks)
+    emulated.launch("measure", N_OWN, local, own_policy, ROW_SUM, 0.0, marks)
     measured, _ = plain.measure(values, policy, 0.0)
     np.testing.assert_allclose([unranked(mark) for mark in marks[:4]], measured, rtol=1e-13)
     np.testing.assert_array_equal(own_policy, policy)

@@ -19,8 +19,10 @@ from tiled_engine import TILE_STATES, Engine, LittleRoom, MakeDevice, emulated
 
 from ooc_mdp.backends.base import Backend, SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.cpu.scheduled import ScheduledBackend
 from ooc_mdp.backends.cuda.device import CudaDevice
-from ooc_mdp.backends.cuda.simple.backend import CudaBackend
+from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
+from ooc_mdp.backends.cuda.simple.literature.catalogue import PLAIN
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.distributed import solver
@@ -36,9 +38,11 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
     "cpu": lambda: CpuBackend(threads=1),
     "emulated tiles": lambda: TiledBackend(emulated(), TILE_STATES),
     "tiles": lambda: TiledBackend(CudaDevice(0), TILE_STATES),
-    "plain": lambda: CudaBackend(0),
+    "schedule": lambda: ScheduledBackend(PLAIN),
+    "emulated simple kernel": lambda: SimpleBackend(emulated(), PLAIN),
+    "simple kernel": lambda: SimpleBackend(CudaDevice(0), PLAIN),
 }
-ON_DEVICE = {"tiles", "plain"}
+ON_DEVICE = {"tiles", "simple kernel"}
 
 
 def optimum(store: Store, discount: float) -> FloatArray:

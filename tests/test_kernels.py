@@ -1,4 +1,4 @@
-"""Kernels equal the equations written out: Gauss-Seidel on the CPU, Jacobi on a CUDA device."""
+"""Kernels equal the equations written out: Gauss-Seidel sweeps of the CPU's own engine, else Jacobi sweeps."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 from accounting import figures
 from claims import Residuals
+from emulated_device import EmulatedDevice
 from model_facts import facts_with
 
 from ooc_mdp import reference
 from ooc_mdp.backends.base import Backend, SweepLimits, VisitReport
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
+from ooc_mdp.backends.cuda.simple.literature.catalogue import PLAIN
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.errors import MissingExtraError, OptionsError
 from ooc_mdp.model.mdp import FloatArray, Rows
@@ -23,7 +26,8 @@ FIRST, N_STATES, N_OWN = 7, 60, 40
 """The partition owns states 7 .. 46 of 60; its halo is among the others."""
 ROW_SUM = 1.0 + 1e-6
 TYPES = [(i, r) for i in ("u1", "u2", "u4") for r in ("f4", "f8")]
-BACKENDS = ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)]
+BACKENDS = ["cpu", "schedule", "emulated", pytest.param("cuda:0", marks=pytest.mark.gpu)]
+"""The CPU's own engine, and one Jacobi sweep a pass: in NumPy, on the emulator of CUDA, on a GPU."""
 
 
 def random_table(
@@ -159,6 +163,14 @@ class Plain:
         return Residuals(max(normalised), max(kept_normalised), max(plain), max(kept)), max(large)
 
 
+def backend_of(device: str) -> Backend:
+    if device == "cpu":
+        return CpuBackend()
+    if device == "emulated":
+        return SimpleBackend(EmulatedDevice(1 << 24), PLAIN)
+    return select_backend("cpu" if device == "schedule" else device, kernel=PLAIN.word)
+
+
 class Bench:
     """One backend and the plain equations at the same values."""
 
@@ -168,7 +180,7 @@ class Bench:
         self.policy = np.full(N_STATES, -1, np.int32)
         self.plain = Plain(table, discount, sign)
         self.jacobi = device != "cpu"
-        self.backend: Backend = CpuBackend() if device == "cpu" else select_backend(device, kernel="plain")
+        self.backend = backend_of(device)
         own, row_sums = [FIRST, FIRST + N_OWN], np.array([ROW_SUM])
         model = facts_with(own, discount, row_sums, n_states=N_STATES, largest_halo=20, sign=sign)
         self.backend.start(model, self.values.copy(), self.policy.copy())

@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_words import skip_where_refused
 from small_mdps import rows_of
 
 import ooc_mdp
+from ooc_mdp.backends.cuda.simple.literature.catalogue import SIMPLE_KERNELS
+from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.options import DEFAULT_KERNEL
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.store import Store
 
@@ -90,14 +94,15 @@ def check(name: str, problem: dict[str, Any], store: Store, solution: ooc_mdp.So
     assert s.hits + s.misses == s.accesses
 
 
-def solve_all(name: str, stores: dict[tuple[str, str], Store], device: str, kernel: str = "tiles") -> None:
+def solve_all(name: str, stores: dict[tuple[str, str], Store], device: str, kernel: str = DEFAULT_KERNEL) -> None:
     for problem in problems(name):
         store = stores[name, problem["objective"]]
+        skip_where_refused(kernel, store, problem["discount"])
         scale = max(1.0, *(abs(v) for v in problem["value_range"]))
         for method, priority, exact in METHODS:
             if exact and priority == "h2" and name in SPIRALS:
                 continue
-            if method == "policy-iteration" and kernel == "plain":
+            if method == "policy-iteration" and kernel != DEFAULT_KERNEL:
                 continue  # it keeps no rows
             for cache in cache_sizes(store, device, kernel):
                 solution = ooc_mdp.solve(
@@ -131,15 +136,30 @@ def test_cases_near_discount_1_have_the_values_of_exact_policy_iteration(
         store = stores[name, sense]
         best = policy_iteration(rows_of(store), 0.999, sense).values
         size = max(1.0, float(np.abs(best).max()))
-        for cache in cache_sizes(store, "cpu", "tiles"):
+        for cache in cache_sizes(store, "cpu", DEFAULT_KERNEL):
             solution = ooc_mdp.solve(store, 0.999, epsilon=1e-6 * size, method=method, cache=cache, device="cpu")
             assert solution.outcome.proved
             assert solution.error_bound <= 1e-6 * size
             assert float(np.abs(solution.values - best).max()) <= solution.error_bound + 1e-10 * size
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", ["100%", "22%"])
+@pytest.mark.parametrize("kernel", [kernel.word for kernel in SIMPLE_KERNELS])
+@pytest.mark.parametrize("name", NAMES)
+def test_each_schedule_proves_the_reference_values_on_the_cpu(
+    name: str, kernel: str, cache: str, stores: dict[tuple[str, str], Store]
+) -> None:
+    for problem in problems(name):
+        store = stores[name, problem["objective"]]
+        skip_where_refused(kernel, store, problem["discount"])
+        epsilon = 1e-6 * max(1.0, *(abs(v) for v in problem["value_range"]))
+        how: dict[str, Any] = {"method": "vi", "cache": cache, "device": "cpu", "kernel": kernel}
+        check(name, problem, store, ooc_mdp.solve(store, problem["discount"], epsilon=epsilon, **how))
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", ["tiles", "plain"])
+@pytest.mark.parametrize("kernel", DEVICE_KERNELS)
 @pytest.mark.parametrize("name", NAMES)
 def test_each_method_and_cache_proves_the_reference_values_on_the_gpu(
     name: str, kernel: str, stores: dict[tuple[str, str], Store]

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_words import skip_where_refused
 from small_mdps import Case, make_store, rows_of
 from store_models import Action, Model, State
 from tiled_engine import TILE_STATES, MakeDevice, emulated
 
 import ooc_mdp
+from ooc_mdp.backends.cuda.simple.literature.catalogue import SIMPLE_KERNELS
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import ModelFacts
@@ -206,10 +208,16 @@ def test_each_method_of_the_tile_engine_agrees_with_the_reference(
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", [method for method in METHODS if method["method"] != "policy-iteration"])
 @pytest.mark.parametrize("name", ["gridworld", "random", "ragged"])
-def test_each_method_of_the_plain_kernel_agrees_with_the_reference(
-    name: str, method: dict[str, Any], stores: Callable[[str], Store], references: Callable[[str], ReferenceSolution]
+@pytest.mark.parametrize("kernel", [kernel.word for kernel in SIMPLE_KERNELS])
+def test_each_method_of_simple_kernels_agrees_with_the_reference(
+    kernel: str,
+    name: str,
+    method: dict[str, Any],
+    stores: Callable[[str], Store],
+    references: Callable[[str], ReferenceSolution],
 ) -> None:
     store, discount = stores(name), MODELS[name]
-    options: dict[str, Any] = {"device": "cuda:0", "kernel": "plain", "cache": two_largest(store)}
+    skip_where_refused(kernel, store, discount)
+    options: dict[str, Any] = {"device": "cuda:0", "kernel": kernel, "cache": two_largest(store)}
     solution = ooc_mdp.solve(store, discount, epsilon=EPSILON, **options, **method)
     assert_agreement(solution, references(name), store, discount)

@@ -97,9 +97,11 @@ class ShuffledDevice(EmulatedDevice):
         super().__init__(1 << 26)
         self._seed = seed
 
-    def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Any]:
+    def compile(
+        self, source: str, defines: Mapping[str, str | int], names: Sequence[str], *, fused: bool = True
+    ) -> dict[str, Any]:
         module = compile_kernels(source, names, defines)
-        kernels = super().compile(source, defines, names)
+        kernels = super().compile(source, defines, names, fused=fused)
         return {name: _Shuffled(kernel, module, name, self._seed) for name, kernel in kernels.items()}
 
 

@@ -1,19 +1,20 @@
-"""Sweep kernels that a CUDA device can use, by the word for --kernel.
+"""Kernels that sweep, by the word for --kernel: the tiled engine, and the simple kernels of the catalogue.
 
-To add some (a paper's BDI or RDI, say): write the kernels in a ``.cu`` file and a backend that launches them
-(`ooc_mdp.backends.base.Backend` says what it owes, above all which bounds its reports must prove), define a function
-here that makes it, and enter that in :data:`DEVICE_KERNELS`. Options, command line and benchmarks take the word from
-there; the gpu tests of ``tests/test_device_kernels.py`` solve with every entry. Nothing of CUDA is imported before a
-backend is made.
+To add a simple kernel, see `ooc_mdp.backends.cuda.simple.literature.catalogue`: its word is here then. To add an
+engine of another kind, write the kernels and a backend that launches them (`ooc_mdp.backends.base.Backend` says what it
+owes, above all which bounds its reports must prove), and enter it in :data:`DEVICE_KERNELS`. Options, command line and
+tests take the words from there. Nothing of CUDA is imported before a backend is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ooc_mdp.backends.cuda.simple.literature.catalogue import SIMPLE_KERNELS, SimpleKernel
 from ooc_mdp.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -24,12 +25,21 @@ __all__ = ["DEVICE_KERNELS", "DeviceKernels", "device_kernels"]
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernels:
-    """One way to sweep on a CUDA device."""
+    """One way to sweep."""
 
     summary: str
     """What it does, in a few words, for help and documentation."""
+    paper: str
+    """Where it is described."""
+    assumptions: str
+    """Which stores it takes."""
+    advice: str
+    """When to take it, in one line."""
     backend: Callable[[int], Backend]
-    """Makes the backend of a device by its number; MissingExtraError without CuPy, OptionsError without the device."""
+    """Makes the backend of a CUDA device by its number; MissingExtraError without CuPy, OptionsError without the
+    device."""
+    on_cpu: Callable[[], Backend] | None = None
+    """Makes the backend that computes the same on the CPU; None where there is none."""
 
 
 def _tiles(device: int) -> Backend:
@@ -39,17 +49,35 @@ def _tiles(device: int) -> Backend:
     return TiledBackend(CudaDevice(device))
 
 
-def _plain(device: int) -> Backend:
-    from ooc_mdp.backends.cuda.simple.backend import CudaBackend
+def _simple(kernel: SimpleKernel, device: int) -> Backend:
+    from ooc_mdp.backends.cuda.device import CudaDevice
+    from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
 
-    return CudaBackend(device)
+    return SimpleBackend(CudaDevice(device), kernel)
+
+
+def _schedule(kernel: SimpleKernel) -> Backend:
+    from ooc_mdp.backends.cpu.scheduled import ScheduledBackend
+
+    return ScheduledBackend(kernel)
+
+
+def _entry(kernel: SimpleKernel) -> DeviceKernels:
+    about = kernel.summary, kernel.paper, kernel.assumptions, kernel.advice
+    return DeviceKernels(*about, partial(_simple, kernel), partial(_schedule, kernel))
 
 
 DEVICE_KERNELS: Mapping[str, DeviceKernels] = MappingProxyType(
     {
-        "tiles": DeviceKernels("tiles of all resident partitions in one launch, while their inputs change", _tiles),
-        "plain": DeviceKernels("Jacobi sweeps of one partition at a time, a thread a state: the measure", _plain),
+        "tiles": DeviceKernels(
+            summary="tiles of all resident partitions in one launch, while their inputs change",
+            paper="docs/engine.md",
+            assumptions="any store",
+            advice="The default on a CUDA device, and the only one with policy iteration.",
+            backend=_tiles,
+        )
     }
+    | {kernel.word: _entry(kernel) for kernel in SIMPLE_KERNELS}
 )
 """Words for --kernel; the first is the default."""
 

@@ -1,15 +1,19 @@
-"""Visits of full sweeps, one partition after the other, for backends that sweep them so."""
+"""Visits of full sweeps, one partition after the other, and what backends have in common that know no others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from ooc_mdp.backends.base import FinishedVisit, Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.base import Features, FinishedVisit, Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.cuda.simple.literature.catalogue import SimpleKernel
+from ooc_mdp.backends.state_lists import ListsByCopies
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 
-__all__ = ["sweep_each"]
+__all__ = ["SimpleSweeps", "sweep_each"]
 
 _MEASURE_EVERY = 20
 """Sweeps between two measurements of a partition with durations, whose normalisation differs by pair: the bound that
@@ -22,6 +26,9 @@ def sweep_each(
     limits: SweepLimits,
     sweep: Callable[[Resident, float, int], Sequence[float] | FloatArray],
     measure: Callable[[Resident], FloatArray],
+    *,
+    by_changes: bool = True,
+    backups: int = 1,
 ) -> FinishedVisit:
     """Sweep partitions in turn, each until a limit is reached.
 
@@ -31,12 +38,16 @@ def sweep_each(
         of a value in the last of them, rise and fall of a boundary value over all, largest boundary value that changed,
         largest and smallest value.
     measure : residuals of a partition, float64 [4].
+    by_changes : whether the changes of the last sweep bound the residual; if not, it is measured after every visit.
+    backups : of each state in a sweep.
     """
     k = len(residents)
     found, residuals = np.empty((k, 8)), np.full((4, k), np.inf)
     for i, (resident, change) in enumerate(zip(residents, limits.changes(k).tolist(), strict=True)):
         if not resident.has_durations or limits.most == 1:
             found[i] = sweep(resident, change, limits.most)
+            if not by_changes:
+                residuals[:, i] = measure(resident)
             continue
         found[i] = sweep(resident, change, min(limits.most, _MEASURE_EVERY))
         while True:
@@ -50,14 +61,14 @@ def sweep_each(
     return FinishedVisit(
         VisitReport(
             sweeps=sweeps,
-            backups=sweeps * np.array([r.n_states for r in residents]),
+            backups=backups * sweeps * np.array([r.n_states for r in residents]),
             boundary_rise=found[:, _BOUNDARY_RISE],
             boundary_fall=found[:, _BOUNDARY_FALL],
             boundary_value=found[:, _BOUNDARY_VALUE],
             largest_value=found[:, _LARGEST],
             smallest_value=found[:, _SMALLEST],
             residuals=residuals if np.isfinite(residuals).any() else None,
-            last_change=found[:, [_RISE, _FALL]].T,
+            last_change=found[:, [_RISE, _FALL]].T if by_changes else None,
         )
     )
 
@@ -69,3 +80,52 @@ def _followed(before: FloatArray, after: FloatArray) -> FloatArray:
     both[summed] += before[summed]
     both[_BOUNDARY_VALUE] = max(before[_BOUNDARY_VALUE], after[_BOUNDARY_VALUE])
     return both
+
+
+class SimpleSweeps(ListsByCopies):
+    """Visits by passes of a simple kernel, one partition after the other; each partition takes its own size."""
+
+    features = Features(overlaps_loads=False)
+    batch_size = 1
+    synchronous = None
+    policy_rows = None
+
+    def __init__(self, kernel: SimpleKernel) -> None:
+        self._kernel = kernel
+
+    def slot_bytes(self, model: ModelFacts) -> None:
+        """There are no slots."""
+
+    def page_locked_bytes(self, model: ModelFacts) -> int:
+        """None."""
+        return 0
+
+    def open_cache(self, budget: int) -> None:
+        """Partitions are allocated one by one."""
+
+    def reader(self, source: Any) -> None:
+        """Tables are taken as the source gives them."""
+
+    def enlarge(self) -> None:
+        """There are no slots."""
+
+    def sweep(self, residents: Sequence[Resident], limits: SweepLimits) -> FinishedVisit:
+        """Passes over one partition after the other, and a measurement where they prove nothing themselves."""
+        return sweep_each(
+            residents,
+            limits,
+            self._visit,
+            lambda resident: self.measure(resident, 0.0)[0],
+            by_changes=self._kernel.bounds_by_changes,
+            backups=self._kernel.backups,
+        )
+
+    relax = sweep
+
+    def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
+        """As :class:`~ooc_mdp.backends.base.Backend` has it."""
+        raise NotImplementedError
+
+    def _visit(self, resident: Resident, change: float, most: int) -> tuple[float, ...]:
+        """Passes until none changes a value by more, `most` of them at most: what `sweep` of :func:`sweep_each` is."""
+        raise NotImplementedError

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ooc_mdp.backends.base import Backend
 from ooc_mdp.backends.device_kernels import device_kernels
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.options import DEFAULT_KERNEL, NO_KERNEL, SweepOrder
+from ooc_mdp.options import DEFAULT_KERNEL, SweepOrder
 from ooc_mdp.problems.base import Problem
 
 __all__ = ["select_backend", "select_rows"]
@@ -21,20 +21,23 @@ def select_backend(
 
     Parameters
     ----------
-    sweep_order : of the CPU.
-    kernel : of a CUDA device: a word of :data:`~ooc_mdp.backends.device_kernels.DEVICE_KERNELS`.
+    sweep_order : of the CPU's own engine.
+    kernel : a word of :data:`~ooc_mdp.backends.device_kernels.DEVICE_KERNELS`. The CPU's own engine is its default; a
+        simple kernel's schedule runs there in NumPy.
     threads : that sweep on the CPU; None for all cores.
 
     Raises
     ------
-    OptionsError : no such word, no such device, or a kernel other than the default is asked for on the CPU.
+    OptionsError : no such word, no such device, or a kernel that a CUDA device alone has.
     MissingExtraError : CuPy is not installed and a CUDA device was asked for by name.
     """
     chosen = device_kernels(kernel)
     number = _cuda_number(device)
     if number is None:
         if kernel != DEFAULT_KERNEL:
-            raise OptionsError(NO_KERNEL)
+            if chosen.on_cpu is None:
+                raise OptionsError(f"--kernel {kernel} needs a CUDA device; give --device cuda:0, or another kernel")
+            return chosen.on_cpu()
         from ooc_mdp.backends.cpu.backend import CpuBackend
 
         return CpuBackend(sweep_order, threads)

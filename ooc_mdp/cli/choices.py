@@ -179,7 +179,6 @@ class TableChoices(ProblemChoices):
 
 
 _TARGET, _METHOD, _MEMORY = "What is proved", "Method", "Memory and device"
-_KERNELS = "; ".join(f"{word}, {kernel.summary}" for word, kernel in DEVICE_KERNELS.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +237,7 @@ class SolveChoices:
         str,
         typer.Option(
             metavar="|".join(DEVICE_KERNELS),
-            help=f"Sweep kernels of a CUDA device: {_KERNELS}.",
+            help="What sweeps: the engine of the device (the default), or a kernel that ooc-mdp kernels describes.",
             rich_help_panel=_MEMORY,
         ),
     ] = DEFAULT_KERNEL

@@ -138,6 +138,15 @@ class ModelFacts:
         return int(np.diff(self.partition_ptr).max())
 
     @cached_property
+    def most_rows(self) -> int:
+        """Rows of a partition at most; where states differ in them, as many as its bytes have room for."""
+        if self.actions_per_state:
+            return self.largest_partition * self.actions_per_state
+        weight, width = self.probability_dtype.itemsize, self.successors_per_action
+        least = weight + (width * (weight + self.successor_dtype.itemsize) if width else 4)  # reward, and its pointer
+        return self.largest_table_bytes // least
+
+    @cached_property
     def longest_row(self) -> int:
         """Most successors of a row."""
         return int(self.row_widths.max(initial=0))

@@ -19,7 +19,7 @@ from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import format_bytes
 
-__all__ = ["SolveLine", "WorkBar", "print_inspection", "print_solution", "print_verification"]
+__all__ = ["SolveLine", "WorkBar", "print_inspection", "print_kernels", "print_solution", "print_verification"]
 
 _LOG_SECONDS = 10.0
 
@@ -192,6 +192,19 @@ def print_workers(workers: list[dict[str, Any]]) -> None:
             f"{w['messages']:,}",
             format_bytes(w["bytes_sent"]),
         )
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    console.print(table)
+
+
+def print_kernels(kernels: list[dict[str, str]]) -> None:
+    """What can sweep, a row each."""
+    table = Table(box=None, pad_edge=False)
+    for title in kernels[0]:
+        table.add_column(title, no_wrap=title == "kernel", overflow="fold")
+    for kernel in kernels:
+        table.add_row(*kernel.values())
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = _FILE_WIDTH

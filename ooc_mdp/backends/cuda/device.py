@@ -1,6 +1,6 @@
-"""What the tiled engine asks of a device: memory, streams, compiled kernels, graphs. CuPy behind one small protocol.
+"""What engines ask of a device: memory, streams, compiled kernels, graphs. CuPy behind one small protocol.
 
-Addresses are plain numbers, so that the engine can also run on a CUDA emulator in tests. Nothing here knows states,
+Addresses are plain numbers, so that they can also run on a CUDA emulator in tests. Nothing here knows states,
 partitions or tables.
 """
 
@@ -133,8 +133,10 @@ class Device(Protocol):
         """A new stream; blocks of an urgent one's kernels begin before those of others that wait."""
         ...
 
-    def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Kernel]:
-        """Kernels of a CUDA source."""
+    def compile(
+        self, source: str, defines: Mapping[str, str | int], names: Sequence[str], *, fused: bool = True
+    ) -> dict[str, Kernel]:
+        """Kernels of a CUDA source; `fused`: a product may be added without being rounded first."""
         ...
 
     def graph(self, stream: Stream, launches: Callable[[], None]) -> Callable[[], None]:
@@ -275,11 +277,14 @@ class CudaDevice:
         """A stream that does not wait for the default one."""
         return _CudaStream(self._cupy, self._number, self._driver, urgent)
 
-    def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Kernel]:
+    def compile(
+        self, source: str, defines: Mapping[str, str | int], names: Sequence[str], *, fused: bool = True
+    ) -> dict[str, Kernel]:
         """Compiled with NVRTC; CuPy keeps what it compiled on disk."""
+        options = ("--std=c++17",) if fused else ("--std=c++17", "--fmad=false")
         prelude = "".join(f"#define {name} {value}\n" for name, value in defines.items())
         with self._cupy.cuda.Device(self._number), compiling_kernels():
-            module = self._cupy.RawModule(code=prelude + source, options=("--std=c++17",))
+            module = self._cupy.RawModule(code=prelude + source, options=options)
             return {name: _CudaKernel(self._cupy, self._number, module.get_function(name)) for name in names}
 
     def graph(self, stream: Any, launches: Callable[[], None]) -> Callable[[], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-__all__ = ["LOCAL_VALUES", "PLAIN", "TILES", "read_sources"]
+__all__ = ["SIMPLE", "TILES", "read_sources"]
 
 TILES = (
     "numbers.cuh",
@@ -17,10 +17,8 @@ TILES = (
     "tiles/slots.cu",
 )
 """Kernels of the tiled engine, each file after those that it needs."""
-LOCAL_VALUES = ("numbers.cuh", "simple/table.cuh", "simple/local.cu")
-"""Kernels between the value vector and the values of one partition."""
-PLAIN = ("numbers.cuh", "simple/table.cuh", "simple/plain.cu", "simple/measure.cu")
-"""Plain sweeps and measurements of one partition; templates over the types of successors and probabilities."""
+SIMPLE = ("numbers.cuh", "simple/table.cuh", "simple/local.cu", "simple/measure.cu")
+"""What a simple kernel's own file follows: one partition's table, its local values, and measurements."""
 
 
 def read_sources(*files: str) -> str:

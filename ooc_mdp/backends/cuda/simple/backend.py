@@ -1,26 +1,26 @@
-"""The CUDA backend: CuPy launches the Jacobi sweeps of ``simple/plain.cu``.
+"""Simple kernels on a CUDA device: one partition after the other, from one buffer of local values into another.
 
-Values, policy and partitions live on the device; a partition is one allocation of exactly its size (each field
-aligned to 256 bytes), made with cudaMalloc and not from a pool, so that the cache's budget is what the device holds.
-Sweeps of a visit run in growing batches between two looks at the changes.
+    values ─ gather ─▶ in ─ pass ─▶ out ─ pass ─▶ in ... ─ scatter ─▶ values ─ measure ─▶ residuals
+
+What a pass is, the catalogue says (`ooc_mdp.backends.cuda.simple.literature.catalogue`); the rest is the same for all.
+Values, policy and partitions lie on the device; a partition is one allocation of its size, each field aligned to 256
+bytes. Passes of a visit run in growing batches between two looks at the changes, since a look waits for the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Features, FinishedVisit, Resident, SweepLimits
-from ooc_mdp.backends.cuda.device import cupy_for
+from ooc_mdp.backends.base import Resident
+from ooc_mdp.backends.cuda.device import Argument, Device, Kernel
 from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned, c_type, numbers_of_images
-from ooc_mdp.backends.cuda.sources import LOCAL_VALUES, PLAIN, read_sources
-from ooc_mdp.backends.exact_sweeps import sweep_each
-from ooc_mdp.backends.state_lists import ListsByCopies
+from ooc_mdp.backends.cuda.simple.literature.catalogue import SimpleKernel
+from ooc_mdp.backends.cuda.sources import SIMPLE, read_sources
+from ooc_mdp.backends.exact_sweeps import SimpleSweeps
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -28,15 +28,16 @@ from ooc_mdp.model.mdp import discounts as discounts_of
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import format_bytes
 
-__all__ = ["CudaBackend"]
+__all__ = ["SimpleBackend"]
 
 _THREADS = 256
 _FIRST_BATCH = 8
-"""Sweeps before the first look at the changes: a look costs as much as several sweeps of a small partition."""
+"""Passes before the first look at the changes: a look costs as much as several sweeps of a small partition."""
 _LARGEST_BATCH = 32
+_FIELDS = 9
 _TABLE = np.dtype(
     [
-        ("pointers", "u8", 9),
+        ("pointers", "u8", _FIELDS),
         ("first", "i8"),
         ("n", "i8"),
         ("h", "i8"),
@@ -47,37 +48,14 @@ _TABLE = np.dtype(
     ]
 )
 """struct Table of simple/table.cuh."""
+_COMMON = ("gather", "scatter", "largest_change", "read_states", "write_states", "measure")
+_CHANGES, _REPORT = slice(0, 2), slice(2, 7)
+"""Places of the words that kernels report in: largest_change's, then those of scatter or measure."""
+_WORDS = 7
+_NO_POLICY = np.full(1 << 16, -1, np.int32)
 
-
-@cache
-def _module(device: int, index: str, real: str) -> Any:
-    """The compiled kernels for one pair of types, cached per device."""
-    import cupy
-
-    source = read_sources(*PLAIN)
-    names = [f"{kernel}<{c_type(np.dtype(index))}, {c_type(np.dtype(real))}>" for kernel in ("sweep", "measure")]
-    options = ("--std=c++17", "--fmad=false")
-    with cupy.cuda.Device(device):
-        module = cupy.RawModule(code=source, options=options, name_expressions=names)
-        return {
-            "gather": _local_values(device).get_function("gather"),
-            "scatter": _local_values(device).get_function("scatter"),
-            "sweep": module.get_function(names[0]),
-            "measure": module.get_function(names[1]),
-        }
-
-
-@cache
-def _local_values(device: int) -> Any:
-    import cupy
-
-    source = read_sources(*LOCAL_VALUES)
-    with cupy.cuda.Device(device):
-        return cupy.RawModule(code=source, options=("--std=c++17", "--fmad=false"))
-
-
-def _doubles(bits: npt.NDArray[np.uint64]) -> FloatArray:
-    return bits.view(np.float64)
+_Types = tuple[np.dtype[Any], np.dtype[Any]]
+"""Of successors and of probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,95 +63,111 @@ class _Packed:
     """A table on its way to the device."""
 
     index: int
-    n_states: int
-    n_halo: int
+    counts: dict[str, int]
+    """Its states, rows, transitions and halo states."""
     has_durations: bool
-    types: tuple[str, str]
-    """Of successors and probabilities."""
+    types: _Types
     host: npt.NDArray[np.uint8]
     """The descriptor, its pointers as offsets (0: no such field), and the fields."""
     on_device: list[tuple[Any, int]]
     """Fields that are on the device already, and their offsets."""
 
 
-class CudaBackend(ListsByCopies):
-    """One CUDA device.
+class SimpleBackend(SimpleSweeps):
+    """One device whose partitions a simple kernel sweeps.
 
-    Raises
-    ------
-    MissingExtraError : CuPy is not installed.
-    OptionsError : there is no such device.
+    Parameters
+    ----------
+    device : memory, a stream and kernels.
+    kernel : what sweeps.
     """
 
-    batch_size = 1
-    features = Features(overlaps_loads=False)
-    synchronous = None
-    policy_rows = None
-
-    def __init__(self, device: int) -> None:
-        self._cupy = cupy_for(device)
-        self._number = device
-        self._device = self._cupy.cuda.Device(device)
-        self.name = f"cuda:{device}"
+    def __init__(self, device: Device, kernel: SimpleKernel) -> None:
+        super().__init__(kernel)
+        self._device = device
+        self._compiled: dict[_Types, dict[str, Kernel]] = {}
+        self.name = device.name
 
     def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
-        """Kernels are compiled for the types of the first partition."""
-
-    def free_bytes(self) -> None:
-        """Nobody asks."""
-
-    def slot_bytes(self, model: ModelFacts) -> None:
-        """Each partition takes its own size."""
-
-    def page_locked_bytes(self, model: ModelFacts) -> int:
-        """None."""
-        return 0
-
-    def plan(self, model: ModelFacts) -> dict[str, int]:
-        """Two local vectors, the reports, and what alignment adds.
+        """Compile kernels for the types of the store.
 
         Raises
         ------
-        MemoryBudgetError : never here; :meth:`start` compares with what the device has free.
+        OptionsError : the kernel cannot sweep this store.
         """
-        local = 8 * (model.largest_partition + model.largest_halo)
-        alignment = 10 * ALIGNMENT * model.row_sums.size
-        return {"local values": 2 * local, "reports": 4096, "alignment": alignment}
+        self._kernel.check(model)
+        self._kernels(model, (model.successor_dtype, model.probability_dtype))
+
+    def _kernels(self, model: ModelFacts, types: _Types) -> dict[str, Kernel]:
+        if types not in self._compiled:
+            c_types: dict[str, str | int] = {"INDEX": c_type(types[0]), "REAL": c_type(types[1])}
+            defines = c_types | dict(self._kernel.defines(model))
+            source = read_sources(*SIMPLE, f"simple/{self._kernel.source}")
+            names = (*_COMMON, *(launch.name for launch in self._kernel.launches))
+            # Fused, a sum would differ in its last bits from the CPU's.
+            self._compiled[types] = self._device.compile(source, defines, names, fused=False)
+        return self._compiled[types]
+
+    def free_bytes(self) -> int:
+        """Bytes that could be allocated on the device now."""
+        return self._device.memory_free()
+
+    def plan(self, model: ModelFacts) -> dict[str, int]:
+        """Two local vectors, changes, reports, a kernel's workspace, and what alignment adds to partitions."""
+        sizes = self._sizes(model)
+        alignment = (_FIELDS + 1) * ALIGNMENT * model.n_partitions
+        planned = {"local values": 2 * sizes["in"], "changes": sizes["change"] + sizes["words"], "alignment": alignment}
+        return planned | ({"workspace": sizes["workspace"]} if sizes["workspace"] else {})
+
+    def _sizes(self, model: ModelFacts) -> dict[str, int]:
+        """Bytes of what is allocated beside partitions, by name."""
+        local = aligned(8 * (model.largest_partition + model.largest_halo))
+        return {
+            "values": aligned(8 * model.n_states),
+            "policy": aligned(4 * model.n_states),
+            "in": local,
+            "out": local,
+            "change": aligned(8 * model.largest_partition),
+            "words": aligned(8 * _WORDS),
+            "workspace": aligned(self._kernel.workspace(model)),
+        }
 
     def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
-        """Copy the values over and allocate what every visit needs."""
-        cupy = self._cupy
+        """Copy the values over and allocate what every visit needs.
+
+        Raises
+        ------
+        MemoryBudgetError : the device has not so much memory.
+        """
+        self.close()
         self._model = model
-        with self._device:
-            needed = 12 * model.n_states + 16 * (model.largest_partition + model.largest_halo)
-            free = int(cupy.cuda.runtime.memGetInfo()[0])
-            if needed > free:
-                raise MemoryBudgetError(
-                    f"values and policy of {model.n_states} states need {format_bytes(needed)} on {self.name}, "
-                    f"which has {format_bytes(free)} free; use --device cpu or a larger device"
-                )
-            self._values = cupy.zeros(model.n_states) if values is None else cupy.asarray(values)
-            none = cupy.full(model.n_states, -1, cupy.int32) if policy is None else None
-            self._policy = cupy.asarray(policy) if none is None else none
-            size = model.largest_partition + model.largest_halo
-            self._buffers = (cupy.empty(size), cupy.empty(size))
-            self._marks = cupy.zeros(5 + 2 * _LARGEST_BATCH, cupy.uint64)
-            self._report = self._marks[:5]
-            self._changes = [self._marks[5 + 2 * i : 7 + 2 * i] for i in range(_LARGEST_BATCH)]
+        self._stream = self._device.stream()
+        sizes = self._sizes(model)
+        try:
+            base = self._device.allocate(sum(sizes.values()))
+        except MemoryError as error:
+            raise MemoryBudgetError(
+                f"values, policy and local values of {model.n_states} states need {format_bytes(sum(sizes.values()))} "
+                f"on {self.name}, which has {format_bytes(self.free_bytes())} free; use --device cpu or a larger device"
+            ) from error
+        self._at = dict(zip(sizes, base + np.cumsum([0, *sizes.values()])[:-1].astype(np.uint64), strict=True))
+        self._words = self._device.pinned(8 * _WORDS).view(np.uint64)
+        self._local_states = model.largest_partition + model.largest_halo
+        if values is None:
+            self._stream.clear(int(self._at["values"]), 8 * model.n_states)
+        else:
+            self._stream.upload(int(self._at["values"]), np.ascontiguousarray(values))
+        for start in range(0, model.n_states, _NO_POLICY.size):
+            end = min(start + _NO_POLICY.size, model.n_states)
+            piece = _NO_POLICY[: end - start] if policy is None else np.ascontiguousarray(policy[start:end])
+            self._stream.upload(int(self._at["policy"]) + 4 * start, piece)
+            self._stream.wait()
 
-    def open_cache(self, budget: int) -> None:
-        """Partitions are allocated one by one."""
-
-    def reader(self, source: Any) -> None:
-        """Tables are taken as the source gives them."""
-
-    def enlarge(self) -> None:
-        """There are no slots."""
+    # ---------------------------------------------------------------------------------------------------- loads
 
     def prepare(self, table: PartitionTable) -> _Packed:
         """All fields that are on the host, one after the other as they will lie on the device."""
-        with self._device:
-            discounts = discounts_of(self._model.discount, table.durations)
+        discounts = self._discounts(table.durations)
         fields: list[Any] = [
             table.action_ptr,
             table.successor_ptr,
@@ -198,128 +192,191 @@ class CudaBackend(ListsByCopies):
         descriptor["first"], descriptor["n"], descriptor["h"] = table.first_state, table.n_states, table.halo.size
         descriptor["actions"], descriptor["width"] = table.actions_per_state, table.successors_per_action
         descriptor["discount"], descriptor["sign"] = self._model.discount, self._model.sign
-        types = (table.successors.dtype.str[1:], table.probabilities.dtype.str[1:])
-        return _Packed(table.index, table.n_states, int(table.halo.size), bool(discounts.size), types, host, on_device)
+        counts = {
+            "states": table.n_states,
+            "rows": table.n_rows,
+            "transitions": int(table.successors.size),
+            "halo": int(table.halo.size),
+        }
+        if on_device:
+            self._stream.follow()  # their kernels were launched on another stream, by this thread
+        types = (table.successors.dtype, table.probabilities.dtype)
+        return _Packed(table.index, counts, bool(discounts.size), types, host, on_device)
+
+    def _discounts(self, durations: Any) -> Any:
+        """Discounts of rows, where the durations are."""
+        if isinstance(durations, np.ndarray):
+            return discounts_of(self._model.discount, durations)
+        with durations.device:
+            return discounts_of(self._model.discount, durations)
 
     def admit(self, prepared: _Packed) -> Resident:
-        """One allocation for all fields and one copy; fields that are on the device are copied there."""
-        cupy = self._cupy
+        """One allocation for all fields and one copy; fields that are on the device are copied there.
+
+        Raises
+        ------
+        MemoryBudgetError : the device has not so much memory.
+        """
         host = prepared.host
-        with self._device:
-            try:
-                memory = cupy.cuda.Memory(host.nbytes)
-            except cupy.cuda.runtime.CUDARuntimeError as error:
-                raise MemoryBudgetError(
-                    f"{self.name} has no room for partition {prepared.index} ({format_bytes(host.nbytes)}) within "
-                    f"the cache's budget; lower --cache"
-                ) from error
-            pointer = cupy.cuda.MemoryPointer(memory, 0)
-            pointers = host[: _TABLE.itemsize].view(_TABLE)[0]["pointers"]
-            pointers[:] = np.where(pointers > 0, pointers + np.uint64(pointer.ptr), 0)
-            pointer.copy_from_host(host.ctypes.data, host.nbytes)
-            for on_device, offset in prepared.on_device:
-                (pointer + offset).copy_from_device_async(cupy.ascontiguousarray(on_device).data, on_device.nbytes)
-        kernels = _module(self._number, *prepared.types)
-        arrays = (pointer, prepared.n_halo, kernels)
-        return Resident(prepared.index, prepared.n_states, prepared.has_durations, arrays)
+        try:
+            at = self._device.allocate(host.nbytes)
+        except MemoryError as error:
+            raise MemoryBudgetError(
+                f"{self.name} has no room for partition {prepared.index} ({format_bytes(host.nbytes)}) within "
+                f"the cache's budget; lower --cache"
+            ) from error
+        pointers = host[: _TABLE.itemsize].view(_TABLE)[0]["pointers"]
+        pointers[:] = np.where(pointers > 0, pointers + np.uint64(at), 0)
+        self._stream.upload(at, host)
+        for field, offset in prepared.on_device:
+            self._stream.copy(at + offset, int(field.data.ptr), field.nbytes)
+        self._stream.wait()
+        arrays = (np.uint64(at), prepared.counts, self._kernels(self._model, prepared.types))
+        return Resident(prepared.index, prepared.counts["states"], prepared.has_durations, arrays)
 
     def release(self, resident: Resident) -> None:
-        """The allocation is freed with its last reference, after the kernels that read it."""
+        """Free its allocation."""
+        self._device.free(int(resident.arrays[0]))
 
-    def _launch(self, kernel: Any, count: int, arguments: tuple[Any, ...]) -> None:
-        kernel((-(-count // _THREADS),), (_THREADS,), arguments)
+    # --------------------------------------------------------------------------------------------------- sweeps
 
-    def sweep(self, residents: Sequence[Resident], limits: SweepLimits) -> FinishedVisit:
-        """Jacobi sweeps of one partition after the other."""
-        return sweep_each(residents, limits, self._sweep_one, lambda resident: self.measure(resident, 0.0)[0])
+    def _launch(self, kernel: Kernel, count: int, *arguments: Argument) -> None:
+        kernel(self._stream, -(-count // _THREADS), _THREADS, arguments)
 
-    relax = sweep
+    def _pass(self, resident: Resident, current: np.uint64, other: np.uint64) -> None:
+        """All launches of one pass."""
+        table, counts, kernels = resident.arrays
+        workspace = self._at["workspace"] if self._kernel.workspace(self._model) else np.uint64(0)
+        arguments = (table, current, other, self._at["policy"], self._at["change"], workspace)
+        for launch in self._kernel.launches:
+            blocks = -(-counts[launch.over] // launch.each)
+            if blocks:
+                kernels[launch.name](self._stream, blocks, launch.threads, arguments, launch.shared)
 
-    def _sweep_one(self, resident: Resident, change: float, most: int) -> tuple[float, ...]:
-        """In batches of 8, 16, 32 ... until a limit is reached."""
-        table, h, kernels = resident.arrays
-        n = resident.n_states
-        current, other = self._buffers
-        sweeps = 0
-        batch = _FIRST_BATCH
-        with self._device:
-            self._launch(kernels["gather"], n + h, (table, self._values, current, other))
-            while True:
-                batch = min(batch, most - sweeps, _LARGEST_BATCH)
-                self._marks.data.memset_async(0, self._marks.nbytes)
-                for i in range(batch):
-                    self._launch(kernels["sweep"], n, (table, current, other, self._policy, self._changes[i]))
-                    current, other = other, current
-                sweeps += batch
-                last = sweeps >= most
-                if last:
-                    self._launch(kernels["scatter"], n, (table, current, self._values, self._report))
-                marks = self._marks.get()
-                up, down = _doubles(marks[5 + 2 * (batch - 1) : 7 + 2 * (batch - 1)])
-                if last:
-                    break
-                if max(up, down) <= change:
-                    self._launch(kernels["scatter"], n, (table, current, self._values, self._report))
-                    marks = self._marks.get()
-                    break
-                batch *= 2
-        report = marks[:5]
-        rise, fall = _doubles(report[:2]).tolist()
+    def _clear_words(self) -> None:
+        self._stream.clear(int(self._at["words"]), self._words.nbytes)
+
+    def _read_words(self) -> npt.NDArray[np.uint64]:
+        self._stream.download(self._words.view(np.uint8), int(self._at["words"]))
+        self._stream.wait()
+        return self._words.copy()
+
+    def _gather(self, resident: Resident) -> tuple[np.uint64, np.uint64]:
+        """Local values; the buffer that has them all, and the one that has the halo only."""
+        table, counts, kernels = resident.arrays
+        current, other = self._at["in"], self._at["out"]
+        size = counts["states"] + counts["halo"]
+        self._launch(kernels["gather"], size, table, self._at["values"], current, other)
+        return current, other
+
+    def _scatter(self, resident: Resident, current: np.uint64) -> None:
+        report = self._at["words"] + np.uint64(8 * _REPORT.start)
+        table, counts, kernels = resident.arrays
+        self._launch(kernels["scatter"], counts["states"], table, current, self._at["values"], report)
+
+    def _visit(self, resident: Resident, change: float, most: int) -> tuple[float, ...]:
+        """In batches of 8, 16, 32, 32 ... passes until a limit is reached."""
+        table, _, kernels = resident.arrays
+        current, other = self._gather(resident)
+        passes, batch = 0, _FIRST_BATCH
+        while True:
+            batch = min(batch, most - passes, _LARGEST_BATCH)
+            for _ in range(batch):
+                self._pass(resident, current, other)
+                current, other = other, current
+            passes += batch
+            self._clear_words()
+            changes = (table, self._at["change"], self._at["words"])
+            self._launch(kernels["largest_change"], resident.n_states, *changes)
+            if passes >= most:
+                self._scatter(resident, current)
+                words = self._read_words()
+                break
+            words = self._read_words()
+            if words[_CHANGES].view(np.float64).max() <= change:
+                self._scatter(resident, current)
+                words = self._read_words()
+                break
+            batch *= 2
+        rise, fall = words[_CHANGES].view(np.float64).tolist()
+        report = words[_REPORT]
+        boundary_rise, boundary_fall = report[:2].view(np.float64).tolist()
         boundary_value, largest, smallest = numbers_of_images(report[2:]).tolist()
-        return sweeps, float(up), float(down), rise, fall, boundary_value, largest, -smallest
+        return passes, rise, fall, boundary_rise, boundary_fall, boundary_value, largest, -smallest
 
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass without updates."""
-        table, h, kernels = resident.arrays
-        n = resident.n_states
-        current, other = self._buffers
-        row_sum = np.float64(self._model.row_sums[resident.index])
-        with self._device:
-            self._launch(kernels["gather"], n + h, (table, self._values, current, other))
-            self._marks.data.memset_async(0, self._marks.nbytes)
-            arguments = (table, current, self._policy, row_sum, np.float64(significant), self._report)
-            self._launch(kernels["measure"], n, arguments)
-            report = self._report.get()
-        found = numbers_of_images(report)
+        table, counts, kernels = resident.arrays
+        current, _ = self._gather(resident)
+        self._clear_words()
+        numbers = np.float64(self._model.row_sums[resident.index]), np.float64(significant)
+        report = self._at["words"] + np.uint64(8 * _REPORT.start)
+        self._launch(kernels["measure"], counts["states"], table, current, self._at["policy"], *numbers, report)
+        found = numbers_of_images(self._read_words()[_REPORT])
         return found[:4], float(found[4])
 
+    # --------------------------------------------------------------------------------------- values and policy
+
     def read(self, states: IntArray) -> FloatArray:
-        """A copy on the host."""
-        with self._device:
-            host: FloatArray = self._values[self._cupy.asarray(states)].get()
-        return host
+        """In pieces that fit into the buffers of local values, which no visit uses now."""
+        found, kernel = np.empty(states.size), self._kernels_of_the_store()["read_states"]
+        for piece in self._pieces(states):
+            self._upload("in", states[piece].astype(np.int64))
+            count = np.int64(found[piece].size)
+            self._launch(kernel, int(count), self._at["in"], count, self._at["values"], self._at["out"])
+            self._stream.download(found[piece], int(self._at["out"]))
+            self._stream.wait()
+        return found
 
     def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
-        """Visits gather values anew each time: nothing else is to be told."""
-        with self._device:
-            self._values[self._cupy.asarray(states)] = self._cupy.asarray(values)
+        """Likewise; visits gather values anew each time, and so nothing else changes."""
+        kernel = self._kernels_of_the_store()["write_states"]
+        for piece in self._pieces(states):
+            self._upload("in", states[piece].astype(np.int64))
+            self._upload("out", values[piece].astype(np.float64))
+            count = np.int64(states[piece].size)
+            self._launch(kernel, int(count), self._at["in"], count, self._at["out"], self._at["values"])
+            self._stream.wait()
+
+    def _kernels_of_the_store(self) -> dict[str, Kernel]:
+        return self._kernels(self._model, (self._model.successor_dtype, self._model.probability_dtype))
+
+    def _pieces(self, states: IntArray) -> list[slice]:
+        size = self._local_states
+        return [slice(start, start + size) for start in range(0, states.size, size)]
+
+    def _upload(self, name: str, data: npt.NDArray[Any]) -> None:
+        """Copy to one of the buffers; `data` may go as soon as this returns."""
+        self._stream.upload(int(self._at[name]), data)
+        self._stream.wait()
 
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
         """One copy to the device."""
-        ptr = self._model.partition_ptr
-        with self._device:
-            self._policy[int(ptr[partition]) : int(ptr[partition + 1])] = self._cupy.asarray(policy)
+        start = int(self._model.partition_ptr[partition])
+        self._stream.upload(int(self._at["policy"]) + 4 * start, np.ascontiguousarray(policy, np.int32))
+        self._stream.wait()
 
     def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
         """One copy from the device each."""
-        piece = slice(start, start + values.size)
-        with self._device:
-            values[:], policy[:] = self._values[piece].get(), self._policy[piece].get()
+        self._download("values", start, values)
+        self._download("policy", start, policy)
+
+    def _download(self, name: str, start: int, data: npt.NDArray[Any]) -> None:
+        self._stream.download(data, int(self._at[name]) + data.itemsize * start)
+        self._stream.wait()
 
     def values(self) -> FloatArray:
         """A copy on the host."""
-        host: FloatArray = self._values.get()
+        host = np.empty(self._model.n_states)
+        self._download("values", 0, host)
         return host
 
     def policy(self) -> npt.NDArray[np.int32]:
         """A copy on the host."""
-        host: npt.NDArray[np.int32] = self._policy.get()
+        host = np.empty(self._model.n_states, np.int32)
+        self._download("policy", 0, host)
         return host
 
     def close(self) -> None:
-        """Free values, policy and buffers, and give the pool's blocks back to the device."""
-        for name in ("_values", "_policy", "_buffers", "_marks", "_changes", "_report"):
-            if hasattr(self, name):
-                delattr(self, name)
-        with self._device:
-            self._cupy.get_default_memory_pool().free_all_blocks()
+        """Free everything."""
+        self._device.free_all()

@@ -34,3 +34,22 @@ extern "C" __global__ void scatter(const Table* table, const double* in, double*
     raise_to_block_max(largest, report + 3);
     raise_to_block_max(smallest, report + 4);
 }
+
+// report: [0] largest rise, [1] largest fall in the last backup of each own state (bits of non-negative doubles).
+extern "C" __global__ void largest_change(const Table* table, const double* change, u64* report) {
+    const i64 s = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    const double delta = s < table->n ? change[s] : 0.0;
+    raise_to_block_max((u64)__double_as_longlong(delta > 0.0 ? delta : 0.0), report);
+    raise_to_block_max((u64)__double_as_longlong(delta < 0.0 ? -delta : 0.0), report + 1);
+}
+
+// The values of some states of the model.
+extern "C" __global__ void read_states(const i64* states, i64 count, const double* values, double* out) {
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) out[i] = values[states[i]];
+}
+
+extern "C" __global__ void write_states(const i64* states, i64 count, const double* in, double* values) {
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) values[states[i]] = in[i];
+}

@@ -7,9 +7,8 @@
 // report, all images: [0] rise, [1] fall of the normalised residual, [2] rise, [3] fall of the plain one (of either sign;
 // falls are those of the policy's action), [4] the largest B + V where |B| > significant. A state that has no policy yet
 // gets its greedy action.
-template <class Index, class Real>
-__global__ void measure(const Table* table, const double* in, int* policy, double row_sum, double significant,
-                        u64* report) {
+extern "C" __global__ void measure(const Table* table, const double* in, int* policy, double row_sum,
+                                   double significant, u64* report) {
     const Table& t = *table;
     i64 s = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     u64 rise = 0, fall = 0, plain_rise = 0, plain_fall = 0, largest = 0;   // below the image of any number
@@ -18,15 +17,15 @@ __global__ void measure(const Table* table, const double* in, int* policy, doubl
         rows_of(t, s, row, end);
         double best, normalised, kept, kept_normalised;
         if (row == end) {
-            best = t.terminal ? t.sign * t.terminal[s] : 0.0;
+            best = terminal_value(t, s);
             normalised = kept = kept_normalised = best - in[s];
         } else {
             best = normalised = minus_infinity();
             kept = kept_normalised = 0.0;
             i64 chosen = policy[t.first + s], greedy = 0;
             for (i64 j = row; j < end; ++j) {
-                double q = row_value<Index, Real>(t, in, j);
-                double scaled = (q - in[s]) / (1.0 - (t.discounts ? t.discounts[j] : t.discount) * row_sum);
+                double q = row_value(t, in, j);
+                double scaled = (q - in[s]) / (1.0 - discount_of(t, j) * row_sum);
                 if (q > best) { best = q; greedy = j - row; }
                 normalised = fmax(normalised, scaled);
                 if (j - row == chosen || (chosen < 0 && greedy == j - row)) { kept = q - in[s]; kept_normalised = scaled; }

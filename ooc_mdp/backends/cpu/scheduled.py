@@ -1,0 +1,134 @@
+"""Simple kernels on the CPU: their schedules in NumPy, one partition after the other, to be read and counted with.
+
+    gather own and halo values ─▶ passes of the schedule ─▶ own values back, boundary changes ─▶ residuals measured
+
+It makes the passes that a device would make, with the same values bit for bit, in far more time. The CPU's own engine
+(`ooc_mdp.backends.cpu.backend`) is another one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.base import Resident
+from ooc_mdp.backends.exact_sweeps import SimpleSweeps
+from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.reference.schedules import LocalRows
+
+__all__ = ["ScheduledBackend"]
+
+_BYTES_A_ROW = 160
+"""Of the arrays of one number a row that a pass over a partition has at the same time."""
+
+
+class ScheduledBackend(SimpleSweeps):
+    """Runs the schedule of a simple kernel; values and policy are the caller's arrays."""
+
+    name = "cpu"
+
+    def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
+        """Nothing is compiled.
+
+        Raises
+        ------
+        OptionsError : the kernel cannot sweep this store.
+        """
+        self._kernel.check(model)
+
+    def free_bytes(self) -> None:
+        """There is no device."""
+
+    def plan(self, model: ModelFacts) -> dict[str, int]:
+        """Local values before and after a pass, and what a pass works out of every row."""
+        local = 8 * (model.largest_partition + model.largest_halo)
+        return {"local values": 4 * local, "rows of a pass": _BYTES_A_ROW * model.most_rows}
+
+    def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+        """Work in the caller's arrays."""
+        self._model = model
+        self._values = np.zeros(model.n_states) if values is None else values
+        self._policy = np.full(model.n_states, -1, np.int32) if policy is None else policy
+
+    def prepare(self, table: PartitionTable) -> Resident:
+        """Keep the table as it is."""
+        return Resident(table.index, table.n_states, bool(table.durations.size), [table])
+
+    def admit(self, prepared: Resident) -> Resident:
+        """Nothing is left to do."""
+        return prepared
+
+    def release(self, resident: Resident) -> None:
+        """Nothing to do: the table goes with its last reference."""
+
+    def _rows(self, table: PartitionTable) -> LocalRows:
+        return LocalRows(table, self._model.discount, self._model.sign)
+
+    def _own(self, table: PartitionTable) -> slice:
+        return slice(table.first_state, table.first_state + table.n_states)
+
+    def _gather(self, table: PartitionTable) -> FloatArray:
+        return np.concatenate([self._values[self._own(table)], self._values[table.halo]])
+
+    def _visit(self, resident: Resident, change: float, most: int) -> tuple[float, ...]:
+        """Passes of the schedule; the policy is that of the last one's backups."""
+        (table,) = resident.arrays
+        rows, own, n = self._rows(table), self._own(table), table.n_states
+        local, passes = self._gather(table), 0
+        while True:
+            local, changes = self._kernel.schedule(rows.backup, n, local)
+            passes += 1
+            if passes >= most or np.abs(changes).max() <= change:
+                break
+        now = local[:n]
+        moved = np.where(table.boundary, now - self._values[own], 0.0)
+        self._values[own] = now
+        self._policy[own] = rows.policy
+        return (
+            passes,
+            max(changes.max(), 0.0),
+            max(-changes.min(), 0.0),
+            max(moved.max(), 0.0),
+            max(-moved.min(), 0.0),
+            now[moved != 0].max(initial=-np.inf),
+            now.max(),
+            now.min(),
+        )
+
+    def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
+        """One pass without updates."""
+        (table,) = resident.arrays
+        row_sum = float(self._model.row_sums[resident.index])
+        own = self._policy[self._own(table)]
+        return self._rows(table).measure(self._gather(table), own, row_sum, significant)
+
+    def read(self, states: IntArray) -> FloatArray:
+        """A copy."""
+        return self._values[states]
+
+    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
+        """Visits gather values anew each time, and so nothing else changes."""
+        self._values[states] = values
+
+    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
+        """Into the caller's array."""
+        ptr = self._model.partition_ptr
+        self._policy[ptr[partition] : ptr[partition + 1]] = policy
+
+    def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """From the caller's arrays."""
+        piece = slice(start, start + values.size)
+        values[:], policy[:] = self._values[piece], self._policy[piece]
+
+    def values(self) -> FloatArray:
+        """The caller's own array."""
+        return self._values
+
+    def policy(self) -> npt.NDArray[np.int32]:
+        """The caller's own array."""
+        return self._policy
+
+    def close(self) -> None:
+        """Nothing to do."""

@@ -1,0 +1,1 @@
+"""Kernels of the literature: one CUDA file each, and the catalogue that declares them."""

@@ -1,0 +1,158 @@
+"""The simple kernels: declarations from which options, command line, tests and both backends take all that they know.
+
+    word ─▶ SimpleKernel ─▶ on a CUDA device   launches of its .cu file     (`ooc_mdp.backends.cuda.simple.backend`)
+                         └▶ on the CPU         its schedule in NumPy        (`ooc_mdp.backends.cpu.scheduled`)
+
+A simple kernel sweeps one resident partition, from local values in one buffer into another, and only changes values:
+what is proved is measured afterwards, by the same code for all. So each works with every method that sweeps, with
+every cache size, and needs no argument of its own.
+
+To add one: write ``simple/literature/NAME.cu`` (``simple/table.cuh`` has the signature and what a launch is given), a
+schedule in ``reference/schedules.py`` and an entry in :data:`SIMPLE_KERNELS`. Tests go over the whole catalogue.
+Nothing of CUDA is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, NamedTuple
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.reference import schedules
+from ooc_mdp.reference.schedules import Schedule
+
+__all__ = ["SIMPLE_KERNELS", "Launch", "SimpleKernel"]
+
+
+class Launch(NamedTuple):
+    """One launch of a pass: blocks that share out the states, rows or transitions of a partition."""
+
+    name: str
+    """Of the function in the .cu file."""
+    over: Literal["states", "rows", "transitions"]
+    each: int = 256
+    """How many of them a block has."""
+    threads: int = 256
+    """Of a block."""
+    shared: int = 0
+    """Bytes of dynamic shared memory of a block."""
+
+
+def _nothing(facts: ModelFacts) -> None:
+    return None
+
+
+def _no_bytes(facts: ModelFacts) -> int:
+    return 0
+
+
+def _no_defines(facts: ModelFacts) -> Mapping[str, int]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleKernel:
+    """A way to sweep one partition on a CUDA device, and what it computes."""
+
+    word: str
+    """Of --kernel."""
+    summary: str
+    """What a pass does, in a few words."""
+    paper: str
+    """Where it was published: author, year, section."""
+    assumptions: str
+    """Which stores it takes."""
+    advice: str
+    """When to take it, in one line."""
+    source: str
+    """Its file below ``simple/``."""
+    launches: tuple[Launch, ...]
+    """Of one pass, in order."""
+    schedule: Schedule
+    """What one pass computes."""
+    exact: bool = True
+    """Whether values equal the schedule's bit for bit; if not, up to the order in which atomics add."""
+    backups: int = 1
+    """Of each state in a pass."""
+    bounds_by_changes: bool = False
+    """Whether a pass backs every state up once from the values before it, so that its changes bound the residual."""
+    refuses: Callable[[ModelFacts], str | None] = _nothing
+    """Why a store cannot be swept: a sentence with the numbers and another kernel's word. None: it can."""
+    workspace: Callable[[ModelFacts], int] = _no_bytes
+    """Bytes that a launch is given beside values."""
+    defines: Callable[[ModelFacts], Mapping[str, int]] = _no_defines
+    """Macros that its file is compiled with, beside INDEX and REAL."""
+
+    def check(self, facts: ModelFacts) -> None:
+        """Raise OptionsError where the kernel cannot sweep a store's partitions."""
+        reason = self.refuses(facts)
+        if reason is not None:
+            raise OptionsError(f"{facts.name}: {reason}")
+
+
+PLAIN = SimpleKernel(
+    word="plain",
+    summary="one Jacobi sweep a pass, a thread a state",
+    paper="Puterman 1994, 6.3",
+    assumptions="any store",
+    advice="The measure for the others: repeats bit for bit with --method vi.",
+    source="plain.cu",
+    launches=(Launch("sweep", "states"),),
+    schedule=schedules.jacobi,
+    bounds_by_changes=True,
+)
+
+_BLOCK, _ITERATIONS, _SHARED = 128, 8, 48 << 10
+"""States of a block of BDI, iterations of a pass, and bytes of shared memory that every device's blocks have."""
+
+
+def _bdi_defines(facts: ModelFacts, buffered: int) -> Mapping[str, int]:
+    rows = {"ACTIONS": facts.actions_per_state or 1, "WIDTH": facts.successors_per_action or 1}
+    return {"BLOCK": _BLOCK, "ITERATIONS": _ITERATIONS, "BUFFERED": buffered} | rows
+
+
+def _buffer_fits(facts: ModelFacts) -> str | None:
+    actions, width = facts.actions_per_state, facts.successors_per_action
+    if not (actions and width):
+        return (
+            f"bdi-buffered keeps the same number of values for each of its {_BLOCK} threads, and rows of this store "
+            f"differ: up to {facts.longest_row} successors; take --kernel bdi"
+        )
+    needed = 8 * _BLOCK * (actions * width + 1)
+    if needed > _SHARED:
+        return (
+            f"bdi-buffered needs {needed} bytes of shared memory a block for {actions} actions of {width} successors, "
+            f"and a block has {_SHARED}; take --kernel bdi"
+        )
+    return None
+
+
+BDI = SimpleKernel(
+    word="bdi",
+    summary=f"Block Divided Iteration: blocks of {_BLOCK} states, {_ITERATIONS} iterations in shared memory a pass",
+    paper="Johannsson 2009, 3.2.1",
+    assumptions="any store",
+    advice="Where most successors of a state are near it in the store's order; elsewhere plain does as well.",
+    source="literature/johannsson_bdi.cu",
+    launches=(Launch("bdi", "states", _BLOCK, _BLOCK),),
+    schedule=partial(schedules.bdi, block=_BLOCK, iterations=_ITERATIONS),
+    backups=_ITERATIONS,
+    defines=partial(_bdi_defines, buffered=0),
+)
+BDI_BUFFERED = replace(
+    BDI,
+    word="bdi-buffered",
+    summary="bdi with the values from outside a block copied to shared memory once a pass",
+    paper="Johannsson 2009, 3.3.1",
+    assumptions="as many actions in every state and successors in every row, "
+    f"{_SHARED // (8 * _BLOCK) - 1} transitions a state at most",
+    advice="Where bdi waits for values from outside its blocks; else bdi, whose blocks leave more room.",
+    refuses=_buffer_fits,
+    defines=partial(_bdi_defines, buffered=1),
+)
+
+SIMPLE_KERNELS: tuple[SimpleKernel, ...] = (PLAIN, BDI, BDI_BUFFERED)
+"""All of them, the simplest first."""

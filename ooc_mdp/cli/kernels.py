@@ -1,0 +1,34 @@
+"""The command that lists what solve --kernel takes: kernels."""
+
+from __future__ import annotations
+
+from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
+from ooc_mdp.cli.application import app
+from ooc_mdp.cli.options import JsonOption
+from ooc_mdp.cli.tables import print_json
+
+__all__ = ["kernels"]
+
+
+@app.command()
+def kernels(as_json: JsonOption = False) -> None:
+    """List the words of solve --kernel: what each does, where it was published, which stores it takes, when to take it.
+
+    The first is the default on a CUDA device. The others run on the CPU too, in NumPy, to be read and counted with.
+    """
+    listed = [
+        {
+            "kernel": word,
+            "summary": entry.summary,
+            "paper": entry.paper,
+            "assumptions": entry.assumptions,
+            "advice": entry.advice,
+        }
+        for word, entry in DEVICE_KERNELS.items()
+    ]
+    if as_json:
+        print_json({"kernels": listed})
+    else:
+        from ooc_mdp.report.terminal import print_kernels
+
+        print_kernels(listed)
