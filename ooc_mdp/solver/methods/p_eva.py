@@ -34,7 +34,7 @@ def p_eva(s: SolveState) -> Steps:
         dirty = s.dirty()
         here = s.cache.present[dirty]
         if here.any():
-            batch = s.worst(dirty[here])[: s.backend.batch_size]
+            batch = s.worst(dirty[here])[: s.plan.layout.batch_size]
             with s.access(batch) as access:
                 visit = s.backend.relax(access.residents, s.limits(batch, VISIT_SWEEPS))
                 _read_ahead(s, dirty[~here], may_evict=bool(batch.size == here.sum()))

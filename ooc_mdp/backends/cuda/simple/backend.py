@@ -20,6 +20,7 @@ from ooc_mdp.backends.cuda.device import cupy_for
 from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned, c_type, numbers_of_images
 from ooc_mdp.backends.cuda.sources import LOCAL_VALUES, PLAIN, read_sources
 from ooc_mdp.backends.exact_sweeps import sweep_each
+from ooc_mdp.backends.layout import Layout, Needs, device_layout
 from ooc_mdp.backends.state_lists import ListsByCopies
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
@@ -105,7 +106,6 @@ class CudaBackend(ListsByCopies):
     OptionsError : there is no such device.
     """
 
-    batch_size = 1
     features = Features(overlaps_loads=False)
     synchronous = None
     policy_rows = None
@@ -122,25 +122,20 @@ class CudaBackend(ListsByCopies):
     def free_bytes(self) -> None:
         """Nobody asks."""
 
-    def slot_bytes(self, model: ModelFacts) -> None:
-        """Each partition takes its own size."""
-
-    def page_locked_bytes(self, model: ModelFacts) -> int:
-        """None."""
-        return 0
-
-    def plan(self, model: ModelFacts) -> dict[str, int]:
-        """Two local vectors, the reports, and what alignment adds.
-
-        Raises
-        ------
-        MemoryBudgetError : never here; :meth:`start` compares with what the device has free.
-        """
+    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+        """Partitions are allocated one by one, beside two local vectors, the reports, and what alignment adds."""
         local = 8 * (model.largest_partition + model.largest_halo)
-        alignment = 10 * ALIGNMENT * model.row_sums.size
-        return {"local values": 2 * local, "reports": 4096, "alignment": alignment}
+        alignment = 10 * ALIGNMENT * model.n_partitions
+        own = {"local values": 2 * local, "reports": 4096, "alignment": alignment}
+        return device_layout(model, needs, self.name, own)
 
-    def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+    def enlarged(self, layout: Layout) -> Layout:
+        """There are no slots."""
+        return layout
+
+    def start(
+        self, model: ModelFacts, layout: Layout, values: FloatArray | None, policy: npt.NDArray[np.int32] | None
+    ) -> None:
         """Copy the values over and allocate what every visit needs."""
         cupy = self._cupy
         self._model = model
@@ -161,14 +156,8 @@ class CudaBackend(ListsByCopies):
             self._report = self._marks[:5]
             self._changes = [self._marks[5 + 2 * i : 7 + 2 * i] for i in range(_LARGEST_BATCH)]
 
-    def open_cache(self, budget: int) -> None:
-        """Partitions are allocated one by one."""
-
     def reader(self, source: Any) -> None:
         """Tables are taken as the source gives them."""
-
-    def enlarge(self) -> None:
-        """There are no slots."""
 
     def prepare(self, table: PartitionTable) -> _Packed:
         """All fields that are on the host, one after the other as they will lie on the device."""
