@@ -17,11 +17,11 @@ import measuring
 import numpy as np
 
 import ooc_mdp
-from ooc_mdp.backends.base import SlotsTooSmall
+from ooc_mdp.backends.layout import Needs, SlotsTooSmall
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import format_bytes
+from ooc_mdp.options import CacheSize, format_bytes
 
 NOT_INCLUDED = (
     "sweeps; loads that run at the same time as others or as sweeps: each is waited for, a device's work included",
@@ -103,10 +103,11 @@ def loads(table: TableSource, device: str, count: int) -> list[float]:
     model = ModelFacts.of(table, 0.9)
     wait = device_barrier(device)
     partitions = [0, *(np.arange(1, count + 1) * (table.n_partitions - 1) // count)]
-    backend.start(model, None, None)
+    one = backend.layout(model, Needs()).entry_bytes or model.largest_table_bytes
+    layout = backend.layout(model, Needs(CacheSize(size=one)))
     try:
         while True:
-            backend.open_cache(backend.slot_bytes(model) or 0)
+            backend.start(model, layout, None, None)
             read = backend.reader(table) or table.loader(backend.name).read
             seconds = []
             try:
@@ -117,7 +118,7 @@ def loads(table: TableSource, device: str, count: int) -> list[float]:
                     seconds.append(time.perf_counter() - began)
                     backend.release(resident)
             except SlotsTooSmall:
-                backend.enlarge()
+                layout = backend.enlarged(layout)
             else:
                 return seconds[1:]
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,5 +108,5 @@ class EmulatedDevice:
     def free(self, at: int) -> None:
         del self._blocks[at]
 
-    def free_all(self, keep: Collection[int] = ()) -> None:
-        self._blocks = {at: block for at, block in self._blocks.items() if at in keep}
+    def free_all(self) -> None:
+        self._blocks = {}

@@ -13,6 +13,7 @@ from small_mdps import Case, cases, stored
 
 from ooc_mdp.backends.base import SweepLimits, VisitReport
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.mdp import FloatArray
@@ -47,17 +48,14 @@ class Work:
             self.bounds.at_zero_values(rewards)
         self.size = float(np.abs(self.values).max())
         self.backend = CpuBackend()
-        self.backend.start(
-            facts_with(
-                store.partition_ptr.tolist(),
-                discount,
-                self.contraction.row_sum,
-                largest_halo=int(store.partition_halo.max()),
-                sign=self.sign,
-            ),
-            self.values,
-            self.policy,
+        model = facts_with(
+            store.partition_ptr.tolist(),
+            discount,
+            self.contraction.row_sum,
+            largest_halo=int(store.partition_halo.max()),
+            sign=self.sign,
         )
+        self.backend.start(model, self.backend.layout(model, Needs()), self.values, self.policy)
         self.residents = [self.backend.admit(self.backend.prepare(t)) for t in self.tables]
 
     def visit(self, p: int, limits: SweepLimits) -> None:

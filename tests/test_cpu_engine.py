@@ -25,6 +25,7 @@ from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.batch import group_of
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.table import swept_table
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import CacheSize, SolveOptions
@@ -38,7 +39,8 @@ LIMITS = SweepLimits(1e-12, 5)
 def started(store: Store, discount: float, threads: int = 2) -> tuple[CpuBackend, list[Resident]]:
     """A backend at values of 0, with all partitions of the store resident."""
     backend = CpuBackend("voted", threads)
-    backend.start(ModelFacts.of(store, discount), None, None)
+    model = ModelFacts.of(store, discount)
+    backend.start(model, backend.layout(model, Needs()), None, None)
     return backend, [backend.admit(backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
 
 
@@ -216,9 +218,10 @@ def test_the_plan_names_what_sweeps_allocate(tmp_path: Path) -> None:
     store = make_store(Case(Model(states), partitions=5), tmp_path / "s")
     backend, _ = started(store, 0.5, threads=2)
     held = [backend._workspace, *backend._starts, backend._moving, backend._doubts, backend._resting]
-    assert sum(a.nbytes for a in held) == backend.plan(backend._model)["sweep values"]
-    assert backend.batch_size == 5
-    assert math.ceil(backend.batch_size / 2) * (3 * 6 + 1) == backend._workspaces[0].size
+    layout = backend.layout(backend._model, Needs())
+    assert sum(a.nbytes for a in held) == layout.host["sweep values"]
+    assert layout.batch_size == 5
+    assert math.ceil(layout.batch_size / 2) * (3 * 6 + 1) == backend._workspaces[0].size
     backend.close()
 
 

@@ -34,6 +34,7 @@ from ooc_mdp.backends.cpu.packed import (
 )
 from ooc_mdp.backends.cpu.table import SweptTable, describe, open_table
 from ooc_mdp.backends.cpu.views import Model, view_of
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import CacheSize, SolveOptions
@@ -278,7 +279,8 @@ def test_certificates_hold_for_steps_with_loops_made_for_a_shape(
 def started(store: Store, discount: float) -> tuple[CpuBackend, list[Resident]]:
     """A backend at values of 0, with all partitions of the store resident."""
     backend = CpuBackend("voted", 2)
-    backend.start(ModelFacts.of(store, discount), None, None)
+    model = ModelFacts.of(store, discount)
+    backend.start(model, backend.layout(model, Needs()), None, None)
     return backend, [backend.admit(backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
 
 
@@ -315,14 +317,14 @@ def test_models_with_durations_are_not_swept_along_the_flow(tmp_path: Path) -> N
     states = tuple(State((Action(1.0, {(i + 1) % 300: 1.0}, 0.5),)) for i in range(300))
     backend, (resident,) = started(make_store(Case(SourceModel(states, durations=True)), tmp_path / "s"), 0.9)
     assert not backend._slabs.suits(resident)
-    assert "policy rows" not in backend.plan(backend._model)
+    assert "policy rows" not in backend.layout(backend._model, Needs()).host
     backend.close()
 
 
 def test_slabs_take_no_more_than_the_plan_says_and_the_least_recently_visited_gives_way(tmp_path: Path) -> None:
     store = ooc_mdp.generate("GW-64x4", tmp_path / "s", partitions=4)
     backend, residents = started(store, 0.95)
-    planned = backend.plan(backend._model)["policy rows"]
+    planned = backend.layout(backend._model, Needs()).host["policy rows"]
     slabs = Slabs(backend._model, 2, 2, True)
     for chosen in ([0, 1], [1, 2], [3]):
         slabs.take([residents[p] for p in chosen])

@@ -13,6 +13,7 @@ from store_models import random_model
 from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cpu import table as cpu_tables
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import discounts
 from ooc_mdp.model.partition import PartitionTable
@@ -70,7 +71,8 @@ def backend(request: pytest.FixtureRequest, store: Store, monkeypatch: pytest.Mo
         monkeypatch.setattr(cpu_tables, "MOST_GATHERED", -1)
     values = np.random.default_rng(1).normal(size=store.n_states)
     made = CpuBackend("forward", 1)
-    made.start(ModelFacts.of(store, DISCOUNT), values, None)
+    model = ModelFacts.of(store, DISCOUNT)
+    made.start(model, made.layout(model, Needs()), values, None)
     yield made
     made.close()
 
@@ -132,7 +134,8 @@ def test_loops_with_checks_stop_at_an_index_outside_its_array(
     monkeypatch.setattr(cpu_tables, "CHECKED", True)
     store = make_store(Case(random_model(7, 40, terminal=0.3), partitions=3), tmp_path / "s")
     backend = CpuBackend("forward", 1)
-    backend.start(ModelFacts.of(store, DISCOUNT), None, None)
+    model = ModelFacts.of(store, DISCOUNT)
+    backend.start(model, backend.layout(model, Needs()), None, None)
     sound = prepared(backend, store.read(0)[0])
     limits = SweepLimits(-1.0, 2)
     backend.sweep([sound], limits)

@@ -26,6 +26,7 @@ from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.flow_solver import STATE_BYTES, FlowSolver
 from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
@@ -55,9 +56,9 @@ class Kept:
         self.before = 10 * np.random.default_rng(seed).normal(size=store.n_states)
         self.backend = CpuBackend("voted", threads)
         chosen = None if policy is None else np.array(policy, np.int32)
-        self.backend.start(self.model, self.before.copy(), chosen)
+        layout = replace(self.backend.layout(self.model, Needs()), rows_room=0 if mapped else 1 << 62)
+        self.backend.start(self.model, layout, self.before.copy(), chosen)
         self.residents = [self.backend.admit(self.backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
-        self.backend._rows_mapped = mapped
         self.backend.open_rows(store.coupling)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import cast
 
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 
 import ooc_mdp
 from ooc_mdp.backends.base import Backend, Features
+from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.layout import Layout, Needs, cache_left, device_layout
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import CacheSize, SolveOptions, format_bytes
-from ooc_mdp.solver.device_budget import cache_left, refuse_what_is_not_free
-from ooc_mdp.solver.plan import cache_budget, plan_solve
+from ooc_mdp.solver.plan import plan_solve
 from ooc_mdp.store import Store
 
 WORKSPACE = 1000
@@ -34,17 +36,11 @@ class Device:
     synchronous: None = None
     policy_rows: None = None
 
-    def plan(self, model: ModelFacts) -> dict[str, int]:
-        return {"workspace": WORKSPACE}
-
     def free_bytes(self) -> int | None:
         return self.free
 
-    def page_locked_bytes(self, model: ModelFacts) -> int:
-        return 0
-
-    def slot_bytes(self, model: ModelFacts) -> int | None:
-        return self.slot
+    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+        return device_layout(model, needs, self.name, {"workspace": WORKSPACE}, self.slot)
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +52,10 @@ def planned(store: Store, device: Device, **options: object) -> dict[str, int]:
     """The plan of the device's memory, the cache's budget as the cache is given it included."""
     chosen = SolveOptions(0.9, device=device.name, **options)  # type: ignore[arg-type]
     model, backend = ModelFacts.of(store, chosen.discount), cast(Backend, device)
-    plan = plan_solve(store, chosen, backend, model, writes=False).memory.device
+    plan = plan_solve(store, chosen, backend, model, writes=False)
     most = int(store.partition_bytes.sum()) if device.slot is None else device.slot * store.n_partitions
-    assert plan["cache"] == min(cache_budget(store, chosen, backend, model), most)
-    return plan
+    assert plan.memory.device["cache"] == min(plan.layout.cache_bytes, most)
+    return plan.memory.device
 
 
 @given(budget=SIZES, beside=st.lists(SIZES, max_size=4), place=st.integers(1, 1 << 40), places=st.integers(0, 1000))
@@ -144,15 +140,14 @@ def test_more_than_the_device_has_is_refused_even_where_the_table_is_small(store
 
 def test_a_device_that_does_not_say_what_is_free_is_taken_at_its_word(store: Store) -> None:
     assert planned(store, Device(None), cache=CacheSize(size=1 << 40))["cache"] == int(store.partition_bytes.sum())
-    refuse_what_is_not_free({"cache": 1 << 60}, None, "cuda:0")
 
 
 def test_the_cpu_has_no_device_memory(store: Store) -> None:
     with pytest.raises(OptionsError, match="runs on the CPU; give --cache"):
         ooc_mdp.solve(store, 0.9, device="cpu", device_memory="8GiB")
     options = SolveOptions(0.9, device_memory=1 << 30)  # "auto", which may turn out to be the CPU
-    with pytest.raises(OptionsError, match="runs on the CPU; give --cache"):
-        cache_budget(store, options, cast(Backend, Device(None, name="cpu")), ModelFacts.of(store, options.discount))
+    with closing(CpuBackend()) as cpu, pytest.raises(OptionsError, match="runs on the CPU; give --cache"):
+        plan_solve(store, options, cpu, ModelFacts.of(store, options.discount), writes=False)
 
 
 @pytest.mark.gpu

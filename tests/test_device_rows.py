@@ -29,6 +29,7 @@ from ooc_mdp.backends.cuda.policy.evaluation import DeviceEvaluation, Evaluation
 from ooc_mdp.backends.cuda.policy.layout import RowSizes, reward_dtype, varies
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
@@ -58,8 +59,9 @@ class Kept:
         self.plain = Plain.of(store, discount)
         self.values = 10 * np.random.default_rng(seed).normal(size=store.n_states)
         self.backend = TiledBackend(device, TILE_STATES)
-        self.backend.start(self.model, self.values, None if policy is None else np.array(policy, np.int32))
-        self.backend.open_cache(store.n_partitions * self.backend.slot_bytes(self.model))
+        chosen = None if policy is None else np.array(policy, np.int32)
+        self.layout = self.backend.layout(self.model, Needs())
+        self.backend.start(self.model, self.layout, self.values, chosen)
         read = self.backend.reader(store) or store.read
         self.residents: list[Resident] = [
             self.backend.admit(self.backend.prepare(read(p)[0])) for p in range(store.n_partitions)
@@ -573,20 +575,20 @@ def test_tiles_that_were_quiet_are_visited_after_an_evaluation(
         engine.assert_that_the_bounds_are_true()
 
 
-def test_rows_outlive_slots_that_turn_out_too_small(stores: Callable[[str], Store], device: MakeDevice) -> None:
+def test_rows_are_opened_again_after_a_start_with_larger_slots(
+    stores: Callable[[str], Store], device: MakeDevice
+) -> None:
     store = stores("car")
     kept = Kept(store, device(), seed=2)
     kept.improve([0, 1])
     evaluated(kept.backend, 1e-3, 10)
-    others = kept.of_states("others", "f8")
-    for resident in kept.residents:
-        kept.backend.release(resident)
-    kept.backend.enlarge()
-    kept.backend.open_cache(store.n_partitions * kept.backend.slot_bytes(kept.model))
+    before, policy = kept.backend.values(), kept.backend.policy()
+    policy[store.partition_ptr[2] :] = -1  # nobody has chosen actions there
+    kept.backend.start(kept.model, kept.backend.enlarged(kept.layout), before, policy)
+    assert (kept.backend.values() == before).all()
     kept.residents = [kept.backend.admit(kept.backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
-    assert (kept.of_states("others", "f8") == others).all()
-    kept.improve([2, 3, 4, 5])
-    before = kept.backend.values()
+    kept.backend.open_rows(store.coupling)
+    kept.improve(range(6))
     others = kept.of_states("others", "f8")
     found = evaluated(kept.backend, 1e-8, 10_000)
     assert_that_an_evaluation_is_true(kept, found, before, others, range(6))

@@ -24,6 +24,7 @@ from ooc_mdp.backends.cuda.device import CudaDevice
 from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
 from ooc_mdp.backends.cuda.simple.literature.catalogue import PLAIN
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.distributed import solver
 from ooc_mdp.distributed.solve import solve_distributed
@@ -65,7 +66,8 @@ def test_what_is_written_is_read_and_all_else_stays(
     store, rng = stores("car"), np.random.default_rng(0)
     backend = BACKENDS[name]()
     expected, policy = rng.normal(size=store.n_states), rng.integers(0, 3, store.n_states).astype(np.int32)
-    backend.start(ModelFacts.of(store, 0.9), expected.copy(), policy.copy())
+    model = ModelFacts.of(store, 0.9)
+    backend.start(model, backend.layout(model, Needs()), expected.copy(), policy.copy())
     for partitions in ((4, 0), (1,), (4,)):
         chosen = []
         for p in partitions:
@@ -266,7 +268,7 @@ def test_two_solvers_on_devices_of_their_own_agree_with_the_reference(
     # Few: on the emulator an idle round costs as much as any.
     monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 8)
     monkeypatch.setattr(solver, "select_backend", tiles)
-    slot = TiledBackend(emulated(), TILE_STATES).slot_bytes(ModelFacts.of(store, discount))
+    slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store, discount), Needs()).entry_bytes
     options = SolveOptions(discount, epsilon=1e-4, method=method, device="cpu", cache=CacheSize(size=2 * slot))
     with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
         solution = solve_distributed(store, options, client=client, asked=ClusterOptions(placement=placement))

@@ -17,6 +17,7 @@ from ooc_mdp.backends.base import Backend, SweepLimits, VisitReport
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
 from ooc_mdp.backends.cuda.simple.literature.catalogue import PLAIN
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.errors import MissingExtraError, OptionsError
 from ooc_mdp.model.mdp import FloatArray, Rows
@@ -183,7 +184,8 @@ class Bench:
         self.backend = backend_of(device)
         own, row_sums = [FIRST, FIRST + N_OWN], np.array([ROW_SUM])
         model = facts_with(own, discount, row_sums, n_states=N_STATES, largest_halo=20, sign=sign)
-        self.backend.start(model, self.values.copy(), self.policy.copy())
+        layout = self.backend.layout(model, Needs())
+        self.backend.start(model, layout, self.values.copy(), self.policy.copy())
         self.resident = self.backend.admit(self.backend.prepare(table))
 
     def assert_same_state(self) -> None:

@@ -89,7 +89,7 @@ def test_a_solve_goes_on_where_news_made_clean_what_it_was_loading() -> None:
     dirty, present = np.ones(3, np.bool_), np.zeros(3, np.bool_)
     level = np.array([1.0, 3.0, 2.0])
     state: Any = SimpleNamespace(
-        backend=SimpleNamespace(batch_size=2),
+        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=2)),
         cache=SimpleNamespace(present=present),
         stager=Loading(present),
         target=SimpleNamespace(dirty=dirty.copy),

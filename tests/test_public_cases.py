@@ -15,6 +15,7 @@ from small_mdps import rows_of
 import ooc_mdp
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SIMPLE_KERNELS
 from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import DEFAULT_KERNEL
@@ -63,7 +64,7 @@ def cache_sizes(store: Store, device: str, kernel: str) -> Iterator[int]:
     """All of the table, 22% of it or what the largest partition needs, and the smallest that holds two partitions."""
     sizes = np.sort(store.partition_bytes)
     backend = select_backend(device, kernel=kernel)
-    slot = backend.slot_bytes(ModelFacts.of(store, 0.5))
+    slot = backend.layout(ModelFacts.of(store, 0.5), Needs()).entry_bytes
     sizes = sizes if slot is None else np.full_like(sizes, slot)
     table = int(sizes.sum())
     yield table

@@ -21,6 +21,7 @@ from tiled_engine import TILE_STATES, MakeDevice, emulated
 import ooc_mdp
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SIMPLE_KERNELS
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, Rows
@@ -199,7 +200,7 @@ def test_each_method_of_the_tile_engine_agrees_with_the_reference(
     store, discount = stores(name), MODELS[name]
     monkeypatch.setattr(solver, "select_backend", lambda *_, **__: TiledBackend(device(), TILE_STATES))
     options = SolveOptions(discount, device="cuda:0", epsilon=EPSILON, **method)
-    slot = TiledBackend(emulated(), TILE_STATES).slot_bytes(ModelFacts.of(store, options.discount))
+    slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store, options.discount), Needs()).entry_bytes
     slots = max(2, store.n_partitions // 2)
     solution = solver.solve(store, replace(options, cache=CacheSize(size=slots * slot)))
     assert_agreement(solution, references(name), store, discount)

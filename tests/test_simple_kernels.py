@@ -28,6 +28,7 @@ from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
 from ooc_mdp.backends.cuda.simple.literature.catalogue import BDI_BUFFERED, PLAIN, SIMPLE_KERNELS, SimpleKernel
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -93,7 +94,7 @@ def test_each_pass_gives_the_values_of_its_schedule(
     n, values = table.n_states, np.random.default_rng(5).normal(size=store.n_states) * 100
     for backend in (there, here):
         backend.load_code(facts, policy_rows=False)
-        backend.start(facts, values.copy(), None)
+        backend.start(facts, backend.layout(facts, Needs()), values.copy(), None)
     ours, theirs = (backend.admit(backend.prepare(table)) for backend in (here, there))
     local_values, backup = np.concatenate([values[:n], values[table.halo]]), here._rows(table).backup
     for _ in range(5):
@@ -274,21 +275,23 @@ def test_bdi_buffered_refuses_rows_that_differ_and_rows_that_are_too_many(large:
 
 
 def test_a_device_without_memory_for_values_is_refused_in_bytes(large: Callable[[str], Store]) -> None:
-    facts = ModelFacts.of(large("car"), DISCOUNT)
+    facts, small = ModelFacts.of(large("car"), DISCOUNT), SimpleBackend(EmulatedDevice(100), PLAIN)
+    layout = small.layout(facts, Needs())
     with pytest.raises(MemoryBudgetError, match=r"899 states need .* which has 100 B free"):
-        SimpleBackend(EmulatedDevice(100), PLAIN).start(facts, None, None)
+        small.start(facts, layout, None, None)
 
 
 def test_a_workspace_is_in_the_plan_and_allocated(large: Callable[[str], Store]) -> None:
     device, facts = EmulatedDevice(1 << 20), ModelFacts.of(large("car"), DISCOUNT)
     without = SimpleBackend(device, PLAIN)
     backend = SimpleBackend(device, replace(PLAIN, workspace=lambda facts: 8 * facts.most_rows))
-    assert "workspace" not in without.plan(facts)
-    more = sum(backend.plan(facts).values()) - sum(without.plan(facts).values())
-    assert backend.plan(facts)["workspace"] == more == aligned(8 * facts.largest_partition * 3)
+    planned, less = (each.layout(facts, Needs()).device for each in (backend, without))
+    assert "workspace" not in less
+    more = sum(planned.values()) - sum(less.values())
+    assert planned["workspace"] == more == aligned(8 * facts.largest_partition * 3)
     left = []
     for each in (without, backend):
-        each.start(facts, None, None)
+        each.start(facts, each.layout(facts, Needs()), None, None)
         left.append(device.memory_free())
         each.close()
     assert left[0] - left[1] == more

@@ -379,4 +379,4 @@ def test_value_iteration_has_what_comes_after_the_next_partitions_read_ahead_onc
     assert solution.outcome is Outcome.RESIDUAL
     asked = watched.__dict__["asked"]
     assert len(set(asked)) == len(asked)
-    assert set(range(staging_depth(CpuBackend()) + 1, 60)) <= set(asked)
+    assert set(range(staging_depth(CpuBackend.features) + 1, 60)) <= set(asked)

@@ -23,12 +23,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, actions, make_store, models, optimum, rows_of, stored
 from store_models import Action, Model, ModelSource, State, random_model
-from tiled_engine import LAYOUTS, STORES, TILE_STATES, Engine, LittleRoom, MakeDevice, ShuffledDevice, emulated, wander
+from tiled_engine import (
+    LAYOUTS,
+    STORES,
+    TILE_STATES,
+    Engine,
+    LittleRoom,
+    MakeDevice,
+    ShuffledDevice,
+    emulated,
+    layout_of,
+    wander,
+)
 
 import ooc_mdp
-from ooc_mdp.backends.base import SlotsTooSmall, SweepLimits
+from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.cuda.tiles.layout import Tiling
+from ooc_mdp.backends.layout import Needs, SlotsTooSmall
 from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
@@ -251,8 +263,8 @@ def solve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Solution]:
         monkeypatch.setattr(solver, "select_backend", lambda *_, **__: TiledBackend(make_device(), TILE_STATES))
         chosen = SolveOptions(device="cuda:0", **options)
         if slots is not None:
-            slot = TiledBackend(emulated(), TILE_STATES).slot_bytes(ModelFacts.of(store, chosen.discount))
-            chosen = replace(chosen, cache=CacheSize(size=slots * slot))
+            layout = layout_of(TiledBackend(emulated(), TILE_STATES), ModelFacts.of(store, chosen.discount), slots)
+            chosen = replace(chosen, cache=CacheSize(size=layout.cache_bytes))
         return solver.solve(store, chosen, RunOptions(output, resume=resume, time_limit=time_limit))
 
     return run
@@ -466,8 +478,8 @@ def test_slots_that_are_too_small_are_made_larger_and_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     enlarged = []
-    enlarge = TiledBackend.enlarge
-    monkeypatch.setattr(TiledBackend, "enlarge", lambda self: (enlarged.append(self), enlarge(self))[1])
+    usual = TiledBackend.enlarged
+    monkeypatch.setattr(TiledBackend, "enlarged", lambda self, old: (enlarged.append(old), usual(self, old))[1])
     store = far_reading(720, shape, tmp_path / "s")
     solution = solve(store, device, discount=0.5, epsilon=1e-3, **method)
     assert enlarged
@@ -480,8 +492,7 @@ def test_a_partition_that_does_not_fit_leaves_its_slot_free(tmp_path: Path, devi
     for _ in range(3):
         with pytest.raises(SlotsTooSmall, match=r"a tile of partition 0 reads more than \d+ states outside"):
             engine.load(0)
-    engine.backend.enlarge()
-    engine.backend.open_cache(engine.backend.slot_bytes(engine.model))
+    engine.backend.start(engine.model, engine.backend.enlarged(engine.layout), None, None)
     engine.load(0)
     engine.sweep(0, SweepLimits(0.0, 3, 1e-3))
     engine.assert_that_the_bounds_are_true()
@@ -490,9 +501,8 @@ def test_a_partition_that_does_not_fit_leaves_its_slot_free(tmp_path: Path, devi
 def test_larger_slots_leave_states_without_a_policy_without_one(tmp_path: Path, device: MakeDevice) -> None:
     """As a resumed solve begins; no action must not become one that a residual is measured of."""
     engine = Engine(far_reading(720, None, tmp_path / "s"), 0.5, device(), slots=1)
-    engine.backend.start(engine.model, np.full(720, 100.0), np.full(720, -1, np.int32))
-    engine.backend.enlarge()
-    engine.backend.open_cache(engine.backend.slot_bytes(engine.model))
+    larger = engine.backend.enlarged(engine.layout)
+    engine.backend.start(engine.model, larger, np.full(720, 100.0), np.full(720, -1, np.int32))
     engine.load(0)
     measured, _ = engine.measure(0, 0.0)
     assert engine.backend.policy().max() < 3  # actions
@@ -512,16 +522,15 @@ def test_a_budget_of_one_slot_is_enough_and_a_byte_less_is_refused_with_its_size
     solution = solve(store, device, discount=discount, epsilon=1e-1, device_memory=least)
     assert solution.outcome.proved
     model = ModelFacts.of(store, discount)
-    slot = TiledBackend(device(), TILE_STATES).slot_bytes(model)
+    slot = TiledBackend(device(), TILE_STATES).layout(model, Needs()).entry_bytes
+    assert slot is not None
     assert solution.statistics.cache_peak_bytes == solution.statistics.cache_bytes == slot
     assert sum((solution.memory_plan or {})["device"].values()) == least
     backend = TiledBackend(device(), TILE_STATES)
-    backend.start(model, None, None)
-    with pytest.raises(MemoryBudgetError, match=rf"a slot of the cache takes .* raise --cache to at least {slot},"):
-        backend.open_cache(slot - 1)
-    assert backend.open_cache(2 * slot - 1) == slot
-    assert backend.batch_size == 1
-    backend.close()
+    with pytest.raises(MemoryBudgetError, match=rf"partition \d+ needs .* raise --cache to at least {slot},"):
+        backend.layout(model, Needs(CacheSize(size=slot - 1)))
+    layout = backend.layout(model, Needs(CacheSize(size=2 * slot - 1)))
+    assert (layout.entry_bytes, layout.batch_size) == (slot, 1)
 
 
 @pytest.mark.parametrize("method", ["auto", "policy-iteration"])
@@ -542,9 +551,8 @@ def test_what_is_allocated_is_what_was_planned(stores: Callable[[str], Store]) -
         engine.load(0)
         engine.sweep(0, SweepLimits(0.0, 2))
         assert device.memory_free() == free, "a solve allocates while it runs"
-        planned = engine.backend.plan(engine.model) | {"values": 8 * engine.model.n_states}
-        taken = (1 << 26) - free - 2 * engine.backend.slot_bytes(engine.model)
-        assert taken <= sum(planned.values())
+        assert engine.layout.device["cache"] == 2 * (engine.layout.entry_bytes or 0)
+        assert (1 << 26) - free <= sum(engine.layout.device.values())
         engine.backend.close()
         assert device.memory_free() == 1 << 26
 
@@ -563,7 +571,7 @@ def test_what_is_page_locked_beside_tables_on_their_way_is_what_was_planned(stor
     engine.sweep(0, SweepLimits(0.0, 2))
     engine.backend.values()
     engine.backend.policy()
-    planned = engine.backend.page_locked_bytes(engine.model)
+    planned = engine.layout.host["page-locked"]
     assert planned - (1 << 16) <= device.locked <= planned
     plan = plan_solve(store, SolveOptions(0.9), engine.backend, engine.model, writes=False).memory
     assert plan.host["page-locked"] == planned
@@ -575,16 +583,16 @@ def test_a_device_without_memory_is_refused_by_name(stores: Callable[[str], Stor
     model = ModelFacts.of(store, 0.9)
     backend = TiledBackend(EmulatedDevice(1 << 10), TILE_STATES)
     with pytest.raises(MemoryBudgetError, match=r"values, policy and tiles of 221 states need .* on emulated:0"):
-        backend.start(model, None, None)
-    device = emulated()
-    TiledBackend(device, TILE_STATES).start(model, None, None)
-    taken = (1 << 26) - device.memory_free()
+        backend.start(model, layout_of(backend, model, 4), None, None)
+    device, layout = emulated(), layout_of(backend, model, 1)
+    slot = layout.device["cache"]
+    TiledBackend(device, TILE_STATES).start(model, layout, None, None)
+    taken = (1 << 26) - device.memory_free() - slot
     with pytest.raises(MemoryBudgetError, match=r"loads of partitions need .* on emulated:0, .*smaller partitions"):
-        TiledBackend(EmulatedDevice(taken - 1), TILE_STATES).start(model, None, None)
-    backend = TiledBackend(EmulatedDevice(taken + backend.slot_bytes(model)), TILE_STATES)
-    backend.start(model, None, None)
+        TiledBackend(EmulatedDevice(taken - 1), TILE_STATES).start(model, layout, None, None)
+    backend = TiledBackend(EmulatedDevice(taken + slot), TILE_STATES)
     with pytest.raises(MemoryBudgetError, match=r"has .* free, the cache's 4 slots take .*; lower --cache"):
-        backend.open_cache(4 * backend.slot_bytes(model))
+        backend.start(model, layout_of(backend, model, 4), None, None)
 
 
 # ------------------------------------------------------------------------------------------------- and going on

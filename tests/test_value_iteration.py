@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from small_mdps import Case, cases, make_store, optimum, rows_of, stored
 from store_models import Action, Model, State
 
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
 from ooc_mdp.solver.local import solve
-from ooc_mdp.solver.plan import choose_method
+from ooc_mdp.solver.plan import plan_solve
 from ooc_mdp.store import Store
 
 N = 600
@@ -87,7 +89,8 @@ def test_values_stay_until_a_pass_aside_is_taken(case: Case, discount: float) ->
     with stored(case) as store:
         rows = rows_of(store)
         backend = CpuBackend("voted", 2)
-        backend.start(ModelFacts.of(store, discount), None, None)
+        model = ModelFacts.of(store, discount)
+        backend.start(model, backend.layout(model, Needs()), None, None)
         residents = [backend.admit(backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
         sign = 1.0 if case.sense == "max" else -1.0
         for _ in range(3):
@@ -113,7 +116,9 @@ def test_a_second_value_vector_is_planned_where_it_is_used(tmp_path: Path) -> No
 
     def taken(share: float, **options: Any) -> str:
         chosen = SolveOptions(0.9, cache=CacheSize(share=share), device="cpu", **options)
-        return choose_method(chosen, CpuBackend(), ModelFacts.of(store, chosen.discount), store).first
+        with closing(CpuBackend()) as backend:
+            facts = ModelFacts.of(store, chosen.discount)
+            return plan_solve(store, chosen, backend, facts, writes=False).choice.first
 
     by_passes = [taken(0.25, method="p-eva"), taken(0.25, method="vi"), taken(1.0, method="vi"), taken(1.0)]
     assert by_passes == ["synchronous vi"] * 4

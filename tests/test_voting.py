@@ -18,6 +18,7 @@ from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, cast_votes, walk
 from ooc_mdp.backends.cpu.table import SweptTable, describe
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import PartitionTable
@@ -81,7 +82,8 @@ def backend_for(table: PartitionTable, order: SweepOrder, shape: tuple[int, ...]
     backend = CpuBackend(order)
     shapes = None if shape is None else np.array([shape], np.int32)
     model = facts_with([0, table.n_states], discount, block_shapes=shapes)
-    backend.start(model, np.zeros(table.n_states), np.full(table.n_states, -1, np.int32))
+    policy = np.full(table.n_states, -1, np.int32)
+    backend.start(model, backend.layout(model, Needs()), np.zeros(table.n_states), policy)
     return backend
 
 
@@ -206,8 +208,8 @@ def test_the_plan_counts_what_votes_keep() -> None:
     shapes = GridNumbering((10, 9), [[0, 4, 10], [0, 3, 6, 9]]).block_shapes()
     assert shapes.tolist() == [[4, 3], [4, 3], [4, 3], [6, 3], [6, 3], [6, 3]]
     model = facts_with([0, *np.cumsum(shapes.prod(axis=1)).tolist()], block_shapes=shapes)
-    assert CpuBackend("voted").plan(model)["sweep orders"] == 6 * 12 + 6 * 2 * 4
-    assert "sweep orders" not in CpuBackend("forward").plan(model)
+    assert CpuBackend("voted").layout(model, Needs()).host["sweep orders"] == 6 * 12 + 6 * 2 * 4
+    assert "sweep orders" not in CpuBackend("forward").layout(model, Needs()).host
     orders = SweepOrders("voted", 6, shapes)
     assert sum(a.nbytes for a in (orders._descending, orders._visits, orders._due, shapes)) == 6 * 12 + 48
 

@@ -17,14 +17,15 @@ from small_mdps import Case, make_store
 from store_models import random_model
 
 import ooc_mdp
-from ooc_mdp.backends.base import Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.base import Backend, Resident, SweepLimits, VisitReport
 from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
-from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
 from ooc_mdp.backends.cuda.tiles.memory import head_bytes
+from ooc_mdp.backends.layout import Layout, Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.options import CacheSize
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.store import Store
 
@@ -38,6 +39,7 @@ __all__ = [
     "MakeDevice",
     "ShuffledDevice",
     "emulated",
+    "layout_of",
     "make",
     "wander",
 ]
@@ -105,12 +107,22 @@ class ShuffledDevice(EmulatedDevice):
         return {name: _Shuffled(kernel, module, name, self._seed) for name, kernel in kernels.items()}
 
 
+def layout_of(backend: Backend, model: ModelFacts, slots: int) -> Layout:
+    """With a cache of so many slots, or of the whole table, however large slots become."""
+    whole = backend.layout(model, Needs())
+    if slots == model.n_partitions:
+        return whole
+    assert whole.entry_bytes is not None
+    return backend.layout(model, Needs(CacheSize(size=slots * whole.entry_bytes)))
+
+
 class LittleRoom(TiledBackend):
     """Has no room for most boundary states' values."""
 
-    def _layout_of(self, model: ModelFacts) -> tuple[Tiling, SlotLayout]:
-        tiling, layout = super()._layout_of(model)
-        return tiling, replace(layout, boundary_room=1)
+    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+        layout = super().layout(model, needs)
+        slots = replace(layout.detail.slots, boundary_room=1)
+        return replace(layout, detail=replace(layout.detail, slots=slots))
 
 
 class Engine:
@@ -139,9 +151,9 @@ class Engine:
         else:
             self.bounds.at_zero_values(rewards)
         self.backend = backend(device, tile_states)
-        self.backend.start(self.model, initial, None)
         self.slots = slots or store.n_partitions
-        self.backend.open_cache(self.slots * self.backend.slot_bytes(self.model))
+        self.layout = layout_of(self.backend, self.model, self.slots)
+        self.backend.start(self.model, self.layout, initial, None)
         self.read = self.backend.reader(store) or store.read
         self.residents: dict[int, Resident] = {}
         self.visited: set[int] = set()

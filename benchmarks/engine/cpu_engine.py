@@ -26,6 +26,7 @@ from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.batch import group_of
 from ooc_mdp.backends.cpu.rounds import RoundPlan, run_rounds
 from ooc_mdp.backends.cpu.views import Scratch
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import format_bytes
 
@@ -55,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         store = ooc_mdp.generate(options.problem, Path(folder) / "store", partitions=options.partitions)
         table = store.read(store.n_partitions // 2)[0]
         backend = CpuBackend("voted", threads=1)
-        backend.start(ModelFacts.of(store, options.discount), None, None)
+        model = ModelFacts.of(store, options.discount)
+        backend.start(model, backend.layout(model, Needs()), None, None)
         resident = backend.admit(backend.prepare(table))
         backend.relax([resident], SweepLimits(1e-9, 1)).report()  # compiles, and finds a policy
         each = {

@@ -32,6 +32,7 @@ from idle_device import IdleDevice
 import ooc_mdp
 from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.scheduling.stager import short_turns
@@ -108,9 +109,14 @@ def backend_with(store: Store, device: Device, slots: int) -> TiledBackend:
     """A backend that has started, with so many slots."""
     model = ModelFacts.of(store, 0.9)
     backend = TiledBackend(device)
-    backend.start(model, None, None)
-    backend.open_cache(slots * backend.slot_bytes(model))
+    cache = CacheSize(size=slots * slot_bytes(backend, model))
+    backend.start(model, backend.layout(model, Needs(cache)), None, None)
     return backend
+
+
+def slot_bytes(backend: TiledBackend, model: ModelFacts) -> int:
+    """Of the cache of a model."""
+    return backend.layout(model, Needs()).entry_bytes or 0
 
 
 def load_costs(store: Store, loads: int, repeat: int) -> dict[str, float]:
@@ -171,7 +177,7 @@ def turn_costs(store: Store, dirty: float, turns: int, repeat: int) -> dict[str,
         with ExitStack() as stack:
             backend = TiledBackend(IdleDevice(report))
             model = ModelFacts.of(store, 0.9)
-            budget = CacheSize(size=store.n_partitions * backend.slot_bytes(model))
+            budget = CacheSize(size=store.n_partitions * slot_bytes(backend, model))
             options = SolveOptions(0.9, residual=_RESIDUAL, cache=budget)
             state = start(store, plan_solve(store, options, backend, model, writes=False), backend, stack)
             for p in range(store.n_partitions):

@@ -5,7 +5,7 @@ Copies to the host give zeros, but for the reports of a batch, which say what a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,5 +103,5 @@ class IdleDevice:
     def free(self, at: int) -> None:
         """Nothing to free."""
 
-    def free_all(self, keep: Collection[int] = ()) -> None:
+    def free_all(self) -> None:
         """Nothing to free."""

@@ -27,12 +27,12 @@ import numpy as np
 from common import device_facts, say
 
 import ooc_mdp
-from ooc_mdp.backends.base import SlotsTooSmall
 from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.backends.cuda.policy.evaluation import EvaluationOptions
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.cuda.tiles.layout import TILE_STATES
+from ooc_mdp.backends.layout import Needs, SlotsTooSmall
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.options import format_bytes
@@ -114,15 +114,15 @@ def main(arguments: Sequence[str] | None = None, device: Device | None = None, t
 def measured(case: Case, store: Store, backend: TiledBackend, options: argparse.Namespace) -> dict[str, Any]:
     """One case: figures of each round's improvement and of every way to evaluate."""
     model = ModelFacts.of(store, case.discount)
-    backend.start(model, None, None)
-    read = backend.reader(store) or store.read
+    layout = backend.layout(model, Needs())
     while True:
-        backend.open_cache(store.n_partitions * backend.slot_bytes(model))
+        backend.start(model, layout, None, None)
+        read = backend.reader(store) or store.read
         try:
             residents = [backend.admit(backend.prepare(read(p)[0])) for p in range(store.n_partitions)]
             break
         except SlotsTooSmall:
-            backend.enlarge()
+            layout = backend.enlarged(layout)
     backend.open_rows(store.coupling)
     rows = backend._rows
     assert rows is not None

@@ -42,7 +42,8 @@ from common import (
 from timeline import recorded
 
 import ooc_mdp
-from ooc_mdp.backends.base import Backend, Resident, SlotsTooSmall, SweepLimits
+from ooc_mdp.backends.base import Backend, Resident, SweepLimits
+from ooc_mdp.backends.layout import Needs, SlotsTooSmall
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.conversion.recompute import RecomputedTable
 from ooc_mdp.model.facts import ModelFacts
@@ -196,13 +197,11 @@ def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels:
     backend = select_backend(options.device, kernel=kernels)
     how = SolveOptions(discount=options.discount, cache=CacheSize(share=1.0), device=options.device)
     model = ModelFacts.of(source, how.discount)
-    backend.start(model, np.zeros(source.n_states), np.full(source.n_states, -1, np.int32))
     try:
-        residents = all_resident(backend, model, source, options.loading_threads)
+        residents, slot = all_resident(backend, model, source, options.loading_threads)
         sweep = sweeper(backend, residents, source.n_states)
         seconds, count = timed(sweep, options.seconds)
-        n_bytes = source.n_states * state_bytes(model, source, backend.slot_bytes(model) is not None)
-        slot = backend.slot_bytes(model)
+        n_bytes = source.n_states * state_bytes(model, source, slot is not None)
         return {
             "kernel": "engine" if options.device == "cpu" or kernels == "tiles" else f"engine, {kernels} kernels",
             "values": "float64",
@@ -229,22 +228,25 @@ def by_kernel(device: str, sweep: Callable[[], float], n_bytes: float) -> dict[s
     return {"kernels": timeline.kernels, "kernel_alone_bytes_per_second": n_bytes * sweeps / alone}
 
 
-def all_resident(backend: Backend, model: ModelFacts, source: TableSource, threads: int) -> list[Resident]:
-    """Every partition, in the backend's own layout."""
+def all_resident(
+    backend: Backend, model: ModelFacts, source: TableSource, threads: int
+) -> tuple[list[Resident], int | None]:
+    """Every partition, in the backend's own layout, at values of 0; bytes of a slot, if it has slots."""
     read = source.loader(backend.name).read
 
     def load(p: int) -> Any:
         return backend.prepare(narrowed(read(p)[0], model))
 
+    layout = backend.layout(model, Needs())
     while True:
-        slot = backend.slot_bytes(model) or 0
-        backend.open_cache(source.n_partitions * slot)
+        backend.start(model, layout, None, None)
         try:
             with ThreadPoolExecutor(threads) as pool:
-                return [backend.admit(prepared) for prepared in pool.map(load, range(source.n_partitions))]
+                prepared = pool.map(load, range(source.n_partitions))
+                return [backend.admit(one) for one in prepared], layout.entry_bytes
         except SlotsTooSmall:
             say("slots are too small for some tile's surroundings: larger ones")
-            backend.enlarge()
+            layout = backend.enlarged(layout)
 
 
 def narrowed(table: PartitionTable, model: ModelFacts) -> PartitionTable:

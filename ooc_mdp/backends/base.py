@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.backends.layout import Layout, Needs
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -31,7 +32,6 @@ __all__ = [
     "PolicyEvaluation",
     "PolicyRows",
     "Resident",
-    "SlotsTooSmall",
     "SweepLimits",
     "SynchronousSweeps",
     "Visit",
@@ -129,10 +129,6 @@ class Resident:
     """The backend's own arrays, in its own order."""
 
 
-class SlotsTooSmall(Exception):
-    """A partition does not fit into a slot as slots are; `Backend.enlarge` makes larger ones."""
-
-
 @dataclass(frozen=True, slots=True)
 class Features:
     """What a backend can do."""
@@ -197,28 +193,11 @@ class PolicyRows(Protocol):
     """
 
     def rows_bytes(self, model: ModelFacts) -> int:
-        """What rows, Q2 and the workspace of evaluations take beside the cache and what else `plan` names."""
-        ...
-
-    def least_rows_bytes(self, model: ModelFacts) -> int:
-        """Bytes of what must lie on the device, wherever the rows do; 0 without a device."""
-        ...
-
-    def place_rows(self, model: ModelFacts, room: int | None) -> tuple[int, int]:
-        """Place rows that are opened from now on within `room` bytes of the device (None: what is free then).
-
-        Returns
-        -------
-        Bytes on the device, which are more than `room` where not even what must lie there fits, and in RAM.
-        """
-        ...
-
-    def load_row_code(self) -> None:
-        """Compile what is not compiled with the sweeps; once the backend has been started."""
+        """What rows, Q2 and the workspace of evaluations take where no layout has planned for them."""
         ...
 
     def open_rows(self, coupling: Coupling) -> None:
-        """Make room for rows; no partition has any, whatever was kept before.
+        """Make room for rows, as the layout has planned; no partition has any, whatever was kept before.
 
         Parameters
         ----------
@@ -277,8 +256,6 @@ class Backend(Protocol):
     name: str
     """"cpu" or "cuda:N"."""
     features: Features
-    batch_size: int
-    """Most partitions that one call of `relax` should be given."""
 
     @property
     def synchronous(self) -> SynchronousSweeps | None:
@@ -291,59 +268,55 @@ class Backend(Protocol):
         ...
 
     def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
-        """Compile and load now what the first sweeps of such a model need; before `start`.
+        """Compile and load what the first sweeps of such a model need, and with `policy_rows` what policies on rows do.
 
-        Parameters
-        ----------
-        policy_rows : what improves and evaluates a policy on its rows, too.
+        Before `start`; nothing else of the backend changes.
         """
         ...
 
     def free_bytes(self) -> int | None:
-        """Bytes that can be allocated on the device now; None where that is the host, or nobody knows."""
+        """Bytes that can be allocated now where the cache lies; None where that is unknown."""
         ...
 
-    def slot_bytes(self, model: ModelFacts) -> int | None:
-        """Bytes of a slot, into which the largest partition fits; None where each partition takes its own size."""
-        ...
-
-    def page_locked_bytes(self, model: ModelFacts) -> int:
-        """Page-locked bytes of the host beside tables on their way, without those of a policy's rows."""
-        ...
-
-    def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
-        """Take over the value vector (float64 [n], store order, of the maximisation) and the policy (int32 [n]).
-
-        None stands for values of 0, and for a policy that no state has yet (-1).
-        """
-        ...
-
-    def plan(self, model: ModelFacts) -> dict[str, int]:
-        """Bytes that the backend allocates beside the cache, by name."""
-        ...
-
-    def open_cache(self, budget: int) -> int | None:
-        """Allocate what partitions will lie in, if that is done beforehand.
-
-        Returns
-        -------
-        Bytes that each partition then takes of the cache; None where that is the size of its table.
+    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+        """How the model would be held; a pure function, which leaves the backend as it is.
 
         Raises
         ------
-        MemoryBudgetError : the budget holds no partition, or the device has not so much memory.
+        MemoryBudgetError : the cache, or what a device's budget leaves for it, holds no partition.
+        OptionsError : there is a budget of a device, and this is none.
+        """
+        ...
+
+    def enlarged(self, layout: Layout) -> Layout:
+        """The layout with larger slots, after `SlotsTooSmall`; as pure as :meth:`layout`, and raises what that does."""
+        ...
+
+    def start(
+        self, model: ModelFacts, layout: Layout, values: FloatArray | None, policy: npt.NDArray[np.int32] | None
+    ) -> None:
+        """Allocate what a layout of the model names, and take over values and policy; then nothing is resident.
+
+        Parameters
+        ----------
+        values : float64 [n], store order, of the maximisation; None for values of 0.
+        policy : int32 [n]; None for a policy that no state has yet (-1).
+
+        Raises
+        ------
+        MemoryBudgetError : the device does not have that much memory.
         """
         ...
 
     def reader(self, source: Any) -> Callable[[int], tuple[Any, int]] | None:
         """Reads partition p of a source for `prepare`, and says how many bytes came from disk; any thread.
 
-        None where the source's own tables are what `prepare` takes.
-        """
-        ...
+        None where the source's own tables are what `prepare` takes. Called once after each `start`.
 
-    def enlarge(self) -> None:
-        """Slots were too small; nothing is resident. Values and policy stay, `open_cache` must follow."""
+        Raises
+        ------
+        MemoryBudgetError : the system does not give the memory for the cache.
+        """
         ...
 
     def prepare(self, table: PartitionTable) -> Any:

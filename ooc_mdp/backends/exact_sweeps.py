@@ -9,8 +9,8 @@ import numpy as np
 
 from ooc_mdp.backends.base import Features, FinishedVisit, Resident, SweepLimits, VisitReport
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SimpleKernel
+from ooc_mdp.backends.layout import Layout
 from ooc_mdp.backends.state_lists import ListsByCopies
-from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 
 __all__ = ["SimpleSweeps", "sweep_each"]
@@ -86,28 +86,18 @@ class SimpleSweeps(ListsByCopies):
     """Visits by passes of a simple kernel, one partition after the other; each partition takes its own size."""
 
     features = Features(overlaps_loads=False)
-    batch_size = 1
     synchronous = None
     policy_rows = None
 
     def __init__(self, kernel: SimpleKernel) -> None:
         self._kernel = kernel
 
-    def slot_bytes(self, model: ModelFacts) -> None:
+    def enlarged(self, layout: Layout) -> Layout:
         """There are no slots."""
-
-    def page_locked_bytes(self, model: ModelFacts) -> int:
-        """None."""
-        return 0
-
-    def open_cache(self, budget: int) -> None:
-        """Partitions are allocated one by one."""
+        return layout
 
     def reader(self, source: Any) -> None:
         """Tables are taken as the source gives them."""
-
-    def enlarge(self) -> None:
-        """There are no slots."""
 
     def sweep(self, residents: Sequence[Resident], limits: SweepLimits) -> FinishedVisit:
         """Passes over one partition after the other, and a measurement where they prove nothing themselves."""

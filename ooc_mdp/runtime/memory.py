@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 
 __all__ = ["available_bytes", "give_memory_back", "resident_bytes"]
@@ -33,11 +32,11 @@ def resident_bytes() -> int:
         return 0
 
 
-def available_bytes() -> float:
-    """Bytes of RAM that could be had without swapping; infinite where the system does not say."""
+def available_bytes() -> int | None:
+    """Bytes of RAM that could be had without swapping; None where the system does not report it."""
     try:
         with open("/proc/meminfo") as f:
             line = next(line for line in f if line.startswith("MemAvailable:"))
-        return 1024.0 * int(line.split()[1])
+        return 1024 * int(line.split()[1])
     except (OSError, ValueError, StopIteration, IndexError):
-        return math.inf
+        return None

@@ -64,6 +64,7 @@ class Target:
         self._floor = reward_span
         self.plain = options.residual is not None
         """Whether the plain residual is what must come down."""
+        self._relative = options.residual is None and options.epsilon is None
         self.smallest = 0.0
         self.largest = 0.0
         self.size = 0.0
@@ -102,10 +103,6 @@ class Target:
     def out_of_reach(self) -> bool:
         """Whether rounding alone takes half of what is asked."""
         return not self.rounding <= self.in_force / 2
-
-    @property
-    def _relative(self) -> bool:
-        return self._options.residual is None and self._options.epsilon is None
 
     def plain_limit(self) -> float:
         """The plain residual at which every partition meets the target, rounding set aside."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Protocol
 
-from ooc_mdp.backends.base import SlotsTooSmall
+from ooc_mdp.backends.layout import SlotsTooSmall
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.solver.peers import Signal
 from ooc_mdp.solver.state import SolveState

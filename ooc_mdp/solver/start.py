@@ -19,7 +19,7 @@ from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder
 from ooc_mdp.solver.peers import NO_PEERS, Peers
-from ooc_mdp.solver.plan import SolvePlan, may_keep_rows, staging_depth
+from ooc_mdp.solver.plan import SolvePlan
 from ooc_mdp.solver.state import SolveState
 
 __all__ = ["start"]
@@ -43,14 +43,9 @@ def start(
     values = _initial_values(store, plan.facts.sign)
     if values is None:
         bounds.at_zero_values(bounds.reward_range)
-    backend.start(plan.facts, values, None)
-    if backend.policy_rows is not None and may_keep_rows(plan.facts, options):
-        backend.policy_rows.load_row_code()
-    entry_bytes = backend.open_cache(plan.cache_bytes)
-    read = backend.reader(store) or store.loader(backend.name).read
-    cache: PartitionCache[Resident] = PartitionCache(plan.cache_bytes, p, backend.release)
+    cache: PartitionCache[Resident] = PartitionCache(plan.layout.cache_bytes, p, backend.release)
     stack.callback(cache.clear)
-    stager = stack.enter_context(Stager(store, cache, backend, staging_depth(backend), read, entry_bytes))
+    stager = stack.enter_context(Stager(store, cache, backend, plan.staging_depth))
     target = Target(options, bounds, float(np.ptp(bounds.reward_range)), peers.owned)
     visited = np.zeros(p, np.bool_)
     standing = Standing(cache.present, visited, lambda: target.wanted)
@@ -58,7 +53,7 @@ def start(
         n_states=store.n_states,
         n_partitions=p,
         cache_bytes=cache.budget,
-        table_bytes=int(store.partition_bytes.sum()),
+        table_bytes=plan.facts.table_bytes,
         source=store.kind,
     )
     state = SolveState(
@@ -75,6 +70,7 @@ def start(
         history=HistoryRecorder(cache.loads),
         peers=peers,
     )
+    state.start_backend(values, None)
     state.see_values(values)
     return state
 

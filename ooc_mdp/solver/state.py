@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.peers import NO_PEERS, Peers
-from ooc_mdp.solver.plan import SolvePlan, cache_budget
+from ooc_mdp.solver.plan import SolvePlan
 from ooc_mdp.store.trace import Trace
 
 __all__ = ["OPTIONAL_ARRAYS", "SETTLED_SHARE", "Access", "SolveState"]
@@ -260,14 +260,18 @@ class SolveState:
         """A partition needs more room than slots have: empty the cache, and go on with larger ones."""
         self.stager.drop()
         self.cache.clear()
-        self.backend.enlarge()
-        self.cache.budget = cache_budget(self.table, self.plan.options, self.backend, self.plan.facts)
-        self.counters.cache_bytes = self.cache.budget
-        self.open_cache()
+        self.plan = replace(self.plan, layout=self.backend.enlarged(self.plan.layout))
+        self.cache.budget = self.counters.cache_bytes = self.plan.layout.cache_bytes
+        self.start_backend(self.backend.values(), self.backend.policy())
 
-    def open_cache(self) -> None:
-        """Make room for partitions, as the backend lays them out now."""
-        self.stager.entry_bytes = self.backend.open_cache(self.cache.budget)
+    def start_backend(self, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+        """Have the backend begin at these values, and the stager read what it takes; nothing may be resident."""
+        layout = self.plan.layout
+        if policy is not None:
+            # Nobody has chosen actions where no solve has been yet, whatever a backend keeps in their place.
+            policy[np.repeat(~self.visited, np.diff(self.table.partition_ptr))] = -1
+        self.backend.start(self.plan.facts, layout, values, policy)
+        self.stager.entry_bytes = layout.entry_bytes
         self.stager.read_table = self.backend.reader(self.table) or self.table.loader(self.backend.name).read
 
     # ---------------------------------------------------------------------------------- what others may ask
@@ -290,13 +294,10 @@ class SolveState:
 
     def restore(self, arrays: dict[str, npt.NDArray[Any]], statistics: SolveStatistics) -> None:
         """Go on from a checkpoint."""
-        # Nobody has chosen actions where no solve has been yet, whatever a backend keeps in their place.
-        arrays["policy"][np.repeat(~arrays["visited"], np.diff(self.table.partition_ptr))] = -1
-        self.backend.start(self.plan.facts, arrays["values"], arrays["policy"])
-        self.open_cache()
+        self.visited[:] = arrays["visited"]
+        self.start_backend(arrays["values"], arrays["policy"])
         self.bounds.restore(arrays)
         self.priority.restore(arrays)
-        self.visited[:] = arrays["visited"]
         self.value_size = float(arrays["value_size"])
         statistics.cache_bytes, statistics.cache_peak_bytes = self.cache.budget, 0  # of this cache
         self.counters = statistics
@@ -324,7 +325,7 @@ class SolveState:
     def row(self) -> HistoryRow:
         """Where the solve stands, for the history."""
         residual = float(self.bounds.plain().max(initial=0.0)) + self.bounds.rounding(self.value_size, plain=True)
-        dirty, resident = (int(np.count_nonzero(which)) for which in (self.target.dirty(), self.cache.present))
+        dirty, resident = int(self.target.dirty().sum()), int(self.cache.present.sum())
         return row_of(self.statistics(), self.bounds.error(self.value_size), residual, dirty, resident)
 
     def statistics(self) -> SolveStatistics:

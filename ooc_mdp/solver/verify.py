@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.events import Watcher
 from ooc_mdp.model.contraction import Contraction
@@ -167,7 +168,8 @@ def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verifi
     facts = ModelFacts.of(store, result.solution.discount)
     backend = CpuBackend()
     # Residuals are normalised by the row sums that are found in the tables, not by those that the store claims.
-    backend.start(replace(facts, contraction=replace(facts.contraction, row_sum=row_sums)), values, policy)
+    measured_facts = replace(facts, contraction=replace(facts.contraction, row_sum=row_sums))
+    backend.start(measured_facts, backend.layout(measured_facts, Needs()), values, policy)
     size = float(np.abs(values).max())
     found = _Found(result)
     with ThreadPoolExecutor(1) as reader:

@@ -16,12 +16,12 @@ from functools import partial
 import numpy as np
 
 from ooc_mdp.backends.cpu.rows import table_rows
-from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.backends.layout import cache_of_size
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import check_reward_range
 from ooc_mdp.model.solution import Certificate, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import RunOptions, SolveOptions, format_bytes
+from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import give_memory_back, resident_bytes
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
@@ -150,15 +150,7 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
     ------
     MemoryBudgetError : the cache cannot hold the largest partition.
     """
-    n, table = store.n_states, int(store.partition_bytes.sum())
-    largest = int(store.partition_bytes.max())
-    budget = options.cache_size.resolve(table, largest)
-    if largest > budget:
-        raise MemoryBudgetError(
-            f"partition {int(store.partition_bytes.argmax())} needs {format_bytes(largest)}, the cache holds "
-            f"{format_bytes(budget)}; raise --cache to at least {largest}, or convert again with smaller partitions "
-            f"(--partition-size {max(1, budget // 2)})"
-        )
+    n, budget = store.n_states, cache_of_size(store.partition_bytes, options.cache_size)
     host = {
         "interpreter": resident_bytes(),
         "lower and upper values": 16 * n,
@@ -167,7 +159,7 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
         "coupling": 64 * store.n_partitions + 32 * store.coupling.mass.size,
         "rows of the policy": rows_bytes(store),
         "history": history_bytes(store.n_partitions),
-        "cache": min(budget, table),
+        "cache": min(budget, int(store.partition_bytes.sum())),
         "staging": _DEPTH * store.loader("cpu").scratch_bytes,
     }
     if writes:

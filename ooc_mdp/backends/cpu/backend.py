@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 
 import numpy as np
 import numpy.typing as npt
@@ -50,14 +51,15 @@ from ooc_mdp.backends.cpu.table import MOST_GATHERED, Kind, SweptTable, describe
 from ooc_mdp.backends.cpu.views import Model, Scratch
 from ooc_mdp.backends.cpu.warm_up import small_model
 from ooc_mdp.backends.exact_sweeps import sweep_each
+from ooc_mdp.backends.layout import ROWS, Layout, Needs, cache_of_size
 from ooc_mdp.backends.state_lists import ListsByCopies
-from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.mdp import discounts as discounts_of
 from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import SweepOrder, format_bytes
+from ooc_mdp.options import NO_DEVICE_MEMORY, SweepOrder, format_bytes
 from ooc_mdp.runtime.arena import Arena
 from ooc_mdp.runtime.memory import available_bytes
 
@@ -86,6 +88,11 @@ def _values_of_one(model: ModelFacts) -> int:
     return 3 * model.largest_partition + halo
 
 
+def _maps_rows(model: ModelFacts, free: int | None) -> bool:
+    """Whether a policy's rows lie in a file, since they would take most of the RAM that is free."""
+    return free is not None and PolicyRows.nbytes(model) > _MOST_OF_WHAT_IS_FREE * free
+
+
 class CpuBackend(ListsByCopies):
     """Sweeps on the host's cores; one caller at a time.
 
@@ -101,10 +108,7 @@ class CpuBackend(ListsByCopies):
     def __init__(self, sweep_order: SweepOrder = "alternating", threads: int | None = None) -> None:
         self._sweep_order: SweepOrder = sweep_order
         self._threads = threads or os.cpu_count() or 1
-        self._rows_mapped = False
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="sweeps")
-        self.batch_size = self._threads
-        """Partitions that are best swept at the same time."""
 
     @property
     def synchronous(self) -> CpuBackend:
@@ -116,24 +120,33 @@ class CpuBackend(ListsByCopies):
         """Itself."""
         return self
 
-    def free_bytes(self) -> None:
-        """There is no device."""
+    def free_bytes(self) -> int | None:
+        """Of RAM."""
+        return available_bytes()
 
-    def slot_bytes(self, model: ModelFacts) -> None:
-        """Each partition takes its own size."""
+    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+        """The cache, what sweeps need beside tables, and what votes leave; values are the caller's arrays."""
+        if needs.device_memory is not None:
+            raise OptionsError(NO_DEVICE_MEMORY)
+        cache, members = cache_of_size(model.partition_bytes, needs.cache), self._members(model)
+        numbers = -(-members // self._threads) * _values_of_one(model) + model.largest_partition
+        votes = SweepOrders.nbytes(self._sweep_order, model.n_partitions, model.block_shapes)
+        slabs = Slabs.nbytes(model, self._threads, members) if _gathers(model) else 0
+        host = {
+            "cache": min(cache, model.table_bytes),
+            "sweep values": 8 * self._threads * numbers + 6 * model.n_partitions,
+        }
+        host |= {"sweep orders": votes} if votes else {}
+        host |= {"policy rows": slabs} if slabs else {}
+        host |= {"values aside": 8 * model.n_states} if needs.synchronous else {}
+        if not needs.policy_rows:
+            return Layout(cache, None, members, host, {})
+        host[ROWS] = PolicyRows.nbytes(model, _maps_rows(model, needs.free))
+        return Layout(cache, None, members, host, {}, needs.free)
 
-    def page_locked_bytes(self, model: ModelFacts) -> int:
-        """None."""
-        return 0
-
-    def plan(self, model: ModelFacts) -> dict[str, int]:
-        """What sweeps need beside tables, and what votes leave; values and policy are the caller's arrays."""
-        votes = SweepOrders.nbytes(self._sweep_order, model.row_sums.size, model.block_shapes)
-        members = -(-self._members(model) // self._threads)
-        numbers = self._threads * (members * _values_of_one(model) + model.largest_partition)
-        planned = {"sweep values": 8 * numbers + 6 * model.row_sums.size}
-        slabs = Slabs.nbytes(model, self._threads, self._members(model)) if _gathers(model) else 0
-        return planned | {k: v for k, v in (("sweep orders", votes), ("policy rows", slabs)) if v}
+    def enlarged(self, layout: Layout) -> Layout:
+        """There are no slots."""
+        return layout
 
     def _members(self, model: ModelFacts) -> int:
         """Partitions that are swept together at most."""
@@ -142,9 +155,11 @@ class CpuBackend(ListsByCopies):
         most = _MOST_TOGETHER if gathers else fit
         return max(self._threads, min(most, fit, model.row_sums.size))
 
-    def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+    def start(
+        self, model: ModelFacts, layout: Layout, values: FloatArray | None, policy: npt.NDArray[np.int32] | None
+    ) -> None:
         """Work in the caller's arrays."""
-        self._model = model
+        self._model, self._layout = model, layout
         self._values = np.zeros(model.n_states) if values is None else values
         self._policy = np.full(model.n_states, -1, np.int32) if policy is None else policy
         self._orders = SweepOrders(self._sweep_order, model.row_sums.size, model.block_shapes)
@@ -158,9 +173,8 @@ class CpuBackend(ListsByCopies):
         """float64 [n]; backups that no value has taken up yet."""
         self._rows: PolicyRows | None = None
         """The policy's rows, while it is evaluated on them."""
-        self.batch_size = self._members(model)
-        members = -(-self.batch_size // self._threads)
-        flows = self.batch_size if _gathers(model) else 0
+        members = -(-layout.batch_size // self._threads)
+        flows = layout.batch_size if _gathers(model) else 0
         self._slabs = Slabs(model, self._threads, flows, self._sweep_order != "forward")
         self._workspace = np.empty(self._threads * members * _values_of_one(model))
         """What threads share in a visit of several partitions; otherwise each has a part of it."""
@@ -175,22 +189,18 @@ class CpuBackend(ListsByCopies):
         arrays = self._values, self._policy, self._workspace, self._starts
         return Shared(self._loop_model, self._model.row_sums, self._axes, *arrays)
 
-    def open_cache(self, budget: int) -> None:
-        """Make the memory that tables are decoded into."""
-        room = min(budget, self._model.largest_table_bytes * self._model.row_sums.size)
+    def reader(self, source: TableSource) -> Callable[[int], tuple[PartitionTable, int]] | None:
+        """Reads a store's tables into memory for the cache, made here; others are taken as the source gives them."""
+        read_in, model = source.loader("cpu").read_in, self._model
+        if read_in is None:
+            return None
+        room = min(self._layout.cache_bytes, model.largest_table_bytes * model.n_partitions)
         try:
-            self._arena = Arena(room)
+            arena = Arena(room)
         except OSError as error:  # limits of the process, or a system that promises no more than it has
             message = f"the system does not give {format_bytes(room)} for the cache ({error.strerror}); lower --cache"
             raise MemoryBudgetError(message) from error
-
-    def reader(self, source: TableSource) -> Callable[[int], tuple[PartitionTable, int]] | None:
-        """Reads a store's tables into the cache's memory; others are taken as the source gives them."""
-        arena, read_in = self._arena, source.loader("cpu").read_in
-        return None if read_in is None else lambda p: read_in(p, arena)
-
-    def enlarge(self) -> None:
-        """There are no slots."""
+        return lambda p: read_in(p, arena)
 
     def prepare(self, table: PartitionTable) -> Resident:
         """Keep the decoded arrays; durations become discounts in place of themselves."""
@@ -209,19 +219,19 @@ class CpuBackend(ListsByCopies):
     def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
         """One sweep each; together along the flow of the policy first, if that may suit, then in order."""
         small, table = small_model(model)
-        self.start(small, None, None)
-        resident, once = self.admit(self.prepare(table)), SweepLimits(0.0, 1)
-        self.relax([resident], once).report()
-        self._slabs.suited[:] = False
-        self.relax([resident], once).report()
-        self.sweep([resident], once)
-        self.measure(resident, 0.0)
-        if policy_rows:
-            self.open_rows(Coupling(np.array([0, 1]), np.zeros(1, np.int64), np.ones(1)))
-            assert self._rows is not None  # they are open
-            self.improve([resident], 0.0)
-            self._rows.call_loops(self._values, self._policy)
-            self.close_rows()
+        with closing(CpuBackend(self._sweep_order, self._threads)) as other:
+            other.start(small, other.layout(small, Needs()), None, None)
+            resident, once = other.prepare(table), SweepLimits(0.0, 1)
+            other.relax([resident], once).report()
+            other._slabs.suited[:] = False
+            other.relax([resident], once).report()
+            other.sweep([resident], once)
+            other.measure(resident, 0.0)
+            if policy_rows:
+                other.open_rows(Coupling(np.array([0, 1]), np.zeros(1, np.int64), np.ones(1)))
+                assert other._rows is not None  # they are open
+                other.improve([resident], 0.0)
+                other._rows.call_loops(other._values, other._policy)
 
     def sweep(self, residents: Sequence[Resident], limits: SweepLimits) -> FinishedVisit:
         """Gauss-Seidel sweeps of one partition after the other."""
@@ -365,23 +375,13 @@ class CpuBackend(ListsByCopies):
 
     def rows_bytes(self, model: ModelFacts) -> int:
         """In RAM, or in a file where they would take most of what is free."""
-        self._rows_mapped = PolicyRows.nbytes(model) > _MOST_OF_WHAT_IS_FREE * available_bytes()
-        return PolicyRows.nbytes(model, self._rows_mapped)
-
-    def least_rows_bytes(self, model: ModelFacts) -> int:
-        """There is no device."""
-        return 0
-
-    def place_rows(self, model: ModelFacts, room: int | None) -> tuple[int, int]:
-        """Where :meth:`rows_bytes` finds that they fit."""
-        return 0, self.rows_bytes(model)
-
-    def load_row_code(self) -> None:
-        """:meth:`load_code` has."""
+        return PolicyRows.nbytes(model, _maps_rows(model, self.free_bytes()))
 
     def open_rows(self, coupling: Coupling) -> None:
-        """Allocate them, as :meth:`rows_bytes` saw fit."""
-        self._rows = PolicyRows(self._model, coupling, self._threads, self._on_all_threads, self._rows_mapped)
+        """Allocate them where the layout has planned, or else as :meth:`rows_bytes` finds that they fit."""
+        room = self._layout.rows_room
+        mapped = _maps_rows(self._model, self.free_bytes() if room is None else room)
+        self._rows = PolicyRows(self._model, coupling, self._threads, self._on_all_threads, mapped)
 
     def close_rows(self) -> None:
         """Let them go."""

@@ -13,9 +13,12 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.exact_sweeps import SimpleSweeps
+from ooc_mdp.backends.layout import Layout, Needs, cache_of_size
+from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.options import NO_DEVICE_MEMORY
 from ooc_mdp.reference.schedules import LocalRows
 
 __all__ = ["ScheduledBackend"]
@@ -41,12 +44,27 @@ class ScheduledBackend(SimpleSweeps):
     def free_bytes(self) -> None:
         """There is no device."""
 
-    def plan(self, model: ModelFacts) -> dict[str, int]:
-        """Local values before and after a pass, and what a pass works out of every row."""
-        local = 8 * (model.largest_partition + model.largest_halo)
-        return {"local values": 4 * local, "rows of a pass": _BYTES_A_ROW * model.most_rows}
+    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+        """The cache, local values before and after a pass, and what a pass works out of every row.
 
-    def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+        Raises
+        ------
+        OptionsError : there is a budget of a device, and this is none.
+        """
+        if needs.device_memory is not None:
+            raise OptionsError(NO_DEVICE_MEMORY)
+        cache = cache_of_size(model.partition_bytes, needs.cache)
+        local = 8 * (model.largest_partition + model.largest_halo)
+        host = {
+            "cache": min(cache, model.table_bytes),
+            "local values": 4 * local,
+            "rows of a pass": _BYTES_A_ROW * model.most_rows,
+        }
+        return Layout(cache, None, 1, host, {})
+
+    def start(
+        self, model: ModelFacts, layout: Layout, values: FloatArray | None, policy: npt.NDArray[np.int32] | None
+    ) -> None:
         """Work in the caller's arrays."""
         self._model = model
         self._values = np.zeros(model.n_states) if values is None else values

@@ -6,7 +6,7 @@ partitions or tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -143,8 +143,8 @@ class Device(Protocol):
         """Record launches on a stream, to be repeated at the cost of one."""
         ...
 
-    def free_all(self, keep: Collection[int] = ()) -> None:
-        """Free what was allocated, but for these addresses."""
+    def free_all(self) -> None:
+        """Free what was allocated."""
         ...
 
 
@@ -295,7 +295,7 @@ class CudaDevice:
             graph = stream.stream.end_capture()
         return lambda: graph.launch(stream.stream)
 
-    def free_all(self, keep: Collection[int] = ()) -> None:
-        """Drop every allocation that is not to be kept."""
-        self._memory = {at: memory for at, memory in self._memory.items() if at in keep}
+    def free_all(self) -> None:
+        """Drop every allocation."""
+        self._memory = {}
         self._driver.leave()

@@ -38,7 +38,7 @@ def p_eva(s: SolveState) -> Steps:
         dirty = s.dirty()
         here = s.cache.present[dirty]
         if here.any():
-            batch = s.worst(dirty[here])[: s.backend.batch_size]
+            batch = s.worst(dirty[here])[: s.plan.layout.batch_size]
             with s.access(batch) as access:
                 visit = s.backend.relax(access.residents, s.limits(batch, VISIT_SWEEPS))
                 few = batch.size == here.sum() <= max(1, MOST_DIRTY * s.cache.present.sum())

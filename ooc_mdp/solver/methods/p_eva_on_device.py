@@ -87,7 +87,7 @@ def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     absent = dirty & ~s.cache.present
     absent[s.stager.under_way()] = False
     wanted = s.best(np.flatnonzero(absent)).tolist()
-    enough = bool(np.count_nonzero(dirty & s.cache.present) > MOST_DIRTY * s.backend.batch_size)
+    enough = bool(np.count_nonzero(dirty & s.cache.present) > MOST_DIRTY * s.plan.layout.batch_size)
     for p in wanted[:free]:
         if not s.stager.prefetch(p, lambda q: enough or bool(dirty[q])):
             break

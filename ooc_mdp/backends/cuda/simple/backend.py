@@ -21,6 +21,7 @@ from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned, c_type, numbers_of_
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SimpleKernel
 from ooc_mdp.backends.cuda.sources import SIMPLE, read_sources
 from ooc_mdp.backends.exact_sweeps import SimpleSweeps
+from ooc_mdp.backends.layout import Layout, Needs, device_layout
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -112,12 +113,13 @@ class SimpleBackend(SimpleSweeps):
         """Bytes that could be allocated on the device now."""
         return self._device.memory_free()
 
-    def plan(self, model: ModelFacts) -> dict[str, int]:
-        """Two local vectors, changes, reports, a kernel's workspace, and what alignment adds to partitions."""
+    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+        """Partitions one by one, two local vectors, changes, reports, a kernel's workspace, and what alignment adds."""
         sizes = self._sizes(model)
         alignment = (_FIELDS + 1) * ALIGNMENT * model.n_partitions
-        planned = {"local values": 2 * sizes["in"], "changes": sizes["change"] + sizes["words"], "alignment": alignment}
-        return planned | ({"workspace": sizes["workspace"]} if sizes["workspace"] else {})
+        own = {"local values": 2 * sizes["in"], "changes": sizes["change"] + sizes["words"], "alignment": alignment}
+        own |= {"workspace": sizes["workspace"]} if sizes["workspace"] else {}
+        return device_layout(model, needs, self.name, own)
 
     def _sizes(self, model: ModelFacts) -> dict[str, int]:
         """Bytes of what is allocated beside partitions, by name."""
@@ -132,7 +134,9 @@ class SimpleBackend(SimpleSweeps):
             "workspace": aligned(self._kernel.workspace(model)),
         }
 
-    def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
+    def start(
+        self, model: ModelFacts, layout: Layout, values: FloatArray | None, policy: npt.NDArray[np.int32] | None
+    ) -> None:
         """Copy the values over and allocate what every visit needs.
 
         Raises

@@ -13,18 +13,14 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import (
-    Features,
-    Improvement,
-    PolicyEvaluation,
-    Resident,
-    SweepLimits,
-)
+from ooc_mdp.backends.base import Features, Improvement, PolicyEvaluation, Resident, SweepLimits
 from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
@@ -34,6 +30,7 @@ from ooc_mdp.backends.cuda.tiles.launches import TileLaunches
 from ooc_mdp.backends.cuda.tiles.layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
 from ooc_mdp.backends.cuda.tiles.loads import Frames, TileLoader
 from ooc_mdp.backends.cuda.tiles.memory import TileMemory
+from ooc_mdp.backends.layout import Layout, Needs, device_layout
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
@@ -48,6 +45,16 @@ _ITERATIONS = 32
 _ITERATIONS_ALONE = 8
 """The same where one partition is swept by itself, a given number of times."""
 _MOST_HALO = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class _Detail:
+    """Of a layout: what it is for, and where tiles and slots lie."""
+
+    model: ModelFacts
+    needs: Needs
+    tiling: Tiling
+    slots: SlotLayout
 
 
 class TiledBackend:
@@ -66,12 +73,7 @@ class TiledBackend:
         self._device = device
         self._tile_states = tile_states
         self.name = device.name
-        self.batch_size = 1
-        self._halo: int | None = None
-        self._local: bool | None = None
         self._rows: DeviceRows | None = None
-        self.rows_room: int | None = None
-        """Bytes of the device that a policy's rows may take; None for what is free when they are opened."""
 
     # ------------------------------------------------------------------------------------------------- planning
 
@@ -81,50 +83,52 @@ class TiledBackend:
         return self
 
     def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
-        """:meth:`start` compiles kernels, or loads those that were compiled before."""
+        """:meth:`start` compiles kernels, those of a policy's rows too where these are planned."""
 
     def free_bytes(self) -> int:
         """Bytes that could be allocated on the device now."""
         return self._device.memory_free()
 
-    def slot_bytes(self, model: ModelFacts) -> int:
-        """Bytes of a slot, into which the largest partition fits."""
-        return self._layout_of(model)[1].nbytes
-
-    def plan(self, model: ModelFacts) -> dict[str, int]:
-        """What is allocated beside values, policy and slots."""
-        tiling, layout = self._layout_of(model)
-        return TileMemory.plan(model, tiling, layout) | {"staging": TileLoader.device_bytes(model)}
-
-    def page_locked_bytes(self, model: ModelFacts) -> int:
-        """Of the host, for values and policy on their way there and for what a batch is told and reports."""
-        return PIECES_BYTES + TileMemory.page_locked_bytes(model.row_sums.size)
-
-    def _layout_of(self, model: ModelFacts) -> tuple[Tiling, SlotLayout]:
+    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+        """Slots for the largest partition; tiles are iterated over their halos where these are known to be small."""
         tiling = Tiling.of(model, self._tile_states)
-        local = self._local
-        if local is None:
-            local = not is_ragged(model) and (
-                model.block_shapes is not None or 4 * model.largest_halo < model.largest_partition
-            )
-        halo = self._halo
-        if halo is None:
-            halo = aligned(tiling.neighbourhood + tiling.neighbourhood // 4)
-        layout = SlotLayout.of(model, tiling, local, halo if local else 0)
-        if local and not layout.fits(tiling):
-            layout = SlotLayout.of(model, tiling, False, 0)
-        return tiling, layout
+        local = not is_ragged(model) and (
+            model.block_shapes is not None or 4 * model.largest_halo < model.largest_partition
+        )
+        halo = aligned(tiling.neighbourhood + tiling.neighbourhood // 4)
+        return self._layout_of(model, needs, tiling, local, halo)
+
+    def enlarged(self, layout: Layout) -> Layout:
+        """Room for tiles with larger halos, which are given up where they do not fit or gain nothing."""
+        detail: _Detail = layout.detail
+        model, tiling, halo = detail.model, detail.tiling, 2 * detail.slots.halo
+        # Without a grid, a tile that reads many states outside gains nothing from iterating alone.
+        most = 2 * tiling.threads if model.block_shapes is None else _MOST_HALO
+        return self._layout_of(model, detail.needs, tiling, halo <= most, halo)
+
+    def _layout_of(self, model: ModelFacts, needs: Needs, tiling: Tiling, local: bool, halo: int) -> Layout:
+        slots = SlotLayout.of(model, tiling, local, halo if local else 0)
+        if local and not slots.fits(tiling):
+            slots = SlotLayout.of(model, tiling, False, 0)
+        own = TileMemory.plan(model, tiling, slots) | {"staging": TileLoader.device_bytes(model)}
+        layout = device_layout(model, needs, self.name, own, slots.nbytes, partial(DeviceRows.placed, model))
+        locked = PIECES_BYTES + TileMemory.page_locked_bytes(model.n_partitions)
+        return replace(
+            layout,
+            batch_size=min(layout.cache_bytes // slots.nbytes, model.n_partitions),
+            host={"page-locked": locked, **layout.host},
+            detail=_Detail(model, needs, tiling, slots),
+        )
 
     # ---------------------------------------------------------------------------------------------------- start
 
-    def start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
-        """Copy the values over and allocate what every visit needs; slots come with :meth:`open_cache`."""
+    def start(
+        self, model: ModelFacts, layout: Layout, values: FloatArray | None, policy: npt.NDArray[np.int32] | None
+    ) -> None:
+        """Copy the values over, and allocate what every visit needs and as many slots as a batch has partitions."""
         self.close()
-        self._start(model, values, policy)
-
-    def _start(self, model: ModelFacts, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
-        self._model = model
-        self._tiling, self._layout = self._layout_of(model)
+        detail: _Detail = layout.detail
+        self._model, self._tiling, self._layout, self._rows_room = model, detail.tiling, detail.slots, layout.rows_room
         self._stream = self._device.stream(urgent=True)
         self._memory = TileMemory(self._device, self._stream, model, self._tiling, self._layout)
         self._memory.upload("values", values)
@@ -136,6 +140,7 @@ class TiledBackend:
         if policy is not None:
             self._without_policy[:] = np.maximum.reduceat(policy, self._memory.places["first"]) < 0
         self._launches = TileLaunches(self._device, self._stream, model, self._tiling, self._layout, self._memory)
+        self._launches.most = layout.batch_size
         kernels, engine = self._launches.kernels, self._memory.engine
         try:
             self._loader = TileLoader(self._device, model, self._tiling, self._layout, kernels, engine)
@@ -145,28 +150,15 @@ class TiledBackend:
                 "not so much left beside values, policy and tiles; use --device cpu or a larger device, or convert "
                 "again with smaller partitions (--partition-size)"
             ) from error
-        self._free_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         at, choice = self._memory.at, self._memory.choice
         self._outside = TileExchange(self._device, self._stream, kernels, engine, at, choice, self._tiling.total)
+        if layout.rows_room is not None:  # compiled here, so that no clock of a solve counts it
+            self._launches.load_improvement()
+            DeviceRows.kernels(self._device, model)
+        self._allocate_slots(layout.batch_size)
 
-    def open_cache(self, budget: int) -> int:
-        """Allocate as many slots as the budget holds, at most one a partition.
-
-        Returns
-        -------
-        Bytes of a slot, which is what each partition takes of the cache.
-
-        Raises
-        ------
-        MemoryBudgetError : not one fits, or the device has not so much memory.
-        """
+    def _allocate_slots(self, count: int) -> None:
         size = self._layout.nbytes
-        count = min(budget // size, self._tiling.per_partition.size)
-        if count == 0:
-            raise MemoryBudgetError(
-                f"a slot of the cache takes {format_bytes(size)} on {self.name}, the cache holds "
-                f"{format_bytes(budget)}; raise --cache to at least {size}, or convert again with smaller partitions"
-            )
         try:
             base = self._device.allocate(count * size)
         except MemoryError as error:
@@ -174,11 +166,9 @@ class TiledBackend:
                 f"{self.name} has {format_bytes(self._device.memory_free())} free, the cache's {count} slots take "
                 f"{format_bytes(count * size)}; lower --cache"
             ) from error
-        self._slots = base
-        self.batch_size = self._launches.most = count
+        self._free_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         for i in range(count):
             self._free_slots.put(base + i * size)
-        return size
 
     # ---------------------------------------------------------------------------------------------------- loads
 
@@ -208,22 +198,6 @@ class TiledBackend:
     def release(self, resident: Resident) -> None:
         """The slot is free; sweeps of other partitions may go on."""
         self._free_slots.put(resident.arrays[0])
-
-    def enlarge(self) -> None:
-        """Make room for tiles with larger halos, or give tiles up where they do not fit; nothing may be resident.
-
-        Values, policy and its rows stay; slots must be opened again.
-        """
-        values, policy, without_policy = self.values(), self.policy(), self._without_policy
-        halo = 2 * self._layout.halo
-        larger = SlotLayout.of(self._model, self._tiling, True, halo)
-        # Without a grid, a tile that reads many states outside gains nothing from iterating alone.
-        most = 2 * self._tiling.threads if self._model.block_shapes is None else _MOST_HALO
-        self._local = halo <= most and larger.fits(self._tiling)
-        self._halo = halo
-        self._device.free_all(() if self._rows is None else self._rows.allocations)
-        self._start(self._model, values, policy)
-        self._without_policy = without_policy  # in the device's type no action is a number like others
 
     # --------------------------------------------------------------------------------------------------- sweeps
 
@@ -266,25 +240,10 @@ class TiledBackend:
         """On the device, where they find room there."""
         return DeviceRows.nbytes(model)
 
-    def least_rows_bytes(self, model: ModelFacts) -> int:
-        """What evaluations work in."""
-        return DeviceRows.placed(model, 0)[0]
-
-    def place_rows(self, model: ModelFacts, room: int | None) -> tuple[int, int]:
-        """Whole on the device, or only what evaluations work in."""
-        self.rows_room = room
-        room = self._device.memory_free() if room is None else room
-        return DeviceRows.placed(model, room)
-
-    def load_row_code(self) -> None:
-        """Compiled where they have not been before; those of sweeps were at the start."""
-        self._launches.load_improvement()
-        DeviceRows.kernels(self._device, self._model)
-
     def open_rows(self, coupling: Coupling) -> None:
         """On the device, or in the host's memory where that leaves too little; all partitions are swept."""
         self.close_rows()
-        self._rows = DeviceRows(self._device, self._stream, self._model, self.rows_room)
+        self._rows = DeviceRows(self._device, self._stream, self._model, self._rows_room)
 
     def close_rows(self) -> None:
         """Free them at once."""

@@ -18,11 +18,11 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import SlotsTooSmall
 from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, PLAN_FREE, DecodePlan, DeviceDecoder, decode_kernels
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
 from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling, halo_dtype, is_ragged
+from ooc_mdp.backends.layout import SlotsTooSmall
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable, RawPartition
