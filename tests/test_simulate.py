@@ -37,6 +37,7 @@ from ooc_mdp.simulation.closed_loop import compile_loop
 from ooc_mdp.simulation.simulate import _grid, _limits
 
 CART_POLE = ROOT / "docs" / "examples" / "cart_pole.py"
+REACTION_WHEEL = ROOT / "docs" / "examples" / "reaction_wheel_pendulum.py"
 
 
 class NoParameters(NamedTuple):
@@ -628,6 +629,13 @@ def test_the_example_of_the_documentation_balances_its_pole(balanced):
     starts = ("--start", "0,0,0.1,0", "--start", "rest")
     figures = ooc("simulate", balanced, "--problem", CART_POLE, *starts, "--json").figures
     assert figures["problem"] == "cart-pole"
+    assert [run["outcome"] for run in figures["runs"]] == ["kept", "kept"]
+
+
+def test_the_wheel_of_the_documentation_balances_its_pendulum(tmp_path):
+    result = solved((str(REACTION_WHEEL), {"grid": "41,41,21"}), 0.9, tmp_path)
+    starts = ("--start", "0.05,0,0", "--start", "-0.03,0.1,50")
+    figures = ooc("simulate", result, "--problem", REACTION_WHEEL, *starts, "--seconds", "5", "--json").figures
     assert [run["outcome"] for run in figures["runs"]] == ["kept", "kept"]
 
 
