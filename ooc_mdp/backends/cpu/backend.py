@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
@@ -43,7 +43,8 @@ from ooc_mdp.backends.cpu.batch import (
     members_of,
 )
 from ooc_mdp.backends.cpu.loops import How, Limits, exact_sweeps, measure
-from ooc_mdp.backends.cpu.policy_rows import PolicyRows, improve_rows
+from ooc_mdp.backends.cpu.policy_loops import improve_rows
+from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder, boundaries
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Walk, walk
 from ooc_mdp.backends.cpu.table import MOST_GATHERED, Kind, SweptTable, describe, swept_table
@@ -308,12 +309,6 @@ class CpuBackend(ListsByCopies):
         self._resting[p] = np.where(worse, 1 << doubts >> 2, np.maximum(resting - 1, 0))
         self._doubts[p] = doubts
 
-    def _measure(self, thread: int, kind: Kind, residents: Sequence[Resident], how: How) -> FloatArray:
-        """float64 [G, 8]; see `ooc_mdp.backends.cpu.batch.Members`."""
-        members = members_of(residents, np.zeros(len(residents), np.int64), self._model.row_sums)
-        self._measure_members(kind, members, how, self._workspaces[thread])
-        return members.measured
-
     def _measure_members(self, kind: Kind, members: Members, how: How, workspace: FloatArray) -> None:
         """Measure partitions of one kind that no other thread has measured."""
         measure(kind, self._loop_model, self._values, self._policy, members, how, workspace)
@@ -328,8 +323,9 @@ class CpuBackend(ListsByCopies):
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass that updates no value."""
         how = How(False, float(significant), NOWHERE)
-        (found,) = self._measure(0, resident.arrays[0].kind, [resident], how)
-        return found[:4], float(found[6])
+        ((kind, _, m),) = self._share_of(0, [resident])
+        self._measure_members(kind, m, how, self._workspaces[0])
+        return m.measured[0, :4], float(m.measured[0, 6])
 
     def sweep_synchronously(self, residents: Sequence[Resident]) -> VisitReport:
         """A measurement that keeps its backups; on all threads, each with its share of the partitions."""
@@ -339,9 +335,9 @@ class CpuBackend(ListsByCopies):
         measured = np.empty((k, 8))
 
         def sweep(thread: int) -> None:
-            share = range(thread, k, self._threads)
-            for kind, m in by_kind([residents[i] for i in share]).items():
-                measured[[share[i] for i in m]] = self._measure(thread, kind, list(m.values()), how)
+            for kind, places, m in self._share_of(thread, residents):
+                self._measure_members(kind, m, how, self._workspaces[thread])
+                measured[places] = m.measured
 
         self._on_all_threads(sweep)
         return VisitReport(
@@ -398,44 +394,26 @@ class CpuBackend(ListsByCopies):
 
     def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
         """On all threads, each with its share of the partitions."""
-        out = np.empty((len(residents), 5))
-        shares = [range(t, len(residents), self._threads) for t in range(self._threads)]
-        self._on_all_threads(lambda t: self._improve_share(t, residents, shares[t], margin, out))
-        assert self._rows is not None  # the caller has opened them
-        self._rows.improved(np.array([r.index for r in residents]), np.maximum(out[:, 2], out[:, 3]))
-        return Improvement(np.ascontiguousarray(out[:, :4].T), out[:, 4].astype(np.int64))
-
-    def _improve_share(
-        self, thread: int, residents: Sequence[Resident], share: Sequence[int], margin: float, out: FloatArray
-    ) -> None:
         rows = self._rows
         assert rows is not None  # the caller has opened them
-        for kind, members in by_kind([residents[i] for i in share]).items():
-            index = np.array([r.index for r in members.values()])
-            tables = [r.arrays[0] for r in members.values()]
-            found = np.empty((len(tables), 5))
-            improve_rows(
-                kind.actions,
-                kind.width,
-                self._values,
-                self._policy,
-                np.stack([t.row for t in tables]),
-                self._workspaces[thread],
-                *tables[0].types,
-                self._model.discount,
-                self._model.sign,
-                self._model.row_sums[index],
-                margin,
-                rows.places(index),
-                rows.kept[index],
-                rows.successors,
-                rows.probabilities,
-                rows.rewards,
-                rows.discounts,
-                rows.others,
-                found,
-            )
-            out[[share[i] for i in members]] = found
+        measured = np.empty((len(residents), 8))
+
+        def improve(thread: int) -> None:
+            for kind, places, m in self._share_of(thread, residents):
+                loops = kind, self._loop_model, self._values, self._policy, m, rows.kind, rows.numbers
+                improve_rows(*loops, margin, self._workspaces[thread])
+                measured[places] = m.measured
+
+        self._on_all_threads(improve)
+        rows.improved(np.array([r.index for r in residents]), np.maximum(measured[:, 2], measured[:, 3]))
+        return Improvement(np.ascontiguousarray(measured[:, :4].T), measured[:, 7].astype(np.int64))
+
+    def _share_of(self, thread: int, residents: Sequence[Resident]) -> Iterator[tuple[Kind, list[int], Members]]:
+        """A thread's share of residents, by kind: their places among all, and they as members."""
+        share = range(thread, len(residents), self._threads)
+        for kind, found in by_kind([residents[i] for i in share]).items():
+            none = np.zeros(len(found), np.int64)
+            yield kind, [share[i] for i in found], members_of(list(found.values()), none, self._model.row_sums)
 
     def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
         """On all threads."""

@@ -41,7 +41,6 @@ __all__ = [
     "group_of",
     "groups_of",
     "members_of",
-    "tables_of",
 ]
 
 MOST_DIFFERING = 0.05
@@ -103,7 +102,7 @@ class Members(NamedTuple):
     """Partitions of one kind, for the loops that Python calls, and what was measured of each."""
 
     tables: IntArray
-    """int64 [G, 24]; see `ooc_mdp.backends.cpu.table`."""
+    """int64 [G, 25]; see `ooc_mdp.backends.cpu.table`."""
     places: IntArray
     """int64 [G]; where each one's part of the workspace begins (`ooc_mdp.backends.cpu.views`)."""
     row_sums: FloatArray
@@ -138,8 +137,8 @@ class Progress(NamedTuple):
 
 def members_of(residents: Sequence[Resident], places: IntArray, row_sums: FloatArray) -> Members:
     """Members that have not been measured; `row_sums` (float64 [P]) are those of all partitions."""
-    index = [r.index for r in residents]
-    return Members(tables_of(residents), places, row_sums[index], np.zeros(1, np.int64), np.empty((len(index), 8)))
+    tables = np.stack([r.arrays[0].row for r in residents])
+    return Members(tables, places, row_sums[tables[:, 24]], np.zeros(1, np.int64), np.empty((len(residents), 8)))
 
 
 def new_progress(goals: FloatArray, axes: int) -> Progress:
@@ -255,11 +254,5 @@ def group_of(
     sizes = [(2 if t.whole else 3) * t.table.n_states + t.table.halo.size for t in tables]
     ends = begin + np.cumsum(sizes)
     places = np.concatenate([[begin], ends[:-1]])
-    index = np.array([r.index for r in residents])
     members, progress = members_of(residents, places, shared.row_sums), new_progress(limits, shared.axes)
-    return Group(kind, residents, order, limits, index, members, progress, int(ends[-1]))
-
-
-def tables_of(residents: Sequence[Resident]) -> IntArray:
-    """int64 [G, 24]; see `ooc_mdp.backends.cpu.table`."""
-    return np.stack([r.arrays[0].row for r in residents])
+    return Group(kind, residents, order, limits, members.tables[:, 24], members, progress, int(ends[-1]))
