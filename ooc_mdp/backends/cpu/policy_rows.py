@@ -118,22 +118,13 @@ class PolicyRows:
         rows = sum(dtype.itemsize * count for dtype, count in _types(model).values())
         return (0 if mapped else rows) + (8 * (1 + VECTORS) + STATE_BYTES) * model.n_states
 
-    def improved(self, partitions: IntArray, residuals: FloatArray) -> None:
-        """Rows of partitions are new; their policy's largest residuals."""
-        self.kept[partitions] = True
-        self.pending[partitions] = residuals
-
     def states(self) -> int:
         """How many have rows."""
         return int(np.diff(self._model.partition_ptr)[self.kept].sum())
 
-    def evaluation(self, values: FloatArray, policy: npt.NDArray[np.int32], limit: float, most: int) -> CpuEvaluation:
-        """See `ooc_mdp.backends.base.KeepsPolicyRows`."""
-        return CpuEvaluation(self, values, policy, limit, most)
-
     def call_loops(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
         """Call every loop; all partitions are kept. Values are no use afterwards."""
-        evaluation = self.evaluation(values, policy, -1.0, 1)
+        evaluation = CpuEvaluation(self, values, policy, -1.0, 1)
         while not evaluation.advance(np.inf):
             pass
         evaluation.report()
