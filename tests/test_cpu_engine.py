@@ -22,9 +22,10 @@ import ooc_mdp
 from ooc_mdp.backends.base import Resident, SweepLimits
 from ooc_mdp.backends.cpu import table as cpu_tables
 from ooc_mdp.backends.cpu.backend import CpuBackend
-from ooc_mdp.backends.cpu.batch import group_of
+from ooc_mdp.backends.cpu.batch import Findings, group_of
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.table import swept_table
+from ooc_mdp.backends.cpu.visits import judge
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
@@ -144,10 +145,11 @@ def test_visits_that_make_matters_worse_are_followed_by_full_sweeps_ever_longer(
     backend._moving[:] = False
     group = group_of(resident.arrays[0].kind, [resident], [0], np.zeros(1), 0, backend._shared())
     group.progress.swept[0] = 0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 1.0
+    findings = Findings(backend._moving, backend._doubts, backend._resting)
 
     def note(residual: float) -> None:
         group.members.measured[0] = 0.0, 0.0, residual, 0.0, 0.0, 0.0, 0.0, 0.0
-        backend._note(group)
+        judge(group, findings, backend._slabs)
 
     rests = []
     for _ in range(4):

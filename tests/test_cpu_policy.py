@@ -23,7 +23,7 @@ from ooc_mdp.backends.cpu import policy_rows as cpu_policy
 from ooc_mdp.backends.cpu import table as cpu_tables
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
-from ooc_mdp.backends.cpu.flow_solver import STATE_BYTES, FlowSolver
+from ooc_mdp.backends.cpu.flow_solver import STATE_BYTES
 from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.layout import Needs
@@ -90,9 +90,8 @@ class Kept:
         """float64 [n]: r + g P V by the rows that are kept."""
         rows = self.rows
         g = rows.discounts if rows.discounts.size else np.full(values.size, self.model.discount)
-        places = rows.places(np.arange(self.store.n_partitions))
         expected = np.zeros(values.size)
-        for p, (place, width) in enumerate(places.tolist()):
+        for p, (place, width) in enumerate(zip(rows.begin.tolist(), rows.widths.tolist(), strict=False)):
             own = self.states(p)
             entries = slice(place, place + width * (own.stop - own.start))
             terms = rows.probabilities[entries].astype(float) * values[rows.successors[entries]]
@@ -330,10 +329,9 @@ def test_a_solve_along_the_flow_leaves_nothing_of_what_comes_before(
     with Kept(store, 0.95) as kept:
         kept.improve(range(partitions))
         rows = kept.rows
-        arrays = rows.successors, rows.probabilities, rows.discounts
         if partitions > 1:
             rows.kept[1] = False
-        solver = FlowSolver(rows._first, rows._ptr, rows._widths, rows.kept, *arrays, kept.model.discount)
+        solver = rows.flow_solver()
         n, zero = store.n_states, kept.backup(np.zeros(store.n_states))
         matrix = np.stack([kept.backup(unit) - zero for unit in np.eye(n)], axis=1)
         place = np.argsort(solver._order)

@@ -35,7 +35,7 @@ def visit(tmp_path: Path):
     """Members of one visit, and a way for a thread to take the next: all of eight partitions of a gridworld."""
     backend, residents = started(ooc_mdp.generate("GW-16x4", tmp_path / "s", partitions=8), 0.9)
     shared = backend._shared()
-    ((group, _),) = groups_of(residents, LIMITS, lambda _: False, shared)
+    ((group, _),) = groups_of(residents, LIMITS, set(), shared)
     values = shared.values
 
     def take(path: np.ndarray) -> int:

@@ -150,14 +150,13 @@ class _Passes:
     def apply(self, x: FloatArray, constant: float) -> FloatArray:
         """float64 [n, 2]: F(x) with constant 1, its linear part with 0."""
         by, within = self._by, self._by.within
+        right = constant * self._sign, constant
         out = x.copy()
         self.count += 2
         for forwards in (True, False):
             for _, rows, _ in self._rows.each(self._every, forwards):
-                relax(
-                    rows, out, within.classes, within.members, self._exits, by.policy, self._only, self._sign, constant,
-                    POLICY_SWEEPS, forwards,
-                )  # fmt: skip
+                to_classes = within.classes, within.members, self._exits
+                relax(rows, out, *to_classes, by.policy, self._only, right, POLICY_SWEEPS, forwards)
             if within.members.size:
                 joined = np.where((by.chosen >= 0)[:, None], self._exits[by.chosen], 0.0)
                 out[within.members] = joined[within.node]

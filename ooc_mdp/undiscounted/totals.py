@@ -140,7 +140,7 @@ def _warm_up(store: TableSource, writes: bool) -> None:
     kept.take(0, rows, policy)
     copied = kept.rows()
     for own in (rows, *(copied.tables if copied is not None else ())):
-        relax(own, values, labels, members, exits, policy, True, 1.0, 1.0, 1, True)
+        relax(own, values, labels, members, exits, policy, True, (1.0, 1.0), 1, True)
 
 
 def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int, MemoryPlan]:

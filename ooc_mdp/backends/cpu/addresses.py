@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-__all__ = ["NOWHERE", "Span", "address_of", "load", "pointer", "store"]
+__all__ = ["NOWHERE", "Span", "address_of", "cast", "load", "pointer", "span", "store"]
 
 
 class Span(NamedTuple):
@@ -29,6 +30,11 @@ class Span(NamedTuple):
 
 NOWHERE = Span(0, 0)
 """An array that is absent."""
+
+
+def span(array: npt.NDArray[Any]) -> Span:
+    """Where a contiguous array lies, for loops that do not outlive it; an empty one is absent."""
+    return Span(array.ctypes.data, array.size) if array.size else NOWHERE
 
 
 @intrinsic
@@ -60,6 +66,16 @@ def store(typing: Any, kind: Any, span: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(kind, span, types.uint64, value), generate
+
+
+@intrinsic
+def cast(typing: Any, value: Any, like: Any) -> Any:
+    """The number in the type of `like`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.cast(builder, arguments[0], value, like)
+
+    return like(value, like), generate
 
 
 def _element(context: Any, builder: Any, kind: Any, element: Any, span: Any, index: Any) -> Any:

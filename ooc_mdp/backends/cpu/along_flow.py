@@ -24,7 +24,7 @@ from numba import njit
 
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cpu.addresses import load, store
-from ooc_mdp.backends.cpu.batch import EXTRAPOLATED, FIRST_CHANGE, FULL, POLICY, Group, Shared
+from ooc_mdp.backends.cpu.batch import EXTRAPOLATED, FIRST_CHANGE, FULL, POLICY, Findings, Group, Shared
 from ooc_mdp.backends.cpu.claims import give_back
 from ooc_mdp.backends.cpu.loops import full_sweep
 from ooc_mdp.backends.cpu.packed import (
@@ -230,14 +230,15 @@ class Slabs:
         arrays = resident.arrays[0]
         return bool(self.suited[resident.index]) and len(arrays.kind.width) > 0 and not arrays.whole
 
-    def ready(self, resident: Resident) -> bool:
-        """Whether the resident is to be swept along the flow, and there is room for its slab."""
-        return self.suits(resident) and resident.index in self.slabs
+    def take(self, residents: Sequence[Resident]) -> set[int]:
+        """Find room for the slabs of residents that are about to be swept together; the first are served first.
 
-    def take(self, residents: Sequence[Resident]) -> None:
-        """Find room for the slabs of residents that are about to be swept together; the first are served first."""
+        Returns
+        -------
+        Numbers of those that suit and have a slab.
+        """
         suited = [r for r in residents if self.suits(r)]
-        together = {r.index for r in suited}
+        together, served = {r.index for r in suited}, set()
         for r in suited:
             arrays = r.arrays[0]
             slab = self.slabs.pop(r.index, None)
@@ -252,25 +253,26 @@ class Slabs:
                 if slab is None or slab.nbytes < size:
                     slab = np.empty(size, np.uint8)
             self.slabs[r.index] = slab
+            served.add(r.index)
+        return served
 
 
 class RoundsAlongFlow:
-    """Rounds over residents of one kind that are ready (`Slabs.ready`).
+    """Rounds over residents of one kind that have slabs (`Slabs.take`).
 
     Parameters
     ----------
-    moving : bool [P]; whether a partition's policy is still to be found by full sweeps; updated.
-    doubts : int8 [G]; above 0 where steps should be those of plain Gauss-Seidel.
+    findings : of all partitions; `moving` is updated, and steps of members with `doubts` are those of plain
+        Gauss-Seidel.
     """
 
-    def __init__(
-        self, flow: Slabs, group: Group, shared: Shared, moving: npt.NDArray[np.bool_], doubts: npt.NDArray[np.int8]
-    ) -> None:
+    def __init__(self, flow: Slabs, group: Group, shared: Shared, findings: Findings) -> None:
         index = group.index
+        doubts = findings.doubts[index]
         self.group = group
         self._flow, self._shared = flow, shared
-        self._all_moving = moving
-        group.progress.moving[:] = moving[index]
+        self._findings = findings
+        group.progress.moving[:] = findings.moving[index]
         self._given_up = doubts > _MOST_DOUBTS
         lookahead = np.where(doubts > 0, 0.0, _LOOKAHEAD)
         count = index.size
@@ -310,7 +312,7 @@ class RoundsAlongFlow:
     def conclude(self) -> None:
         """What slabs hold, and which partitions are to be swept otherwise from now on."""
         flow, index, state = self._flow, self.group.index, self._state
-        self._all_moving[index] = self.group.progress.moving
+        self._findings.moving[index] = self.group.progress.moving
         flow.laid[index] = state.packed & ~state.plain
         flow.changed[index], flow.lookahead[index] = state.moved, state.lookahead
         looked_at = state.later >= 0.0

@@ -1,17 +1,16 @@
 """The CPU backend: partitions swept on all cores, over local copies of own and halo values, in Numba.
 
 One partition after the other (`sweep`) gets Gauss-Seidel sweeps, in the order that `backends.cpu.sweep_order` gives.
-Several at the same time (`relax`) are shared by the threads (`backends.cpu.batch`): rounds of policy sweeps, and then a
-measurement of their residuals at the values of all of them. Loops
-are in `ooc_mdp.backends.cpu.loops`; they release the interpreter lock, so partitions are decoded meanwhile.
+Several at the same time (`relax`) are shared by the threads (`backends.cpu.visits`): rounds of policy sweeps, and then
+a measurement of their residuals at the values of all of them. Loops are in `ooc_mdp.backends.cpu.loops`; they release
+the interpreter lock, so partitions are decoded meanwhile.
 ``docs/cpu-engine.md`` has the figures and what did not help.
 """
 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 
@@ -27,28 +26,18 @@ from ooc_mdp.backends.base import (
     SweepLimits,
     VisitReport,
 )
-from ooc_mdp.backends.cpu.addresses import NOWHERE, Span
+from ooc_mdp.backends.cpu.addresses import NOWHERE, span
 from ooc_mdp.backends.cpu.along_flow import RoundsAlongFlow, Slabs
-from ooc_mdp.backends.cpu.batch import (
-    FIRST_CHANGE,
-    MOST_DIFFERING,
-    POLICY,
-    Group,
-    Members,
-    Rounds,
-    Shared,
-    Swept,
-    Together,
-    by_kind,
-    groups_of,
-    members_of,
-)
+from ooc_mdp.backends.cpu.batch import Findings, Members, Rounds, Shared, by_kind, groups_of, members_of
+from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.loops import How, Limits, exact_sweeps, measure
-from ooc_mdp.backends.cpu.policy_rows import PolicyRows, improve_rows
-from ooc_mdp.backends.cpu.rounds import RoundsInOrder, boundaries
+from ooc_mdp.backends.cpu.policy_loops import improve_rows
+from ooc_mdp.backends.cpu.policy_rows import PolicyRows
+from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Walk, walk
 from ooc_mdp.backends.cpu.table import MOST_GATHERED, Kind, SweptTable, describe, swept_table
 from ooc_mdp.backends.cpu.views import Model, Scratch
+from ooc_mdp.backends.cpu.visits import BatchVisit
 from ooc_mdp.backends.cpu.warm_up import small_model
 from ooc_mdp.backends.exact_sweeps import sweep_each
 from ooc_mdp.backends.layout import ROWS, Layout, Needs, cache_of_size
@@ -67,7 +56,6 @@ __all__ = ["CpuBackend"]
 
 _MOST_TOGETHER = 64
 """Partitions in a visit, where they read few outside states; others go on together, as many as there is room for."""
-_MOST_DOUBTS = 16
 _MOST_OF_WHAT_IS_FREE = 0.75
 """Share of the free RAM that a policy's rows may take."""
 _WORKSPACE = 16 << 20
@@ -251,82 +239,18 @@ class CpuBackend(ListsByCopies):
             Scratch(self._workspaces[0], shared.starts[0]),
         )
 
-    def relax(self, residents: Sequence[Resident], limits: SweepLimits) -> Together:
+    def relax(self, residents: Sequence[Resident], limits: SweepLimits) -> BatchVisit:
         """Rounds of sweeps over all of them on all threads, then a measurement at the values that result."""
+        along_flow = {p for p in self._slabs.take(residents) if not self._resting[p]}
+        shared, findings = self._shared(), Findings(self._moving, self._doubts, self._resting)
+        rounds: list[Rounds] = []
+        for group, flows in groups_of(residents, limits, along_flow, shared):
+            if flows:
+                rounds.append(RoundsAlongFlow(self._slabs, group, shared, findings))
+            else:
+                rounds.append(RoundsInOrder(group, shared, self._walk, self._orders.alternate, findings))
         threads = min(self._threads, len(residents))
-        self._slabs.take(residents)
-        shared = self._shared()
-        groups = groups_of(residents, limits, lambda r: self._slabs.ready(r) and not self._resting[r.index], shared)
-        rounds = [self._rounds(group, along, shared) for group, along in groups]
-        barrier = threading.Barrier(threads)
-        futures = [self._pool.submit(self._sweep_together, t, rounds, barrier) for t in range(threads)]
-        return Together(futures, lambda: self._conclude(rounds, len(residents)))
-
-    def _rounds(self, group: Group, along_flow: bool, shared: Shared) -> Rounds:
-        """How the members are swept."""
-        if along_flow:
-            return RoundsAlongFlow(self._slabs, group, shared, self._moving, self._doubts[group.index])
-        resting = self._resting[group.index] > 0
-        return RoundsInOrder(group, shared, self._walk, self._orders.alternate, self._moving, resting)
-
-    def _sweep_together(self, thread: int, rounds: Sequence[Rounds], barrier: threading.Barrier) -> None:
-        """One thread's part of a visit; all wait for each other between its steps."""
-        try:
-            for r in rounds:
-                r.prepare()
-            barrier.wait()
-            for r in rounds:
-                r.sweep(thread)
-            barrier.wait()
-        except BaseException:
-            barrier.abort()
-            raise
-        for r in rounds:
-            self._measure_members(r.group.kind, r.group.members, How(True, 0.0, NOWHERE), self._workspace)
-
-    def _conclude(self, rounds: Sequence[Rounds], count: int) -> Swept:
-        """What came of a visit of so many partitions."""
-        n_states, swept, measured = np.empty(count, np.int64), np.empty((count, 7)), np.empty((count, 8))
-        for r in rounds:
-            group, m = r.group, r.group.members
-            boundaries(group.kind, self._values, self._policy, m, self._workspace, group.progress.swept)
-            r.conclude()
-            self._note(group)
-            n_states[group.order], swept[group.order], measured[group.order] = (
-                m.tables[:, 1],
-                group.progress.swept,
-                m.measured,
-            )
-        return Swept(n_states, swept, measured)
-
-    def _note(self, group: Group) -> None:
-        """Decide how the partitions of a visit are swept next.
-
-        Full sweeps alone (value iteration) converge from any values in any order; policy sweeps of partitions at
-        different times need not (Williams and Baird 1993), let alone extrapolation. So a visit that left larger
-        residuals than it found is followed by visits of full sweeps, twice as many each time, until others succeed.
-        """
-        p, tables, measured = group.index, group.members.tables, group.members.measured
-        swept = group.progress.swept
-        along_flow = self._slabs.suited[p] & (len(group.kind.width) > 0) & (tables[:, 12] == 0)
-        most = np.where(along_flow, self._slabs.most_differing, MOST_DIFFERING)
-        resting, doubts = self._resting[p], self._doubts[p].astype(np.int32)
-        judged = (resting == 0) & (swept[:, POLICY] > 0)
-        worse = judged & (np.maximum(measured[:, 2], measured[:, 3]) > 2.0 * swept[:, FIRST_CHANGE])
-        doubts = np.where(worse, np.minimum(doubts + 2, _MOST_DOUBTS), np.maximum(doubts - judged, 0))
-        self._moving[p] |= worse | (measured[:, 7] > most * tables[:, 1])
-        self._resting[p] = np.where(worse, 1 << doubts >> 2, np.maximum(resting - 1, 0))
-        self._doubts[p] = doubts
-
-    def _measure(self, thread: int, kind: Kind, residents: Sequence[Resident], how: How) -> FloatArray:
-        """float64 [G, 8]; see `ooc_mdp.backends.cpu.batch.Members`."""
-        members = members_of(residents, np.zeros(len(residents), np.int64), self._model.row_sums)
-        self._measure_members(kind, members, how, self._workspaces[thread])
-        return members.measured
-
-    def _measure_members(self, kind: Kind, members: Members, how: How, workspace: FloatArray) -> None:
-        """Measure partitions of one kind that no other thread has measured."""
-        measure(kind, self._loop_model, self._values, self._policy, members, how, workspace)
+        return BatchVisit(rounds, shared, self._pool, threads, findings, self._slabs)
 
     def _walk(self, resident: Resident) -> Walk:
         """The order of the next visit's sweeps; what reads most of the model has none that matters."""
@@ -337,21 +261,31 @@ class CpuBackend(ListsByCopies):
 
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass that updates no value."""
-        how = How(False, float(significant), NOWHERE)
-        (found,) = self._measure(0, resident.arrays[0].kind, [resident], how)
-        return found[:4], float(found[6])
+        m = members_of([resident], np.zeros(1, np.int64), self._model.row_sums)
+        self._measure(resident.arrays[0].kind, m, How(False, float(significant), NOWHERE), 0)
+        return m.measured[0, :4], float(m.measured[0, 6])
+
+    def _measure(self, kind: Kind, members: Members, how: How, thread: int) -> None:
+        """By one thread."""
+        measure(kind, self._loop_model, self._values, self._policy, members, how, self._workspaces[thread])
+
+    def _share_of(self, thread: int, residents: Sequence[Resident]) -> Iterator[tuple[Kind, list[int], Members]]:
+        """A thread's share of residents, by kind: their places among all, and they as members."""
+        for kind, places in by_kind(residents, range(thread, len(residents), self._threads)).items():
+            none = np.zeros(len(places), np.int64)
+            yield kind, places, members_of([residents[i] for i in places], none, self._model.row_sums)
 
     def sweep_synchronously(self, residents: Sequence[Resident]) -> VisitReport:
         """A measurement that keeps its backups; on all threads, each with its share of the partitions."""
         if self._aside is None:
             self._aside = np.empty_like(self._values)
-        k, how = len(residents), How(True, 0.0, Span(self._aside.ctypes.data, self._aside.size))
+        k, how = len(residents), How(True, 0.0, span(self._aside))
         measured = np.empty((k, 8))
 
         def sweep(thread: int) -> None:
-            share = range(thread, k, self._threads)
-            for kind, m in by_kind([residents[i] for i in share]).items():
-                measured[[share[i] for i in m]] = self._measure(thread, kind, list(m.values()), how)
+            for kind, places, m in self._share_of(thread, residents):
+                self._measure(kind, m, how, thread)
+                measured[places] = m.measured
 
         self._on_all_threads(sweep)
         return VisitReport(
@@ -398,49 +332,26 @@ class CpuBackend(ListsByCopies):
 
     def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
         """On all threads, each with its share of the partitions."""
-        out = np.empty((len(residents), 5))
-        shares = [range(t, len(residents), self._threads) for t in range(self._threads)]
-        self._on_all_threads(lambda t: self._improve_share(t, residents, shares[t], margin, out))
-        assert self._rows is not None  # the caller has opened them
-        self._rows.improved(np.array([r.index for r in residents]), np.maximum(out[:, 2], out[:, 3]))
-        return Improvement(np.ascontiguousarray(out[:, :4].T), out[:, 4].astype(np.int64))
-
-    def _improve_share(
-        self, thread: int, residents: Sequence[Resident], share: Sequence[int], margin: float, out: FloatArray
-    ) -> None:
         rows = self._rows
         assert rows is not None  # the caller has opened them
-        for kind, members in by_kind([residents[i] for i in share]).items():
-            index = np.array([r.index for r in members.values()])
-            tables = [r.arrays[0] for r in members.values()]
-            found = np.empty((len(tables), 5))
-            improve_rows(
-                kind.actions,
-                kind.width,
-                self._values,
-                self._policy,
-                np.stack([t.row for t in tables]),
-                self._workspaces[thread],
-                *tables[0].types,
-                self._model.discount,
-                self._model.sign,
-                self._model.row_sums[index],
-                margin,
-                rows.places(index),
-                rows.kept[index],
-                rows.successors,
-                rows.probabilities,
-                rows.rewards,
-                rows.discounts,
-                rows.others,
-                found,
-            )
-            out[[share[i] for i in members]] = found
+        measured = np.empty((len(residents), 8))
+
+        def improve(thread: int) -> None:
+            for kind, places, m in self._share_of(thread, residents):
+                loops = kind, self._loop_model, self._values, self._policy, m, rows.kind, rows.numbers
+                improve_rows(*loops, margin, self._workspaces[thread])
+                measured[places] = m.measured
+
+        self._on_all_threads(improve)
+        improved = [r.index for r in residents]
+        rows.kept[improved] = True
+        rows.pending[improved] = np.maximum(measured[:, 2], measured[:, 3])
+        return Improvement(np.ascontiguousarray(measured[:, :4].T), measured[:, 7].astype(np.int64))
 
     def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
         """On all threads."""
         assert self._rows is not None  # the caller has opened them
-        return self._rows.evaluation(self._values, self._policy, limit, most)
+        return CpuEvaluation(self._rows, self._values, self._policy, limit, most)
 
     def shift(self, by: float) -> None:
         """In the caller's array."""

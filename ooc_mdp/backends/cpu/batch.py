@@ -1,4 +1,4 @@
-"""Partitions that several threads sweep together: what they share, and what comes of it.
+"""Partitions that several threads sweep together: what they share, and what is noted of each.
 
 Members are partitions of one kind, for which the loops are compiled. Any thread sweeps any of them
 (`ooc_mdp.backends.cpu.rounds.next_member`), so that none waits while there is something to do, whatever partitions cost
@@ -7,16 +7,14 @@ and whatever else the cores are busy with.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.base import Resident, SweepLimits
 from ooc_mdp.backends.cpu.table import Kind
 from ooc_mdp.backends.cpu.views import Model
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -30,18 +28,16 @@ __all__ = [
     "POLICY",
     "RISE",
     "VALUE",
+    "Findings",
     "Group",
     "Members",
     "Progress",
     "Rounds",
     "Shared",
-    "Swept",
-    "Together",
     "by_kind",
     "group_of",
     "groups_of",
     "members_of",
-    "tables_of",
 ]
 
 MOST_DIFFERING = 0.05
@@ -51,59 +47,11 @@ FULL, POLICY, RISE, FALL, VALUE, EXTRAPOLATED, FIRST_CHANGE = range(7)
 extrapolations; largest change of the first round."""
 
 
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """What came of sweeps of k partitions, in their order."""
-
-    n_states: IntArray
-    """int64 [k]"""
-    swept: FloatArray
-    """float64 [k, 7]; as in `Progress`."""
-    measured: FloatArray
-    """float64 [k, 8]; as in `Members`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Together:
-    """Sweeps of several threads that have begun."""
-
-    futures: Sequence[Future[None]]
-    conclude: Callable[[], Swept]
-    """What came of them, once all threads are done; asked once."""
-
-    def done(self) -> bool:
-        """Whether all threads are."""
-        return all(f.done() for f in self.futures)
-
-    def report(self) -> VisitReport:
-        """What they did; residuals were measured last, at the values of all."""
-        found = self._found()
-        sweeps = (found.swept[:, FULL] + found.swept[:, POLICY]).astype(np.int64)
-        return VisitReport(
-            sweeps=sweeps,
-            backups=sweeps * found.n_states,
-            boundary_rise=found.swept[:, RISE],
-            boundary_fall=found.swept[:, FALL],
-            boundary_value=found.swept[:, VALUE],
-            largest_value=found.measured[:, 4],
-            smallest_value=found.measured[:, 5],
-            residuals=np.ascontiguousarray(found.measured[:, :4].T),
-            joint=True,
-        )
-
-    def _found(self) -> Swept:
-        wait(self.futures)
-        failed = [error for error in (f.exception() for f in self.futures) if error is not None]
-        if failed:
-            raise next((e for e in failed if not isinstance(e, threading.BrokenBarrierError)), failed[0])
-        return self.conclude()
-
-
 class Members(NamedTuple):
     """Partitions of one kind, for the loops that Python calls, and what was measured of each."""
 
     tables: IntArray
-    """int64 [G, 24]; see `ooc_mdp.backends.cpu.table`."""
+    """int64 [G, 25]; see `ooc_mdp.backends.cpu.table`."""
     places: IntArray
     """int64 [G]; where each one's part of the workspace begins (`ooc_mdp.backends.cpu.views`)."""
     row_sums: FloatArray
@@ -136,31 +84,15 @@ class Progress(NamedTuple):
     """float64 [G, 7]; columns are `FULL` to `FIRST_CHANGE`."""
 
 
-def members_of(residents: Sequence[Resident], places: IntArray, row_sums: FloatArray) -> Members:
-    """Members that have not been measured; `row_sums` (float64 [P]) are those of all partitions."""
-    index = [r.index for r in residents]
-    return Members(tables_of(residents), places, row_sums[index], np.zeros(1, np.int64), np.empty((len(index), 8)))
+class Findings(NamedTuple):
+    """What visits have found of each partition."""
 
-
-def new_progress(goals: FloatArray, axes: int) -> Progress:
-    """Before the first round.
-
-    Parameters
-    ----------
-    goals : float64 [G]; the largest change that each may be left with.
-    axes : of a walk at most.
-    """
-    count = goals.size
-    return Progress(
-        claims=np.zeros((2, count), np.int64),
-        walks=np.ones((count, 2, axes), np.int64),
-        moving=np.ones(count, np.bool_),
-        most_differing=np.zeros(count),
-        squares=np.zeros(count),
-        goals=goals.copy(),
-        quiescent=np.zeros(count, np.bool_),
-        swept=np.zeros((count, 7)),
-    )
+    moving: npt.NDArray[np.bool_]
+    """bool [P]; whether its policy still changed in many states when it was last looked at."""
+    doubts: npt.NDArray[np.int8]
+    """int8 [P]; by how much visits of policy sweeps made matters worse more often than not."""
+    resting: npt.NDArray[np.int32]
+    """int32 [P]; visits left of full sweeps alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,32 +150,33 @@ class Rounds(Protocol):
         ...
 
 
-def by_kind(residents: Sequence[Resident]) -> dict[Kind, dict[int, Resident]]:
-    """Residents of each kind, by their place among all."""
-    kinds: dict[Kind, dict[int, Resident]] = {}
-    for i, resident in enumerate(residents):
-        kinds.setdefault(resident.arrays[0].kind, {})[i] = resident
+def by_kind(residents: Sequence[Resident], places: Iterable[int]) -> dict[Kind, list[int]]:
+    """Those places among the residents, by the kind of the resident."""
+    kinds: dict[Kind, list[int]] = {}
+    for i in places:
+        kinds.setdefault(residents[i].arrays[0].kind, []).append(i)
     return kinds
 
 
 def groups_of(
-    residents: Sequence[Resident],
-    limits: SweepLimits,
-    along_flow: Callable[[Resident], bool],
-    shared: Shared,
+    residents: Sequence[Resident], limits: SweepLimits, along_flow: set[int], shared: Shared
 ) -> list[tuple[Group, bool]]:
-    """Residents in groups of one kind that are swept in one way, and whether that is along the flow."""
+    """Residents in groups of one kind that are swept in one way, and whether that is along the flow.
+
+    Parameters
+    ----------
+    along_flow : numbers of the partitions that are swept so.
+    """
     groups: list[tuple[Group, bool]] = []
     changes, begin = limits.changes(len(residents)), 0
-    for kind, found in by_kind(residents).items():
-        answers = {i: along_flow(resident) for i, resident in found.items()}
-        for answer in (True, False):
-            order = [i for i, given in answers.items() if given == answer]
-            if order:
-                chosen = [residents[i] for i in order]
-                group = group_of(kind, chosen, order, changes[order], begin, shared)
-                begin = group.end
-                groups.append((group, answer))
+    ways: tuple[list[int], list[int]] = ([], [])
+    for i, resident in enumerate(residents):
+        ways[resident.index in along_flow].append(i)
+    for along in (True, False):
+        for kind, order in by_kind(residents, ways[along]).items():
+            group = group_of(kind, [residents[i] for i in order], order, changes[order], begin, shared)
+            begin = group.end
+            groups.append((group, along))
     return groups
 
 
@@ -251,15 +184,25 @@ def group_of(
     kind: Kind, residents: list[Resident], order: list[int], limits: FloatArray, begin: int, shared: Shared
 ) -> Group:
     """Residents whose part of the workspace begins there."""
-    tables = [r.arrays[0] for r in residents]
-    sizes = [(2 if t.whole else 3) * t.table.n_states + t.table.halo.size for t in tables]
-    ends = begin + np.cumsum(sizes)
-    places = np.concatenate([[begin], ends[:-1]])
-    index = np.array([r.index for r in residents])
-    members, progress = members_of(residents, places, shared.row_sums), new_progress(limits, shared.axes)
-    return Group(kind, residents, order, limits, index, members, progress, int(ends[-1]))
+    count, ends = len(residents), [begin]
+    for resident in residents:
+        arrays = resident.arrays[0]
+        ends.append(ends[-1] + (2 if arrays.whole else 3) * resident.n_states + arrays.table.halo.size)
+    members = members_of(residents, np.array(ends[:-1]), shared.row_sums)
+    progress = Progress(
+        claims=np.zeros((2, count), np.int64),
+        walks=np.ones((count, 2, shared.axes), np.int64),
+        moving=np.ones(count, np.bool_),
+        most_differing=np.zeros(count),
+        squares=np.zeros(count),
+        goals=limits.copy(),
+        quiescent=np.zeros(count, np.bool_),
+        swept=np.zeros((count, 7)),
+    )
+    return Group(kind, residents, order, limits, members.tables[:, 24], members, progress, ends[-1])
 
 
-def tables_of(residents: Sequence[Resident]) -> IntArray:
-    """int64 [G, 24]; see `ooc_mdp.backends.cpu.table`."""
-    return np.stack([r.arrays[0].row for r in residents])
+def members_of(residents: Sequence[Resident], places: IntArray, row_sums: FloatArray) -> Members:
+    """Members that have not been measured; `row_sums` (float64 [P]) are those of all partitions."""
+    tables = np.stack([r.arrays[0].row for r in residents])
+    return Members(tables, places, row_sums[tables[:, 24]], np.zeros(1, np.int64), np.empty((len(residents), 8)))

@@ -11,10 +11,14 @@ section 10.3). Nothing rests on it but the solver's speed.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from ooc_mdp.backends.cpu.addresses import load
+from ooc_mdp.backends.cpu.loops import discount_of
 from ooc_mdp.backends.cpu.packed import flow_order
+from ooc_mdp.backends.cpu.policy_loops import block_of, open_rows
+from ooc_mdp.backends.cpu.table import Kind
+from ooc_mdp.backends.cpu.views import Model
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["MOST_STATES", "STATE_BYTES", "FlowSolver"]
@@ -30,73 +34,66 @@ class FlowSolver:
 
     Parameters
     ----------
-    first, ptr, widths : int64 [P + 1], [P + 1], [P]; partitions' first states, where their rows begin, their lengths.
-    kept : bool [P]; partitions that have rows; states of others are taken for such without successors.
-    successors, probabilities : of all rows.
-    discounts : float64 [n] or [0]; of each state's action, or `discount` for all.
+    kind, model, rows : for loops over the policy's rows (int64 [26]; `ooc_mdp.backends.cpu.policy_loops.open_rows`),
+        which outlive this; states of partitions that have none are taken for such without successors.
+    partition_ptr : int64 [P + 1]; partitions' first states.
     """
 
-    def __init__(
-        self,
-        first: IntArray,
-        ptr: IntArray,
-        widths: npt.NDArray[np.integer],
-        kept: npt.NDArray[np.bool_],
-        successors: npt.NDArray[np.integer],
-        probabilities: npt.NDArray[np.floating],
-        discounts: FloatArray,
-        discount: float,
-    ) -> None:
-        n = int(first[-1])
+    def __init__(self, kind: Kind, model: Model, rows: IntArray, partition_ptr: IntArray) -> None:
+        n = int(partition_ptr[-1])
+        self._loops = kind, model, rows
         towards = np.empty(n, np.int32)
-        _find_nearest(first, ptr, widths, kept, successors, probabilities, towards)
+        _find_nearest(kind, rows, towards)
         after, before, self._place = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
         self._order = np.empty(n, np.uint32)
         flow_order(n, towards, before, after, self._place, self._order)
-        self._partition = np.repeat(np.arange(widths.size, dtype=np.int32), np.diff(first))
-        self._rows = (first, ptr, widths, kept, successors, probabilities, discounts, discount)
+        sizes = np.diff(partition_ptr)
+        self._partition = np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
 
     def solve(self, right: FloatArray, found: FloatArray) -> None:
         """Write z of the right side r (both float64 [n]), one pass over the rows."""
-        _solve(self._order, self._place, self._partition, *self._rows, right, found)
+        _solve(*self._loops, self._order, self._place, self._partition, right, found)
 
 
 @njit(nogil=True, cache=True)
-def _find_nearest(first, ptr, widths, kept, successors, probabilities, towards):
+def _find_nearest(kind, numbers, towards):
     """The most likely successor of each state; -1 where it stays, or has none."""
-    for p in range(widths.size):
-        for i in range(first[p + 1] - first[p]):
-            state = first[p] + i
+    rows = open_rows(numbers)
+    for p in range(rows.kept.size):
+        block = block_of(kind, rows, p)
+        for i in range(block.n):
+            state = block.first + i
             nearest = np.int64(-1)
             most = 0.0
-            if kept[p]:
-                at = np.uint64(ptr[p] + i * widths[p])
-                for k in range(widths[p]):
-                    if probabilities[at + np.uint64(k)] > most:
-                        most = probabilities[at + np.uint64(k)]
-                        nearest = np.int64(successors[at + np.uint64(k)])
+            for k in range(block.width if block.kept else 0):
+                at = np.uint64(block.begin + i * block.width + k)
+                probability = np.float64(load(kind, rows.probabilities, at, kind.probability))
+                if probability > most:
+                    most = probability
+                    nearest = np.int64(load(kind, rows.successors, at, kind.successor))
             towards[state] = -1 if nearest == state else nearest
 
 
 @njit(nogil=True, cache=True)
-def _solve(
-    order, place, partition, first, ptr, widths, kept, successors, probabilities, discounts, discount, right, found
-):
+def _solve(kind, model, numbers, order, place, partition, right, found):
     """Forward substitution in the order of states."""
+    rows = open_rows(numbers)
     for i in range(order.size):
         state = np.int64(order[i])
-        p = partition[state]
-        if not kept[p]:
+        block = block_of(kind, rows, partition[state])
+        if not block.kept:
             found[state] = right[state]
             continue
-        at = np.uint64(ptr[p] + (state - first[p]) * widths[p])
+        begin = block.begin + (state - block.first) * block.width
         total = 0.0
         stays = 0.0
-        for k in range(widths[p]):
-            to = np.int64(successors[at + np.uint64(k)])
+        for k in range(block.width):
+            at = np.uint64(begin + k)
+            to = np.int64(load(kind, rows.successors, at, kind.successor))
+            probability = np.float64(load(kind, rows.probabilities, at, kind.probability))
             if to == state:
-                stays += probabilities[at + np.uint64(k)]
+                stays += probability
             elif place[to] < i:
-                total += probabilities[at + np.uint64(k)] * found[to]
-        g = discounts[state] if discounts.size > 0 else discount
+                total += probability * found[to]
+        g = discount_of(kind, rows, model, np.uint64(state))
         found[state] = (right[state] + g * total) / max(1.0 - g * stays, 1e-12)

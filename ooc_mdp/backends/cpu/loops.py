@@ -3,7 +3,8 @@
     full sweep      V(s) <- max_a { sign r(s,a) + g(s,a) sum_k p_k V(succ_k) }
     policy sweep    V(s) <-         sign r(s,b) + g(s,b) sum_k p_k V(succ_k),     b the policy's action in s
 
-`worth` is the braces and `backup` their maximum; all loops call these two. `exact_sweeps` makes full sweeps of one
+`worth` is the braces and `action_values` what all actions of a state come to; all loops call these two, those over
+the rows of a policy (`ooc_mdp.backends.cpu.policy_loops`) too. `exact_sweeps` makes full sweeps of one
 partition, whose last changes its bounds rest on. `measure` gives the residuals of partitions at the present values, and
 the greedy policy. Rounds of sweeps over several partitions are in `ooc_mdp.backends.cpu.rounds`.
 
@@ -20,15 +21,20 @@ from numba import njit
 
 from ooc_mdp.backends.cpu.addresses import Span, load, store
 from ooc_mdp.backends.cpu.claims import next_turn
-from ooc_mdp.backends.cpu.table import first_row, open_table, row_begin
-from ooc_mdp.backends.cpu.views import Order, copy_own, gather_halo, order_of, put_back, turned, view_of
+from ooc_mdp.backends.cpu.table import first_row, row_begin
+from ooc_mdp.backends.cpu.views import Order, copy_own, open_member, order_of, put_back, turned
 
 __all__ = [
+    "ActionValues",
     "How",
     "Limits",
+    "action_values",
     "backup",
     "boundary_changes",
+    "discount_of",
     "exact_sweeps",
+    "expectation",
+    "final_worth",
     "full_sweep",
     "measure",
     "policy_sweep",
@@ -58,23 +64,45 @@ class How(NamedTuple):
     """float64 [n] or absent; gets max_a Q_a of the states."""
 
 
+class ActionValues(NamedTuple):
+    """What the actions of a state are worth; of a state that has none, its final value."""
+
+    best: float
+    """max_a Q_a,"""
+    action: int
+    """the lowest action that has it (-1: there is none),"""
+    second: float
+    """and the largest Q_a of the others (-inf: there are none)."""
+    known: float
+    """Q_a of the action that the caller knew."""
+    normalised: float
+    """max_a (Q_a - V) / (1 - g_a c), c the largest row sum of the partition."""
+
+
 @njit(inline="always")
-def discount_of(kind, table, model, j):
+def discount_of(kind, rows, model, j):
     """g of row j."""
-    return load(kind, table.discounts, j, 0.0) if table.discounts.address != 0 else model.discount
+    return load(kind, rows.discounts, j, 0.0) if rows.discounts.address != 0 else model.discount
 
 
 @njit(inline="always")
-def worth(kind, table, model, values, j, begin, end):
-    """sign r + g sum_k p_k V(succ_k) of row j, whose transitions these are."""
+def expectation(kind, rows, values, begin, end):
+    """sum_k p_k V(succ_k) over the transitions of a row."""
     total = 0.0
     for k in range(len(kind.width) if len(kind.width) > 0 else np.int64(end - begin)):
         transition = begin + np.uint64(k)
-        successor = np.uint64(load(kind, table.successors, transition, kind.successor))
-        probability = np.float64(load(kind, table.probabilities, transition, kind.probability))
+        successor = np.uint64(load(kind, rows.successors, transition, kind.successor))
+        probability = np.float64(load(kind, rows.probabilities, transition, kind.probability))
         total += probability * load(kind, values, successor, 0.0)
-    reward = np.float64(load(kind, table.rewards, j, kind.reward))
-    return model.sign * reward + discount_of(kind, table, model, j) * total
+    return total
+
+
+@njit(inline="always")
+def worth(kind, rows, model, values, j, begin, end):
+    """sign r + g sum_k p_k V(succ_k) of row j of a table or of a policy, whose transitions these are."""
+    reward = np.float64(load(kind, rows.rewards, j, kind.reward))
+    total = expectation(kind, rows, values, begin, end)
+    return model.sign * reward + discount_of(kind, rows, model, j) * total
 
 
 @njit(inline="always")
@@ -84,23 +112,38 @@ def final_worth(kind, table, model, s):
 
 
 @njit(inline="always")
-def backup(kind, table, model, values, s):
-    """max_a Q_a of state s and the lowest action that has it; its final value and -1 where it has no actions."""
+def action_values(kind, table, model, values, s, here, known, row_sum):
+    """What the actions of state s, whose value is `here`, are worth; `known` is an action of it, or -1."""
     row, last = first_row(kind, table, s), first_row(kind, table, s + _ONE)
-    choice = -1
+    best = second = own = normalised = -np.inf
+    action = -1
     if row == last:
-        best = final_worth(kind, table, model, s)
+        best = own = final_worth(kind, table, model, s)
+        normalised = best - here
     else:
-        best = -np.inf
+        action = 0
         end = row_begin(kind, table, row)
         for a in range(len(kind.actions) if len(kind.actions) > 0 else np.int64(last - row)):
             j = row + np.uint64(a)
             begin = end
             end = row_begin(kind, table, j + _ONE)
             q = worth(kind, table, model, values, j, begin, end)
-            choice = a if q > best else choice
+            if table.discounts.address != 0:
+                normalised = max(normalised, (q - here) / (1.0 - discount_of(kind, table, model, j) * row_sum))
+            own = q if a == known else own
+            second = best if q > best else max(second, q)
+            action = a if q > best else action
             best = q if q > best else best
-    return best, choice
+        if table.discounts.address == 0:
+            normalised = (best - here) / (1.0 - model.discount * row_sum)
+    return ActionValues(best, action, second, own, normalised)
+
+
+@njit(inline="always")
+def backup(kind, table, model, values, s):
+    """max_a Q_a of state s and the lowest action that has it; its final value and -1 where it has no actions."""
+    found = action_values(kind, table, model, values, s, 0.0, -1, 0.0)
+    return found.best, found.action
 
 
 @njit(nogil=True, cache=True)
@@ -202,7 +245,7 @@ def exact_sweeps(kind, model, values, policy, row, walk, limits, scratch):
 
     Parameters
     ----------
-    row : int64 [24]; its table.
+    row : int64 [25]; its table.
     walk : int64 [2, d]; extents and strides.
 
     Returns
@@ -210,12 +253,8 @@ def exact_sweeps(kind, model, values, policy, row, walk, limits, scratch):
     sweeps, rise and fall of the last one, rise, fall and largest changed value of the boundary, largest and smallest
     value
     """
-    table = open_table(row)
-    view = view_of(table, 0, scratch.workspace, values, policy)
+    table, view = open_member(kind, row, 0, scratch.workspace, values, policy)
     copy_own(kind, table, values, view.before)
-    if not table.global_successors:
-        copy_own(kind, table, values, view.own)
-    gather_halo(kind, table, view, values)
     starts = scratch.starts
     order = order_of(walk, False, starts)
     sweeps = 0
@@ -247,11 +286,7 @@ def measure(kind, model, values, policy, members, how, workspace):
         m = int(next_turn(members.turn.ctypes.data))
         if m >= members.tables.shape[0]:
             break
-        table = open_table(members.tables[m])
-        view = view_of(table, members.places[m], workspace, values, policy)
-        if not table.global_successors:
-            copy_own(kind, table, values, view.own)
-        gather_halo(kind, table, view, values)
+        table, view = open_member(kind, members.tables[m], members.places[m], workspace, values, policy)
         _measure_states(kind, table, model, view, how, members.row_sums[m], members.measured[m])
 
 
@@ -265,58 +300,31 @@ def _measure_states(kind, table, model, view, how, row_sum, out):
     for i in range(table.n):
         s = np.uint64(i)
         here = load(kind, view.own, s, 0.0)
-        known = load(kind, view.policy, s, np.int32(0))
-        chosen = np.int64(-1 if how.improve else known)
-        best, greedy, normalised, kept, kept_normalised = _residuals(
-            kind, table, model, view, s, chosen, row_sum, one_scale
-        )
-        if greedy >= 0 and chosen < 0:
-            differing += known != greedy
-            store(kind, view.policy, s, np.int32(greedy))
+        known = np.int64(load(kind, view.policy, s, np.int32(0)))
+        found = action_values(kind, table, model, view.values, s, here, known, row_sum)
+        chooses = how.improve or known < 0
+        kept = (found.best if chooses else found.known) - here
+        if found.action >= 0 and chooses:
+            differing += known != found.action
+            store(kind, view.policy, s, np.int32(found.action))
+        normalised, kept_normalised = found.best - here, kept
+        if found.action >= 0:
+            if table.discounts.address != 0:
+                j = first_row(kind, table, s) + np.uint64(found.action if chooses else known)
+                normalised = found.normalised
+                kept_normalised = kept / (1.0 - discount_of(kind, table, model, j) * row_sum)
+            else:
+                normalised *= one_scale
+                kept_normalised *= one_scale
         largest = max(largest, here)
         smallest = min(smallest, here)
         rise = max(rise, normalised)
         fall = max(fall, -kept_normalised)
-        plain_rise = max(plain_rise, best - here)
+        plain_rise = max(plain_rise, found.best - here)
         plain_fall = max(plain_fall, -kept)
-        if abs(best - here) > how.significant:
-            promising = max(promising, best)
+        if abs(found.best - here) > how.significant:
+            promising = max(promising, found.best)
         if how.buffered.address != 0:
-            store(kind, how.buffered, np.uint64(table.first) + s, best)
+            store(kind, how.buffered, np.uint64(table.first) + s, found.best)
     out[0], out[1], out[2], out[3] = rise, fall, plain_rise, plain_fall
     out[4], out[5], out[6], out[7] = largest, smallest, promising, differing
-
-
-@njit(inline="always")
-def _residuals(kind, table, model, view, s, chosen, row_sum, one_scale):
-    """max_a Q_a, the lowest best action (-1: none), the largest normalised residual; both residuals of the action kept.
-
-    `chosen` is that action; -1 stands for the best one.
-    """
-    here = load(kind, view.own, s, 0.0)
-    row, last = first_row(kind, table, s), first_row(kind, table, s + _ONE)
-    greedy = np.int64(-1)
-    if row == last:
-        best = final_worth(kind, table, model, s)
-        normalised = kept = kept_normalised = best - here
-    else:
-        best = normalised = -np.inf
-        kept = kept_normalised = 0.0
-        greedy = np.int64(0)
-        end = row_begin(kind, table, row)
-        for a in range(len(kind.actions) if len(kind.actions) > 0 else np.int64(last - row)):
-            j = row + np.uint64(a)
-            begin = end
-            end = row_begin(kind, table, j + _ONE)
-            q = worth(kind, table, model, view.values, j, begin, end)
-            if table.discounts.address != 0:
-                scaled = (q - here) / (1.0 - discount_of(kind, table, model, j) * row_sum)
-            else:
-                scaled = (q - here) * one_scale
-            greedy = a if q > best else greedy
-            best = q if q > best else best
-            normalised = max(normalised, scaled)
-            if a == chosen or (chosen < 0 and greedy == a):
-                kept = q - here
-                kept_normalised = scaled
-    return best, greedy, normalised, kept, kept_normalised

@@ -1,86 +1,261 @@
-"""Compiled loops over the rows of a policy, laid out as `backends.cpu.policy_rows` says: sweeps, products, residuals.
+"""Compiled loops over the rows of a policy, laid out as `backends.cpu.policy_rows` says.
 
-`unrolled` is a tuple of as many numbers as every row has successors, which compiles a loop for that many, or empty.
+`improve_rows` copies them from tables; sweeps, measurements and products read nothing else. Their Bellman equation is
+that of tables (`ooc_mdp.backends.cpu.loops`): a policy's rows are a table with one row a state, whose rewards have
+their sign already.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-__all__ = ["measure_rows", "product_rows", "sweep_rows"]
+from ooc_mdp.backends.cpu.addresses import Span, address_of, cast, load, store
+from ooc_mdp.backends.cpu.loops import action_values, discount_of, expectation, final_worth, worth
+from ooc_mdp.backends.cpu.table import first_row, row_begin
+from ooc_mdp.backends.cpu.views import open_member
+
+__all__ = ["Rows", "Share", "block_of", "improve_rows", "measure_rows", "open_rows", "product_rows", "sweep_rows"]
+
+
+class Rows(NamedTuple):
+    """A policy's rows of the whole model, and which partitions read which."""
+
+    first: Span
+    """int64 [P + 1]; first state of each partition,"""
+    begin: Span
+    """int64 [P + 1]; where its rows begin,"""
+    widths: Span
+    """int64 [P]; their length,"""
+    row_sums: Span
+    """float64 [P]; the largest row sum of its table,"""
+    kept: Span
+    """bool [P]; and whether it has rows."""
+    successors: Span
+    probabilities: Span
+    rewards: Span
+    """float64 [n]; signed."""
+    discounts: Span
+    """float64 [n]; absent where all rows have the model's."""
+    others: Span
+    """float64 [n]; Q2."""
+    readers_ptr: Span
+    """int64 [P + 1]; the coupling matrix by columns,"""
+    readers: Span
+    """int64; who reads a partition,"""
+    mass: Span
+    """float64; and how much of it."""
+
+
+class Share(NamedTuple):
+    """A thread's partitions."""
+
+    begin: int
+    end: int
+
+
+class Block(NamedTuple):
+    """The rows of one partition."""
+
+    kept: bool
+    first: int
+    """Its first state,"""
+    n: int
+    """and their number."""
+    begin: int
+    """Where its rows begin,"""
+    width: int
+    """and their length."""
 
 
 @njit(inline="always")
-def _backup(unrolled, width, at, successors, probabilities, values):
-    """sum_k p_k V(succ_k) of the row at `at`."""
-    total = 0.0
-    for k in range(len(unrolled) if len(unrolled) > 0 else width):
-        total += np.float64(probabilities[at + np.uint64(k)]) * values[successors[at + np.uint64(k)]]
-    return total
+def open_rows(numbers):
+    """The rows that numbers (int64 [26]: addresses and sizes in the order of the fields) describe.
+
+    One array takes a microsecond less to pass to a loop than the structure, which is half of a sweep of 200 states.
+    """
+    return Rows(
+        Span(numbers[0], numbers[1]),
+        Span(numbers[2], numbers[3]),
+        Span(numbers[4], numbers[5]),
+        Span(numbers[6], numbers[7]),
+        Span(numbers[8], numbers[9]),
+        Span(numbers[10], numbers[11]),
+        Span(numbers[12], numbers[13]),
+        Span(numbers[14], numbers[15]),
+        Span(numbers[16], numbers[17]),
+        Span(numbers[18], numbers[19]),
+        Span(numbers[20], numbers[21]),
+        Span(numbers[22], numbers[23]),
+        Span(numbers[24], numbers[25]),
+    )
+
+
+@njit(inline="always")
+def block_of(kind, rows, p):
+    """The rows of partition p."""
+    at = np.uint64(p)
+    first = load(kind, rows.first, at, np.int64(0))
+    return Block(
+        load(kind, rows.kept, at, np.uint8(0)) != 0,
+        first,
+        load(kind, rows.first, at + np.uint64(1), np.int64(0)) - first,
+        load(kind, rows.begin, at, np.int64(0)),
+        load(kind, rows.widths, at, np.int64(0)),
+    )
+
+
+@njit(inline="always")
+def _whole(values):
+    """Where the values of the model are."""
+    return Span(address_of(values), values.size)
+
+
+@njit(inline="always")
+def _backup(kind, rows, model, values, block, i):
+    """r + g sum_k p_k V(succ_k) of the block's state i."""
+    begin = np.uint64(block.begin + i * block.width)
+    return worth(kind, rows, model, values, np.uint64(block.first + i), begin, begin + np.uint64(block.width))
 
 
 @njit(nogil=True, cache=True)
-def sweep_rows(
-    unrolled, begin, end, first, ptr, widths, successors, probabilities, rewards, discounts, discount, values, active,
-    back, dependents_ptr, dependents, mass, pending,
-):  # fmt: skip
-    """A sweep of the active ones of partitions begin .. end-1, in place; the number of backups.
+def improve_rows(kind, model, values, policy, members, row_kind, numbers, margin, workspace):
+    """Make policies greedy at the present values, copy their rows, and keep Q2.
 
     Parameters
     ----------
+    members : `ooc_mdp.backends.cpu.batch.Members`, whose `measured` is filled but for values.
+    row_kind, numbers : what loops over the policy's rows are compiled for, and the rows (:func:`open_rows`).
+    margin : by how much more than the state's own action another must be worth.
+    """
+    rows = open_rows(numbers)
+    for m in range(members.tables.shape[0]):
+        table, view = open_member(kind, members.tables[m], members.places[m], workspace, values, policy)
+        block = block_of(row_kind, rows, table.partition)
+        measured = members.measured[m]
+        _improve_states(kind, table, model, view, row_kind, rows, block, margin, members.row_sums[m], measured)
+
+
+@njit(nogil=True, cache=True)
+def _improve_states(kind, table, model, view, row_kind, rows, block, margin, row_sum, out):
+    """One partition."""
+    rise = fall = plain_rise = plain_fall = -np.inf
+    differing = 0
+    for i in range(table.n):
+        s = np.uint64(i)
+        here = load(kind, view.own, s, 0.0)
+        known = np.int64(load(kind, view.policy, s, np.int32(0)))
+        found = action_values(kind, table, model, view.values, s, here, known, row_sum)
+        stays = known >= 0 and found.action >= 0 and found.best - found.known <= margin
+        choice = known if stays else np.int64(found.action)
+        kept = (found.known if stays else found.best) - here
+        kept_normalised = kept
+        if choice >= 0:
+            j = first_row(kind, table, s) + np.uint64(choice)
+            kept_normalised = kept / (1.0 - discount_of(kind, table, model, j) * row_sum)
+        other = found.second if choice == found.action else found.best
+        store(row_kind, rows.others, np.uint64(block.first + i), other)
+        if choice != known or not block.kept:
+            differing += choice != known
+            store(kind, view.policy, s, np.int32(choice))
+            _copy_row(kind, table, model, s, choice, row_kind, rows, block)
+        rise = max(rise, found.normalised)
+        fall = max(fall, -kept_normalised)
+        plain_rise = max(plain_rise, found.best - here)
+        plain_fall = max(plain_fall, -kept)
+    out[0], out[1], out[2], out[3], out[7] = rise, fall, plain_rise, plain_fall, differing
+
+
+@njit(inline="always")
+def _copy_row(kind, table, model, s, choice, row_kind, rows, block):
+    """Keep the row of an action of state s (-1: it has none), filled up with probability 0."""
+    state = np.uint64(block.first) + s
+    at = np.uint64(block.begin) + s * np.uint64(block.width)
+    count = np.uint64(0)
+    reward, discount = final_worth(kind, table, model, s), 0.0
+    if choice >= 0:
+        j = first_row(kind, table, s) + np.uint64(choice)
+        begin = row_begin(kind, table, j)
+        count = row_begin(kind, table, j + np.uint64(1)) - begin
+        reward = model.sign * np.float64(load(kind, table.rewards, j, kind.reward))
+        discount = discount_of(kind, table, model, j)
+        for k in range(np.int64(count)):
+            from_k, to_k = begin + np.uint64(k), at + np.uint64(k)
+            to = np.int64(load(kind, table.successors, from_k, kind.successor))
+            if not table.global_successors:
+                inside = to < table.n
+                to = table.first + to if inside else load(kind, table.halo, np.uint64(to - table.n), np.int64(0))
+            store(row_kind, rows.successors, to_k, cast(to, row_kind.successor))
+            probability = load(kind, table.probabilities, from_k, kind.probability)
+            store(row_kind, rows.probabilities, to_k, cast(probability, row_kind.probability))
+    store(row_kind, rows.rewards, state, reward)
+    if rows.discounts.address != 0:
+        store(row_kind, rows.discounts, state, discount)
+    for k in range(np.int64(count), block.width):
+        to_k = at + np.uint64(k)
+        store(row_kind, rows.successors, to_k, cast(state, row_kind.successor))
+        store(row_kind, rows.probabilities, to_k, row_kind.probability)
+
+
+@njit(nogil=True, cache=True)
+def sweep_rows(kind, model, numbers, share, values, active, back, pending):
+    """A sweep of the share's active partitions, in place; the number of backups.
+
+    Parameters
+    ----------
+    active : bool [P]
     back : whether partitions and states go from the last to the first.
-    dependents_ptr, dependents, mass : the coupling matrix by columns.
     pending : float64 [P]; what is known to have flowed in. Other threads may add to it at the same time, and what is
         lost by that is found by the measurement.
     """
+    rows, everywhere = open_rows(numbers), _whole(values)
     backups = 0
-    for step in range(end - begin):
-        p = end - 1 - step if back else begin + step
+    for step in range(share.end - share.begin):
+        p = share.end - 1 - step if back else share.begin + step
         if not active[p]:
             continue
-        n, width = first[p + 1] - first[p], widths[p]
+        block = block_of(kind, rows, p)
         pending[p] = 0.0
         change = 0.0
-        for i in range(n):
-            at = n - 1 - i if back else i
-            state = np.uint64(first[p] + at)
-            total = _backup(unrolled, width, np.uint64(ptr[p] + at * width), successors, probabilities, values)
-            value = rewards[state] + (discounts[state] if discounts.size > 0 else discount) * total
+        for turn in range(block.n):
+            i = block.n - 1 - turn if back else turn
+            state = np.uint64(block.first + i)
+            value = _backup(kind, rows, model, everywhere, block, i)
             change = max(change, abs(value - values[state]))
             values[state] = value
-        backups += n
-        for e in range(dependents_ptr[p], dependents_ptr[p + 1]):
-            pending[dependents[e]] += mass[e] * change
+        backups += block.n
+        at = np.uint64(p)
+        last = load(kind, rows.readers_ptr, at + np.uint64(1), np.int64(0))
+        for e in range(load(kind, rows.readers_ptr, at, np.int64(0)), last):
+            reader = load(kind, rows.readers, np.uint64(e), np.int64(0))
+            pending[reader] += load(kind, rows.mass, np.uint64(e), 0.0) * change
     return backups
 
 
 @njit(nogil=True, cache=True)
-def measure_rows(
-    unrolled, begin, end, first, ptr, widths, successors, probabilities, rewards, discounts, discount, values, before,
-    others, kept, policy, row_sums, out,
-):  # fmt: skip
-    """Partitions begin .. end-1 at the present values, float64 [P, 9]: as in `Evaluation`, in the order of its fields.
+def measure_rows(kind, model, numbers, share, values, before, policy, out):
+    """The share's partitions at the present values, float64 [P, 9]: as in `Evaluation`, in the order of its fields.
 
     Partitions without rows are left out.
     """
-    for p in range(begin, end):
-        if not kept[p]:
+    rows, everywhere = open_rows(numbers), _whole(values)
+    for p in range(share.begin, share.end):
+        block = block_of(kind, rows, p)
+        if not block.kept:
             continue
-        width = widths[p]
-        row_sum = row_sums[p]
-        scale = 1.0 / (1.0 - discount * row_sum)
+        row_sum = load(kind, rows.row_sums, np.uint64(p), 0.0)
+        scale = 1.0 / (1.0 - model.discount * row_sum)
         up = down = rise = fall = plain_rise = plain_fall = other = largest = -np.inf
         smallest = np.inf
-        for i in range(first[p + 1] - first[p]):
-            state = np.uint64(first[p] + i)
-            total = _backup(unrolled, width, np.uint64(ptr[p] + i * width), successors, probabilities, values)
+        for i in range(block.n):
+            state = np.uint64(block.first + i)
             here = values[state]
-            if discounts.size > 0:
-                residual = rewards[state] + discounts[state] * total - here
-                normalised = residual / (1.0 - discounts[state] * row_sum)
+            residual = _backup(kind, rows, model, everywhere, block, i) - here
+            if rows.discounts.address != 0:
+                normalised = residual / (1.0 - discount_of(kind, rows, model, state) * row_sum)
             else:
-                residual = rewards[state] + discount * total - here
                 normalised = residual * scale if policy[state] >= 0 else residual  # without action it is the error
             up = max(up, here - before[state])
             down = max(down, before[state] - here)
@@ -88,7 +263,7 @@ def measure_rows(
             fall = max(fall, -normalised)
             plain_rise = max(plain_rise, residual)
             plain_fall = max(plain_fall, -residual)
-            other = max(other, others[state] - here)
+            other = max(other, load(kind, rows.others, state, 0.0) - here)
             largest = max(largest, here)
             smallest = min(smallest, here)
         out[p, 0], out[p, 1], out[p, 2], out[p, 3], out[p, 4] = up, down, rise, fall, plain_rise
@@ -96,18 +271,17 @@ def measure_rows(
 
 
 @njit(nogil=True, cache=True)
-def product_rows(
-    unrolled, begin, end, first, ptr, widths, successors, probabilities, rewards, discounts, discount, kept, x,
-    residual, out,
-):  # fmt: skip
-    """(1 - g P) x over partitions begin .. end-1, or r minus that."""
-    for p in range(begin, end):
-        width = widths[p]
-        for i in range(first[p + 1] - first[p]):
-            state = np.uint64(first[p] + i)
-            if not kept[p]:
+def product_rows(kind, model, numbers, share, x, residual, out):
+    """(1 - g P) x over the share's partitions, or r minus that."""
+    rows, everywhere = open_rows(numbers), _whole(x)
+    for p in range(share.begin, share.end):
+        block = block_of(kind, rows, p)
+        for i in range(block.n):
+            state = np.uint64(block.first + i)
+            if not block.kept:
                 out[state] = 0.0 if residual else x[state]
                 continue
-            total = _backup(unrolled, width, np.uint64(ptr[p] + i * width), successors, probabilities, x)
-            product = x[state] - (discounts[state] if discounts.size > 0 else discount) * total
-            out[state] = rewards[state] - product if residual else product
+            begin = np.uint64(block.begin + i * block.width)
+            total = expectation(kind, rows, everywhere, begin, begin + np.uint64(block.width))
+            product = x[state] - discount_of(kind, rows, model, state) * total
+            out[state] = load(kind, rows.rewards, state, 0.0) - product if residual else product

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from ooc_mdp.backends.base import Resident
@@ -29,6 +28,7 @@ from ooc_mdp.backends.cpu.batch import (
     POLICY,
     RISE,
     VALUE,
+    Findings,
     Group,
     Shared,
 )
@@ -223,8 +223,7 @@ class RoundsInOrder:
     ----------
     walk : the order of a resident's next sweeps; any thread.
     alternate : every second full sweep goes the other way.
-    moving : bool [P]; whether a partition's policy is still to be found by full sweeps; updated.
-    resting : bool [G]; members that get full sweeps alone.
+    findings : of all partitions; `moving` is updated, and members that are `resting` get full sweeps alone.
     """
 
     def __init__(
@@ -233,15 +232,14 @@ class RoundsInOrder:
         shared: Shared,
         walk: Callable[[Resident], Walk],
         alternate: bool,
-        moving: npt.NDArray[np.bool_],
-        resting: npt.NDArray[np.bool_],
+        findings: Findings,
     ) -> None:
         self.group = group
         self._shared, self._walk = shared, walk
         self._plan = RoundPlan(_ROUNDS, _SWEEPS, _DROP, STRAY_SHARE, alternate)
-        self._all_moving = moving
-        group.progress.moving[:] = moving[group.index]
-        group.progress.most_differing[:] = np.where(resting, -1.0, MOST_DIFFERING)
+        self._findings = findings
+        group.progress.moving[:] = findings.moving[group.index]
+        group.progress.most_differing[:] = np.where(findings.resting[group.index] > 0, -1.0, MOST_DIFFERING)
         self._next = itertools.count()
 
     def prepare(self) -> None:
@@ -267,4 +265,4 @@ class RoundsInOrder:
 
     def conclude(self) -> None:
         """Whose policy still moves."""
-        self._all_moving[self.group.index] = self.group.progress.moving
+        self._findings.moving[self.group.index] = self.group.progress.moving

@@ -69,7 +69,7 @@ def cast_votes(kind, row, shape, policy, discount):
 
     Parameters
     ----------
-    row : int64 [24]; the table (`ooc_mdp.backends.cpu.table`).
+    row : int64 [25]; the table (`ooc_mdp.backends.cpu.table`).
     shape : int64 [d]; points along each axis, n in all.
     policy : int32; states whose entry is -1 vote with all actions, others with that one.
     """

@@ -8,7 +8,7 @@ successors are made global states, in place, and its halo is let go.
 
     0 first | 1 n | 2 h | 3 action_ptr | 4 successor_ptr | 5 successors | 6 probabilities | 7 rewards | 8 discounts |
     9 terminal rewards | 10 halo | 11 boundary | 12 whether successors are global | 13 actions of every state |
-    14 transitions of every row (0: they vary) | 15 to 23 sizes of the arrays whose addresses are 3 to 11
+    14 transitions of every row (0: they vary) | 15 to 23 sizes of the arrays whose addresses are 3 to 11 | 24 number
 
 is a table as a row of numbers, so that one call of a loop works on many partitions without the interpreter, and
 `open_table` makes a `Table` of it. A `Kind` says what loops are compiled for: its type decides which loop is called.
@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import carray, config, njit  # type: ignore[attr-defined]
+from numba import config, njit
 
-from ooc_mdp.backends.cpu.addresses import Span, load, pointer
+from ooc_mdp.backends.cpu.addresses import Span, load
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 
 __all__ = [
+    "CHECKED",
     "MOST_GATHERED",
     "MOST_UNROLLED",
     "Kind",
@@ -36,7 +37,6 @@ __all__ = [
     "describe",
     "first_row",
     "open_table",
-    "row_arrays",
     "row_begin",
     "swept_table",
 ]
@@ -88,11 +88,13 @@ class Table(NamedTuple):
     """Of every state; 0 where they vary."""
     width: int
     """Successors of every row; 0 where they vary."""
+    partition: int
+    """Its number."""
 
 
 @njit(inline="always")
 def open_table(row):
-    """The table that a row of numbers (int64 [24]; see above) describes."""
+    """The table that a row of numbers (int64 [25]; see above) describes."""
     return Table(
         row[0],
         row[1],
@@ -108,6 +110,7 @@ def open_table(row):
         row[12] != 0,
         row[13],
         row[14],
+        row[24],
     )
 
 
@@ -125,23 +128,6 @@ def row_begin(kind, table, j):
     return j * np.uint64(n) if n > 0 else np.uint64(load(kind, table.successor_ptr, j, np.uint32(0)))
 
 
-@njit(inline="always")
-def row_arrays(row, successor_type, probability_type, reward_type):
-    """The arrays of a table that rows are made of, by its row of numbers.
-
-    action_ptr, successor_ptr, successors, probabilities, rewards, discounts, terminal rewards; the types are arrays'.
-    """
-    return (
-        carray(pointer(row[3]), (row[15],), np.uint32),
-        carray(pointer(row[4]), (row[16],), np.uint32),
-        carray(pointer(row[5]), (row[17],), successor_type.dtype),
-        carray(pointer(row[6]), (row[18],), probability_type.dtype),
-        carray(pointer(row[7]), (row[19],), reward_type.dtype),
-        carray(pointer(row[8]), (row[20],), np.float64),
-        carray(pointer(row[9]), (row[21],), np.float64),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class SweptTable:
     """A resident partition as sweeps read it."""
@@ -153,7 +139,7 @@ class SweptTable:
     whole: bool
     """Whether successors are global."""
     row: IntArray
-    """int64 [24]; see above."""
+    """int64 [25]; see above."""
     kind: Kind = field(init=False)
     """What loops over the table are compiled for."""
 
@@ -169,11 +155,6 @@ class SweptTable:
             (0,) if CHECKED else (),
         )
         object.__setattr__(self, "kind", kind)
-
-    @property
-    def types(self) -> tuple[npt.NDArray[Any], ...]:
-        """Empty arrays of the types that loops over the table are compiled for."""
-        return self.table.successors[:0], self.table.probabilities[:0], self.table.rewards[:0]
 
 
 def swept_table(table: PartitionTable) -> tuple[PartitionTable, bool]:
@@ -223,7 +204,7 @@ def _uniform_rows(table: PartitionTable) -> PartitionTable:
 
 
 def describe(table: PartitionTable, discounts: FloatArray, whole: bool) -> IntArray:
-    """int64 [24]: sizes and addresses; the arrays must outlive it. Absent arrays have the address 0."""
+    """int64 [25]: sizes and addresses; the arrays must outlive it. Absent arrays have the address 0."""
     arrays: tuple[npt.NDArray[Any], ...] = (
         table.action_ptr,
         table.successor_ptr,
@@ -238,4 +219,6 @@ def describe(table: PartitionTable, discounts: FloatArray, whole: bool) -> IntAr
     places = [a.ctypes.data if a.size else 0 for a in arrays]
     each = table.actions_per_state, table.successors_per_action
     sizes = [a.size for a in arrays]
-    return np.array([table.first_state, table.n_states, table.halo.size, *places, whole, *each, *sizes], np.int64)
+    return np.array(
+        [table.first_state, table.n_states, table.halo.size, *places, whole, *each, *sizes, table.index], np.int64
+    )

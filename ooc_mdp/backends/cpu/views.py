@@ -14,9 +14,22 @@ import numpy as np
 from numba import njit
 
 from ooc_mdp.backends.cpu.addresses import Span, address_of, load, store
+from ooc_mdp.backends.cpu.table import open_table
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["Model", "Order", "Scratch", "View", "copy_own", "gather_halo", "order_of", "put_back", "turned", "view_of"]
+__all__ = [
+    "Model",
+    "Order",
+    "Scratch",
+    "View",
+    "copy_own",
+    "gather_halo",
+    "open_member",
+    "order_of",
+    "put_back",
+    "turned",
+    "view_of",
+]
 
 
 class Model(NamedTuple):
@@ -95,6 +108,17 @@ def gather_halo(kind, table, view, values):
         inflow = max(inflow, abs(value - load(kind, view.values, at, 0.0)))
         store(kind, view.values, at, value)
     return inflow
+
+
+@njit(inline="always")
+def open_member(kind, row, place, workspace, values, policy):
+    """The table that a row of numbers describes, and its view with all values in their local places."""
+    table = open_table(row)
+    view = view_of(table, place, workspace, values, policy)
+    if not table.global_successors:
+        copy_own(kind, table, values, view.own)
+    gather_halo(kind, table, view, values)
+    return table, view
 
 
 @njit(inline="always")

@@ -26,14 +26,11 @@ _TINY = 1e-300
 
 
 @njit(inline="always")
-def _departure(t, i, j, classes, values, sign):
-    """What row j is worth to L and U once it has left the class, -inf where it never does."""
-    r = sign * np.float64(t.rewards[j])
-    if ends(t, j):
-        return r, r
+def _outflow(t, i, j, classes, x):
+    """Of row j of state i: sum p, sum p over what lies outside the state's class, and sum p x(s') of both columns."""
     s = t.first + i
     own = classes[s]
-    mass = away = low = high = 0.0
+    mass = away = first = second = 0.0
     for k in range(row_begin(t, j), row_end(t, j)):
         p = np.float64(t.probabilities[k])
         to = index(t, t.successors[k])
@@ -41,8 +38,18 @@ def _departure(t, i, j, classes, values, sign):
         if to == s or (own != NO_CLASS and classes[to] == own) or p == 0:
             continue
         away += p
-        low += p * values[to, 0]
-        high += p * values[to, 1]
+        first += p * x[to, 0]
+        second += p * x[to, 1]
+    return mass, away, first, second
+
+
+@njit(inline="always")
+def _departure(t, i, j, classes, values, sign):
+    """What row j is worth to L and U once it has left the class, -inf where it never does."""
+    r = sign * np.float64(t.rewards[j])
+    if ends(t, j):
+        return r, r
+    mass, away, low, high = _outflow(t, i, j, classes, values)
     if mass >= LEAST_MASS:
         if away == 0:
             return -np.inf, -np.inf
@@ -161,42 +168,37 @@ def rows_of_policy(t, policy):
 
 
 @njit(nogil=True, cache=True)
-def relax(t, x, classes, members, exits, policy, only, sign, constant, sweeps, forwards):
-    """Gauss-Seidel sweeps over the policy's departures: x(s) = constant (r, 1) + sum p x(s') / (1 - p(with s)).
+def relax(t, x, classes, members, exits, policy, only, right, sweeps, forwards):
+    """Gauss-Seidel sweeps over the policy's departures: x(s) = (c r, d) + sum p x(s') / (1 - p(with s)).
 
-    The first column is the policy's total reward, the second its departures; `constant` is 1, or 0 for the linear part
-    alone. Policy: -1 without actions, -2 where one stays; states of classes of several leave their sums in `exits`.
-    `only` says that the table has no rows but the policy's (:func:`rows_of_policy`).
+    The first column is the policy's total reward, the second its departures. Policy: -1 without actions, -2 where one
+    stays; states of classes of several leave their sums in `exits`. `only` says that the table has no rows but the
+    policy's (:func:`rows_of_policy`).
+
+    Parameters
+    ----------
+    right : c and d, the sign of the rewards and 1, or 0 and 0 for the linear part alone.
     """
+    scale, departure = right
     for _ in range(sweeps):
         for y in range(t.n):
             i = y if forwards else t.n - 1 - y
             s = t.first + i
             total = count = 0.0
-            own = classes[s]
             if policy[s] == -1:
-                total = constant * sign * t.terminal[i] if t.terminal.size > 0 else 0.0
+                total = scale * t.terminal[i] if t.terminal.size > 0 else 0.0
             elif policy[s] >= 0:
                 j = first_row(t, i) + (0 if only else policy[s])
-                r = constant * sign * np.float64(t.rewards[j])
+                r = scale * np.float64(t.rewards[j])
                 if ends(t, j):
                     total = r
                 else:
-                    mass = away = 0.0
-                    for k in range(row_begin(t, j), row_end(t, j)):
-                        p = np.float64(t.probabilities[k])
-                        to = index(t, t.successors[k])
-                        mass += p
-                        if to == s or (own != NO_CLASS and classes[to] == own) or p == 0:
-                            continue
-                        away += p
-                        total += p * x[to, 0]
-                        count += p * x[to, 1]
+                    mass, away, total, count = _outflow(t, i, j, classes, x)
                     left = away if mass >= LEAST_MASS else away + (1 - mass)
                     total = (r * (mass if mass >= LEAST_MASS else 1.0) + total) / left
                     count /= left
-                count += constant
-            if own != NO_CLASS:
+                count += departure
+            if classes[s] != NO_CLASS:
                 k = np.searchsorted(members, s)
                 if k < members.size and members[k] == s:
                     exits[k, 0] = total
