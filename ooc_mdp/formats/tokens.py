@@ -326,6 +326,52 @@ def _starts(buf, i, word):  # type: ignore[no-untyped-def]
     return _blank(buf[i + word.size])
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _drn_word_line(buf, i, wanted):  # type: ignore[no-untyped-def]
+    """(status, id, reward, begin, after, next) of `state id [rewards] labels` or `action name [rewards]` at i.
+
+    `next` is where the line is to end; begin and after delimit the reward.
+    """
+    status, number, value = _GOOD, np.int64(0), 0.0
+    begin, after = i, i
+    is_state = buf[i] == _LOWER_S
+    if is_state:
+        if not _starts(buf, i, _WORD_STATE):
+            return _BAD, number, value, begin, after, i
+        status, number, i = integer_at(buf, skip_blanks(buf, i + 5))
+        if not (_blank(buf[i]) or buf[i] == NEWLINE):
+            status = _BAD
+    else:
+        if not _starts(buf, i, _WORD_ACTION):
+            return _BAD, number, value, begin, after, i
+        i = skip_blanks(buf, i + 6)
+        first = i
+        while buf[i] > _SPACE:
+            i += 1
+        if i == first:
+            return _BAD, number, value, begin, after, i
+    i = skip_blanks(buf, i)
+    if status == _GOOD and buf[i] == _OPEN:
+        status, value, begin, after, i = _bracket(buf, i, wanted)
+    elif buf[i] == _RATE or buf[i] == _OBSERVATION:
+        status = _BAD
+    while is_state and buf[i] != NEWLINE:  # labels
+        i += 1
+    return status, number, value, begin, after, skip_blanks(buf, i)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _drn_transition_line(buf, i):  # type: ignore[no-untyped-def]
+    """(status, successor, probability, begin, after, next) of `successor : probability` at i."""
+    status, number, i = integer_at(buf, i)
+    i = skip_blanks(buf, i)
+    if status == _BAD or buf[i] != _COLON:
+        return _BAD, number, 0.0, i, i, i
+    begin = skip_blanks(buf, i + 1)
+    status, value, after = _decimal(buf, begin)
+    return status, number, value, begin, after, skip_blanks(buf, after)
+
+
 @njit(cache=True, nogil=True)
 def parse_drn(  # type: ignore[no-untyped-def]
     buf, pos, end, wanted, count, letters, ints, floats, offsets, slow
@@ -344,44 +390,12 @@ def parse_drn(  # type: ignore[no-untyped-def]
             continue
         if n_slow == SLOW_SLOTS:
             return line, count, n_slow, False
-        number = np.int64(0)
-        value = 0.0
-        begin, after, status = i, i, _GOOD
+        letter = np.uint8(_LOWER_T)
         if buf[i] == _LOWER_S or buf[i] == _LOWER_A:
             letter = buf[i]
-            if letter == _LOWER_S:
-                if not _starts(buf, i, _WORD_STATE):
-                    return line, count, n_slow, True
-                status, number, i = integer_at(buf, skip_blanks(buf, i + 5))
-                if not (_blank(buf[i]) or buf[i] == NEWLINE):
-                    status = _BAD
-            else:
-                if not _starts(buf, i, _WORD_ACTION):
-                    return line, count, n_slow, True
-                i = skip_blanks(buf, i + 6)
-                first = i
-                while buf[i] > _SPACE:
-                    i += 1
-                if i == first:
-                    return line, count, n_slow, True
-            i = skip_blanks(buf, i)
-            if status == _GOOD and buf[i] == _OPEN:
-                status, value, begin, after, i = _bracket(buf, i, wanted)
-            elif buf[i] == _RATE or buf[i] == _OBSERVATION:
-                status = _BAD
-            while letter == _LOWER_S and buf[i] != NEWLINE:
-                i += 1
-            i = skip_blanks(buf, i)
+            status, number, value, begin, after, i = _drn_word_line(buf, i, wanted)
         else:
-            letter = np.uint8(_LOWER_T)
-            status, number, i = integer_at(buf, i)
-            i = skip_blanks(buf, i)
-            if status == _BAD or buf[i] != _COLON:
-                return line, count, n_slow, True
-            begin = skip_blanks(buf, i + 1)
-            status, value, i = _decimal(buf, begin)
-            after = i
-            i = skip_blanks(buf, i)
+            status, number, value, begin, after, i = _drn_transition_line(buf, i)
         if status == _BAD or buf[i] != NEWLINE or i - line > MAX_LINE:
             return line, count, n_slow, True
         if status == _SLOW:
