@@ -9,14 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
     DEFAULT_PATIENCE,
@@ -27,20 +27,18 @@ from ooc_mdp.options import (
     SolveOptions,
     SweepOrder,
     parse_bytes,
-    whole_number,
 )
+from ooc_mdp.tables import AnyPath, convert, generate, open_problem, open_store, problem_name
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from ooc_mdp.conversion.recompute import RecomputedTable
     from ooc_mdp.events import SolveWatcher, Watcher
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.model.table_source import TableSource
     from ooc_mdp.problems.control import Discretised, State
     from ooc_mdp.simulation import Simulation, SimulationOptions
     from ooc_mdp.solver.verify import Verification
-    from ooc_mdp.store import Store
     from ooc_mdp.store.result import Result
 
 __all__ = [
@@ -55,238 +53,6 @@ __all__ = [
     "solve_with",
     "verify",
 ]
-
-AnyPath = str | PathLike[str]
-
-_PROBLEM_PREFIX = "problem:"
-
-
-def _partitions_of(
-    sense: Literal["max", "min"] | None,
-    partitioner: Literal["ranges", "grid", "metis"] | None,
-    size: str | int | None,
-    number: int | None,
-    *,
-    grid: Sequence[int] | None = None,
-    blocks: Sequence[int] | None = None,
-    block_shape: Sequence[int] | None = None,
-) -> dict[str, Any]:
-    """Fields of `ConvertOptions`: the objective, and how the states are divided into partitions."""
-    return {
-        "sense": sense,
-        "partitioner": partitioner or ("grid" if grid is not None else None),
-        "partition_size": None if size is None else parse_bytes(size),
-        "partitions": number,
-        "shape": _along_axes("grid", grid),
-        "blocks": _along_axes("blocks", blocks),
-        "block_shape": _along_axes("block_shape", block_shape),
-    }
-
-
-def _threads(workers: int | None) -> dict[str, Any]:
-    """The field of `ConvertOptions`, where it does not keep its default."""
-    return {} if workers is None else {"workers": workers}
-
-
-def _along_axes(name: str, given: object) -> tuple[int, ...] | None:
-    """Whole numbers along the axes of a grid; OptionsError for anything else."""
-    if given is None:
-        return None
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise OptionsError(f"{name} is {given!r}; give a whole number for each axis, such as (30, 30)")
-    return tuple(whole_number(f"{name} along an axis", each) for each in given)
-
-
-def convert(
-    source: AnyPath,
-    store: AnyPath,
-    *,
-    format: str | None = None,
-    rewards: AnyPath | None = None,
-    reward_model: str | None = None,
-    renormalise: bool = False,
-    sense: Literal["max", "min"] | None = None,
-    partitioner: Literal["ranges", "grid", "metis"] | None = None,
-    partition_size: str | int | None = None,
-    partitions: int | None = None,
-    grid: Sequence[int] | None = None,
-    dtype: Literal["float32", "float64"] = "float64",
-    workers: int | None = None,
-    overwrite: bool = False,
-    progress: Watcher | None = None,
-) -> Store:
-    """Build a store from a model file.
-
-    Parameters
-    ----------
-    source : a file, a folder of pymdptoolbox matrices, or "gymnasium:ENV-ID".
-    store : where the store appears, whole or not at all.
-    format : its format; None to see it from the contents.
-    rewards : reward file beside a transition list or a .tra file.
-    reward_model : name of the reward structure, where the source holds several.
-    renormalise : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
-    sense : "max" (the default) or "min".
-    partitioner : "ranges" of consecutive states (the default), "grid" blocks (needs `grid`) or "metis".
-    partition_size : decoded bytes of a partition at most, such as "64MiB"; 1/256 of the table by default.
-    partitions : number of partitions, instead of a size.
-    grid : points along each axis, if the states are a grid in C order.
-    dtype : type in which probabilities and rewards are stored.
-    workers : threads that parse and write at once; the number of cores by default.
-    overwrite : replace a store of that name.
-    progress : called with (what, done, of how many).
-
-    Raises
-    ------
-    InputError : the source is not what its format promises; says file, line and what is wrong.
-    OptionsError, StoreError, MissingExtraError : as their names say.
-    """
-    from ooc_mdp.conversion import convert as convert_source
-    from ooc_mdp.conversion.options import ConvertOptions
-    from ooc_mdp.formats import ReadOptions, open_source
-    from ooc_mdp.store.output_lock import refuse_busy
-    from ooc_mdp.store.transaction import check_target
-
-    divided = _partitions_of(sense, partitioner, partition_size, partitions, grid=grid)
-    options = ConvertOptions(**divided, dtype=dtype, overwrite=overwrite, **_threads(workers))
-    reading = ReadOptions(
-        rewards=None if rewards is None else Path(rewards), reward_model=reward_model, renormalise=renormalise
-    )
-    check_target(Path(store), overwrite)
-    refuse_busy(Path(store))
-    opened = open_source(fspath(source), format, reading)
-    try:
-        said = {"renormalise": renormalise, "reward_model": reward_model}
-        return convert_source(opened, store, options, provenance=said, progress=progress)
-    finally:
-        opened.close()
-
-
-def generate(
-    name: AnyPath,
-    store: AnyPath,
-    parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,
-    *,
-    sense: Literal["max", "min"] | None = None,
-    partitioner: Literal["ranges", "grid", "metis"] | None = None,
-    partition_size: str | int | None = None,
-    partitions: int | None = None,
-    blocks: Sequence[int] | None = None,
-    block_shape: Sequence[int] | None = None,
-    dtype: Literal["float32", "float64"] | None = None,
-    workers: int | None = None,
-    overwrite: bool = False,
-    resume: bool = False,
-    device: str = "auto",
-    progress: Watcher | None = None,
-    note: Callable[[str], None] | None = None,
-) -> Store:
-    """Build the store of a generated problem, partition by partition, whatever its size.
-
-    Parameters
-    ----------
-    name : a problem, such as "GW-1024x4", "QK-500" or "random" (`ooc_mdp.problems.PROBLEMS`), or a .py file that
-        defines one.
-    parameters : its options, such as {"seed": 1, "scramble": 0.1}, or {"grid": (300, 300)} for a control problem.
-    blocks : number of partitions along each axis of a grid, instead of a size.
-    block_shape : points of a partition along each axis of a grid, instead of a size.
-    dtype : type in which probabilities and rewards are stored; the problem's own by default.
-    resume : go on where the same call was stopped, if it was; else as without.
-    device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem; others take the CPU.
-    note : told of what deserves a line, such as why "auto" left a control problem to the CPU.
-    Other parameters : as for :func:`convert`.
-
-    Raises
-    ------
-    OptionsError, StoreError, MissingExtraError : as their names say.
-    """
-    from ooc_mdp.backends.cuda.control.rows import DeviceProblem
-    from ooc_mdp.backends.select import select_rows
-    from ooc_mdp.conversion import generate as generate_problem
-    from ooc_mdp.conversion.options import ConvertOptions
-    from ooc_mdp.problems import make_problem
-    from ooc_mdp.store.output_lock import refuse_busy
-    from ooc_mdp.store.transaction import check_target
-
-    check_target(Path(store), overwrite)
-    refuse_busy(Path(store))
-    problem = select_rows(make_problem(name, parameters), device, note)
-    divided = _partitions_of(sense, partitioner, partition_size, partitions, blocks=blocks, block_shape=block_shape)
-    kind = dtype or problem.default_dtype
-    options = ConvertOptions(**divided, dtype=kind, overwrite=overwrite, resume=resume, **_threads(workers))
-    if not isinstance(problem, DeviceProblem):
-        return generate_problem(problem, store, options, progress=progress)
-    try:
-        return generate_problem(problem, store, options, provenance={"device": problem.source.name}, progress=progress)
-    finally:
-        problem.source.close()
-
-
-def open_store(path: AnyPath) -> Store:
-    """Open a store; cheap, and safe to use from many threads. Raises StoreError."""
-    from ooc_mdp.store import open_store as open_
-    from ooc_mdp.store.result import is_result
-
-    try:
-        return open_(path)
-    except StoreError:
-        if is_result(Path(path)):
-            raise StoreError(
-                f"{path} is the result of a solve, not a store; give the store that it was solved from"
-            ) from None
-        raise
-
-
-def problem_name(table: AnyPath) -> str | None:
-    """NAME where `table` is "problem:NAME", None where it is a path."""
-    text = fspath(table)
-    return text.removeprefix(_PROBLEM_PREFIX) if text.startswith(_PROBLEM_PREFIX) else None
-
-
-def open_problem(
-    name: AnyPath,
-    parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,
-    *,
-    sense: Literal["max", "min"] | None = None,
-    partitioner: Literal["ranges", "grid", "metis"] | None = None,
-    partition_size: str | int | None = None,
-    partitions: int | None = None,
-    blocks: Sequence[int] | None = None,
-    block_shape: Sequence[int] | None = None,
-    dtype: Literal["float32", "float64"] | None = None,
-    workers: int | None = None,
-    device: str = "auto",
-    progress: Watcher | None = None,
-    note: Callable[[str], None] | None = None,
-) -> RecomputedTable:
-    """A generated problem as a table that is computed on demand and never stored, for :func:`solve` and :func:`verify`.
-
-    Every partition is computed once now, in parallel, to learn the sizes, ranges and couplings that a store keeps.
-
-    Parameters
-    ----------
-    name : a problem, as for :func:`generate`, or a .py file that defines one.
-    parameters : its options.
-    dtype : type of probabilities and rewards; the problem's own by default.
-    workers : threads of the first pass, and of the computation of a large partition.
-    device : what computes the rows of a control problem; others are computed by the CPU.
-    note : as for :func:`generate`.
-    Other parameters : as for :func:`generate`.
-
-    Raises
-    ------
-    OptionsError, InputError, MissingExtraError : as their names say.
-    """
-    from ooc_mdp.backends.select import select_rows
-    from ooc_mdp.conversion.options import ConvertOptions
-    from ooc_mdp.conversion.recompute import RecomputedTable
-    from ooc_mdp.problems import make_problem
-    from ooc_mdp.problems.control.discretised import Discretised
-
-    problem = make_problem(name, parameters)
-    problem = select_rows(problem, device if isinstance(problem, Discretised) else "cpu", note)
-    divided = _partitions_of(sense, partitioner, partition_size, partitions, blocks=blocks, block_shape=block_shape)
-    options = ConvertOptions(**divided, dtype=dtype or problem.default_dtype, **_threads(workers))
-    return RecomputedTable(problem, options, _PROBLEM_PREFIX + Path(name).name, progress)
 
 
 def _opened(table: TableSource | AnyPath, device: str) -> TableSource:

@@ -34,7 +34,7 @@ from ooc_mdp.simulation import (
 )
 from ooc_mdp.simulation import simulate as run_policy
 from ooc_mdp.simulation.closed_loop import compile_loop
-from ooc_mdp.simulation.simulate import _grid, _limits
+from ooc_mdp.simulation.simulate import _limits
 
 CART_POLE = ROOT / "docs" / "examples" / "cart_pole.py"
 REACTION_WHEEL = ROOT / "docs" / "examples" / "reaction_wheel_pendulum.py"
@@ -196,7 +196,11 @@ def test_what_lies_ahead_of_a_grid_point_is_the_row_of_the_mdp(name):
     rows = problem.rows(states)
     k = len(problem.problem.axes) + 1
     expected = (rows.probabilities * values[rows.successors]).reshape(-1, k).sum(axis=1)
-    loop, grid, limits = compile_loop(problem.problem), _grid(problem), _limits(problem, SimulationOptions())
+    loop, grid, limits = (
+        compile_loop(problem.problem),
+        problem.kernel_arguments()[0],
+        _limits(problem, SimulationOptions()),
+    )
     row = 0
     for start in problem.coordinates(states).tolist():
         for control in problem.problem.controls:
@@ -232,7 +236,7 @@ def test_a_linear_function_is_interpolated_exactly(slopes, shares, points):
     problem = discretise(FOUR_AXES, {"grid": ",".join(map(str, points))})
     where = tuple(axis.low + s * (axis.high - axis.low) for axis, s in zip(axes, shares, strict=True))
     values = problem.coordinates(np.arange(problem.n_states)) @ np.array(slopes) + 0.5
-    found = compile_loop(FOUR_AXES).value_at(where, _grid(problem), values)
+    found = compile_loop(FOUR_AXES).value_at(where, problem.kernel_arguments()[0], values)
     assert found == pytest.approx(float(np.dot(where, slopes)) + 0.5, abs=1e-9)
 
 
@@ -254,7 +258,7 @@ FOUR_AXES = ControlProblem(
 def test_interpolation_goes_round_a_periodic_axis(angle, speed):
     problem = make_problem("single-pendulum", {"grid": "8,5"})
     values = np.random.default_rng(1).random(problem.n_states)
-    loop, grid = compile_loop(problem.problem), _grid(problem)
+    loop, grid = compile_loop(problem.problem), problem.kernel_arguments()[0]
     found = loop.value_at((angle, speed), grid, values)
     assert found == pytest.approx(loop.value_at((angle + 2 * math.pi, speed), grid, values), abs=1e-9)
     assert values.min() <= found <= values.max()

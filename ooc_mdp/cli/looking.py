@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
 from ooc_mdp.cli.application import app
+from ooc_mdp.cli.choices import GroupedCommand, with_choices
 from ooc_mdp.cli.options import JsonOption, OverwriteOption, PolicyName
 from ooc_mdp.cli.tables import print_json
 from ooc_mdp.errors import OptionsError
+
+if TYPE_CHECKING:
+    from ooc_mdp.model.mdp import FloatArray
+    from ooc_mdp.problems.control import ControlProblem
+    from ooc_mdp.simulation import Simulation, SimulationOptions
 
 __all__ = ["cache_curve", "simulate"]
 
@@ -74,37 +81,96 @@ def cache_curve(
         cache_report.print_cache_curves(curves, shown)
 
 
-@app.command()
+@dataclass(frozen=True, slots=True)
+class RunsChoices:
+    """How runs are made."""
+
+    heading: ClassVar[str] = "Runs"
+
+    seconds: Annotated[float, typer.Option(help="Longest run, in the problem's unit of time.")] = 20.0
+    policy: Annotated[
+        PolicyName, typer.Option(help="Plans weighed by interpolated values, or stored actions: vote, nearest.")
+    ] = PolicyName.LOOKAHEAD
+    depth: Annotated[int, typer.Option(help="Controls in turn of a plan (lookahead).")] = 4
+    period: Annotated[
+        float | None, typer.Option(help="Time between decisions.  [default: the crossing of two cells]")
+    ] = None
+    keep: Annotated[float, typer.Option(help="The goal must be held for this last part of a run.")] = 5.0
+    past_end: Annotated[
+        bool, typer.Option("--past-end", help="Go on where the problem ends inside its axes, to see what holds.")
+    ] = False
+
+    def options(self) -> SimulationOptions:
+        """What `api.simulate` is asked."""
+        from ooc_mdp.simulation import PolicyKind, SimulationOptions
+
+        if self.period == 0.0:
+            raise OptionsError("--period is 0; give a time above 0, or leave it out to decide by the state's motion")
+        return SimulationOptions(
+            seconds=self.seconds,
+            policy=PolicyKind(self.policy.value),
+            depth=self.depth,
+            period=0.0 if self.period is None else self.period,
+            keep=self.keep,
+            past_end=self.past_end,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """Files that runs are written to."""
+
+    heading: ClassVar[str] = "Files"
+
+    csv: Annotated[Path | None, typer.Option(help="CSV file that gets every sample.")] = None
+    plot: Annotated[Path | None, typer.Option(help="Plot of all runs: .png, .svg or .pdf.")] = None
+    animation: Annotated[Path | None, typer.Option(help="Animation of the first run: .gif or .mp4.")] = None
+    overwrite: OverwriteOption = False
+
+    def check(self, problem: ControlProblem, seconds: float) -> None:
+        """Refuse, before the runs, what could not be written after them."""
+        from ooc_mdp.report.animation import check_animation
+        from ooc_mdp.report.files import check_output_files
+        from ooc_mdp.report.trajectory_plot import check_trajectory_plot
+
+        check_output_files(self.csv, self.plot, self.animation, overwrite=self.overwrite)
+        if self.plot is not None:
+            check_trajectory_plot(self.plot)
+        if self.animation is not None:
+            check_animation(self.animation, problem, seconds)
+
+    def write(self, simulation: Simulation, values: FloatArray) -> None:
+        """Write those that were asked for."""
+        from ooc_mdp.report.animation import animate
+        from ooc_mdp.report.trajectory_plot import plot_trajectories
+        from ooc_mdp.report.trajectory_table import write_trajectories
+
+        if self.csv is not None:
+            write_trajectories(simulation, self.csv, overwrite=self.overwrite)
+        if self.plot is not None:
+            plot_trajectories(simulation, values, self.plot, overwrite=self.overwrite)
+        if self.animation is not None:
+            animate(simulation, self.animation, overwrite=self.overwrite)
+
+
+@app.command(cls=GroupedCommand)
+@with_choices(RunsChoices, RunFiles)
 def simulate(
     result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result directory of a solved control problem.")],
+    choices: RunsChoices,
+    files: RunFiles,
     start: Annotated[
         list[str] | None,
         typer.Option(help="A start, such as 0.1,-2 or rest; repeat for more.  [default: rest, where there is one]"),
     ] = None,
     starts: Annotated[int | None, typer.Option(help="So many random starts, uniform over the axes.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random starts.")] = 1,
-    seconds: Annotated[float, typer.Option(help="Longest run, in the problem's unit of time.")] = 20.0,
-    policy: Annotated[
-        PolicyName, typer.Option(help="Plans weighed by interpolated values, or stored actions: vote, nearest.")
-    ] = PolicyName.LOOKAHEAD,
-    depth: Annotated[int, typer.Option(help="Controls in turn of a plan (lookahead).")] = 4,
-    period: Annotated[
-        float | None, typer.Option(help="Time between decisions.  [default: the crossing of two cells]")
-    ] = None,
-    keep: Annotated[float, typer.Option(help="The goal must be held for this last part of a run.")] = 5.0,
-    past_end: Annotated[
-        bool, typer.Option("--past-end", help="Go on where the problem ends inside its axes, to see what holds.")
-    ] = False,
     problem: Annotated[
         str | None, typer.Option(metavar="FILE.py", help="Python file of the problem, which is run.")
     ] = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Run the file that the result names, if it is unchanged since.")
     ] = False,
-    csv: Annotated[Path | None, typer.Option(help="CSV file that gets every sample.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Plot of all runs: .png, .svg or .pdf.")] = None,
-    animation: Annotated[Path | None, typer.Option(help="Animation of the first run: .gif or .mp4.")] = None,
-    overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a control problem's continuous dynamics under the policy of a result; say whether the goal is reached.
@@ -112,39 +178,18 @@ def simulate(
     Exit status 1 where there is a goal and no start succeeds.
     """
     from ooc_mdp import api
-    from ooc_mdp.report import animation as animations
-    from ooc_mdp.report import trajectory_plot as plots
-    from ooc_mdp.report import trajectory_table as tables
-    from ooc_mdp.report.files import check_output_files
-    from ooc_mdp.simulation import PolicyKind, SimulationOptions, problem_of
+    from ooc_mdp.report.trajectory_table import print_simulation
+    from ooc_mdp.simulation import problem_of
 
-    if period == 0.0:
-        raise OptionsError("--period is 0; give a time above 0, or leave it out to decide by the state's motion")
-    options = SimulationOptions(
-        seconds=seconds,
-        policy=PolicyKind(policy.value),
-        depth=depth,
-        period=0.0 if period is None else period,
-        keep=keep,
-        past_end=past_end,
-    )
+    options = choices.options()
     opened = api.open_result(result)
     discretised = problem_of(opened, problem, trust, note=lambda text: print(text, file=sys.stderr))
-    check_output_files(csv, plot, animation, overwrite=overwrite)
-    if plot is not None:
-        plots.check_trajectory_plot(plot)
-    if animation is not None:
-        animations.check_animation(animation, discretised.problem, seconds)
+    files.check(discretised.problem, options.seconds)
     simulation = api.simulate(opened, start or [], random=starts, seed=seed, options=options, problem=discretised)
-    if csv is not None:
-        tables.write_trajectories(simulation, csv, overwrite=overwrite)
-    if plot is not None:
-        plots.plot_trajectories(simulation, opened.solution.values, plot, overwrite=overwrite)
-    if animation is not None:
-        animations.animate(simulation, animation, overwrite=overwrite)
+    files.write(simulation, opened.solution.values)
     if as_json:
         print_json(simulation.summary())
     else:
-        tables.print_simulation(simulation)
+        print_simulation(simulation)
     if simulation.has_goal and not simulation.summary()["successes"]:
         raise typer.Exit(1)

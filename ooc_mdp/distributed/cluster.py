@@ -1,4 +1,4 @@
-"""The Dask cluster that a solve runs on: one that is there, or one of this machine; and what its workers are.
+"""The Dask cluster that a solve runs on: one that is there, or one of this machine; and the link to its solvers.
 
 With dask-cuda installed, a machine's own cluster is its LocalCUDACluster, one worker a GPU; else one of processes, each
 told which GPU is its own.
@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,6 +24,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol.serialize import to_serialize
 
 from ooc_mdp.distributed.endpoint import OPERATION, SolverPlugin, describe, open_mailbox, run_solver, unwrapped
+from ooc_mdp.distributed.hosts import PACKAGES, Host, host_of
 from ooc_mdp.distributed.lending import Borrowed, Lent, borrow, here
 from ooc_mdp.distributed.solver import SolverOptions
 from ooc_mdp.errors import ClusterError, OptionsError
@@ -32,42 +32,18 @@ from ooc_mdp.runtime.memory_plan import MemoryPlan
 
 __all__ = [
     "DaskLink",
-    "Devices",
-    "Host",
     "connect",
     "local_cluster",
     "make_ready",
     "quiet",
-    "use_devices",
 ]
 
-_EXACT = ("ooc-mdp", "distributed")
-"""Packages of which all processes must have the same version."""
-_MINOR = ("python", "numpy", "numba", "zarr", "numcodecs")
-"""The same, apart from the last number of the version."""
-_PACKAGES = (*_EXACT, *_MINOR[1:])
 _ADDRESS = re.compile(r"((tcp|tls|ws|wss|ucx|ucxx)://)?([^\s/:\[\]]+|\[[^\s/\[\]]+\]):\d+")
 _CONNECT_SECONDS = 30.0
 _PROBE_SECONDS = 3.0
 _ATTEMPTS = 5
 _END_SECONDS = 10.0
 """In which solvers end once they are told to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """Where a worker runs."""
-
-    address: str
-    name: str
-    """Of the machine."""
-    cores: int
-    devices: int
-    """CUDA devices that it sees."""
-    visible: str | None
-    """CUDA_VISIBLE_DEVICES."""
-    differs: list[str] = field(default_factory=list)
-    """Versions that are not ours, in words."""
 
 
 @contextmanager
@@ -179,11 +155,11 @@ def make_ready(client: Client) -> list[Host]:
     ------
     ClusterError : there are none, one lacks this package, or versions differ.
     """
-    found: dict[str, Any] = client.run(describe, _PACKAGES, on_error="return")
+    found: dict[str, Any] = client.run(describe, PACKAGES, on_error="return")
     hosts = []
     for address, answer in sorted(found.items()):
         if isinstance(answer, dict):
-            hosts.append(_host(address, answer))
+            hosts.append(host_of(address, answer))
         elif not isinstance(answer, OSError):  # else it has gone meanwhile
             raise ClusterError(
                 f"the worker {address} cannot run ooc-mdp ({type(answer).__name__}: {answer}); install the same "
@@ -204,65 +180,6 @@ def make_ready(client: Client) -> list[Host]:
         else:
             break
     return hosts
-
-
-def _host(address: str, facts: dict[str, Any]) -> Host:
-    ours, theirs = describe(_PACKAGES)["versions"], facts["versions"]
-    differs = [
-        f"{address} has {package} {theirs[package]}, here is {version}"
-        for package, version in ours.items()
-        if not _alike(package, theirs[package], version)
-    ]
-    return Host(address, facts["host"], facts["cores"], facts["devices"], facts["visible"], differs)
-
-
-def _alike(package: str, theirs: str, ours: str) -> bool:
-    if package in _EXACT:
-        return theirs == ours
-    return theirs.split(".")[:2] == ours.split(".")[:2]
-
-
-class Devices:
-    """Which device each worker has: `device` says "cpu", "auto", or "cuda" for a GPU each.
-
-    Workers of one machine that see the same GPUs take one each.
-
-    Raises
-    ------
-    OptionsError : one GPU by its number is asked of several workers.
-    """
-
-    def __init__(self, device: str, hosts: list[Host]) -> None:
-        if device.startswith("cuda:") and len(hosts) > 1:
-            raise OptionsError(
-                f"{device} is one device, and there are {len(hosts)} workers; give --device cuda, one each"
-            )
-        self._device = "cpu" if device == "auto" and not all(h.devices for h in hosts) else device
-        self._taken: dict[str, tuple[Host, str]] = {}
-
-    def of(self, host: Host) -> str:
-        """The device of a worker, the same each time.
-
-        Raises
-        ------
-        OptionsError : there are fewer GPUs than workers on its machine.
-        """
-        if self._device not in ("auto", "cuda"):
-            return self._device
-        if host.address not in self._taken:
-            used = {d for h, d in self._taken.values() if (h.name, h.visible) == (host.name, host.visible)}
-            free = [d for d in (f"cuda:{i}" for i in range(host.devices)) if d not in used]
-            if not free:
-                raise OptionsError(
-                    f"machine {host.name} has more workers than the {host.devices} CUDA devices that they see; start "
-                    f"one worker a device, or give --device cpu"
-                )
-            self._taken[host.address] = host, free[0]
-        return self._taken[host.address][1]
-
-    def give_back(self, host: Host) -> None:
-        """The worker is lost."""
-        self._taken.pop(host.address, None)
 
 
 class DaskLink:
@@ -329,10 +246,10 @@ class DaskLink:
             earlier = [k for k, host in self.hosts.items() if host.address == address]
             if earlier and not await self._has_ended(earlier[-1]):
                 continue
-            found = await self._client.run(describe, _PACKAGES, workers=[address], on_error="return")
+            found = await self._client.run(describe, PACKAGES, workers=[address], on_error="return")
             facts, number = found.get(address), len(self.hosts)
             try:
-                if not isinstance(facts, dict) or (host := _host(address, facts)).differs:
+                if not isinstance(facts, dict) or (host := host_of(address, facts)).differs:
                     raise OptionsError("it cannot run this version")
                 asked = self._prepare(number, host)
             except OptionsError:
@@ -438,15 +355,3 @@ class DaskLink:
                 with suppress(OSError, TimeoutError, CancelledError, KilledWorker):
                     plans.append(task.result(timeout=_PROBE_SECONDS)[1])
         return [plan for plan in plans if plan is not None]
-
-
-def use_devices(device: str, workers: int) -> int:
-    """How many GPUs a cluster of this machine is to use, for the solve's `--device`; raises OptionsError."""
-    if device == "cpu":
-        return 0
-    from ooc_mdp.backends.cuda.device import device_count
-
-    devices = device_count()
-    if device == "auto" and devices < workers:
-        return 0
-    return workers

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from numba import njit
@@ -58,75 +58,99 @@ class RawRows:
     """int64 [nnz]; 1-based line of each transition in the whole file."""
 
 
+class _Given(NamedTuple):
+    """The rows, as kernels take them; empty arrays stand for None."""
+
+    successor_ptr: IntArray
+    successors: IntArray
+    probabilities: FloatArray
+    row_rewards: FloatArray
+    transition_rewards: FloatArray
+    durations: FloatArray
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _row_sum(successors, probabilities, transition_rewards, first, last, n_states):  # type: ignore[no-untyped-def]
+    """Judge the transitions of a row, first .. last-1.
+
+    Returns (fault, k, total, expected, untidy, largest, where): the first fault and its transition, or _GOOD; the sums
+    of p and of p r; whether the row needs sorting, merging or dropping; the largest successor and its position.
+    """
+    fault = _GOOD
+    total = 0.0
+    lost = 0.0
+    expected = 0.0
+    previous = -1
+    untidy = False
+    largest = -1
+    where = -1
+    has_rewards = transition_rewards.size > 0
+    at = last
+    for k in range(first, last):
+        successor = successors[k]
+        p = probabilities[k]
+        if successor < 0 or (n_states >= 0 and successor >= n_states):
+            fault, at = _SUCCESSOR, k
+            break
+        if not (0.0 <= p <= 1.0 + ROW_SUM_TOLERANCE):
+            fault, at = _PROBABILITY, k
+            break
+        if successor > largest:
+            largest = successor
+            where = k
+        if successor <= previous or p == 0.0:
+            untidy = True
+        previous = successor
+        # Neumaier's sum: the lost low bits are kept apart, so that long rows of small terms add up.
+        grown = total + p
+        if total >= p:
+            lost += (total - grown) + p
+        else:
+            lost += (p - grown) + total
+        total = grown
+        if has_rewards and p != 0.0:
+            if not math.isfinite(transition_rewards[k]):
+                fault, at = _REWARD, k
+                break
+            expected += p * transition_rewards[k]
+    return fault, at, total + lost, expected, untidy, largest, where
+
+
 @njit(cache=True, nogil=True)
-def _scan(  # type: ignore[no-untyped-def]
-    successor_ptr,
-    successors,
-    probabilities,
-    row_rewards,
-    transition_rewards,
-    durations,
-    n_states,
-    tolerance,
-    renormalise,
-    sums,
-    rewards,
-):
+def _scan(given, n_states, renormalise, sums, rewards):  # type: ignore[no-untyped-def]
     """Judge all rows in order; fill sums and expected rewards [m].
 
     Returns (fault, row, transition, untidy, largest, where): the first fault or _GOOD; whether any row needs
     sorting, merging or dropping; the position of the largest successor (-1 if none).
     """
+    successor_ptr, successors, probabilities, row_rewards, transition_rewards, durations = given
     untidy = False
     largest = -1
     where = -1
-    has_row_rewards = row_rewards.size > 0
-    has_rewards = transition_rewards.size > 0
-    has_durations = durations.size > 0
     for row in range(successor_ptr.size - 1):
         first = successor_ptr[row]
         last = successor_ptr[row + 1]
-        if has_row_rewards and not math.isfinite(row_rewards[row]):
+        if row_rewards.size > 0 and not math.isfinite(row_rewards[row]):
             return _ROW_REWARD, row, first, untidy, largest, where
-        if has_durations and not (0.0 < durations[row] < math.inf):
+        if durations.size > 0 and not (0.0 < durations[row] < math.inf):
             return _DURATION, row, first, untidy, largest, where
         if first == last:
             return _EMPTY_ROW, row, first, untidy, largest, where
-        total = 0.0
-        lost = 0.0
-        expected = 0.0
-        previous = -1
-        for k in range(first, last):
-            successor = successors[k]
-            p = probabilities[k]
-            if successor < 0 or (n_states >= 0 and successor >= n_states):
-                return _SUCCESSOR, row, k, untidy, largest, where
-            if not (0.0 <= p <= 1.0 + tolerance):
-                return _PROBABILITY, row, k, untidy, largest, where
-            if successor > largest:
-                largest = successor
-                where = k
-            if successor <= previous or p == 0.0:
-                untidy = True
-            previous = successor
-            # Neumaier's sum: the lost low bits are kept apart, so that long rows of small terms add up.
-            grown = total + p
-            if total >= p:
-                lost += (total - grown) + p
-            else:
-                lost += (p - grown) + total
-            total = grown
-            if has_rewards and p != 0.0:
-                if not math.isfinite(transition_rewards[k]):
-                    return _REWARD, row, k, untidy, largest, where
-                expected += p * transition_rewards[k]
-        total += lost
+        fault, k, total, expected, row_untidy, row_largest, row_where = _row_sum(
+            successors, probabilities, transition_rewards, first, last, n_states
+        )
+        untidy = untidy or row_untidy
+        if row_largest > largest:
+            largest = row_largest
+            where = row_where
+        if fault != _GOOD:
+            return fault, row, k, untidy, largest, where
         sums[row] = total
-        if abs(total - 1.0) > tolerance and not (renormalise and total > 0.0):
+        if abs(total - 1.0) > ROW_SUM_TOLERANCE and not (renormalise and total > 0.0):
             return _SUM, row, first, untidy, largest, where
         if renormalise:
             expected /= total
-        if has_row_rewards:
+        if row_rewards.size > 0:
             expected += row_rewards[row]
         if not math.isfinite(expected):
             return _EXPECTED, row, first, untidy, largest, where
@@ -330,24 +354,19 @@ def checked_block(path: str, first_state: int, raw: RawRows, *, n_states: int | 
         reward, duration or value not finite.
     """
     n_rows = raw.successor_ptr.size - 1
-    successor_ptr = _integers(raw.successor_ptr)
-    successors = _integers(raw.successors)
-    probabilities = _floats(raw.probabilities)
-    sums = np.zeros(n_rows)
-    rewards = np.zeros(n_rows)
-    fault, row, k, untidy, largest, where = _scan(
-        successor_ptr,
-        successors,
-        probabilities,
+    given = _Given(
+        _integers(raw.successor_ptr),
+        _integers(raw.successors),
+        _floats(raw.probabilities),
         _floats(raw.row_rewards),
         _floats(raw.transition_rewards),
         _floats(raw.durations),
-        np.int64(-1 if n_states is None else n_states),
-        ROW_SUM_TOLERANCE,
-        bool(renormalise),
-        sums,
-        rewards,
     )
+    successor_ptr, successors, probabilities = given[:3]
+    sums = np.zeros(n_rows)
+    rewards = np.zeros(n_rows)
+    known = np.int64(-1 if n_states is None else n_states)
+    fault, row, k, untidy, largest, where = _scan(given, known, bool(renormalise), sums, rewards)
     judge = _Judge(path, first_state, raw, n_states)
     again = _repeated_label(raw)
     if again is not None and (fault == _GOOD or again <= row):

@@ -24,6 +24,7 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.formats.base import ReadOptions, Source
 from ooc_mdp.formats.checks import RawRows
+from ooc_mdp.formats.drn_lines import parse_drn
 from ooc_mdp.formats.faults import Field, byte_fault, explain_fields, fault_at, negative_state, number_fault
 from ooc_mdp.formats.text import (
     Segment,
@@ -36,7 +37,6 @@ from ooc_mdp.formats.text import (
     truncated,
     whole_lines,
 )
-from ooc_mdp.formats.tokens import parse_drn
 
 __all__ = ["DRN", "DrnFormat"]
 

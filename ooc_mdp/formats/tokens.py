@@ -18,12 +18,16 @@ import numpy as np
 from numba import njit
 
 __all__ = [
+    "BAD",
+    "GOOD",
     "MAX_LINE",
     "NEWLINE",
+    "SLOW",
     "SLOW_SLOTS",
+    "blank",
+    "decimal_at",
     "integer_at",
     "parse_columns",
-    "parse_drn",
     "parse_letters",
     "skip_blanks",
     "skip_line",
@@ -39,25 +43,24 @@ _HIGH = np.array([float(10**k) for k in range(_EXACT)])
 _LOW = np.array([float(10**k - int(float(10**k))) for k in range(_EXACT)])
 """10**k = _HIGH[k] + _LOW[k] exactly, as 5**45 has 105 bits."""
 _SPLIT = 134217729.0
-_GOOD, _SLOW, _BAD = range(3)
+GOOD, SLOW, BAD = range(3)
+"""Status of a number: read; of checked syntax and left to float(); malformed."""
 NEWLINE = 10
 _SPACE, _TAB, _RETURN = 32, 9, 13
-_MINUS, _PLUS, _POINT, _COLON, _COMMA, _HASH, _SLASH = 45, 43, 46, 58, 44, 35, 47
-_OPEN, _CLOSE, _RATE, _OBSERVATION = 91, 93, 33, 123
-_UPPER_A, _UPPER_D, _UPPER_S, _LOWER_A, _LOWER_S, _LOWER_T = 65, 68, 83, 97, 115, 116
-_WORD_STATE = np.frombuffer(b"state", np.uint8)
-_WORD_ACTION = np.frombuffer(b"action", np.uint8)
+_MINUS, _PLUS, _POINT, _COLON, _HASH = 45, 43, 46, 58, 35
+_UPPER_A, _UPPER_D, _UPPER_S = 65, 68, 83
 
 
 @njit(cache=True, nogil=True)
-def _blank(c):  # type: ignore[no-untyped-def]
+def blank(c):  # type: ignore[no-untyped-def]
+    """Whether a byte is a space, a tab or a carriage return."""
     return c in (_SPACE, _TAB, _RETURN)
 
 
 @njit(cache=True, nogil=True)
 def skip_blanks(buf, i):  # type: ignore[no-untyped-def]
     """Position of the first byte from i on that is no space, tab or carriage return."""
-    while _blank(buf[i]):
+    while blank(buf[i]):
         i += 1
     return i
 
@@ -83,12 +86,12 @@ def integer_at(buf, i):  # type: ignore[no-untyped-def]
         if digit < 0 or digit > 9:
             break
         if value > (np.int64(9223372036854775807) - digit) // 10:
-            return _BAD, value, i
+            return BAD, value, i
         value = value * 10 + digit
         i += 1
     if i == first:
-        return _BAD, value, i
-    return _GOOD, -value if negative else value, i
+        return BAD, value, i
+    return GOOD, -value if negative else value, i
 
 
 @njit(cache=True, nogil=True)
@@ -127,7 +130,7 @@ def _scaled(mantissa, exponent):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _decimal(buf, i):  # type: ignore[no-untyped-def]
+def decimal_at(buf, i):  # type: ignore[no-untyped-def]
     """(status, value, next) of the decimal at i; its syntax is checked even where float() gives the value."""
     negative = buf[i] == _MINUS
     if negative or buf[i] == _PLUS:
@@ -158,7 +161,7 @@ def _decimal(buf, i):  # type: ignore[no-untyped-def]
             exponent += not fraction
         i += 1
     if not seen:
-        return _BAD, 0.0, i
+        return BAD, 0.0, i
     if buf[i] == 101 or buf[i] == 69:
         i += 1
         downwards = buf[i] == _MINUS
@@ -173,21 +176,21 @@ def _decimal(buf, i):  # type: ignore[no-untyped-def]
             power = min(power * 10 + digit, np.int64(1) << 40)
             i += 1
         if i == first:
-            return _BAD, 0.0, i
+            return BAD, 0.0, i
         exponent += -power if downwards else power
     if cut:
-        return _SLOW, np.nan, i
+        return SLOW, np.nan, i
     if mantissa == 0:
-        return _GOOD, -0.0 if negative else 0.0, i
+        return GOOD, -0.0 if negative else 0.0, i
     if mantissa <= 9007199254740992 and -22 <= exponent <= 22:
         value = np.float64(mantissa)
         value = value * _HIGH[exponent] if exponent >= 0 else value / _HIGH[-exponent]
-        return _GOOD, -value if negative else value, i
+        return GOOD, -value if negative else value, i
     if -_EXACT < exponent < _EXACT:
         certain, value = _scaled(mantissa, exponent)
         if certain:
-            return _GOOD, -value if negative else value, i
-    return _SLOW, np.nan, i
+            return GOOD, -value if negative else value, i
+    return SLOW, np.nan, i
 
 
 @njit(cache=True, nogil=True)
@@ -213,13 +216,13 @@ def parse_columns(  # type: ignore[no-untyped-def]
             return line, count, n_slow, False
         for column in range(n_integers):
             status, number, i = integer_at(buf, i)
-            if status != _GOOD or not _blank(buf[i]):
+            if status != GOOD or not blank(buf[i]):
                 return line, count, n_slow, True
             ints[column, count] = number
             i = skip_blanks(buf, i)
         begin = i
-        status, value, i = _decimal(buf, i)
-        if status == _BAD or not (_blank(buf[i]) or buf[i] == NEWLINE):
+        status, value, i = decimal_at(buf, i)
+        if status == BAD or not (blank(buf[i]) or buf[i] == NEWLINE):
             return line, count, n_slow, True
         after = i
         i = skip_blanks(buf, i)
@@ -229,7 +232,7 @@ def parse_columns(  # type: ignore[no-untyped-def]
             i = skip_blanks(buf, i)
         if buf[i] != NEWLINE or i - line > MAX_LINE:
             return line, count, n_slow, True
-        if status == _SLOW:
+        if status == SLOW:
             slow[n_slow, 0] = count
             slow[n_slow, 1] = begin
             slow[n_slow, 2] = after
@@ -274,124 +277,20 @@ def parse_letters(buf, pos, end, count, letters, ints, floats, offsets, slow):  
                 ints[0 if field == 0 else 1, count] = number
             else:
                 begin = i
-                status, value, i = _decimal(buf, i)
+                status, value, i = decimal_at(buf, i)
                 column = field - 1
                 floats[column, count] = value
-                if status == _SLOW:
+                if status == SLOW:
                     slow[n_slow, 0] = column * capacity + count
                     slow[n_slow, 1] = begin
                     slow[n_slow, 2] = i
                     n_slow += 1
-            if status == _BAD:
+            if status == BAD:
                 return line, count, filled, True
         i = skip_blanks(buf, i)
         if buf[i] != NEWLINE or i - line > MAX_LINE:
             return line, count, filled, True
         letters[count] = letter
-        offsets[count] = line
-        count += 1
-        pos = i + 1
-    return pos, count, n_slow, False
-
-
-@njit(cache=True, nogil=True)
-def _bracket(buf, i, wanted):  # type: ignore[no-untyped-def]
-    """(status, value, begin, after, next) of decimal number `wanted` in the list `[x, y, ...]` at i."""
-    status, value, begin, after = _BAD if wanted >= 0 else _GOOD, 0.0, i, i
-    i += 1
-    position = 0
-    while True:
-        i = skip_blanks(buf, i)
-        first = i
-        state, number, i = _decimal(buf, i)
-        if state == _BAD:
-            return _BAD, 0.0, begin, after, i
-        if position == wanted:
-            status, value, begin, after = state, number, first, i
-        i = skip_blanks(buf, i)
-        position += 1
-        if buf[i] == _CLOSE:
-            return status, value, begin, after, i + 1
-        if buf[i] != _COMMA:
-            return _BAD, 0.0, begin, after, i
-        i += 1
-
-
-@njit(cache=True, nogil=True)
-def _starts(buf, i, word):  # type: ignore[no-untyped-def]
-    """Whether `word` stands at i, followed by a blank."""
-    for k in range(word.size):
-        if buf[i + k] != word[k]:
-            return False
-    return _blank(buf[i + word.size])
-
-
-@njit(cache=True, nogil=True)
-def parse_drn(  # type: ignore[no-untyped-def]
-    buf, pos, end, wanted, count, letters, ints, floats, offsets, slow
-):
-    """Lines `state id [rewards] labels`, `action name [rewards]`, `successor : probability`; not // comments.
-
-    letters [capacity] takes s, a or t; ints [1, capacity] the id or successor; floats [1, capacity] the
-    reward number `wanted` (0 for -1: none) or the probability. Else as :func:`parse_columns`.
-    """
-    n_slow = 0
-    while pos < end:
-        line = pos
-        i = skip_blanks(buf, pos)
-        if buf[i] == NEWLINE or (buf[i] == _SLASH and buf[i + 1] == _SLASH):
-            pos = skip_line(buf, i)
-            continue
-        if n_slow == SLOW_SLOTS:
-            return line, count, n_slow, False
-        number = np.int64(0)
-        value = 0.0
-        begin, after, status = i, i, _GOOD
-        if buf[i] == _LOWER_S or buf[i] == _LOWER_A:
-            letter = buf[i]
-            if letter == _LOWER_S:
-                if not _starts(buf, i, _WORD_STATE):
-                    return line, count, n_slow, True
-                status, number, i = integer_at(buf, skip_blanks(buf, i + 5))
-                if not (_blank(buf[i]) or buf[i] == NEWLINE):
-                    status = _BAD
-            else:
-                if not _starts(buf, i, _WORD_ACTION):
-                    return line, count, n_slow, True
-                i = skip_blanks(buf, i + 6)
-                first = i
-                while buf[i] > _SPACE:
-                    i += 1
-                if i == first:
-                    return line, count, n_slow, True
-            i = skip_blanks(buf, i)
-            if status == _GOOD and buf[i] == _OPEN:
-                status, value, begin, after, i = _bracket(buf, i, wanted)
-            elif buf[i] == _RATE or buf[i] == _OBSERVATION:
-                status = _BAD
-            while letter == _LOWER_S and buf[i] != NEWLINE:
-                i += 1
-            i = skip_blanks(buf, i)
-        else:
-            letter = np.uint8(_LOWER_T)
-            status, number, i = integer_at(buf, i)
-            i = skip_blanks(buf, i)
-            if status == _BAD or buf[i] != _COLON:
-                return line, count, n_slow, True
-            begin = skip_blanks(buf, i + 1)
-            status, value, i = _decimal(buf, begin)
-            after = i
-            i = skip_blanks(buf, i)
-        if status == _BAD or buf[i] != NEWLINE or i - line > MAX_LINE:
-            return line, count, n_slow, True
-        if status == _SLOW:
-            slow[n_slow, 0] = count
-            slow[n_slow, 1] = begin
-            slow[n_slow, 2] = after
-            n_slow += 1
-        letters[count] = letter
-        ints[0, count] = number
-        floats[0, count] = value
         offsets[count] = line
         count += 1
         pos = i + 1

@@ -20,35 +20,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 from numba.cpython.unsafe.tuple import tuple_setitem
 
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.integrate import (
-    STEP_SHARE,
-    compile_point,
-    compiled_function,
-    once_for_functions,
-)
+from ooc_mdp.problems.control.integrate import STEP_SHARE, Point, compile_point, fastest, once_for_functions
+from ooc_mdp.problems.control.kuhn import cell_of, vertex_after, weight_of
 
-__all__ = ["LOOKAHEAD", "NEAREST", "VOTE", "Grid", "Limits", "Loop", "compile_loop"]
+__all__ = ["LOOKAHEAD", "NEAREST", "VOTE", "Feedback", "Figures", "Limits", "Loop", "Samples", "compile_loop"]
 
 LOOKAHEAD, NEAREST, VOTE = 0, 1, 2
 """How the policy is interpolated."""
-
-
-class Grid(NamedTuple):
-    """The grid of a discretised problem, as tuples that compiled code can read; an entry an axis."""
-
-    points: tuple[int, ...]
-    stride: tuple[int, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    span: tuple[float, ...]
-    h: tuple[float, ...]
-    """Distance between neighbours."""
-    periodic: tuple[bool, ...]
-    clipped: tuple[bool, ...]
 
 
 class Limits(NamedTuple):
@@ -77,12 +61,68 @@ class Limits(NamedTuple):
     """Stages of a plan."""
 
 
+class Feedback(NamedTuple):
+    """A solution, and how controls are taken from it."""
+
+    values: FloatArray
+    """float64 [n]; V."""
+    policy: npt.NDArray[np.int32]
+    """int32 [n]; read by VOTE and NEAREST."""
+    kind: int
+    """LOOKAHEAD, NEAREST or VOTE."""
+    sign: float
+    """1 where rewards are maximised, -1 where they are minimised."""
+    decay: float
+    """-ln gamma per unit of time."""
+    past_end: bool
+    """Go on where the process ends inside its axes."""
+
+
+class Samples(NamedTuple):
+    """What a run fills, at regular times and at its end."""
+
+    times: FloatArray
+    """float64 [m]."""
+    states: FloatArray
+    """float64 [m, d]."""
+    actions: IntArray
+    """int64 [m]; -1 where the process was over from the beginning."""
+    values: FloatArray
+    """float64 [m]; interpolated, or the final reward where the process ended."""
+
+
+class Goal(NamedTuple):
+    """How the goal is held; times."""
+
+    reached: float
+    """First time at the goal; inf if never."""
+    held_since: float
+    """Since when it is held; inf where it is not."""
+    inside: float
+    """Time spent at the goal."""
+    inside_last: float
+    """Of it, in the last `keep` of the run."""
+
+
+class Figures(NamedTuple):
+    """What a run returns."""
+
+    samples: int
+    """Taken."""
+    over: bool
+    """Whether the process ended."""
+    time: float
+    final_reward: float
+    earned: float
+    """Discounted reward."""
+    goal: Goal
+
+
 class Loop(NamedTuple):
-    """The compiled functions of a problem."""
+    """The compiled functions of a problem; `grid`, `controls` and `p` are `Discretised.kernel_arguments`."""
 
     run: Callable[..., Any]
-    """(start, grid, limits, controls, p, values, policy, kind, sign, decay, past_end, times, states, chosen, worth)
-    -> samples taken, and figures as :class:`~ooc_mdp.simulation.simulate.Trajectory` names them; fills the arrays."""
+    """(start, grid, limits, controls, p, feedback, samples) -> Figures; fills the samples."""
     value_at: Callable[..., float]
     """(state, grid, values) -> V."""
     follow: Callable[..., Any]
@@ -90,55 +130,39 @@ class Loop(NamedTuple):
     whether it ended: a row of the MDP before its triangulation, where the state is a grid point and cells are 1."""
 
 
-def _never(state, p):
-    return False
-
-
-def _nothing_at_end(state, p):
-    return 0.0
-
-
-def _no_rate(state, control, p):
-    return 0.0
+@njit(nogil=True)
+def value_at(x, grid, values):
+    """V interpolated at x; no number where x is in no cell."""
+    if not _finite(x):
+        return np.nan
+    fraction, order, lower, vertex = cell_of(x, grid)
+    total = 0.0
+    for j in range(len(x) + 1):
+        vertex = vertex_after(vertex, j, order, lower, grid)
+        total += weight_of(j, fraction) * values[vertex]
+    return total
 
 
 @njit(nogil=True)
-def _located(x, grid, vertices, weights):
-    """Kuhn's simplex around x: its vertices and barycentric weights, as tuples of the given ones' types."""
-    d = len(x)
-    fraction = x
-    order = grid.points
-    lower = grid.points
-    for i in range(d):
-        u = (x[i] - grid.low[i]) / grid.h[i]
-        if grid.periodic[i]:
-            u -= grid.points[i] * np.floor(u / grid.points[i])
-            k = min(np.int64(np.floor(u)), grid.points[i] - 1)
-        else:
-            k = min(max(np.int64(np.floor(u)), 0), grid.points[i] - 2)
-        f = min(max(u - k, 0.0), 1.0)
-        lower = tuple_setitem(lower, i, k)
-        j = i
-        while j > 0 and fraction[j - 1] < f:
-            fraction = tuple_setitem(fraction, j, fraction[j - 1])
-            order = tuple_setitem(order, j, order[j - 1])
-            j -= 1
-        fraction = tuple_setitem(fraction, j, f)
-        order = tuple_setitem(order, j, i)
-    vertex = np.int64(0)
-    for i in range(d):
-        vertex += lower[i] * grid.stride[i]
-    for j in range(d + 1):
-        if j > 0:
-            axis = order[j - 1]
-            vertex += grid.stride[axis]
-            if grid.periodic[axis] and lower[axis] == grid.points[axis] - 1:
-                vertex -= grid.points[axis] * grid.stride[axis]
-        above = 1.0 if j == 0 else fraction[j - 1]
-        below = fraction[j] if j < d else 0.0
-        vertices = tuple_setitem(vertices, j, vertex)
-        weights = tuple_setitem(weights, j, above - below)
-    return vertices, weights
+def _voted(x, grid, policy, n_controls):
+    """The action with the largest weight among the stored ones of the simplex around x; the first of equal ones."""
+    fraction, order, lower, vertex = cell_of(x, grid)
+    stored, weights = grid.points + (vertex,), x + (0.0,)  # noqa: RUF005 - Numba unpacks no tuples
+    for j in range(len(x) + 1):
+        vertex = vertex_after(vertex, j, order, lower, grid)
+        stored = tuple_setitem(stored, j, np.int64(policy[vertex]))
+        weights = tuple_setitem(weights, j, weight_of(j, fraction))
+    best = np.int64(0)
+    most = -np.inf
+    for a in range(n_controls):
+        vote = 0.0
+        for j in range(len(x) + 1):
+            if stored[j] == a:
+                vote += weights[j]
+        if vote > most:
+            most = vote
+            best = np.int64(a)
+    return best
 
 
 @njit(nogil=True)
@@ -174,15 +198,6 @@ def _finite(x):
 
 
 @njit(nogil=True)
-def _fastest(slope, grid):
-    """Cells a unit of time along the fastest axis."""
-    fastest = 0.0
-    for i in range(len(slope)):
-        fastest = max(fastest, abs(slope[i]) / grid.h[i])
-    return fastest
-
-
-@njit(nogil=True)
 def _moved(x, start, grid):
     """Cells between two states along the axis where they differ most."""
     most = 0.0
@@ -191,57 +206,89 @@ def _moved(x, start, grid):
     return most
 
 
-@once_for_functions
-def compile_loop(problem: ControlProblem) -> Loop:
-    """The compiled functions of a problem; they serve all its parameters and grids."""
-    dynamics = compiled_function(problem.dynamics)
-    rate = compiled_function(problem.reward_rate or _no_rate)
-    final = compiled_function(problem.final_reward or _nothing_at_end)
-    step, look = compile_point(problem)
-    crossing = STEP_SHARE
-    no_vertices = (0,) * (len(problem.axes) + 1)
-    no_weights = (0.0,) * (len(problem.axes) + 1)
+@njit(nogil=True)
+def _due(time, decided, planned, x, decided_at, grid, limits):
+    """Whether it is time to decide: when it was planned, or as the state has moved since."""
+    if planned < np.inf:
+        return time >= planned
+    waited = time - decided
+    return waited >= limits.longest_step or (waited >= limits.shortest and _moved(x, decided_at, grid) >= limits.share)
 
-    @njit(nogil=True)
-    def value_at(x, grid, values):
-        if not _finite(x):  # in no cell
-            return np.nan
-        vertices, weights = _located(x, grid, no_vertices, no_weights)
-        total = 0.0
-        for j in range(len(vertices)):
-            total += weights[j] * values[vertices[j]]
-        return total
+
+@njit(nogil=True)
+def _judged(goal, inside, time, dt, limits):
+    """The goal's figures after a step of dt that ends at `time`, inside the goal or not."""
+    if not inside:
+        return Goal(goal.reached, np.inf, goal.inside, goal.inside_last)
+    last = min(dt, max(0.0, time - (limits.seconds - limits.keep)))
+    return Goal(min(goal.reached, time), min(goal.held_since, time), goal.inside + dt, goal.inside_last + last)
+
+
+@njit(nogil=True)
+def _sample(samples, n, time, x, action, value):
+    """Take sample n."""
+    samples.times[n] = time
+    samples.actions[n] = action
+    samples.values[n] = value
+    for i in range(len(x)):
+        samples.states[n, i] = x[i]
+
+
+def _compile_advance(point: Point) -> Callable[..., Any]:
+    """(x, time, control, grid, longest step, until, p, past_end) -> one step of the integrator, no later than `until`.
+
+    It returns the state, the state with its periodic components wrapped, the time, the length of the step, whether
+    the process ends there, and whether it is over: what ends inside the axes goes on with `past_end`.
+    """
+    dynamics, step, look = point.dynamics, point.step, point.look
+
+    @njit(nogil=True, inline="always")
+    def advance(x, time, control, grid, longest_step, until, p, past_end):
+        k1 = dynamics(x, control, p)
+        dt = longest_step
+        speed = fastest(k1, grid)
+        if speed * dt > STEP_SHARE:
+            dt = STEP_SHARE / speed
+        arrives = time + dt >= until
+        if arrives:
+            dt = until - time
+        y = step(x, control, p, dt, k1, grid)
+        ended, at = look(y, p, grid)
+        over = ended and not (past_end and not _left(y, grid))
+        return y, at, (until if arrives else time + dt), dt, ended, over
+
+    return advance
+
+
+def _compile_follow(point: Point) -> Callable[..., Any]:
+    """`Loop.follow`: where a control leads within a time and so many cells."""
+    rate, look, advance = point.rate, point.look, _compile_advance(point)
 
     @njit(nogil=True)
     def follow(start, control, grid, longest_step, most_time, cells, p, past_end):
-        """Where a control leads within a time and so many cells: state, time, reward on the way, whether ended."""
         x = start
-        ended, at = look(x, p, grid.low, grid.high, grid.span, grid.periodic, grid.clipped)
-        ended = ended and not (past_end and not _left(x, grid))
+        ended, at = look(x, p, grid)
+        over = ended and not (past_end and not _left(x, grid))
         time = 0.0
         earned = 0.0
         paid = rate(at, control, p)
-        while not ended and time < most_time and _moved(x, start, grid) < cells:
-            k1 = dynamics(x, control, p)
-            dt = longest_step
-            fastest = _fastest(k1, grid)
-            if fastest * dt > crossing:
-                dt = crossing / fastest
-            arrives = time + dt >= most_time
-            if arrives:
-                dt = most_time - time
-            x = step(x, control, p, dt, k1, grid.low, grid.high, grid.clipped)
-            time = most_time if arrives else time + dt
-            ended, at = look(x, p, grid.low, grid.high, grid.span, grid.periodic, grid.clipped)
-            ended = ended and not (past_end and not _left(x, grid))
+        while not over and time < most_time and _moved(x, start, grid) < cells:
+            x, at, time, dt, ended, over = advance(x, time, control, grid, longest_step, most_time, p, past_end)
             pays = rate(at, control, p)
             earned += 0.5 * dt * (paid + pays)
             paid = pays
-        return (at if ended else x), time, earned, ended
+        return (at if over else x), time, earned, over
+
+    return follow
+
+
+def _compile_lookahead(point: Point, follow: Callable[..., Any]) -> Callable[..., Any]:
+    """(x, grid, limits, controls, p, feedback) -> first control of the best plan, and for how long it is held."""
+    final = point.final
 
     @njit(nogil=True)
-    def first_of_best_plan(x, grid, limits, controls, p, values, sign, decay, past_end):
-        """First control of the best plan, and for how long it is held; see the module's head."""
+    def lookahead(x, grid, limits, controls, p, feedback):
+        sign, decay, past_end = feedback.sign, feedback.decay, feedback.past_end
         part = limits.most_time
         for a in range(len(controls)):
             part = min(part, follow(x, controls[a], grid, limits.longest_step, part, limits.cells, p, past_end)[1])
@@ -266,118 +313,87 @@ def compile_loop(problem: ControlProblem) -> Loop:
                     worth += np.exp(-decay * time) * final(y, p)
                     break
             if not ended:
-                worth += np.exp(-decay * time) * value_at(y, grid, values)
+                worth += np.exp(-decay * time) * value_at(y, grid, feedback.values)
             if sign * worth > most:
                 most = sign * worth
                 best = np.int64(plan // (plans // len(controls)))
         return best, part
 
-    @njit(nogil=True)
-    def decide(x, grid, limits, controls, p, values, policy, kind, sign, decay, past_end):
-        if kind == NEAREST:
-            return np.int64(policy[_nearest(x, grid)]), np.inf
-        if kind == LOOKAHEAD:
-            return first_of_best_plan(x, grid, limits, controls, p, values, sign, decay, past_end)
-        best = np.int64(0)
-        most = -np.inf
-        vertices, weights = _located(x, grid, no_vertices, no_weights)
-        for a in range(len(controls)):
-            vote = 0.0
-            for j in range(len(vertices)):
-                if policy[vertices[j]] == a:
-                    vote += weights[j]
-            if vote > most:
-                most = vote
-                best = np.int64(a)
-        return best, np.inf
+    return lookahead
+
+
+def _compile_decide(lookahead: Callable[..., Any]) -> Callable[..., Any]:
+    """(x, grid, limits, controls, p, feedback) -> a control's number, and how long it is held; inf: as it moves."""
 
     @njit(nogil=True)
-    def run(
-        start, grid, limits, controls, p, values, policy, kind, sign, decay, past_end, times, states, chosen, worth
-    ):  # fmt: skip
-        ended, at = look(start, p, grid.low, grid.high, grid.span, grid.periodic, grid.clipped)
+    def decide(x, grid, limits, controls, p, feedback):
+        if feedback.kind == NEAREST:
+            return np.int64(feedback.policy[_nearest(x, grid)]), np.inf
+        if feedback.kind == LOOKAHEAD:
+            return lookahead(x, grid, limits, controls, p, feedback)
+        return _voted(x, grid, feedback.policy, len(controls)), np.inf
+
+    return decide
+
+
+def _compile_run(point: Point, decide: Callable[..., Any]) -> Callable[..., Any]:
+    """`Loop.run`."""
+    rate, final, look, advance = point.rate, point.final, point.look, _compile_advance(point)
+
+    @njit(nogil=True)
+    def run(start, grid, limits, controls, p, feedback, samples):
+        sign, decay, past_end = feedback.sign, feedback.decay, feedback.past_end
+        ended, at = look(start, p, grid)
         x = at
         over = ended and not (past_end and not _left(x, grid))
         time = 0.0
         earned = 0.0
-        reached = np.inf
-        held_since = np.inf
-        inside_time = 0.0
-        inside_last = 0.0
-        samples = 0
+        n = 0
         action = np.int64(-1)
         hold = np.inf
         if not over:
-            action, hold = decide(x, grid, limits, controls, p, values, policy, kind, sign, decay, past_end)
+            action, hold = decide(x, grid, limits, controls, p, feedback)
         control = controls[max(action, 0)]
         paid = rate(x, control, p)
         inside = sign * paid > 0.0 or (ended and sign * final(x, p) > 0.0)
-        if inside:
-            reached = 0.0
-            held_since = 0.0
+        goal = Goal(0.0 if inside else np.inf, 0.0 if inside else np.inf, 0.0, 0.0)
         decided_at = x
         decided = 0.0
-        due = False
         while not over and time < limits.seconds:
-            if time >= samples * limits.sample:
-                times[samples] = time
-                chosen[samples] = action
-                worth[samples] = value_at(x, grid, values)
-                for i in range(len(x)):
-                    states[samples, i] = at[i]
-                samples += 1
-            k1 = dynamics(x, control, p)
-            dt = limits.fine_step
-            fastest = _fastest(k1, grid)
-            if fastest * dt > crossing:
-                dt = crossing / fastest
+            if time >= n * limits.sample:
+                _sample(samples, n, time, at, action, value_at(x, grid, feedback.values))
+                n += 1
             planned = decided + (limits.period if limits.period > 0.0 else max(hold, limits.shortest))
-            until = min(limits.seconds, samples * limits.sample, planned)
-            arrives = time + dt >= until
-            if arrives:
-                dt = until - time
-            x = step(x, control, p, dt, k1, grid.low, grid.high, grid.clipped)
-            time = until if arrives else time + dt
-            ended, at = look(x, p, grid.low, grid.high, grid.span, grid.periodic, grid.clipped)
+            until = min(limits.seconds, n * limits.sample, planned)
+            x, at, time, dt, ended, over = advance(x, time, control, grid, limits.fine_step, until, p, past_end)
             if not _finite(at) and not _left(at, grid):
                 raise ValueError("the dynamics give no finite number")
-            over = ended and not (past_end and not _left(x, grid))
             pays = rate(at, control, p)
             earned += np.exp(-decay * (time - 0.5 * dt)) * 0.5 * dt * (paid + pays)
             paid = pays
-            inside = sign * pays > 0.0 or (ended and sign * final(at, p) > 0.0)
-            if inside:
-                reached = min(reached, time)
-                held_since = min(held_since, time)
-                inside_time += dt
-                inside_last += min(dt, max(0.0, time - (limits.seconds - limits.keep)))
-            else:
-                held_since = np.inf
+            goal = _judged(goal, sign * pays > 0.0 or (ended and sign * final(at, p) > 0.0), time, dt, limits)
             if over:
                 x = at
                 earned += np.exp(-decay * time) * final(at, p)
-            elif planned < np.inf:
-                due = time >= planned
-            else:
-                waited = time - decided
-                due = waited >= limits.longest_step or (
-                    waited >= limits.shortest and _moved(x, decided_at, grid) >= limits.share
-                )
-            if not over and due:
+            elif _due(time, decided, planned, x, decided_at, grid, limits):
                 x = at
-                action, hold = decide(x, grid, limits, controls, p, values, policy, kind, sign, decay, past_end)
+                action, hold = decide(x, grid, limits, controls, p, feedback)
                 control = controls[action]
                 paid = rate(x, control, p)
                 decided_at = x
                 decided = time
-        times[samples] = time
-        chosen[samples] = action
-        ended, at = look(x, p, grid.low, grid.high, grid.span, grid.periodic, grid.clipped)
-        worth[samples] = final(at, p) if over else value_at(x, grid, values)
-        for i in range(len(x)):
-            states[samples, i] = at[i]
-        samples += 1
+        ended, at = look(x, p, grid)
         reward = final(at, p) if over else 0.0
-        return samples, over, _left(at, grid), time, reward, earned, reached, held_since, inside_time, inside_last
+        _sample(samples, n, time, at, action, reward if over else value_at(x, grid, feedback.values))
+        return Figures(n + 1, over, time, reward, earned, goal)
 
-    return Loop(run, value_at, follow)
+    return run
+
+
+@once_for_functions
+def compile_loop(problem: ControlProblem) -> Loop:
+    """The compiled functions of a problem; they serve all its parameters and grids."""
+    point = compile_point(problem)
+    follow = _compile_follow(point)
+    decide = _compile_decide(_compile_lookahead(point, follow))
+    return Loop(_compile_run(point, decide), value_at, follow)

@@ -18,17 +18,26 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.options import real_number, whole_number
 from ooc_mdp.problems.control.definition import ControlProblem, State
 from ooc_mdp.problems.control.discretised import Discretised
-from ooc_mdp.simulation.closed_loop import LOOKAHEAD, NEAREST, VOTE, Grid, Limits, Loop, compile_loop
+from ooc_mdp.problems.control.kuhn import Grid
+from ooc_mdp.simulation.closed_loop import (
+    LOOKAHEAD,
+    NEAREST,
+    VOTE,
+    Feedback,
+    Figures,
+    Limits,
+    Loop,
+    Samples,
+    compile_loop,
+)
+from ooc_mdp.simulation.options import PolicyKind, SimulationOptions
 
 __all__ = [
     "PROMISING",
-    "PolicyKind",
     "RunOutcome",
     "Simulation",
-    "SimulationOptions",
     "Trajectory",
     "parse_start",
     "random_starts",
@@ -43,21 +52,8 @@ _FINER = 0.1
 _SHORTEST = 0.01
 """Least time between two decisions, as a share of the discretisation's longest step."""
 
-_MOST_STEPS = 1e8
-"""Samples or decisions of a run."""
 _MOST_PLANS = 1e8
 """Weighed at one decision; of many more the number would not fit into 64 bits."""
-
-
-class PolicyKind(enum.StrEnum):
-    """How the policy is taken from the grid to states between its points."""
-
-    LOOKAHEAD = "lookahead"
-    """First control of the plan with the largest reward plus discounted interpolated value, from the state itself."""
-    VOTE = "vote"
-    """The stored actions of the surrounding simplex's vertices vote with their barycentric weights."""
-    NEAREST = "nearest"
-    """The stored action of the nearest grid point."""
 
 
 _KINDS = {PolicyKind.LOOKAHEAD: LOOKAHEAD, PolicyKind.VOTE: VOTE, PolicyKind.NEAREST: NEAREST}
@@ -83,46 +79,6 @@ class RunOutcome(enum.Enum):
     def success(self) -> bool:
         """Whether the goal was reached, and held where it is to be held."""
         return self in (RunOutcome.GOAL, RunOutcome.KEPT)
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationOptions:
-    """How runs are made; times are in the problem's unit."""
-
-    seconds: float = 20.0
-    """Longest run."""
-    policy: PolicyKind = PolicyKind.LOOKAHEAD
-    """How the policy is interpolated."""
-    period: float = 0.0
-    """Time between two decisions; 0: one stage of a plan, or for stored actions as `share` says."""
-    share: float = 0.1
-    """Stored actions are looked up again when the state has moved by this share of a cell along any axis."""
-    keep: float = 5.0
-    """The goal must be held for this last part of a run (or for all of a shorter one)."""
-    sample: float = 0.02
-    """Time between two samples of a trajectory."""
-    depth: int = 4
-    """Controls in turn of a plan that "lookahead" weighs; there are controls**depth plans."""
-    cells: float = 2.0
-    """That the fastest control crosses in one stage of a plan; the first stage is carried out."""
-    past_end: bool = False
-    """Go on where the problem's `ends` holds, to see whether the goal is held; leaving the axes still ends a run."""
-
-    def __post_init__(self) -> None:
-        for name in ("seconds", "period", "share", "keep", "sample", "cells"):
-            object.__setattr__(self, name, real_number(name, getattr(self, name)))
-        object.__setattr__(self, "depth", whole_number("depth", self.depth))
-        for name, least in (("seconds", 0.0), ("keep", 0.0), ("sample", 0.0), ("share", 0.0), ("cells", 0.0)):
-            if not least < getattr(self, name) < math.inf:
-                raise OptionsError(f"{name} is {getattr(self, name)}; give a number above {least:g}")
-        if not 0.0 <= self.period < math.inf:
-            raise OptionsError(f"period is {self.period}; give a time above 0, or 0 to decide by the state's motion")
-        if not 1 <= self.depth <= 8:
-            raise OptionsError(f"depth is {self.depth}; give 1 to 8 controls in turn")
-        if self.seconds / self.sample > _MOST_STEPS:
-            raise OptionsError(f"{self.seconds} at {self.sample} a sample are too many samples; give fewer seconds")
-        if self.period > 0.0 and self.seconds / self.period > _MOST_STEPS:
-            raise OptionsError(f"{self.seconds} at {self.period} a period are too many decisions; give a longer period")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -276,18 +232,17 @@ def simulate(
             f"decision; give a smaller depth, or take another policy than lookahead"
         )
     best = float(values.max()) if sense == "max" else -float(values.min())
-    prepared = _Prepared(
-        loop=compile_loop(problem.problem),
-        grid=_grid(problem),
-        limits=_limits(problem, options),
-        controls=tuple(tuple(float(u) for u in control) for control in problem.problem.controls),
-        p=type(problem.problem.parameters)(*(float(x) for x in problem.problem.parameters)),
+    grid, controls, p = problem.kernel_arguments()
+    feedback = Feedback(
         values=np.ascontiguousarray(values, np.float64),
         policy=np.ascontiguousarray(policy, np.int32),
+        kind=_KINDS[options.policy],
         sign=1.0 if sense == "max" else -1.0,
         decay=-math.log(max(discount, 1e-300)) / problem.options.time_unit,
-        promising=PROMISING * best,
+        past_end=options.past_end,
     )
+    loop, limits = compile_loop(problem.problem), _limits(problem, options)
+    prepared = _Prepared(loop, grid, limits, controls, p, feedback, PROMISING * best)
     checked = [_checked(problem, start) for start in starts]
     runs = []
     for start in checked:
@@ -311,60 +266,57 @@ class _Prepared:
     limits: Limits
     controls: tuple[tuple[float, ...], ...]
     p: Any
-    values: FloatArray
-    policy: npt.NDArray[np.int32]
-    sign: float
-    decay: float
+    feedback: Feedback
     promising: float
+    """Value, in the direction of the objective, above which a start is promising."""
 
 
 def _run(prepared: _Prepared, start: State, options: SimulationOptions) -> Trajectory:
     capacity = math.ceil(options.seconds / options.sample) + 2
-    times, values = np.empty(capacity), np.empty(capacity)
-    states, actions = np.empty((capacity, len(start))), np.empty(capacity, np.int64)
-    samples, over, _, seconds, reward, earned, reached, held_since, inside, inside_last = prepared.loop.run(
+    samples = Samples(
+        times=np.empty(capacity),
+        states=np.empty((capacity, len(start))),
+        actions=np.empty(capacity, np.int64),
+        values=np.empty(capacity),
+    )
+    figures: Figures = prepared.loop.run(
         start,
         prepared.grid,
         prepared.limits,
         prepared.controls,
         prepared.p,
-        prepared.values,
-        prepared.policy,
-        _KINDS[options.policy],
-        prepared.sign,
-        prepared.decay,
-        options.past_end,
-        times,
-        states,
-        actions,
-        values,
+        prepared.feedback,
+        samples,
     )
+    goal, over = figures.goal, figures.over
     last = min(options.keep, options.seconds)
-    kept = not over and held_since <= options.seconds - last
-    if over:
-        outcome = RunOutcome.GOAL if prepared.sign * reward > 0.0 else RunOutcome.ENDED
-    elif math.isinf(reached):
-        outcome = RunOutcome.NOT_REACHED
-    else:
-        outcome = RunOutcome.KEPT if kept else RunOutcome.NOT_KEPT
-    start_value = float(prepared.loop.value_at(start, prepared.grid, prepared.values))
-    after = seconds - reached
+    start_value = float(prepared.loop.value_at(start, prepared.grid, prepared.feedback.values))
+    after = figures.time - goal.reached
     return Trajectory(
-        outcome=outcome,
-        times=times[:samples].copy(),
-        states=states[:samples].copy(),
-        actions=actions[:samples].copy(),
-        values=values[:samples].copy(),
+        outcome=_outcome(figures, prepared.feedback.sign, options.seconds - last),
+        times=samples.times[: figures.samples].copy(),
+        states=samples.states[: figures.samples].copy(),
+        actions=samples.actions[: figures.samples].copy(),
+        values=samples.values[: figures.samples].copy(),
         start_value=start_value,
-        promising=prepared.sign * start_value > prepared.promising,
-        seconds=float(seconds),
-        final_reward=float(reward),
-        earned=float(earned),
-        reached=None if math.isinf(reached) else float(reached),
-        held_since=None if math.isinf(held_since) else float(held_since),
-        share_inside=min(1.0, inside / after) if after > 0.0 else None,
-        share_inside_last=None if over else min(1.0, inside_last / last),
+        promising=prepared.feedback.sign * start_value > prepared.promising,
+        seconds=float(figures.time),
+        final_reward=float(figures.final_reward),
+        earned=float(figures.earned),
+        reached=None if math.isinf(goal.reached) else float(goal.reached),
+        held_since=None if math.isinf(goal.held_since) else float(goal.held_since),
+        share_inside=min(1.0, goal.inside / after) if after > 0.0 else None,
+        share_inside_last=None if over else min(1.0, goal.inside_last / last),
     )
+
+
+def _outcome(figures: Figures, sign: float, latest: float) -> RunOutcome:
+    """How a run ended, whose goal is to be held from the time `latest` on."""
+    if figures.over:
+        return RunOutcome.GOAL if sign * figures.final_reward > 0.0 else RunOutcome.ENDED
+    if math.isinf(figures.goal.reached):
+        return RunOutcome.NOT_REACHED
+    return RunOutcome.KEPT if figures.goal.held_since <= latest else RunOutcome.NOT_KEPT
 
 
 def _checked(problem: Discretised, start: State) -> State:
@@ -377,20 +329,6 @@ def _checked(problem: Discretised, start: State) -> State:
         if not math.isfinite(x) or (not axis.periodic and not axis.low <= x <= axis.high):
             raise OptionsError(f"the start has {axis.name} = {x}, outside {axis.low:g} .. {axis.high:g}")
     return tuple(float(x) for x in start)
-
-
-def _grid(problem: Discretised) -> Grid:
-    axes = problem.problem.axes
-    return Grid(
-        points=problem.points,
-        stride=problem.strides,
-        low=tuple(float(x.low) for x in axes),
-        high=tuple(float(x.high) for x in axes),
-        span=tuple(float(x.high - x.low) for x in axes),
-        h=problem.steps,
-        periodic=tuple(x.periodic for x in axes),
-        clipped=tuple(x.clipped for x in axes),
-    )
 
 
 def _limits(problem: Discretised, options: SimulationOptions) -> Limits:

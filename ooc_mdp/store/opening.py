@@ -9,10 +9,11 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.store.attributes import flat_attributes
 from ooc_mdp.store.check_sizes import size_error
+from ooc_mdp.store.damage import REMEDY
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import read_fields, read_metadata, read_small_arrays, why_no_store
-from ooc_mdp.store.reader import REMEDY, Store
+from ooc_mdp.store.reader import Store
 
 __all__ = ["open_store"]
 

@@ -7,7 +7,6 @@ it with zarr-python. This module knows no solver and caches nothing.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.errors import DamagedStoreError, StoreError
+from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
@@ -26,6 +25,7 @@ from ooc_mdp.model.table_source import Loader
 from ooc_mdp.runtime.arena import FRESH, TableMemory
 from ooc_mdp.store.blosc_frame import decode_frame
 from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, read_frame_file
+from ooc_mdp.store.damage import REMEDY, refuse_missing_states, unreadable_chunk
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.encodings import IN_PLACE, WITHOUT_LAST, RowLayout, decode, stored_count
 from ooc_mdp.store.frames import aligned, frame_room, prefetch_file, read_frame, stored_fields
@@ -33,7 +33,7 @@ from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_name
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
 
-__all__ = ["REMEDY", "Store"]
+__all__ = ["Store"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,8 +203,8 @@ class Store:
             total += n_bytes
         arrays["halo"] = _of_type(arrays["halo"], np.dtype(np.int64), memory)
         self._check_pointers(p, arrays["action_ptr"], arrays["successor_ptr"])
-        _check_range("successors", p, arrays["successors"], self.sizes(p).states + arrays["halo"].size)
-        _check_range("halo", p, arrays["halo"], self.n_states)
+        refuse_missing_states("successors", p, arrays["successors"], self.sizes(p).states + arrays["halo"].size)
+        refuse_missing_states("halo", p, arrays["halo"], self.n_states)
         table = PartitionTable(
             index=p,
             first_state=int(self.partition_ptr[p]),
@@ -238,7 +238,7 @@ class Store:
                 frame = read_frame_file(chunk_name(name, p, 0), entry, chunk, self.directory.fd)
                 stored = decode_frame(frame, meta.stored, count, meta.max_len, new)
             except (CorruptChunkError, OSError) as error:
-                raise self._chunk_error(name, p, error) from error
+                raise unreadable_chunk(self.directory, name, p, error) from error
             n_bytes = entry.n_bytes
             if meta.encoding is None:
                 return _of_type(stored, meta.dtype, memory), n_bytes
@@ -290,7 +290,7 @@ class Store:
             try:
                 raw, n_read = read_frame(name + rest, entries[name][p], stored, count, buffer, aligned(end), directory)
             except (CorruptChunkError, OSError) as error:
-                raise self._chunk_error(name, p, error) from error
+                raise unreadable_chunk(self.directory, name, p, error) from error
             fields.append(raw)
             end = raw.offset + raw.n_bytes
             total += n_read
@@ -327,19 +327,6 @@ class Store:
         if error is not None:
             raise StoreError(f"the rows of partition {p} of {self.path} cannot be followed: {error}; {REMEDY}")
 
-    def _chunk_error(self, name: str, p: int, error: Exception) -> DamagedStoreError:
-        path = self.path / chunk_name(name, p, 0)
-        if not self.directory.is_at_its_path():
-            return DamagedStoreError(
-                f"field {name} of partition {p} cannot be read any more ({error}): {self.path} was replaced or removed "
-                f"since it was opened; open it again"
-            )
-        if isinstance(error, FileNotFoundError):
-            return DamagedStoreError(f"field {name} of partition {p} is missing: {path} does not exist; {REMEDY}")
-        special = isinstance(error, OSError) and error.errno in (errno.ESPIPE, errno.EISDIR)
-        why = "it is not a regular file" if special else error
-        return DamagedStoreError(f"field {name} of partition {p} is damaged in {path}: {why}; {REMEDY}")
-
     def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
         pointers = {
             name: known[name] if name in known else self._read(name, p, known, FRESH)[0]
@@ -362,7 +349,7 @@ class Store:
             return self._grid.states(p)
         if kind == "array":
             states = self.read_field("original_state", p)[0]
-            _check_range("original_state", p, states, self.n_states)
+            refuse_missing_states("original_state", p, states, self.n_states)
             return states
         return np.arange(self.partition_ptr[p], self.partition_ptr[p + 1], dtype=np.int64)
 
@@ -392,7 +379,6 @@ class Store:
         return GridNumbering.from_order(self.attributes["state_order"])
 
 
-REMEDY = "convert or generate again"
 _ABSENT_DTYPES = {
     "action_ptr": np.uint32,
     "successor_ptr": np.uint32,
@@ -400,13 +386,6 @@ _ABSENT_DTYPES = {
     "terminal_rewards": np.float64,
     "initial_values": np.float64,
 }
-
-
-def _check_range(name: str, p: int, states: npt.NDArray[Any], count: int) -> None:
-    """Refuse states that do not exist: loops follow them without looking."""
-    if states.size and not 0 <= int(states.min()) <= int(states.max()) < count:
-        wrong = int(states.max()) if int(states.max()) >= count else int(states.min())
-        raise StoreError(f"field {name} of partition {p} names state {wrong}, and there are {count}; {REMEDY}")
 
 
 def _of_type(values: npt.NDArray[Any], dtype: np.dtype[Any], memory: TableMemory) -> npt.NDArray[Any]:

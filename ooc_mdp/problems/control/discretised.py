@@ -21,7 +21,8 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.problems.configuration import SHOWN, Parameter, asked_states, configure, in_range
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.integrate import MOST_STEPS, compile_rows
+from ooc_mdp.problems.control.integrate import MOST_STEPS, Horizon, RowArrays, compile_rows
+from ooc_mdp.problems.control.kuhn import Grid
 from ooc_mdp.problems.control.refusals import check_functions, not_compilable
 
 __all__ = ["DiscretisationOptions", "Discretised", "discretise"]
@@ -157,39 +158,31 @@ class Discretised:
         said = ", ".join(f"{axis.name} = {x:.6g}" for axis, x in zip(self.problem.axes, coordinates, strict=True))
         return f"{state} ({said})"
 
-    def _computed(self, states: IntArray) -> Rows:
+    def kernel_arguments(self) -> tuple[Grid, tuple[tuple[float, ...], ...], Any]:
+        """Grid, controls and parameters as compiled code takes them."""
         axes = self.problem.axes
-        n, a, k = states.size, self.n_actions, len(axes) + 1
-        successors = np.empty(n * a * k, np.int64)
-        probabilities = np.empty(n * a * k)
-        rewards, durations = np.empty(n * a), np.empty(n * a)
-        compile_rows(self.problem)(
-            states,
-            self.points,
-            self.strides,
-            tuple(float(x.low) for x in axes),
-            tuple(float(x.high) for x in axes),
-            tuple(float(x.high - x.low) for x in axes),
-            self.steps,
-            tuple(x.periodic for x in axes),
-            tuple(x.clipped for x in axes),
-            tuple(tuple(float(u) for u in control) for control in self.problem.controls),
-            _floats(self.problem.parameters),
-            float(self.longest_step),
-            float(self.most_time),
-            float(self.options.time_unit),
-            successors,
-            probabilities,
-            rewards,
-            durations,
+        grid = Grid(
+            points=self.points,
+            stride=self.strides,
+            low=tuple(float(x.low) for x in axes),
+            high=tuple(float(x.high) for x in axes),
+            span=tuple(float(x.high - x.low) for x in axes),
+            h=self.steps,
+            periodic=tuple(x.periodic for x in axes),
+            clipped=tuple(x.clipped for x in axes),
         )
+        controls = tuple(tuple(float(u) for u in control) for control in self.problem.controls)
+        return grid, controls, _floats(self.problem.parameters)
+
+    def _computed(self, states: IntArray) -> Rows:
+        n, a, k = states.size, self.n_actions, len(self.problem.axes) + 1
+        rows = RowArrays(np.empty(n * a * k, np.int64), np.empty(n * a * k), np.empty(n * a), np.empty(n * a))
+        horizon = Horizon(float(self.longest_step), float(self.most_time), float(self.options.time_unit))
+        compile_rows(self.problem)(states, *self.kernel_arguments(), horizon, rows)
         return Rows(
             action_ptr=np.arange(n + 1, dtype=np.int64) * a,
             successor_ptr=np.arange(n * a + 1, dtype=np.int64) * k,
-            successors=successors,
-            probabilities=probabilities,
-            rewards=rewards,
-            durations=durations,
+            **rows._asdict(),
         )
 
     def parameters(self) -> dict[str, int | float | str | bool]:

@@ -2,19 +2,16 @@
 
 From each vertex x of the grid and each control, Runge-Kutta steps of order 4 follow the trajectory until it has left
 the hypercube [x - h, x + h] around the vertex, has ended, or time runs out; Kuhn's triangulation of the cell that it
-is then in gives d + 1 vertices and barycentric weights (Munos and Moore 2002; Wingate 2004, section 9.1):
+is then in (`kuhn.py`) gives d + 1 vertices and barycentric weights (Munos and Moore 2002; Wingate 2004, section 9.1):
 
     V(x) = max_a { int_0^tau reward_rate dt + gamma**tau sum_k weight_k V(vertex_k) }
 
     steps   dt = 0.3 min_i h_i / |dx_i/dt|, so that four of them leave a cell at constant speed and none ends on its
             face, where rounding would decide which cell is next (longest_step, where it is shorter, may)
-    Kuhn    fractions f of the position in its cell, sorted downwards: 1 - f_(1), f_(1) - f_(2), ..., f_(d)
-            belong to the base vertex and to those reached by adding axis (1), then (2), ...
     ends    duration inf: nothing after counts; the vertices are those of the last cell inside
 
 Weights are multiples of 2**-24 that sum to 1 exactly, durations and rewards are float32 numbers: part of the model's
-definition, so that a store of either type holds it without rounding. Tuples carry states, because arrays passed
-between compiled functions count references at each call.
+definition, so that a store of either type holds it without rounding.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -30,16 +27,22 @@ from numba import njit
 from numba.cpython.unsafe.tuple import tuple_setitem
 from numba.extending import register_jitable
 
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.problems.control.definition import ControlProblem
 from ooc_mdp.problems.control.definitions_of import called_functions, plain_function
+from ooc_mdp.problems.control.kuhn import Grid, cell_of, grid_point, vertex_after, weight_of, wrapped
 
 __all__ = [
     "MOST_STEPS",
     "STEP_SHARE",
     "WEIGHT_UNIT",
+    "Horizon",
+    "Point",
+    "RowArrays",
     "compile_point",
     "compile_rows",
     "compiled_function",
+    "fastest",
     "once_for_functions",
 ]
 
@@ -79,16 +82,6 @@ def _ahead(x, h, k):
     return out
 
 
-@njit(nogil=True, inline="always")
-def _wrapped(x, low, span, periodic):
-    """Periodic components brought into [low, low + span)."""
-    out = x
-    for i in range(len(x)):
-        if periodic[i]:
-            out = tuple_setitem(out, i, x[i] - span[i] * np.floor((x[i] - low[i]) / span[i]))
-    return out
-
-
 def compiled_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function compiled; also where it calls plain functions of its module, which Numba must be told of."""
     plain = plain_function(function)
@@ -121,159 +114,174 @@ def once_for_functions(compile_problem: Callable[[ControlProblem], T]) -> Callab
     return compiled
 
 
-def compile_point(problem: ControlProblem) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Compiled (step, look): one Runge-Kutta step with clipping, and what holds at a state.
+class Point(NamedTuple):
+    """The compiled functions of a problem at one state."""
 
-    step(x, control, p, dt, k1, low, high, clipped) -> x after dt, from the derivative k1 at x
-    look(x, p, low, high, span, periodic, clipped) -> (ended, state with periodic components wrapped)
-    """
+    dynamics: Callable[..., Any]
+    """(x, control, p) -> dx/dt."""
+    rate: Callable[..., float]
+    """(x, control, p) -> reward rate."""
+    final: Callable[..., float]
+    """(x, p) -> reward where the process ends."""
+    step: Callable[..., Any]
+    """(x, control, p, dt, dx/dt at x, grid) -> x after one Runge-Kutta step of dt, clipped."""
+    look: Callable[..., Any]
+    """(x, p, grid) -> whether the process ends at x, and x with its periodic components wrapped."""
+
+
+def compile_point(problem: ControlProblem) -> Point:
+    """The functions of a problem, with defaults for those that it does not have."""
     dynamics = compiled_function(problem.dynamics)
     ends = compiled_function(problem.ends or _never)
 
-    @njit(nogil=True)
-    def step(x, control, p, dt, k1, low, high, clipped):
+    @njit(nogil=True, inline="always")
+    def step(x, control, p, dt, k1, grid):
         k2 = dynamics(_ahead(x, 0.5 * dt, k1), control, p)
         k3 = dynamics(_ahead(x, 0.5 * dt, k2), control, p)
         k4 = dynamics(_ahead(x, dt, k3), control, p)
         out = x
         for i in range(len(x)):
             moved = x[i] + dt / 6.0 * (k1[i] + 2.0 * k2[i] + 2.0 * k3[i] + k4[i])
-            if clipped[i]:
-                moved = min(max(moved, low[i]), high[i])
+            if grid.clipped[i]:
+                moved = min(max(moved, grid.low[i]), grid.high[i])
             out = tuple_setitem(out, i, moved)
         return out
 
     @njit(nogil=True)
-    def look(x, p, low, high, span, periodic, clipped):
-        seen = _wrapped(x, low, span, periodic)
+    def look(x, p, grid):
+        seen = wrapped(x, grid)
         ended = False
         for i in range(len(x)):
-            if not periodic[i] and not clipped[i] and (x[i] < low[i] or x[i] > high[i]):
+            if not grid.periodic[i] and not grid.clipped[i] and (x[i] < grid.low[i] or x[i] > grid.high[i]):
                 ended = True
         if not ended:
             ended = ends(seen, p)
         return ended, seen
 
-    return step, look
+    rate = compiled_function(problem.reward_rate or _no_rate)
+    final = compiled_function(problem.final_reward or _nothing_at_end)
+    return Point(dynamics, rate, final, step, look)
+
+
+class Horizon(NamedTuple):
+    """Times of a discretisation, in the problem's unit."""
+
+    longest_step: float
+    """Of the integrator."""
+    most_time: float
+    """That a trajectory is followed."""
+    time_unit: float
+    """That one unit of duration stands for."""
+
+
+class RowArrays(NamedTuple):
+    """What the kernel fills, for n states, A controls and K = d + 1 successors."""
+
+    successors: IntArray
+    """int64 [n A K]; ascending in each row."""
+    probabilities: FloatArray
+    """float64 [n A K]."""
+    rewards: FloatArray
+    """float64 [n A]."""
+    durations: FloatArray
+    """float64 [n A]; inf where the process ends; no number where a trajectory takes MOST_STEPS steps."""
+
+
+@njit(nogil=True, inline="always")
+def fastest(slope, grid):
+    """Cells a unit of time along the fastest axis."""
+    most = 0.0
+    for i in range(len(slope)):
+        most = max(most, abs(slope[i]) / grid.h[i])
+    return most
+
+
+@njit(nogil=True, inline="always")
+def _write_row(x, grid, base, successors, probabilities):
+    """The row of a trajectory's end, from `base` on: ascending successors, weights as multiples of 2**-24."""
+    d = len(x)
+    fraction, order, lower, vertex = cell_of(x, grid)
+    for j in range(d + 1):
+        vertex = vertex_after(vertex, j, order, lower, grid)
+        q = base + j  # wrapping an axis goes back to lower numbers
+        while q > base and successors[q - 1] > vertex:
+            successors[q] = successors[q - 1]
+            probabilities[q] = probabilities[q - 1]
+            q -= 1
+        successors[q] = vertex
+        probabilities[q] = weight_of(j, fraction)
+    others = 0.0
+    for j in range(base, base + d):
+        w = np.floor(probabilities[j] / WEIGHT_UNIT) * WEIGHT_UNIT
+        probabilities[j] = w
+        others += w
+    probabilities[base + d] = 1.0 - others
+
+
+def _compile_trajectory(point: Point) -> Callable[..., Any]:
+    """(start, its look, control, p, grid, horizon) -> end of a trajectory: x, whether ended, time, reward, steps."""
+    dynamics, rate, step, look = point.dynamics, point.rate, point.step, point.look
+
+    @njit(nogil=True, inline="always")
+    def trajectory(start, over, seen, control, p, grid, horizon):
+        x = start
+        ended = over
+        time = 0.0
+        earned = 0.0
+        paid = rate(seen, control, p)
+        steps = 0
+        while not ended and time < horizon.most_time:
+            k1 = dynamics(x, control, p)
+            speed = fastest(k1, grid)
+            dt = min(horizon.longest_step, horizon.most_time - time)
+            if speed * dt > STEP_SHARE:
+                dt = STEP_SHARE / speed
+            x = step(x, control, p, dt, k1, grid)
+            time += dt
+            ended, at = look(x, p, grid)
+            pays = rate(at, control, p)
+            earned += 0.5 * dt * (paid + pays)
+            paid = pays
+            left = False
+            for i in range(len(x)):
+                left = left or abs(x[i] - start[i]) >= grid.h[i]
+            steps += 1
+            if left or steps == MOST_STEPS:
+                break
+        return x, ended, time, earned, steps
+
+    return trajectory
 
 
 @once_for_functions
-def compile_rows(problem: ControlProblem) -> Callable[..., None]:
-    """The kernel fill(states, ..., out) of a problem; see :class:`~ooc_mdp.problems.control.discretised.Discretised`.
+def compile_rows(problem: ControlProblem) -> Callable[[IntArray, Grid, Any, Any, Horizon, RowArrays], None]:
+    """The kernel fill(states, grid, controls, p, horizon, rows) of a problem.
 
-    Arguments of the kernel: states int64 [n]; points, stride (tuples of int), low, high, span, h (tuples of float),
-    periodic, clipped (tuples of bool), controls (tuple of tuples), p (the NamedTuple), longest_step, most_time,
-    time_unit; it fills successors int64 [n A K], probabilities float64 [n A K], rewards and durations float64 [n A].
-    At the first trajectory of MOST_STEPS steps it stops, with a duration that is no number.
+    It computes the rows of int64 [n] states under controls (a tuple of tuples) with parameters p (the NamedTuple). At
+    the first trajectory of MOST_STEPS steps it stops, with a duration that is no number.
     """
-    dynamics = compiled_function(problem.dynamics)
-    rate = compiled_function(problem.reward_rate or _no_rate)
-    final = compiled_function(problem.final_reward or _nothing_at_end)
-    step, look = compile_point(problem)
-    d = len(problem.axes)
-    share = STEP_SHARE
-    unit = WEIGHT_UNIT
-    most_steps = MOST_STEPS
-    zero = (0.0,) * d
-    zeros = (0,) * d
+    point = compile_point(problem)
+    final, look, trajectory = point.final, point.look, _compile_trajectory(point)
 
     @njit(nogil=True)
-    def fill(
-        states, points, stride, low, high, span, h, periodic, clipped, controls, p, longest_step, most_time,
-        time_unit, successors, probabilities, rewards, durations,
-    ):  # fmt: skip
+    def fill(states, grid, controls, p, horizon, rows):
+        successors, probabilities, rewards, durations = rows
         for n in range(states.size):
-            start = zero
-            rest = states[n]
-            for i in range(d):
-                k = rest // stride[i]
-                rest -= k * stride[i]
-                start = tuple_setitem(start, i, low[i] + k * h[i])
-            over, seen = look(start, p, low, high, span, periodic, clipped)
+            start = grid_point(states[n], grid)
+            over, seen = look(start, p, grid)
             for a in range(len(controls)):
-                control = controls[a]
-                x = start
-                ended = over
-                time = 0.0
-                earned = 0.0
-                paid = rate(seen, control, p)
-                steps = 0
-                while not ended and time < most_time:
-                    k1 = dynamics(x, control, p)
-                    fastest = 0.0
-                    for i in range(d):
-                        fastest = max(fastest, abs(k1[i]) / h[i])
-                    dt = min(longest_step, most_time - time)
-                    if fastest * dt > share:
-                        dt = share / fastest
-                    x = step(x, control, p, dt, k1, low, high, clipped)
-                    time += dt
-                    ended, at = look(x, p, low, high, span, periodic, clipped)
-                    pays = rate(at, control, p)
-                    earned += 0.5 * dt * (paid + pays)
-                    paid = pays
-                    left = False
-                    for i in range(d):
-                        left = left or abs(x[i] - start[i]) >= h[i]
-                    steps += 1
-                    if left or steps == most_steps:
-                        break
+                x, ended, time, earned, steps = trajectory(start, over, seen, controls[a], p, grid, horizon)
                 row = n * len(controls) + a
-                if steps == most_steps:
+                if steps == MOST_STEPS:
                     durations[row] = np.nan
                     return
                 if ended:
-                    earned += final(_wrapped(x, low, span, periodic), p)
+                    earned += final(wrapped(x, grid), p)
                     durations[row] = np.inf
                 else:
-                    durations[row] = np.float64(np.float32(time / time_unit))
+                    durations[row] = np.float64(np.float32(time / horizon.time_unit))
                 rewards[row] = np.float64(np.float32(earned))
-                # The cell and the fractions, largest first; `order` says which axis each belongs to.
-                fraction = zero
-                order = zeros
-                lower = zeros
-                for i in range(d):
-                    u = (x[i] - low[i]) / h[i]
-                    if periodic[i]:
-                        u -= points[i] * np.floor(u / points[i])
-                        k = min(np.int64(np.floor(u)), points[i] - 1)
-                    else:
-                        k = min(max(np.int64(np.floor(u)), 0), points[i] - 2)
-                    f = min(max(u - k, 0.0), 1.0)
-                    lower = tuple_setitem(lower, i, k)
-                    j = i
-                    while j > 0 and fraction[j - 1] < f:
-                        fraction = tuple_setitem(fraction, j, fraction[j - 1])
-                        order = tuple_setitem(order, j, order[j - 1])
-                        j -= 1
-                    fraction = tuple_setitem(fraction, j, f)
-                    order = tuple_setitem(order, j, i)
-                vertex = np.int64(0)
-                for i in range(d):
-                    vertex += lower[i] * stride[i]
-                base = row * (d + 1)
-                for j in range(d + 1):
-                    if j > 0:
-                        axis = order[j - 1]
-                        vertex += stride[axis]
-                        if periodic[axis] and lower[axis] == points[axis] - 1:
-                            vertex -= points[axis] * stride[axis]
-                    above = 1.0 if j == 0 else fraction[j - 1]
-                    weight = above - (fraction[j] if j < d else 0.0)
-                    # Wrapping an axis goes back to lower numbers: keep the row ascending.
-                    q = base + j
-                    while q > base and successors[q - 1] > vertex:
-                        successors[q] = successors[q - 1]
-                        probabilities[q] = probabilities[q - 1]
-                        q -= 1
-                    successors[q] = vertex
-                    probabilities[q] = weight
-                others = 0.0
-                for j in range(base, base + d):
-                    w = np.floor(probabilities[j] / unit) * unit
-                    probabilities[j] = w
-                    others += w
-                probabilities[base + d] = 1.0 - others
+                _write_row(x, grid, row * (len(x) + 1), successors, probabilities)
 
     kernel: Callable[..., None] = fill
     return kernel

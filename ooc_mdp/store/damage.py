@@ -1,0 +1,38 @@
+"""What is said of a store that is damaged: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import numpy.typing as npt
+
+from ooc_mdp.errors import DamagedStoreError, StoreError
+from ooc_mdp.store.directory import Directory
+from ooc_mdp.store.layout import chunk_name
+
+__all__ = ["REMEDY", "refuse_missing_states", "unreadable_chunk"]
+
+REMEDY = "convert or generate again"
+
+
+def unreadable_chunk(directory: Directory, name: str, p: int, error: Exception) -> DamagedStoreError:
+    """Why the chunk of a field of partition p cannot be read."""
+    path = directory.path / chunk_name(name, p, 0)
+    if not directory.is_at_its_path():
+        return DamagedStoreError(
+            f"field {name} of partition {p} cannot be read any more ({error}): {directory.path} was replaced or "
+            f"removed since it was opened; open it again"
+        )
+    if isinstance(error, FileNotFoundError):
+        return DamagedStoreError(f"field {name} of partition {p} is missing: {path} does not exist; {REMEDY}")
+    special = isinstance(error, OSError) and error.errno in (errno.ESPIPE, errno.EISDIR)
+    why = "it is not a regular file" if special else error
+    return DamagedStoreError(f"field {name} of partition {p} is damaged in {path}: {why}; {REMEDY}")
+
+
+def refuse_missing_states(name: str, p: int, states: npt.NDArray[Any], count: int) -> None:
+    """Refuse states that do not exist: loops follow them without looking."""
+    if states.size and not 0 <= int(states.min()) <= int(states.max()) < count:
+        wrong = int(states.max()) if int(states.max()) >= count else int(states.min())
+        raise StoreError(f"field {name} of partition {p} names state {wrong}, and there are {count}; {REMEDY}")

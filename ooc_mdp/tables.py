@@ -1,0 +1,283 @@
+"""Tables for :func:`ooc_mdp.solve`: `convert`, `generate`, `open_store`, `open_problem`.
+
+A table is made from a file or from a generated problem, and stored or recomputed on demand. How it is made is said by
+the same keywords everywhere, :class:`TableKeywords`, which `ConvertOptions` validates.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
+
+from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.options import parse_bytes, whole_number
+
+if TYPE_CHECKING:
+    from ooc_mdp.conversion.options import ConvertOptions
+    from ooc_mdp.conversion.recompute import RecomputedTable
+    from ooc_mdp.events import Watcher
+    from ooc_mdp.store import Store
+
+__all__ = ["AnyPath", "TableKeywords", "convert", "generate", "open_problem", "open_store", "problem_name"]
+
+AnyPath = str | PathLike[str]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_PROBLEM_PREFIX = "problem:"
+_SHARED = "**table : see :class:`TableKeywords`.\n"
+"""The line of a docstring that the shared keywords replace."""
+
+
+class TableKeywords(TypedDict, total=False):
+    """How a table is made: keywords that :func:`convert`, :func:`generate` and :func:`open_problem` share.
+
+    sense : "max" or "min"; the problem's own by default, "max" for a file.
+    partitioner : "ranges" of consecutive states, "grid" blocks or "metis"; "grid" by default where the states are a
+        grid, else "ranges".
+    partition_size : decoded bytes of a partition at most, such as "64MiB"; 1/256 of the table by default.
+    partitions : number of partitions, instead of a size.
+    blocks : number of partitions along each axis of a grid, instead of a size.
+    block_shape : points of a partition along each axis of a grid, instead of a size.
+    workers : threads that parse, compute and write; the number of cores by default.
+    """
+
+    sense: Literal["max", "min"] | None
+    partitioner: Literal["ranges", "grid", "metis"] | None
+    partition_size: str | int | None
+    partitions: int | None
+    blocks: Sequence[int] | None
+    block_shape: Sequence[int] | None
+    workers: int | None
+
+
+def _with_table_keywords(function: Function) -> Function:
+    """List `TableKeywords` in the function's signature and docstring in place of ``**table``; refuse other keywords."""
+    signature = inspect.signature(function)
+    parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    for name, hint in TableKeywords.__annotations__.items():
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, kind, default=None, annotation=hint.__forward_arg__))
+    known = [parameter.name for parameter in parameters]
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **given: Any) -> Any:
+        for name in given:
+            if name not in known:
+                likely = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {likely[0]!r}?" if likely else ""
+                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
+        return function(*arguments, **given)
+
+    vars(checked)["__signature__"] = signature.replace(parameters=parameters)
+    if function.__doc__ and TableKeywords.__doc__:  # python -OO leaves them out
+        keywords = TableKeywords.__doc__.partition("\n\n")[2]
+        checked.__doc__ = function.__doc__.replace(_SHARED, keywords.strip() + "\n")
+    return cast(Function, checked)
+
+
+def _options(
+    table: TableKeywords,
+    *,
+    dtype: Literal["float32", "float64"],
+    grid: Sequence[int] | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+) -> ConvertOptions:
+    """The keywords, read and validated."""
+    from ooc_mdp.conversion.options import ConvertOptions
+
+    size, workers = table.get("partition_size"), table.get("workers")
+    threads = {} if workers is None else {"workers": workers}
+    return ConvertOptions(
+        sense=table.get("sense"),
+        partitioner=table.get("partitioner") or ("grid" if grid is not None else None),
+        partition_size=None if size is None else parse_bytes(size),
+        partitions=table.get("partitions"),
+        shape=_along_axes("grid", grid),
+        block_shape=_along_axes("block_shape", table.get("block_shape")),
+        blocks=_along_axes("blocks", table.get("blocks")),
+        dtype=dtype,
+        overwrite=overwrite,
+        resume=resume,
+        **threads,
+    )
+
+
+def _along_axes(name: str, given: object) -> tuple[int, ...] | None:
+    """Whole numbers along the axes of a grid; OptionsError for anything else."""
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise OptionsError(f"{name} is {given!r}; give a whole number for each axis, such as (30, 30)")
+    return tuple(whole_number(f"{name} along an axis", each) for each in given)
+
+
+@_with_table_keywords
+def convert(
+    source: AnyPath,
+    store: AnyPath,
+    *,
+    format: str | None = None,
+    rewards: AnyPath | None = None,
+    reward_model: str | None = None,
+    renormalise: bool = False,
+    grid: Sequence[int] | None = None,
+    dtype: Literal["float32", "float64"] = "float64",
+    overwrite: bool = False,
+    progress: Watcher | None = None,
+    **table: Unpack[TableKeywords],
+) -> Store:
+    """Build a store from a model file.
+
+    Parameters
+    ----------
+    source : a file, a folder of pymdptoolbox matrices, or "gymnasium:ENV-ID".
+    store : where the store appears, whole or not at all.
+    format : its format; None to see it from the contents.
+    rewards : reward file beside a transition list or a .tra file.
+    reward_model : name of the reward structure, where the source holds several.
+    renormalise : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
+    grid : points along each axis, if the states are a grid in C order.
+    dtype : type in which probabilities and rewards are stored.
+    overwrite : replace a store of that name.
+    progress : called with (what, done, of how many).
+    **table : see :class:`TableKeywords`.
+
+    Raises
+    ------
+    InputError : the source is not what its format promises; says file, line and what is wrong.
+    OptionsError, StoreError, MissingExtraError : as their names say.
+    """
+    from ooc_mdp.conversion import convert as convert_source
+    from ooc_mdp.formats import ReadOptions, open_source
+    from ooc_mdp.store.output_lock import refuse_busy
+    from ooc_mdp.store.transaction import check_target
+
+    options = _options(table, dtype=dtype, grid=grid, overwrite=overwrite)
+    reading = ReadOptions(
+        rewards=None if rewards is None else Path(rewards), reward_model=reward_model, renormalise=renormalise
+    )
+    check_target(Path(store), overwrite)
+    refuse_busy(Path(store))
+    opened = open_source(fspath(source), format, reading)
+    try:
+        said = {"renormalise": renormalise, "reward_model": reward_model}
+        return convert_source(opened, store, options, provenance=said, progress=progress)
+    finally:
+        opened.close()
+
+
+@_with_table_keywords
+def generate(
+    name: AnyPath,
+    store: AnyPath,
+    parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,
+    *,
+    dtype: Literal["float32", "float64"] | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    device: str = "auto",
+    progress: Watcher | None = None,
+    note: Callable[[str], None] | None = None,
+    **table: Unpack[TableKeywords],
+) -> Store:
+    """Build the store of a generated problem, partition by partition, whatever its size.
+
+    Parameters
+    ----------
+    name : a problem, such as "GW-1024x4", "QK-500" or "random" (`ooc_mdp.problems.PROBLEMS`), or a .py file that
+        defines one.
+    parameters : its options, such as {"seed": 1, "scramble": 0.1}, or {"grid": (300, 300)} for a control problem.
+    dtype : type in which probabilities and rewards are stored; the problem's own by default.
+    resume : go on where the same call was stopped, if it was; else as without.
+    device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem; others take the CPU.
+    note : told of what deserves a line, such as why "auto" left a control problem to the CPU.
+    store, overwrite, progress : as for :func:`convert`.
+    **table : see :class:`TableKeywords`.
+
+    Raises
+    ------
+    OptionsError, StoreError, MissingExtraError : as their names say.
+    """
+    from ooc_mdp.backends.cuda.control.rows import DeviceProblem
+    from ooc_mdp.backends.select import select_rows
+    from ooc_mdp.conversion import generate as generate_problem
+    from ooc_mdp.problems import make_problem
+    from ooc_mdp.store.output_lock import refuse_busy
+    from ooc_mdp.store.transaction import check_target
+
+    check_target(Path(store), overwrite)
+    refuse_busy(Path(store))
+    problem = select_rows(make_problem(name, parameters), device, note)
+    options = _options(table, dtype=dtype or problem.default_dtype, overwrite=overwrite, resume=resume)
+    if not isinstance(problem, DeviceProblem):
+        return generate_problem(problem, store, options, progress=progress)
+    try:
+        return generate_problem(problem, store, options, provenance={"device": problem.source.name}, progress=progress)
+    finally:
+        problem.source.close()
+
+
+def open_store(path: AnyPath) -> Store:
+    """Open a store; cheap, and safe to use from many threads. Raises StoreError."""
+    from ooc_mdp.store import open_store as open_
+    from ooc_mdp.store.result import is_result
+
+    try:
+        return open_(path)
+    except StoreError:
+        if is_result(Path(path)):
+            raise StoreError(
+                f"{path} is the result of a solve, not a store; give the store that it was solved from"
+            ) from None
+        raise
+
+
+def problem_name(table: AnyPath) -> str | None:
+    """NAME where `table` is "problem:NAME", None where it is a path."""
+    text = fspath(table)
+    return text.removeprefix(_PROBLEM_PREFIX) if text.startswith(_PROBLEM_PREFIX) else None
+
+
+@_with_table_keywords
+def open_problem(
+    name: AnyPath,
+    parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,
+    *,
+    dtype: Literal["float32", "float64"] | None = None,
+    device: str = "auto",
+    progress: Watcher | None = None,
+    note: Callable[[str], None] | None = None,
+    **table: Unpack[TableKeywords],
+) -> RecomputedTable:
+    """A generated problem as a table that is computed on demand and never stored, for :func:`solve` and :func:`verify`.
+
+    Every partition is computed once now, in parallel, to learn the sizes, ranges and couplings that a store keeps.
+
+    Parameters
+    ----------
+    name : a problem, as for :func:`generate`, or a .py file that defines one.
+    parameters : its options.
+    dtype : type of probabilities and rewards; the problem's own by default.
+    device : what computes the rows of a control problem; others are computed by the CPU.
+    progress, note : as for :func:`generate`.
+    **table : see :class:`TableKeywords`.
+
+    Raises
+    ------
+    OptionsError, InputError, MissingExtraError : as their names say.
+    """
+    from ooc_mdp.backends.select import select_rows
+    from ooc_mdp.conversion.recompute import RecomputedTable
+    from ooc_mdp.problems import make_problem
+    from ooc_mdp.problems.control.discretised import Discretised
+
+    problem = make_problem(name, parameters)
+    problem = select_rows(problem, device if isinstance(problem, Discretised) else "cpu", note)
+    options = _options(table, dtype=dtype or problem.default_dtype)
+    return RecomputedTable(problem, options, _PROBLEM_PREFIX + Path(name).name, progress)
