@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import (
@@ -23,6 +23,8 @@ from ooc_mdp.options import (
     DEFAULT_PLACEMENT,
     CacheSize,
     ClusterOptions,
+    MethodName,
+    PriorityName,
     RunOptions,
     SolveOptions,
     SweepOrder,
@@ -69,8 +71,8 @@ def solve(
     *,
     epsilon: float | None = None,
     residual: float | None = None,
-    method: Literal["auto", "vi", "p-eva", "policy-iteration"] = "auto",
-    priority: Literal["joint", "h1", "h2"] | None = None,
+    method: MethodName = "auto",
+    priority: PriorityName | None = None,
     exact_priorities: bool = False,
     sweeps: int = 1,
     cache: str | int | None = None,

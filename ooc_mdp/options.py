@@ -23,6 +23,8 @@ __all__ = [
     "NO_DEVICE_MEMORY",
     "CacheSize",
     "ClusterOptions",
+    "MethodName",
+    "PriorityName",
     "RunOptions",
     "SolveOptions",
     "SweepOrder",
@@ -32,6 +34,10 @@ __all__ = [
     "whole_number",
 ]
 
+MethodName = Literal["auto", "vi", "p-eva", "policy-iteration"]
+"""What a user can ask for; `ooc_mdp.solver.local.METHODS` has what does it."""
+PriorityName = Literal["joint", "h1", "h2"]
+"""The priorities of `ooc_mdp.scheduling.priority`."""
 SweepOrder = Literal["forward", "alternating", "voted"]
 
 NO_DEVICE_MEMORY = (
@@ -167,10 +173,10 @@ class SolveOptions:
     """Target for ||V - V*|| in the sup norm; None means 1e-4 of the value range."""
     residual: float | None = None
     """Stop at this plain Bellman residual instead (the papers' rule); the bound it proves is reported."""
-    method: Literal["auto", "vi", "p-eva", "policy-iteration"] = "auto"
+    method: MethodName = "auto"
     """Streamed full sweeps, partitions by priority, or policies evaluated on rows that are kept; auto chooses between
     the last two from the table's coupling and what p-eva has cost so far."""
-    priority: Literal["joint", "h1", "h2"] | None = None
+    priority: PriorityName | None = None
     """By what p-eva chooses the next partition: company in the cache, or Wingate's H1 or H2. None is joint, or h2 with
     exact priorities, which are Wingate's."""
     exact_priorities: bool = False
@@ -197,13 +203,13 @@ class SolveOptions:
         return self.cache or CacheSize(size=256 << 20)
 
     @property
-    def way(self) -> Literal["auto", "vi", "p-eva", "policy-iteration"]:
+    def way(self) -> MethodName:
         """The method, with auto where nothing that belongs to p-eva alone is asked for."""
         ranked = self.priority is not None or self.exact_priorities
         return "p-eva" if self.method == "auto" and ranked else self.method
 
     @property
-    def metric(self) -> Literal["joint", "h1", "h2"]:
+    def metric(self) -> PriorityName:
         """The priority in force."""
         return self.priority or ("h2" if self.exact_priorities else "joint")
 
@@ -217,18 +223,16 @@ class SolveOptions:
             _check_positive(name, getattr(self, name))
         if self.epsilon is not None and self.residual is not None:
             raise OptionsError("give epsilon (a proved error) or residual (the papers' stopping rule), not both")
-        if self.method not in ("auto", "vi", "p-eva", "policy-iteration"):
-            raise OptionsError(f"unknown method {self.method!r}; there are auto, vi, p-eva and policy-iteration")
-        if self.priority not in (None, "joint", "h1", "h2"):
-            raise OptionsError(f"unknown priority {self.priority!r}; there are joint, h1 and h2")
+        for name, kind in (("method", MethodName), ("priority", PriorityName), ("sweep_order", SweepOrder)):
+            word, known = getattr(self, name), get_args(kind)
+            if word not in known and not (word is None and name == "priority"):
+                raise OptionsError(f"unknown {name.replace('_', ' ')} {word!r}; there are {', '.join(known)}")
         if self.exact_priorities and self.way == "p-eva" and self.priority == "joint":
             raise OptionsError("exact priorities are those of h1 or h2; say which (--priority h2)")
         if self.sweeps < 1:
             raise OptionsError(f"sweeps is {self.sweeps}; give at least 1")
         if self.sweeps != 1 and self.method != "vi":
             raise OptionsError("sweeps a visit are those of the method vi; p-eva sweeps until a partition is settled")
-        if self.sweep_order not in get_args(SweepOrder):
-            raise OptionsError(f"unknown sweep order {self.sweep_order!r}; there are {', '.join(get_args(SweepOrder))}")
         if self.device_memory is not None:
             if self.device_memory <= 0:
                 raise OptionsError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveOptions, format_bytes, parse_bytes
+from ooc_mdp.options import (
+    CacheSize,
+    ClusterOptions,
+    MethodName,
+    PriorityName,
+    RunOptions,
+    SolveOptions,
+    format_bytes,
+    parse_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +116,7 @@ def test_a_share_is_a_number() -> None:
         ({"epsilon": float("inf")}, "epsilon must be"),
         ({"residual": float("nan")}, "residual must be"),
         ({"epsilon": 1.0, "residual": 1.0}, "not both"),
-        ({"method": "magic"}, "unknown method 'magic'; there are auto, vi, p-eva and policy-iteration"),
+        ({"method": "magic"}, "unknown method 'magic'; there are auto, vi, p-eva, policy-iteration"),
         ({"priority": "h3"}, "unknown priority 'h3'"),
         ({"method": "vi", "exact_priorities": True}, "exact priorities belong to the method p-eva"),
         ({"method": "vi", "sweeps": 0}, "sweeps is 0; give at least 1"),
@@ -212,3 +221,11 @@ def test_exact_priorities_are_wingates_unless_said_otherwise() -> None:
 def test_ways_to_spread_a_solve_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionsError, match=message):
         ClusterOptions(**options)
+
+
+def test_every_word_of_an_option_has_something_behind_it() -> None:
+    from ooc_mdp.solver.local import METHODS
+
+    assert set(get_args(MethodName)) - {"auto"} <= METHODS.keys()
+    for word in get_args(PriorityName):
+        assert SolveOptions(0.9, priority=word).metric == word

@@ -413,7 +413,7 @@ def test_what_belongs_to_p_eva_alone_makes_auto_take_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"method": "pi"}, "there are auto, vi, p-eva and policy-iteration"),
+        ({"method": "pi"}, "there are auto, vi, p-eva, policy-iteration"),
         ({"method": "policy-iteration", "exact_priorities": True}, "exact priorities belong to the method p-eva"),
     ],
 )

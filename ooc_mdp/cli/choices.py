@@ -18,7 +18,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand
@@ -28,14 +28,11 @@ from ooc_mdp.cli.options import (
     BlockShapeOption,
     BlocksOption,
     Dtype,
-    Method,
     OverwriteOption,
     PartitionerOption,
     PartitionSizeOption,
     PartitionsOption,
-    PriorityName,
     SenseOption,
-    SweepOrderName,
 )
 from ooc_mdp.cli.tables import open_table, shape_of
 from ooc_mdp.model.table_source import TableSource
@@ -45,8 +42,11 @@ from ooc_mdp.options import (
     DEFAULT_PLACEMENT,
     CacheSize,
     ClusterOptions,
+    MethodName,
+    PriorityName,
     RunOptions,
     SolveOptions,
+    SweepOrder,
     parse_bytes,
 )
 
@@ -153,13 +153,13 @@ class ProblemChoices:
     def keywords(self) -> dict[str, Any]:
         """What `api.generate` and `api.open_problem` are asked, apart from the parameters."""
         return {
-            "sense": self.sense and self.sense.value,
-            "partitioner": self.partitioner and self.partitioner.value,
+            "sense": self.sense,
+            "partitioner": self.partitioner,
             "partition_size": self.partition_size,
             "partitions": self.partitions,
             "blocks": shape_of(self.blocks, "--blocks"),
             "block_shape": shape_of(self.block_shape, "--block-shape"),
-            "dtype": self.dtype and self.dtype.value,
+            "dtype": self.dtype,
         }
 
 
@@ -198,12 +198,12 @@ class SolveChoices:
         typer.Option(help="Stop at this plain Bellman residual instead; says what it proves.", rich_help_panel=_TARGET),
     ] = None
     method: Annotated[
-        Method,
+        MethodName,
         typer.Option(
             help="vi: streamed value iteration; p-eva: partitions by priority; policy-iteration: policies evaluated on "
             "rows that are kept; auto: one of the last two, by how partitions depend on each other."
         ),
-    ] = Method.AUTO
+    ] = "auto"
     priority: Annotated[
         PriorityName | None,
         typer.Option(help="Which partition next: joint, or Wingate's.  [default: joint; h2 with --exact-priorities]"),
@@ -214,9 +214,9 @@ class SolveChoices:
     ] = False
     sweeps: Annotated[int, typer.Option(help="Most sweeps of a visit by vi; more than 1 saves loads.")] = 1
     sweep_order: Annotated[
-        SweepOrderName,
+        SweepOrder,
         typer.Option(help="Order of the states in a sweep on the CPU; voted: by where transitions lead."),
-    ] = SweepOrderName.VOTED
+    ] = "voted"
     cache: Annotated[
         str | None,
         typer.Option(
@@ -248,15 +248,15 @@ class SolveChoices:
             discount=discount,
             epsilon=self.epsilon,
             residual=self.residual,
-            method=self.method.value,
-            priority=cast(Literal["joint", "h1", "h2"] | None, self.priority and self.priority.value),
+            method=self.method,
+            priority=self.priority,
             exact_priorities=self.exact_priorities,
             sweeps=self.sweeps,
             cache=None if self.cache is None else CacheSize.parse(self.cache),
             device_memory=None if self.device_memory is None else parse_bytes(self.device_memory),
             device=self.device,
             kernel=self.kernel,
-            sweep_order=self.sweep_order.value,
+            sweep_order=self.sweep_order,
         )
 
 

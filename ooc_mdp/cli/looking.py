@@ -90,7 +90,7 @@ class RunsChoices:
     seconds: Annotated[float, typer.Option(help="Longest run, in the problem's unit of time.")] = 20.0
     policy: Annotated[
         PolicyName, typer.Option(help="Plans weighed by interpolated values, or stored actions: vote, nearest.")
-    ] = PolicyName.LOOKAHEAD
+    ] = "lookahead"
     depth: Annotated[int, typer.Option(help="Controls in turn of a plan (lookahead).")] = 4
     period: Annotated[
         float | None, typer.Option(help="Time between decisions.  [default: the crossing of two cells]")
@@ -108,7 +108,7 @@ class RunsChoices:
             raise OptionsError("--period is 0; give a time above 0, or leave it out to decide by the state's motion")
         return SimulationOptions(
             seconds=self.seconds,
-            policy=PolicyKind(self.policy.value),
+            policy=PolicyKind(self.policy),
             depth=self.depth,
             period=0.0 if self.period is None else self.period,
             keep=self.keep,

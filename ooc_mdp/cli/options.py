@@ -2,67 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-
-class Sense(StrEnum):
-    """Direction of the objective."""
-
-    MAX = "max"
-    MIN = "min"
-
-
-class Partitioner(StrEnum):
-    """How states are gathered into partitions."""
-
-    RANGES = "ranges"
-    GRID = "grid"
-    METIS = "metis"
-
-
-class Dtype(StrEnum):
-    """Stored type of probabilities and rewards."""
-
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-
-
-class Method(StrEnum):
-    """Solution methods."""
-
-    AUTO = "auto"
-    VI = "vi"
-    P_EVA = "p-eva"
-    POLICY_ITERATION = "policy-iteration"
-
-
-class PriorityName(StrEnum):
-    """Priority metrics."""
-
-    JOINT = "joint"
-    H1 = "h1"
-    H2 = "h2"
-
-
-class SweepOrderName(StrEnum):
-    """Orders of the states in a sweep."""
-
-    FORWARD = "forward"
-    ALTERNATING = "alternating"
-    VOTED = "voted"
-
-
-class PolicyName(StrEnum):
-    """How a policy is taken from the grid to states between its points."""
-
-    LOOKAHEAD = "lookahead"
-    VOTE = "vote"
-    NEAREST = "nearest"
-
+Sense = Literal["max", "min"]
+Partitioner = Literal["ranges", "grid", "metis"]
+Dtype = Literal["float32", "float64"]
+PolicyName = Literal["lookahead", "vote", "nearest"]
+"""The kinds of `ooc_mdp.simulation.PolicyKind`."""
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Store directory.")]
 TableArgument = Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated
 
 import typer
 
@@ -47,7 +47,7 @@ def convert(
     partition_size: PartitionSizeOption = None,
     partitions: PartitionsOption = None,
     grid: Annotated[str | None, typer.Option(help="Points along each axis, such as 100,200, in C order.")] = None,
-    dtype: Annotated[Dtype, typer.Option(help="Stored type of probabilities and rewards.")] = Dtype.FLOAT64,
+    dtype: Annotated[Dtype, typer.Option(help="Stored type of probabilities and rewards.")] = "float64",
     workers: WorkersOption = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
@@ -64,12 +64,12 @@ def convert(
             rewards=rewards,
             reward_model=reward_model,
             renormalise=renormalise,
-            sense=cast(Literal["max", "min"] | None, sense and sense.value),
-            partitioner=cast(Literal["ranges", "grid", "metis"] | None, partitioner and partitioner.value),
+            sense=sense,
+            partitioner=partitioner,
             partition_size=partition_size,
             partitions=partitions,
             grid=shape_of(grid, "--grid"),
-            dtype=dtype.value,
+            dtype=dtype,
             workers=workers,
             overwrite=overwrite,
             progress=bar,

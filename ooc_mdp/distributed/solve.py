@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, Solution, WorkerStatistics
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, RunOptions, SolveOptions
+from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, MethodName, RunOptions, SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.solver.certificate import FinalState, conclude, method_name
@@ -198,9 +197,7 @@ def _placement(model: ModelFacts, asked: ClusterOptions, note: Callable[[str], N
     return placement, alone
 
 
-def _way(
-    model: ModelFacts, options: SolveOptions, workers: int, on_cpu: bool
-) -> Literal["p-eva", "vi", "policy-iteration"]:
+def _way(model: ModelFacts, options: SolveOptions, workers: int, on_cpu: bool) -> MethodName:
     """The method, chosen where it is left open, for so many workers that share the partitions.
 
     Policy iteration saves loads; where the caches of all workers hold the table, it only evaluates anew with each

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ _MANY = 12.0
 
 
 class Priority(Protocol):
-    """A rank of dirty partitions; to add one, define these and name it in `make_priority`."""
+    """A rank of dirty partitions, named in `make_priority` and in `ooc_mdp.options.PriorityName`."""
 
     name: str
 
@@ -216,8 +216,12 @@ def make_priority(
     options: SolveOptions, bounds: ResidualBounds, target: Target, coupling: Coupling, standing: Standing
 ) -> Priority:
     """The priority that the options ask for, over P partitions."""
-    if options.metric == "joint":
-        return Joint(coupling, standing)
-    if options.metric == "h1":
-        return H1()
-    return H2(bounds.reward_range[:, 1], options.discount, bounds, target)
+    match options.metric:
+        case "joint":
+            return Joint(coupling, standing)
+        case "h1":
+            return H1()
+        case "h2":
+            return H2(bounds.reward_range[:, 1], options.discount, bounds, target)
+        case unknown:
+            assert_never(unknown)

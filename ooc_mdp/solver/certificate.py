@@ -102,9 +102,8 @@ def _source_policy(
 def method_name(options: SolveOptions) -> str:
     """The method and its variants, as traces and results call it."""
     kernel = "" if options.kernel == DEFAULT_KERNEL else f", {options.kernel} kernel"
-    if options.way in ("auto", "policy-iteration"):
-        return options.way + kernel
-    if options.way == "vi":
-        return ("vi" if options.sweeps == 1 else f"vi, {options.sweeps} sweeps a visit") + kernel
-    exact = " exact" if options.exact_priorities else ""
-    return f"p-eva {options.metric}{exact}{kernel}"
+    if options.way == "p-eva":
+        exact = " exact" if options.exact_priorities else ""
+        return f"p-eva {options.metric}{exact}{kernel}"
+    sweeps = "" if options.sweeps == 1 else f", {options.sweeps} sweeps a visit"
+    return options.way + sweeps + kernel

@@ -29,7 +29,7 @@ from ooc_mdp.solver.methods.policy_iteration import policy_iteration
 from ooc_mdp.solver.methods.synchronous import synchronous_value_iteration
 from ooc_mdp.solver.methods.value_iteration import value_iteration
 from ooc_mdp.solver.output import Output, open_output
-from ooc_mdp.solver.plan import MethodChoice, MethodName, load_code, plan_solve
+from ooc_mdp.solver.plan import MethodChoice, load_code, plan_solve
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import OPTIONAL_ARRAYS, SolveState
@@ -37,7 +37,7 @@ from ooc_mdp.store.checkpoint import checkpoint_path
 
 __all__ = ["METHODS", "method_of", "solve"]
 
-METHODS: dict[MethodName, Method] = {
+METHODS: dict[str, Method] = {
     "p-eva": p_eva,
     "p-eva on device": p_eva_on_device,
     "exact p-eva": exact_p_eva,
@@ -45,7 +45,7 @@ METHODS: dict[MethodName, Method] = {
     "synchronous vi": synchronous_value_iteration,
     "policy-iteration": policy_iteration,
 }
-"""To add a method, write a generator in `solver/methods` and name it here and in `solver.plan.choose_method`."""
+"""To add a method, write a generator in `solver/methods` and name it here and in `ooc_mdp.options.MethodName`."""
 
 
 def solve(

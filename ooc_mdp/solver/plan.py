@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from ooc_mdp.backends.base import Backend, Features
 from ooc_mdp.backends.layout import Layout, Needs, refuse_what_is_not_free
@@ -24,7 +23,6 @@ from ooc_mdp.solver.history import history_bytes
 
 __all__ = [
     "MethodChoice",
-    "MethodName",
     "SolvePlan",
     "choose_method",
     "load_code",
@@ -40,17 +38,15 @@ _WRITE_BUFFERS = 32 << 20
 """Bytes at most for pieces of the values on their way into a checkpoint (NumPy: 16 MiB) or a result (chunks of 8)."""
 
 
-MethodName = Literal["p-eva", "p-eva on device", "exact p-eva", "vi", "synchronous vi", "policy-iteration"]
-
-
 @dataclass(frozen=True, slots=True)
 class MethodChoice:
     """Which method begins, and which may follow."""
 
-    first: MethodName
-    then: MethodName | None
+    first: str
+    """A word of `ooc_mdp.solver.local.METHODS`, as the next two."""
+    then: str | None
     """Where the first costs more than this usually does."""
-    shared: MethodName
+    shared: str
     """While other solvers have partitions."""
     reason: str
     """For whoever looks on, and the trace."""
@@ -173,7 +169,7 @@ def choose_method(
     OptionsError : policy iteration was asked for, and the kernels keep no rows.
     """
     others = f"a partition reads {model.mean_partitions_read:.1f} of the {model.n_partitions - 1} others on average"
-    p_eva: MethodName = "p-eva on device" if backend.features.overlaps_loads else "p-eva"
+    p_eva = "p-eva on device" if backend.features.overlaps_loads else "p-eva"
     if options.exact_priorities:
         return MethodChoice("exact p-eva", None, "exact p-eva", "exact priorities were asked for")
     if options.way == "policy-iteration":
@@ -185,14 +181,15 @@ def choose_method(
         return MethodChoice("policy-iteration", None, "policy-iteration", "it was asked for")
     keeps_rows = backend.policy_rows is not None and rows_fit
     synchronous = backend.synchronous is not None and model.densely_coupled and options.sweeps == 1
-    shared: MethodName = "vi" if options.way == "vi" else p_eva
+    synchronous &= options.way in ("auto", "p-eva", "vi")
+    shared = p_eva if options.way in ("auto", "p-eva") else options.way
     coupled = options.way == "auto" and model.strongly_coupled
     if coupled and keeps_rows and not (synchronous and all_is_cached):
         return MethodChoice("policy-iteration", None, shared, others)
     if synchronous:
         return MethodChoice("synchronous vi", None, shared, others)
-    if options.way == "vi":
-        return MethodChoice("vi", None, "vi", "it was asked for")
+    if options.way not in ("auto", "p-eva"):
+        return MethodChoice(options.way, None, options.way, "it was asked for")
     later = options.way == "auto" and backend.policy_rows is not None and options.device_memory is None
     return MethodChoice(p_eva, "policy-iteration" if later else None, p_eva, others)
 
