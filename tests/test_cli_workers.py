@@ -62,12 +62,12 @@ from ooc_mdp.distributed.coordinator import Coordinator
 from ooc_mdp.distributed.copies import Copies
 
 number, sent = int(sys.argv.pop(1)), False
-write = Copies._write
+copy = Copies._copy
 
-def written(self, known):
+async def copied(self):
     global sent
-    write(self, known)
-    if known.visited.all() and not sent:
+    await copy(self)
+    if self.known.visited.all() and not sent:
         sent = True
         os.killpg(0, number)
 
@@ -75,7 +75,7 @@ async def never(self):
     await asyncio.sleep(0.1)
     return False
 
-Copies._write, Coordinator._reached = written, never
+Copies._copy, Coordinator._reached = copied, never
 main()
 """
 """A command whose solve ends by a signal only, which it sends to its group after a checkpoint with all partitions."""
