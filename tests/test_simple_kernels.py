@@ -118,6 +118,27 @@ def test_each_pass_gives_the_values_of_its_schedule(
     there.close()
 
 
+@pytest.mark.parametrize(("weight", "exact", "bounds"), [(1.0, True, True), (1.0, False, False), (0.75, True, False)])
+def test_changes_bound_the_residual_only_where_a_pass_is_a_jacobi_sweep(
+    weight: float, exact: bool, bounds: bool, large: Callable[[str], Store]
+) -> None:
+    """A relaxed pass changes values by less than their residuals."""
+
+    def relaxed(backup: schedules.Backup, n: int, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        new, change = schedules.jacobi(backup, n, values)
+        new[:n] = values[:n] + weight * change
+        return new, new[:n] - values[:n]
+
+    schedule = schedules.jacobi if weight == 1.0 else relaxed
+    store, backend = large("car"), ScheduledBackend(replace(PLAIN, schedule=schedule, exact=exact))
+    facts = ModelFacts.of(store, 0.9)
+    backend.start(facts, backend.layout(facts, Needs()), None, None)
+    resident = backend.admit(backend.prepare(replace(store.read(0)[0], durations=np.empty(0))))
+    report = backend.sweep([resident], SweepLimits(-1.0, 1)).report()
+    assert (report.last_change is not None) == bounds
+    assert (report.residuals is None) == bounds
+
+
 @kernels
 def test_a_pass_leaves_the_halo_and_the_fixed_point_as_they_are(
     kernel: SimpleKernel, large: Callable[[str], Store]
@@ -131,7 +152,7 @@ def test_a_pass_leaves_the_halo_and_the_fixed_point_as_they_are(
         values, _ = kernel.schedule(rows.backup, table.n_states, values)
     np.testing.assert_array_equal(values[table.n_states :], halo)
     after, change = kernel.schedule(rows.backup, table.n_states, values)
-    np.testing.assert_allclose(after, values, rtol=1e-13)
+    np.testing.assert_allclose(after, values, rtol=1e-13, atol=1e-13)
     assert np.abs(change).max() <= 1e-12
 
 

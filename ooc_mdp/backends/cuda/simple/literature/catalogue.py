@@ -77,14 +77,17 @@ class SimpleKernel:
     """Whether values equal the schedule's bit for bit; if not, up to the order in which atomics add."""
     backups: int = 1
     """Of each state in a pass."""
-    bounds_by_changes: bool = False
-    """Whether a pass backs every state up once from the values before it, so that its changes bound the residual."""
     refuses: Callable[[ModelFacts], str | None] = _nothing
     """Why a store cannot be swept: a sentence with the numbers and another kernel's word. None: it can."""
     workspace: Callable[[ModelFacts], int] = _no_bytes
     """Bytes that a launch is given beside values."""
     defines: Callable[[ModelFacts], Mapping[str, int]] = _no_defines
-    """Macros that its file is compiled with, beside INDEX and REAL."""
+    """Macros that its file is compiled with, beside INDEX and REAL; whole numbers."""
+
+    @property
+    def bounds_by_changes(self) -> bool:
+        """Whether the changes of a pass bound the residual: where it is V' = TV, bit for bit, and nothing else."""
+        return self.schedule is schedules.jacobi and self.exact
 
     def check(self, facts: ModelFacts) -> None:
         """Raise OptionsError where the kernel cannot sweep a store's partitions."""
@@ -102,7 +105,6 @@ PLAIN = SimpleKernel(
     source="plain.cu",
     launches=(Launch("sweep", "states"),),
     schedule=schedules.jacobi,
-    bounds_by_changes=True,
 )
 
 _BLOCK, _ITERATIONS, _SHARED = 128, 8, 48 << 10
