@@ -227,7 +227,7 @@ class SolveOptions:
             word, known = getattr(self, name), get_args(kind)
             if word not in known and not (word is None and name == "priority"):
                 raise OptionsError(f"unknown {name.replace('_', ' ')} {word!r}; there are {', '.join(known)}")
-        if self.exact_priorities and self.way == "p-eva" and self.priority == "joint":
+        if self.exact_priorities and self.way == "p-eva" and self.priority not in (None, "h1", "h2"):
             raise OptionsError("exact priorities are those of h1 or h2; say which (--priority h2)")
         if self.sweeps < 1:
             raise OptionsError(f"sweeps is {self.sweeps}; give at least 1")

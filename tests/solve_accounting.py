@@ -152,7 +152,7 @@ class Accounting:
             backend=backend,
             bounds=self.bounds,
             target=target,
-            priority=make_priority(options, self.bounds, target, facts.coupling, standing),
+            priority=make_priority(options, facts, self.bounds, target, standing),
             cache=cache,
             stager=stager,
             counters=SolveStatistics(n_partitions=n),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import numpy.typing as npt
 import pytest
 from accounting import settle
+from model_facts import facts_with
 
 from ooc_mdp.backends.base import VisitReport
 from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.partition import Coupling
-from ooc_mdp.options import SolveOptions
+from ooc_mdp.options import PriorityName, SolveOptions
 from ooc_mdp.scheduling.priority import H1, H2, Joint, Priority, Standing, make_priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
@@ -31,7 +30,7 @@ def _standing(present: npt.NDArray[np.bool_], visited: npt.NDArray[np.bool_] | N
     return Standing(present, np.ones_like(present) if visited is None else visited, lambda: 1e-3)
 
 
-def _priority(name: Literal["joint", "h1", "h2"], first: list[float], standing: Standing | None = None) -> Priority:
+def _priority(name: PriorityName, first: list[float], standing: Standing | None = None) -> Priority:
     """Over a chain of partitions whose first backups give these values at most; discount 0.5, target 1e-3."""
     n = len(first)
     bounds = ResidualBounds(
@@ -43,7 +42,8 @@ def _priority(name: Literal["joint", "h1", "h2"], first: list[float], standing: 
     bounds.settle(np.arange(n), np.zeros((4, n)))
     options = SolveOptions(0.5, method="p-eva", priority=name, residual=1e-3)
     made = Target(options, bounds, 0.0)
-    return make_priority(options, bounds, made, _chain(n), standing or _standing(np.zeros(n, np.bool_)))
+    facts = facts_with(range(n + 1), 0.5, coupling=_chain(n))
+    return make_priority(options, facts, bounds, made, standing or _standing(np.zeros(n, np.bool_)))
 
 
 def _visit(p: int, change: float = 0.0, boundary: float = -np.inf) -> tuple[IntArray, VisitReport]:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.base import VisitReport
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.options import SolveOptions
@@ -213,12 +214,12 @@ class Joint(H1):
 
 
 def make_priority(
-    options: SolveOptions, bounds: ResidualBounds, target: Target, coupling: Coupling, standing: Standing
+    options: SolveOptions, model: ModelFacts, bounds: ResidualBounds, target: Target, standing: Standing
 ) -> Priority:
-    """The priority that the options ask for, over P partitions."""
+    """The priority that the options ask for, over the P partitions of a model."""
     match options.metric:
         case "joint":
-            return Joint(coupling, standing)
+            return Joint(model.coupling, standing)
         case "h1":
             return H1()
         case "h2":

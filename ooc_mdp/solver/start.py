@@ -62,7 +62,7 @@ def start(
         backend=backend,
         bounds=bounds,
         target=target,
-        priority=make_priority(options, bounds, target, store.coupling, standing),
+        priority=make_priority(options, plan.facts, bounds, target, standing),
         cache=cache,
         stager=stager,
         counters=counters,
