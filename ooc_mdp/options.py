@@ -174,8 +174,8 @@ class SolveOptions:
     residual: float | None = None
     """Stop at this plain Bellman residual instead (the papers' rule); the bound it proves is reported."""
     method: MethodName = "auto"
-    """Streamed full sweeps, partitions by priority, or policies evaluated on rows that are kept; auto chooses between
-    the last two from the table's coupling and what p-eva has cost so far."""
+    """vi: streamed full sweeps; p-eva: partitions by priority; policy-iteration: policies evaluated on rows that are
+    kept; auto: p-eva or policy iteration, from the table's coupling and what p-eva has cost so far."""
     priority: PriorityName | None = None
     """By what p-eva chooses the next partition: company in the cache, or Wingate's H1 or H2. None is joint, or h2 with
     exact priorities, which are Wingate's."""

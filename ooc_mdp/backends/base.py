@@ -53,7 +53,8 @@ class SweepLimits:
     change: FloatArray | float
     """float64 [k], or one for all; a partition is left once a sweep changes no value of it by more than this."""
     most: int
-    """Sweeps of each partition at most (at least 1)."""
+    """Full sweeps of each partition at most (at least 1). `relax` on the CPU, whose rounds are no full sweeps, ends by
+    `change` and `residual` alone."""
     residual: float = 0.0
     """Bound on the residual in force, plain or normalised, at which a partition is settled."""
     plain: bool = False

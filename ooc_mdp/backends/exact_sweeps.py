@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -82,7 +83,7 @@ def _followed(before: FloatArray, after: FloatArray) -> FloatArray:
     return both
 
 
-class SimpleSweeps(ListsByCopies):
+class SimpleSweeps(ListsByCopies, ABC):
     """Visits by passes of a simple kernel, one partition after the other; each partition takes its own size."""
 
     features = Features(overlaps_loads=False)
@@ -112,10 +113,10 @@ class SimpleSweeps(ListsByCopies):
 
     relax = sweep
 
+    @abstractmethod
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """As :class:`~ooc_mdp.backends.base.Backend` has it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _visit(self, resident: Resident, change: float, most: int) -> tuple[float, ...]:
         """Passes until none changes a value by more, `most` of them at most: what `sweep` of :func:`sweep_each` is."""
-        raise NotImplementedError

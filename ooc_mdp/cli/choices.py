@@ -201,7 +201,7 @@ class SolveChoices:
         MethodName,
         typer.Option(
             help="vi: streamed value iteration; p-eva: partitions by priority; policy-iteration: policies evaluated on "
-            "rows that are kept; auto: one of the last two, by how partitions depend on each other."
+            "rows that are kept; auto: p-eva or policy-iteration, by how partitions depend on each other."
         ),
     ] = "auto"
     priority: Annotated[

@@ -26,7 +26,7 @@ from ooc_mdp.solver.state import SolveState
 __all__ = ["MOST_DIRTY", "VISIT_SWEEPS", "p_eva"]
 
 VISIT_SWEEPS = 5
-"""Sweeps of one visit; more of them work on values that neighbours are about to change."""
+"""Full sweeps of one visit at most; more of them work on values that neighbours are about to change."""
 MOST_DIRTY = 0.5
 """Share of the resident partitions that may be dirty while clean ones are evicted for what is read ahead."""
 
