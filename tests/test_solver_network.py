@@ -197,3 +197,36 @@ def test_a_worker_that_comes_and_cannot_take_part_holds_up_nobody(
     assert outcome is Outcome.PROVED
     said = ["worker 2 (2) cannot take part: on another machine: it does not exist"]
     assert notes == (said if fault == "has no store" else [])
+
+
+def test_who_stopped_by_itself_goes_on_with_the_next_assignment(tmp_path: Path) -> None:
+    """Even where nobody saw that it had stopped: what it owns now may need work."""
+    store = make_store(Case(random_model(3, 12), partitions=4), tmp_path / "s")
+    options = SolveOptions(0.9, method="p-eva", epsilon=1e-30, cache=CacheSize(share=1.0), device="cpu")
+    owner = np.zeros(4, np.int32)
+
+    async def check() -> None:
+        def work(network: Network, k: int) -> None:
+            solve_share(SolverOptions(k, store, options, threads=1), network.mailboxes[k], network.sender(k))
+
+        network, numbers = Network(1, Weather(0, 0.0), work), itertools.count(1)
+
+        async def tell(what: Any) -> None:
+            await network.ask(0, "post", Command(next(numbers), what), 300.0)
+
+        async def stopped(epoch: int) -> None:
+            while (status := network.mailboxes[0].look()).epoch != epoch or status.outcome is None:
+                await asyncio.sleep(0.01)
+            assert status.outcome == Outcome.PRECISION.word
+
+        try:
+            await tell(Assignment(1, owner, owner, {0: "0"}, None, from_start=True))
+            await tell(Go(0.0))
+            await stopped(1)
+            await tell(Assignment(2, owner, owner, {0: "0"}, None, from_start=False))
+            await stopped(2)
+        finally:
+            network.mailboxes[0].expel()
+            await asyncio.to_thread(network.threads[0].join, 300.0)
+
+    asyncio.run(asyncio.wait_for(check(), 60.0))

@@ -148,7 +148,9 @@ class NetworkPeers:
         self._asked, self._mailbox = asked, mailbox
         self.owned = owned
         self._halted = self._restart = True
+        """Whether the coordinator wants no sweeps; whether the method begins anew before the next one."""
         self._outcome: str | None = None
+        """Why it stopped by itself; it goes on with the next assignment, whether or not anybody has seen it."""
         self._newest: dict[int, int] = {}
         """Number of the last message of each other solver."""
         self._obeyed = 0
@@ -188,7 +190,7 @@ class NetworkPeers:
         try:
             while True:
                 self._outcome = drive(state, method, self).word
-                self._halted = self._restart = True
+                self._restart = True
         except _Ended as end:
             return str(end)
 
@@ -196,7 +198,7 @@ class NetworkPeers:
         """Exchange; wait while halted, and while nothing of ours is dirty: only the coordinator ends a solve."""
         while True:
             self.exchange()
-            if not self._halted:
+            if not self._halted and self._outcome is None:
                 if self._restart or self._shard.leave:
                     self._restart = self._shard.leave = False
                     return Signal.RESTART
