@@ -30,6 +30,7 @@ from ooc_mdp.backends.cpu.addresses import NOWHERE, span
 from ooc_mdp.backends.cpu.along_flow import RoundsAlongFlow, Slabs
 from ooc_mdp.backends.cpu.batch import Findings, Members, Rounds, Shared, by_kind, groups_of, members_of
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
+from ooc_mdp.backends.cpu.host_values import HostValues
 from ooc_mdp.backends.cpu.loops import How, Limits, exact_sweeps, measure
 from ooc_mdp.backends.cpu.policy_loops import improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
@@ -41,7 +42,6 @@ from ooc_mdp.backends.cpu.visits import BatchVisit
 from ooc_mdp.backends.cpu.warm_up import small_model
 from ooc_mdp.backends.exact_sweeps import sweep_each
 from ooc_mdp.backends.layout import ROWS, Layout, Needs, cache_of_size
-from ooc_mdp.backends.state_lists import ListsByCopies
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -81,7 +81,7 @@ def _maps_rows(model: ModelFacts, free: int | None) -> bool:
     return free is not None and PolicyRows.nbytes(model) > _MOST_OF_WHAT_IS_FREE * free
 
 
-class CpuBackend(ListsByCopies):
+class CpuBackend(HostValues):
     """Sweeps on the host's cores; one caller at a time.
 
     Parameters
@@ -357,33 +357,11 @@ class CpuBackend(ListsByCopies):
         """In the caller's array."""
         self._values += by
 
-    def read(self, states: IntArray) -> FloatArray:
-        """A copy."""
-        return self._values[states]
-
     def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
-        """Sweeps read values anew each time; what was measured on a policy's rows holds no longer."""
-        self._values[states] = values
+        """Into the caller's array; what was measured on a policy's rows holds no longer."""
+        super().write(states, values, partitions, ptr)
         if self._rows is not None:
             self._rows.written += 1
-
-    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
-        """Into the caller's array."""
-        ptr = self._model.partition_ptr
-        self._policy[ptr[partition] : ptr[partition + 1]] = policy
-
-    def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
-        """From the caller's arrays."""
-        piece = slice(start, start + values.size)
-        values[:], policy[:] = self._values[piece], self._policy[piece]
-
-    def values(self) -> FloatArray:
-        """The caller's own array."""
-        return self._values
-
-    def policy(self) -> npt.NDArray[np.int32]:
-        """The caller's own array."""
-        return self._policy
 
     def close(self) -> None:
         """End the threads."""

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.base import Resident
+from ooc_mdp.backends.cpu.host_values import HostValues
 from ooc_mdp.backends.exact_sweeps import SimpleSweeps
 from ooc_mdp.backends.layout import Layout, Needs, cache_of_size
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import ModelFacts
-from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import NO_DEVICE_MEMORY
 from ooc_mdp.reference.schedules import LocalRows
@@ -27,7 +28,7 @@ _BYTES_A_ROW = 160
 """Of the arrays of one number a row that a pass over a partition has at the same time."""
 
 
-class ScheduledBackend(SimpleSweeps):
+class ScheduledBackend(HostValues, SimpleSweeps):
     """Runs the schedule of a simple kernel; values and policy are the caller's arrays."""
 
     name = "cpu"
@@ -121,32 +122,6 @@ class ScheduledBackend(SimpleSweeps):
         row_sum = float(self._model.row_sums[resident.index])
         own = self._policy[self._own(table)]
         return self._rows(table).measure(self._gather(table), own, row_sum, significant)
-
-    def read(self, states: IntArray) -> FloatArray:
-        """A copy."""
-        return self._values[states]
-
-    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
-        """Visits gather values anew each time, and so nothing else changes."""
-        self._values[states] = values
-
-    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
-        """Into the caller's array."""
-        ptr = self._model.partition_ptr
-        self._policy[ptr[partition] : ptr[partition + 1]] = policy
-
-    def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
-        """From the caller's arrays."""
-        piece = slice(start, start + values.size)
-        values[:], policy[:] = self._values[piece], self._policy[piece]
-
-    def values(self) -> FloatArray:
-        """The caller's own array."""
-        return self._values
-
-    def policy(self) -> npt.NDArray[np.int32]:
-        """The caller's own array."""
-        return self._policy
 
     def close(self) -> None:
         """Nothing to do."""

@@ -1,0 +1,46 @@
+"""Values and policy in the caller's arrays, for backends of the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.state_lists import ListsByCopies
+from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.mdp import FloatArray, IntArray
+
+__all__ = ["HostValues"]
+
+
+class HostValues(ListsByCopies):
+    """What :class:`ooc_mdp.backends.base.Backend` has for the values of states, on arrays that `start` was given."""
+
+    _model: ModelFacts
+    _values: FloatArray
+    _policy: npt.NDArray[np.int32]
+
+    def read(self, states: IntArray) -> FloatArray:
+        """A copy."""
+        return self._values[states]
+
+    def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
+        """Into the caller's array, from which each visit reads anew."""
+        self._values[states] = values
+
+    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
+        """Into the caller's array."""
+        ptr = self._model.partition_ptr
+        self._policy[ptr[partition] : ptr[partition + 1]] = policy
+
+    def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+        """From the caller's arrays."""
+        piece = slice(start, start + values.size)
+        values[:], policy[:] = self._values[piece], self._policy[piece]
+
+    def values(self) -> FloatArray:
+        """The caller's own array."""
+        return self._values
+
+    def policy(self) -> npt.NDArray[np.int32]:
+        """The caller's own array."""
+        return self._policy
