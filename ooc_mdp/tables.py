@@ -196,7 +196,7 @@ def generate(
     dtype : type in which probabilities and rewards are stored; the problem's own by default.
     resume : go on where the same call was stopped, if it was; else as without.
     device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem; others take the CPU.
-    note : told of what deserves a line, such as why "auto" left a control problem to the CPU.
+    note : called with a sentence on what is worth a line, such as why "auto" left a control problem to the CPU.
     store, overwrite, progress : as for :func:`convert`.
     **table : see :class:`TableKeywords`.
 
