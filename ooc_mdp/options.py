@@ -342,7 +342,7 @@ class ClusterOptions:
                 object.__setattr__(self, name, whole_number(name, value))
         object.__setattr__(self, "patience", real_number("patience", self.patience))
         if self.workers is not None and self.workers < 1:
-            raise OptionsError(f"{self.workers} workers solve nothing; give at least 1")
+            raise OptionsError(f"{self.workers} workers do nothing; give at least 1")
         if self.threads is not None and self.threads < 1:
             raise OptionsError(f"{self.threads} threads a worker sweep nothing; give at least 1")
         if not (self.patience > 0 and math.isfinite(self.patience)):
