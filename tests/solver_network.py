@@ -15,7 +15,6 @@ import numpy as np
 from ooc_mdp.backends.state_lists import ListsByCopies
 from ooc_mdp.distributed.clock import ClusterClock
 from ooc_mdp.distributed.coordinator import Coordinator, Division
-from ooc_mdp.distributed.known import Beginning, Known
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.members import Member, Members
 from ooc_mdp.distributed.messages import (
@@ -25,6 +24,7 @@ from ooc_mdp.distributed.messages import (
 )
 from ooc_mdp.distributed.outbox import Send
 from ooc_mdp.distributed.placement import facts_of
+from ooc_mdp.distributed.snapshots import Beginning, Known
 from ooc_mdp.distributed.solver import SolverOptions, solve_share
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome, SolveStatistics

@@ -59,7 +59,7 @@ SIGNALLED = """
 import asyncio, os, sys
 from ooc_mdp.cli import main
 from ooc_mdp.distributed.coordinator import Coordinator
-from ooc_mdp.distributed.copies import Copies
+from ooc_mdp.distributed.snapshots import Copies
 
 number, sent = int(sys.argv.pop(1)), False
 copy = Copies._copy

@@ -15,7 +15,6 @@ from store_models import random_model
 
 from ooc_mdp.distributed import endpoint
 from ooc_mdp.distributed.coordinator import Coordinator, Division
-from ooc_mdp.distributed.known import Beginning, Known
 from ooc_mdp.distributed.members import Member, Members
 from ooc_mdp.distributed.messages import (
     SLOWEST,
@@ -24,6 +23,7 @@ from ooc_mdp.distributed.messages import (
     Values,
 )
 from ooc_mdp.distributed.placement import facts_of
+from ooc_mdp.distributed.snapshots import Beginning, Known
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.solver.history import HistoryRecorder

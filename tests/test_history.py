@@ -18,7 +18,7 @@ from worker_clusters import Clusters, no_end_before
 from worker_clusters import solve as solve_on_workers
 
 import ooc_mdp
-from ooc_mdp.distributed import copies
+from ooc_mdp.distributed import snapshots
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome, Solution, SolveHistory
@@ -328,7 +328,7 @@ def test_workers_continue_the_history_of_others_and_one_machine_theirs(
 def test_copies_bring_the_counts_of_workers_before_the_end(
     maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copies, "_LEAST_PAUSE", 0.0)
+    monkeypatch.setattr(snapshots, "_LEAST_PAUSE", 0.0)
     taken: list[int] = []
     of_one = HistoryRecorder.take
     monkeypatch.setattr(HistoryRecorder, "take", lambda self, k, counts: (taken.append(k), of_one(self, k, counts)))

@@ -18,7 +18,7 @@ from small_mdps import rows_of
 from worker_clusters import Clusters, check, no_end_before, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import clock, cluster, coordinator, copies, solver
+from ooc_mdp.distributed import clock, cluster, coordinator, snapshots, solver
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
@@ -182,7 +182,7 @@ def test_the_first_copy_does_not_wait_for_the_interval(
 ) -> None:
     """Nobody comes to rest before there is a checkpoint."""
     no_end_before(checkpoint_path(tmp_path / "r").exists, monkeypatch)
-    monkeypatch.setattr(copies, "_FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(snapshots, "_FIRST_SECONDS", 0.05)
     solution = solve(maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", checkpoint_interval=3600.0)
     check(maze, 0.9, solution)
     assert [p.name for p in tmp_path.iterdir()] == ["r"]
@@ -198,7 +198,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve_of_several_workers(
         raise OSError(28, "No space left on device")
 
     no_end_before(lambda: any("checkpoint" in text for text in said), monkeypatch)
-    monkeypatch.setattr(copies, "_FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(snapshots, "_FIRST_SECONDS", 0.05)
     monkeypatch.setattr("ooc_mdp.store.checkpoint.sync", full)
     how: dict[str, Any] = {"checkpoint_interval": 3600.0}
     check(maze, 0.9, solve(maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", note=said.append, **how))
