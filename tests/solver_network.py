@@ -22,10 +22,10 @@ from ooc_mdp.distributed.messages import (
     Subscribe,
     Update,
 )
-from ooc_mdp.distributed.outbox import Send
 from ooc_mdp.distributed.placement import facts_of
 from ooc_mdp.distributed.snapshots import Beginning, Known
-from ooc_mdp.distributed.solver import SolverOptions, solve_share
+from ooc_mdp.distributed.subscriptions import Send
+from ooc_mdp.distributed.worker import SolverOptions, solve_share
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome, SolveStatistics
 from ooc_mdp.options import SolveOptions

@@ -139,7 +139,7 @@ def test_where_partitions_read_all_others_one_worker_does_what_one_process_does(
 
     Halos, which are long, need not be looked through for others' states.
     """
-    monkeypatch.setattr("ooc_mdp.distributed.share.split_halo", None)
+    monkeypatch.setattr("ooc_mdp.distributed.shard.split_halo", None)
     how = {"epsilon": 1e-6, "cache": cache, "placement": "auto", "method": "p-eva"}
     solution = solve(everywhere, 0.9999, clusters[4], **how)
     check(everywhere, 0.9999, solution, size=1e4)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from solver_network import an_update
 
-from ooc_mdp.distributed import solver as solver_module
+from ooc_mdp.distributed import worker as solver_module
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import (
     Command,

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from solver_network import HostVector, an_update
 
-from ooc_mdp.distributed.exchange import Interests, Readers, split_halo
 from ooc_mdp.distributed.messages import (
     Update,
     Wanted,
 )
+from ooc_mdp.distributed.subscriptions import Interests, Readers, split_halo
 
 STATES = 12
 """Of the one partition that the machine below reads."""

@@ -26,7 +26,7 @@ from ooc_mdp.backends.cuda.simple.literature.catalogue import PLAIN
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
-from ooc_mdp.distributed import solver
+from ooc_mdp.distributed import worker
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
@@ -267,7 +267,7 @@ def test_two_solvers_on_devices_of_their_own_agree_with_the_reference(
 
     # Few: on the emulator an idle round costs as much as any.
     monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 8)
-    monkeypatch.setattr(solver, "select_backend", tiles)
+    monkeypatch.setattr(worker, "select_backend", tiles)
     slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store, discount), Needs()).entry_bytes
     options = SolveOptions(discount, epsilon=1e-4, method=method, device="cpu", cache=CacheSize(size=2 * slot))
     with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:

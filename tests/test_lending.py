@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ooc_mdp.distributed import endpoint, lending
+from ooc_mdp.distributed import endpoint, remote_memory
 from ooc_mdp.distributed.endpoint import SolverPlugin, unwrapped
-from ooc_mdp.distributed.lending import Borrowed, FarArray, Loan, Place, borrow, here, may_borrow, read
 from ooc_mdp.distributed.mailbox import Request
 from ooc_mdp.distributed.members import Member, Members
 from ooc_mdp.distributed.messages import Command, Report, Values
+from ooc_mdp.distributed.remote_memory import Borrowed, FarArray, Loan, Place, borrow, here, may_borrow, read
 
 needs_linux = pytest.mark.skipif(here() is None, reason="no process can read another's memory here")
 
 ANSWERING = """
 import pickle, sys
 import numpy as np
-from ooc_mdp.distributed.lending import Loan, here
+from ooc_mdp.distributed.remote_memory import Loan, here
 from ooc_mdp.distributed.messages import Values
 answer = Values(np.arange(2), np.arange(500_000.0), np.arange(500_000, dtype=np.int32), np.ones(2, np.bool_))
 loan = Loan(answer)
@@ -153,7 +153,7 @@ def test_what_was_read_counts_only_if_the_loan_was_there_to_the_end(kept: bool |
 
 
 def test_where_the_system_cannot_read_memory_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lending, "_read_memory", lambda: None)
+    monkeypatch.setattr(remote_memory, "_read_memory", lambda: None)
     here.cache_clear()
     try:
         assert here() is None
@@ -178,7 +178,7 @@ def test_where_it_may_not_be_read_an_answer_comes_over_the_connection(
 
     with local_cluster(1, 0) as client:
         lent = ooc_mdp.solve(store, client=client, **asked)
-        monkeypatch.setattr(lending, "_read", refused)
+        monkeypatch.setattr(remote_memory, "_read", refused)
         sent = ooc_mdp.solve(store, client=client, **asked)
     assert bool(tried) == (here() is not None)
     assert np.abs(lent.values - sent.values).max() <= lent.error_bound + sent.error_bound

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from solver_network import an_update
 
-from ooc_mdp.distributed import outbox as outbox_module
+from ooc_mdp.distributed import subscriptions as outbox_module
 from ooc_mdp.distributed.messages import Subscribe, Update, Wanted
-from ooc_mdp.distributed.outbox import Outbox
+from ooc_mdp.distributed.subscriptions import Outbox
 
 
 class Sent:

@@ -9,7 +9,7 @@ import numpy as np
 from solver_network import HostVector
 
 from ooc_mdp.distributed.messages import Assignment
-from ooc_mdp.distributed.share import Share
+from ooc_mdp.distributed.shard import Share
 
 
 def test_only_the_present_owner_of_a_partition_is_asked_for_it():

@@ -26,7 +26,7 @@ from ooc_mdp.distributed.messages import (
     Report,
     Values,
 )
-from ooc_mdp.distributed.solver import NetworkPeers, SolverOptions, solve_share
+from ooc_mdp.distributed.worker import NetworkPeers, SolverOptions, solve_share
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
@@ -37,7 +37,7 @@ from ooc_mdp.solver.state import SolveState
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries and moves without long pauses."""
-    monkeypatch.setattr("ooc_mdp.distributed.outbox._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("ooc_mdp.distributed.subscriptions._RETRY_SECONDS", 0.01)
     monkeypatch.setattr("ooc_mdp.distributed.members._AGAIN_SECONDS", 0.01)
     monkeypatch.setattr("ooc_mdp.distributed.ownership._MOVE_SECONDS", 0.0)
     monkeypatch.setattr("ooc_mdp.distributed.ownership._LEAST_LEFT", 1)

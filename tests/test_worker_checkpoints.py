@@ -18,7 +18,7 @@ from small_mdps import rows_of
 from worker_clusters import Clusters, check, no_end_before, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import clock, cluster, coordinator, snapshots, solver
+from ooc_mdp.distributed import clock, cluster, coordinator, snapshots, worker
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
@@ -152,7 +152,7 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
     monkeypatch.setattr(clock, "_MOST_LOADING", 1e6)
     monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
     monkeypatch.setattr(clock.ClusterClock, "look", looked)
-    monkeypatch.setattr(solver, "load_code", load)
+    monkeypatch.setattr(worker, "load_code", load)
     options = SolveOptions(0.9, epsilon=1e-6, device="cpu", cache=CacheSize(share=0.6))
     solution = solve_distributed(ragged, options, client=clusters[2], note=said.append)
     check(ragged, 0.9, solution, size=100.0)
@@ -165,7 +165,7 @@ def test_workers_that_never_have_loaded_their_code_stop_the_clock_for_a_while_on
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = threading.Event()
-    monkeypatch.setattr(solver, "load_code", lambda *_, **__: released.wait(300))
+    monkeypatch.setattr(worker, "load_code", lambda *_, **__: released.wait(300))
     monkeypatch.setattr(clock, "_MOST_LOADING", 0.3)
     monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
     began = time.monotonic()

@@ -21,7 +21,7 @@ from store_models import random_model
 from worker_clusters import PATIENCE, Clusters, Later, check, no_end_before, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import clock, cluster, coordinator, endpoint, laggards, newcomers, outbox, solver
+from ooc_mdp.distributed import clock, cluster, coordinator, endpoint, laggards, newcomers, subscriptions, worker
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import Report, Status
@@ -81,7 +81,7 @@ def test_messages_that_are_lost_late_or_double_change_no_answer(
 ) -> None:
     met: set[str] = set()
     monkeypatch.setattr(endpoint, "_deliver", faulty(endpoint._deliver, seed, met))
-    monkeypatch.setattr(outbox, "_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(subscriptions, "_RETRY_SECONDS", 0.02)
     solution = solve(ragged, 0.9, clusters[4], method=method, placement=placement, epsilon=1e-6)
     check(ragged, 0.9, solution, size=100.0)
     assert met >= set(FAULTS)
@@ -91,7 +91,7 @@ def test_a_worker_that_stands_still_holds_up_nobody_else(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others come to rest while it stands still."""
-    exchange, rest = solver.NetworkPeers.exchange, solver.NetworkPeers.rest
+    exchange, rest = worker.NetworkPeers.exchange, worker.NetworkPeers.rest
     standing, enough, resting = threading.Event(), threading.Event(), set[int]()
 
     def slow(self: Any) -> None:
@@ -107,15 +107,15 @@ def test_a_worker_that_stands_still_holds_up_nobody_else(
                 enough.set()
         rest(self)
 
-    monkeypatch.setattr(solver.NetworkPeers, "exchange", slow)
-    monkeypatch.setattr(solver.NetworkPeers, "rest", noted)
+    monkeypatch.setattr(worker.NetworkPeers, "exchange", slow)
+    monkeypatch.setattr(worker.NetworkPeers, "rest", noted)
     check(ragged, 0.9, solve(ragged, 0.9, clusters[4], epsilon=1e-6, placement="random"), size=100.0)
     assert enough.is_set()
 
 
 def test_two_solves_share_the_workers_of_a_cluster(ragged: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second begins while the first is at work."""
-    exchange, ready = solver.NetworkPeers.exchange, solve_module.make_ready
+    exchange, ready = worker.NetworkPeers.exchange, solve_module.make_ready
     working, second = threading.Event(), threading.Event()
     solutions = list[ooc_mdp.Solution]()
 
@@ -130,7 +130,7 @@ def test_two_solves_share_the_workers_of_a_cluster(ragged: Store, monkeypatch: p
             second.set()
         return hosts
 
-    monkeypatch.setattr(solver.NetworkPeers, "exchange", waiting)
+    monkeypatch.setattr(worker.NetworkPeers, "exchange", waiting)
     monkeypatch.setattr(solve_module, "make_ready", begin_second)
     with (
         LocalCluster(
@@ -223,7 +223,7 @@ def test_a_worker_that_was_busy_takes_part_once_it_is_free(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other does not come to rest before it does."""
-    exchange, rest = solver.NetworkPeers.exchange, solver.NetworkPeers.rest
+    exchange, rest = worker.NetworkPeers.exchange, worker.NetworkPeers.rest
     notes = list[str]()
 
     def patient(self: Any) -> None:
@@ -233,7 +233,7 @@ def test_a_worker_that_was_busy_takes_part_once_it_is_free(
             exchange(self)
         rest(self)
 
-    monkeypatch.setattr(solver.NetworkPeers, "rest", patient)
+    monkeypatch.setattr(worker.NetworkPeers, "rest", patient)
     monkeypatch.setattr(newcomers, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
         solution, said = told(ragged, clusters[2], notes=notes, epsilon=1e-6)
@@ -248,7 +248,7 @@ def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cac
     method: str, ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes once all are there, and the other does not finish before it has some."""
-    exchange, joined = solver.NetworkPeers.exchange, threading.Event()
+    exchange, joined = worker.NetworkPeers.exchange, threading.Event()
 
     def held(self: Any) -> None:
         exchange(self)
@@ -259,7 +259,7 @@ def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cac
         elif self._asked.number > 1 and self.owned.any():
             joined.set()
 
-    monkeypatch.setattr(solver.NetworkPeers, "exchange", held)
+    monkeypatch.setattr(worker.NetworkPeers, "exchange", held)
     monkeypatch.setattr(newcomers, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
         solution, _ = told(ragged, clusters[2], share=1.0, epsilon=1e-6, method=method)
@@ -288,7 +288,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is reached once the copy was asked for and the solve has reported."""
-    exchange, put, released = solver.NetworkPeers.exchange, Mailbox.put, threading.Event()
+    exchange, put, released = worker.NetworkPeers.exchange, Mailbox.put, threading.Event()
     reports, asked, went_on = list[SolveProgress](), threading.Event(), threading.Event()
 
     def hung(self: Any) -> None:
@@ -302,7 +302,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
             asked.set()
         put(self, message)
 
-    monkeypatch.setattr(solver.NetworkPeers, "exchange", hung)
+    monkeypatch.setattr(worker.NetworkPeers, "exchange", hung)
     monkeypatch.setattr(Mailbox, "put", noted)
     no_end_before(asked.is_set, monkeypatch)
     monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
@@ -322,7 +322,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
 def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange, look, hanging, released = solver.NetworkPeers.exchange, Mailbox.look, threading.Event(), threading.Event()
+    exchange, look, hanging, released = worker.NetworkPeers.exchange, Mailbox.look, threading.Event(), threading.Event()
 
     def hung(self: Any) -> None:
         if self._asked.number == 1 and self.owned.any():
@@ -335,7 +335,7 @@ def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
         status = look(self)
         return replace(status, still=status.still + 86_400.0 * (self.number == 1 and hanging.is_set()))
 
-    monkeypatch.setattr(solver.NetworkPeers, "exchange", hung)
+    monkeypatch.setattr(worker.NetworkPeers, "exchange", hung)
     monkeypatch.setattr(Mailbox, "look", looked)
     monkeypatch.setattr(laggards, "time", Later(hanging.is_set))
     try:

@@ -42,7 +42,7 @@ def have_killed(client: Client, victim: str, what: str, nth: int) -> None:
         import os
         import signal
 
-        from ooc_mdp.distributed.solver import NetworkPeers
+        from ooc_mdp.distributed.worker import NetworkPeers
 
         usual, left = getattr(NetworkPeers, "exchange" if what == "exchange" else "_obey"), nth
 
@@ -118,7 +118,7 @@ def have_wait_for(client: Client, path: Path) -> None:
     def prepare() -> None:  # in the workers' processes, which do not know this module
         import time
 
-        from ooc_mdp.distributed.solver import NetworkPeers
+        from ooc_mdp.distributed.worker import NetworkPeers
 
         exchange = NetworkPeers.exchange
 

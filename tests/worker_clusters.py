@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 from small_mdps import rows_of
 
 import ooc_mdp
-from ooc_mdp.distributed import solver
+from ooc_mdp.distributed import worker
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.store import Store
 
@@ -59,15 +59,15 @@ class Clusters:
 
 def no_end_before(enough: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker comes to rest before something holds, or it is halted."""
-    rest = solver.NetworkPeers.rest
+    rest = worker.NetworkPeers.rest
 
-    def waiting(self: solver.NetworkPeers) -> None:
+    def waiting(self: worker.NetworkPeers) -> None:
         while not (enough() or self._halted):
             self.exchange()
             time.sleep(0.001)
         rest(self)
 
-    monkeypatch.setattr(solver.NetworkPeers, "rest", waiting)
+    monkeypatch.setattr(worker.NetworkPeers, "rest", waiting)
 
 
 def solve(store: Store, discount: float, client: Client, **options: Any) -> ooc_mdp.Solution:

@@ -25,8 +25,8 @@ from distributed.protocol.serialize import to_serialize
 
 from ooc_mdp.distributed.endpoint import OPERATION, SolverPlugin, describe, open_mailbox, run_solver, unwrapped
 from ooc_mdp.distributed.hosts import PACKAGES, Host, host_of
-from ooc_mdp.distributed.lending import Borrowed, Lent, borrow, here
-from ooc_mdp.distributed.solver import SolverOptions
+from ooc_mdp.distributed.remote_memory import Borrowed, Lent, borrow, here
+from ooc_mdp.distributed.worker import SolverOptions
 from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 

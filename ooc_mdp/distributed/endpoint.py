@@ -19,10 +19,10 @@ from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol.serialize import Serialize, to_serialize
 
-from ooc_mdp.distributed.lending import Loan, may_borrow
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import SLOWEST, Status, Subscribe, Update, Values
-from ooc_mdp.distributed.solver import SolverOptions, solve_share
+from ooc_mdp.distributed.remote_memory import Loan, may_borrow
+from ooc_mdp.distributed.worker import SolverOptions, solve_share
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 
 __all__ = ["OPERATION", "SolverPlugin", "describe", "open_mailbox", "run_solver", "unwrapped"]

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from ooc_mdp.distributed.lending import Borrowed
 from ooc_mdp.distributed.messages import SLOWEST, Assignment, Command, End, Release, Report, Status, Values
+from ooc_mdp.distributed.remote_memory import Borrowed
 from ooc_mdp.errors import OocMdpError
 
 __all__ = ["Link", "Member", "Members", "SolversLostError", "on_a_thread"]

@@ -18,7 +18,7 @@ from ooc_mdp.distributed.hosts import Devices, Host, use_devices
 from ooc_mdp.distributed.members import Member, Members, SolversLostError
 from ooc_mdp.distributed.placement import Alone, Placement, facts_of, parse_placement
 from ooc_mdp.distributed.snapshots import Beginning, Known
-from ooc_mdp.distributed.solver import SolverOptions, StoreAt
+from ooc_mdp.distributed.worker import SolverOptions, StoreAt
 from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import ModelFacts

@@ -16,9 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.distributed.exchange import Interests, Readers, split_halo
 from ooc_mdp.distributed.messages import Assignment, Release, Span, Subscribe, Update, Values, pieces_of
-from ooc_mdp.distributed.outbox import Outbox, Send
+from ooc_mdp.distributed.subscriptions import Interests, Outbox, Readers, Send, split_halo
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.solver.state import SolveState
 

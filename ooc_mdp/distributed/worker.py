@@ -34,8 +34,8 @@ from ooc_mdp.distributed.messages import (
     Status,
     Update,
 )
-from ooc_mdp.distributed.outbox import Send
-from ooc_mdp.distributed.share import Share
+from ooc_mdp.distributed.shard import Share
+from ooc_mdp.distributed.subscriptions import Send
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
