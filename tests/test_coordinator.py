@@ -13,7 +13,7 @@ from small_mdps import Case, make_store
 from solver_network import an_update, first_values
 from store_models import random_model
 
-from ooc_mdp.distributed import endpoint
+from ooc_mdp.distributed import transport
 from ooc_mdp.distributed.coordinator import Coordinator, Division
 from ooc_mdp.distributed.members import Member, Members
 from ooc_mdp.distributed.messages import (
@@ -133,7 +133,7 @@ def test_what_is_large_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch):
     """It would be sent again and again, and never arrive."""
     values = Values(np.arange(1), np.zeros(10**6), np.zeros(10**6, np.int32), np.zeros(1, np.bool_))
     none = np.zeros(1, np.int32)
-    monkeypatch.setattr(endpoint, "_SEND_SECONDS", 0.1)
+    monkeypatch.setattr(transport, "_SEND_SECONDS", 0.1)
     waited: list[float] = []
 
     async def ask(number: int, verb: str, argument: Any, timeout: float) -> str:
@@ -154,9 +154,9 @@ def test_what_is_large_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch):
         members = Members(SimpleNamespace(ask=ask, lost=no), {0: Member("a")}, 0.1)  # type: ignore[arg-type]
         await members.put(0, Assignment(1, none, none, {}, values))
         worker: Any = SimpleNamespace(rpc=lambda _: SimpleNamespace(ooc_mdp=answer))
-        monkeypatch.setattr(endpoint, "asyncio", SimpleNamespace(wait_for=wait_for))
+        monkeypatch.setattr(transport, "asyncio", SimpleNamespace(wait_for=wait_for))
         for update in (an_update({0: (1, 1, np.zeros(10**6))}), an_update({})):
-            assert await endpoint._deliver(worker, "run", "a", update)
+            assert await transport._deliver(worker, "run", "a", update)
 
     asyncio.run(check())
     assert len(waited) == 3

@@ -19,7 +19,7 @@ from store_models import random_model
 from worker_clusters import Clusters, check, check_counts, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import endpoint, hosts
+from ooc_mdp.distributed import cluster
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.model.solution import Outcome
@@ -197,13 +197,15 @@ def test_the_certified_error_holds_against_exact_policy_iteration(
 def test_workers_of_another_version_are_refused_before_anything_starts(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    describe = cluster.describe
+
     def older(packages: tuple[str, ...], dask_worker: Any = None) -> dict[str, Any]:
-        facts = endpoint.describe(packages, dask_worker)
+        facts = describe(packages, dask_worker)
         if dask_worker is None:
             facts["versions"]["numba"] = "0.1.2"
         return facts
 
-    monkeypatch.setattr(hosts, "describe", older)
+    monkeypatch.setattr(cluster, "describe", older)
     monkeypatch.setattr(solve_module, "DaskLink", None)
     with pytest.raises(ClusterError, match=r"versions differ: inproc://.* has numba .*, here is 0\.1\.2.*and 1 more"):
         solve(ragged, 0.9, clusters[4])

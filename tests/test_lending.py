@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ooc_mdp.distributed import endpoint, remote_memory
-from ooc_mdp.distributed.endpoint import SolverPlugin, unwrapped
+from ooc_mdp.distributed import remote_memory, transport
 from ooc_mdp.distributed.mailbox import Request
 from ooc_mdp.distributed.members import Member, Members
 from ooc_mdp.distributed.messages import Command, Report, Values
 from ooc_mdp.distributed.remote_memory import Borrowed, FarArray, Loan, Place, borrow, here, may_borrow, read
+from ooc_mdp.distributed.transport import SolverPlugin, unwrapped
 
 needs_linux = pytest.mark.skipif(here() is None, reason="no process can read another's memory here")
 
@@ -85,7 +85,7 @@ def test_a_process_borrows_of_others_of_its_machine_only() -> None:
 @needs_linux
 def test_a_loan_stays_until_that_one_is_given_back_or_its_solver_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy and what a solver gives up are read at the same time."""
-    monkeypatch.setattr(endpoint, "_LOAN_SECONDS", 0.0)
+    monkeypatch.setattr(transport, "_LOAN_SECONDS", 0.0)
     own = here()
     assert own is not None
     asker = Place(own.machine, own.process + 1)

@@ -18,7 +18,7 @@ from small_mdps import rows_of
 from worker_clusters import Clusters, check, no_end_before, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import clock, cluster, coordinator, snapshots, worker
+from ooc_mdp.distributed import clock, coordinator, snapshots, transport, worker
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
@@ -167,7 +167,7 @@ def test_workers_that_never_have_loaded_their_code_stop_the_clock_for_a_while_on
     released = threading.Event()
     monkeypatch.setattr(worker, "load_code", lambda *_, **__: released.wait(300))
     monkeypatch.setattr(clock, "_MOST_LOADING", 0.3)
-    monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
+    monkeypatch.setattr(transport, "_END_SECONDS", 0.1)
     began = time.monotonic()
     try:
         solution = solve(ragged, 0.9, clusters[2], epsilon=1e-6, time_limit=0.5)

@@ -21,7 +21,7 @@ from store_models import random_model
 from worker_clusters import PATIENCE, Clusters, Later, check, no_end_before, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import clock, cluster, coordinator, endpoint, laggards, newcomers, subscriptions, worker
+from ooc_mdp.distributed import clock, coordinator, laggards, newcomers, subscriptions, transport, worker
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import Report, Status
@@ -80,7 +80,7 @@ def test_messages_that_are_lost_late_or_double_change_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     met: set[str] = set()
-    monkeypatch.setattr(endpoint, "_deliver", faulty(endpoint._deliver, seed, met))
+    monkeypatch.setattr(transport, "_deliver", faulty(transport._deliver, seed, met))
     monkeypatch.setattr(subscriptions, "_RETRY_SECONDS", 0.02)
     solution = solve(ragged, 0.9, clusters[4], method=method, placement=placement, epsilon=1e-6)
     check(ragged, 0.9, solution, size=100.0)
@@ -115,7 +115,7 @@ def test_a_worker_that_stands_still_holds_up_nobody_else(
 
 def test_two_solves_share_the_workers_of_a_cluster(ragged: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second begins while the first is at work."""
-    exchange, ready = worker.NetworkPeers.exchange, solve_module.make_ready
+    exchange, install = worker.NetworkPeers.exchange, solve_module.install_plugin
     working, second = threading.Event(), threading.Event()
     solutions = list[ooc_mdp.Solution]()
 
@@ -124,14 +124,13 @@ def test_two_solves_share_the_workers_of_a_cluster(ragged: Store, monkeypatch: p
         assert second.wait(300)
         exchange(self)
 
-    def begin_second(client: Client) -> Any:
-        hosts = ready(client)
+    def begin_second(client: Client) -> None:
+        install(client)
         if working.is_set():
             second.set()
-        return hosts
 
     monkeypatch.setattr(worker.NetworkPeers, "exchange", waiting)
-    monkeypatch.setattr(solve_module, "make_ready", begin_second)
+    monkeypatch.setattr(solve_module, "install_plugin", begin_second)
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0", memory_limit=None
@@ -182,7 +181,7 @@ def busy(client: Client, *which: int) -> Iterator[None]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The patience with workers that do not begin, or hang, is over at the second look at them."""
     monkeypatch.setattr(laggards, "time", Later())
-    monkeypatch.setattr(cluster, "_PROBE_SECONDS", 60.0)
+    monkeypatch.setattr(transport, "_PROBE_SECONDS", 60.0)
 
 
 def told(
@@ -305,7 +304,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
     monkeypatch.setattr(worker.NetworkPeers, "exchange", hung)
     monkeypatch.setattr(Mailbox, "put", noted)
     no_end_before(asked.is_set, monkeypatch)
-    monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
+    monkeypatch.setattr(transport, "_END_SECONDS", 0.1)
     monkeypatch.setattr(session, "_REPORT_SECONDS", 0.0)
     for module in (clock, coordinator, session):
         monkeypatch.setattr(module, "time", Later(lambda: bool(reports) and asked.is_set()))

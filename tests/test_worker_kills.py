@@ -19,7 +19,7 @@ from distributed import Client, Future, LocalCluster, wait
 from small_mdps import rows_of
 from worker_clusters import Clusters, Later, check, solve
 
-from ooc_mdp.distributed import cluster, members
+from ooc_mdp.distributed import members, transport
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.reference import policy_iteration
@@ -94,7 +94,7 @@ def test_a_worker_that_is_killed_once_it_has_ended_costs_its_memory_plan_only(mo
         Client(processes, set_as_default=False) as client,
     ):
         first, second = sorted(client.ncores())
-        link = cluster.DaskLink(client, "run", lambda *_: None)  # type: ignore[arg-type, return-value]
+        link = transport.DaskLink(client, "run", lambda *_: None)  # type: ignore[arg-type, return-value]
         for number, address in enumerate((first, second)):
             link._tasks[number] = client.submit(lambda plan: ("done", plan), plan, workers=[address], pure=False)
         pid = client.submit(os.getpid, workers=[first], pure=False).result()
@@ -107,7 +107,7 @@ def test_a_worker_that_is_killed_once_it_has_ended_costs_its_memory_plan_only(mo
         def awaited(future: Any, timeout: float) -> Any:
             return result(future, 1.0 if future.key == lost else 300.0)
 
-        monkeypatch.setattr(cluster, "wait", wait_and_kill)
+        monkeypatch.setattr(transport, "wait", wait_and_kill)
         monkeypatch.setattr(Future, "result", awaited)
         assert link.finish([0, 1]) == [plan]
 

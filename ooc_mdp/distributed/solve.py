@@ -12,12 +12,12 @@ import numpy.typing as npt
 from distributed import Client
 
 from ooc_mdp.distributed.clock import ClusterClock
-from ooc_mdp.distributed.cluster import DaskLink, connect, local_cluster, make_ready
+from ooc_mdp.distributed.cluster import Devices, Host, connect, local_cluster, make_ready, use_devices
 from ooc_mdp.distributed.coordinator import Coordinator, Division
-from ooc_mdp.distributed.hosts import Devices, Host, use_devices
 from ooc_mdp.distributed.members import Member, Members, SolversLostError
 from ooc_mdp.distributed.placement import Alone, Placement, facts_of, parse_placement
 from ooc_mdp.distributed.snapshots import Beginning, Known
+from ooc_mdp.distributed.transport import DaskLink, install_plugin
 from ooc_mdp.distributed.worker import SolverOptions, StoreAt
 from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.events import SolveWatcher
@@ -118,6 +118,7 @@ def _solve(
     beginning = _beginning(store, output)
     placement, alone = _placement(facts, asked, note)
     hosts = make_ready(client)
+    install_plugin(client)
     devices = Devices(options.device, hosts)
     on_cpu = all(devices.of(host) == "cpu" for host in hosts)
     options = replace(options, method=_way(facts, options, 1 if alone else len(hosts), on_cpu))
