@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.backends.state_lists import ListsByCopies
-from ooc_mdp.distributed.clock import ClusterClock
 from ooc_mdp.distributed.coordinator import Coordinator, Division
 from ooc_mdp.distributed.mailbox import Mailbox, Request
-from ooc_mdp.distributed.members import Member, Members
+from ooc_mdp.distributed.membership import Member, Members
 from ooc_mdp.distributed.messages import (
     Go,
     Subscribe,
@@ -25,6 +24,7 @@ from ooc_mdp.distributed.messages import (
 from ooc_mdp.distributed.placement import facts_of
 from ooc_mdp.distributed.snapshots import Beginning, Known
 from ooc_mdp.distributed.subscriptions import Send
+from ooc_mdp.distributed.termination import ClusterClock
 from ooc_mdp.distributed.worker import SolverOptions, solve_share
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome, SolveStatistics

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ooc_mdp.distributed import clock as clock_module
-from ooc_mdp.distributed.clock import ClusterClock
+from ooc_mdp.distributed import termination as clock_module
 from ooc_mdp.distributed.messages import Status
+from ooc_mdp.distributed.termination import ClusterClock
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import RunOptions
 from ooc_mdp.solver import session as session_module

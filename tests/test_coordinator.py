@@ -15,7 +15,7 @@ from store_models import random_model
 
 from ooc_mdp.distributed import transport
 from ooc_mdp.distributed.coordinator import Coordinator, Division
-from ooc_mdp.distributed.members import Member, Members
+from ooc_mdp.distributed.membership import Member, Members
 from ooc_mdp.distributed.messages import (
     SLOWEST,
     Assignment,
@@ -84,7 +84,7 @@ def test_a_solver_that_compiles_for_long_is_not_taken_for_one_that_hangs(
     first.begun = first.ready = second.begun = True
     second.still, second.compiling = 1e4, compiling
     for now in (100.0, 200.0):
-        monkeypatch.setattr("ooc_mdp.distributed.laggards.time", SimpleNamespace(monotonic=lambda t=now: t))
+        monkeypatch.setattr("ooc_mdp.distributed.membership.time", SimpleNamespace(monotonic=lambda t=now: t))
         two_solvers._laggards.give_up_still()
     assert lost == ([] if compiling else [1])
 

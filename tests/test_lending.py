@@ -16,7 +16,7 @@ import pytest
 
 from ooc_mdp.distributed import remote_memory, transport
 from ooc_mdp.distributed.mailbox import Request
-from ooc_mdp.distributed.members import Member, Members
+from ooc_mdp.distributed.membership import Member, Members
 from ooc_mdp.distributed.messages import Command, Report, Values
 from ooc_mdp.distributed.remote_memory import Borrowed, FarArray, Loan, Place, borrow, here, may_borrow, read
 from ooc_mdp.distributed.transport import SolverPlugin, unwrapped

@@ -38,10 +38,10 @@ from ooc_mdp.solver.state import SolveState
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries and moves without long pauses."""
     monkeypatch.setattr("ooc_mdp.distributed.subscriptions._RETRY_SECONDS", 0.01)
-    monkeypatch.setattr("ooc_mdp.distributed.members._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("ooc_mdp.distributed.membership._AGAIN_SECONDS", 0.01)
     monkeypatch.setattr("ooc_mdp.distributed.ownership._MOVE_SECONDS", 0.0)
     monkeypatch.setattr("ooc_mdp.distributed.ownership._LEAST_LEFT", 1)
-    monkeypatch.setattr("ooc_mdp.distributed.newcomers._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("ooc_mdp.distributed.membership._LOOK_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")

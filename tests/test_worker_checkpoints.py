@@ -18,7 +18,7 @@ from small_mdps import rows_of
 from worker_clusters import Clusters, check, no_end_before, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import clock, coordinator, snapshots, transport, worker
+from ooc_mdp.distributed import coordinator, snapshots, termination, transport, worker
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
@@ -133,9 +133,9 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
     """As on one machine; where loops have to be compiled, that is said once."""
     said: list[str] = []
     passed, stands = 0.0, threading.Event()
-    look = clock.ClusterClock.look
+    look = termination.ClusterClock.look
 
-    def looked(self: clock.ClusterClock, statuses: Any, going: bool) -> None:
+    def looked(self: termination.ClusterClock, statuses: Any, going: bool) -> None:
         look(self, statuses, going)
         if self._loading_since is not None:
             stands.set()
@@ -149,9 +149,9 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
         passed = 1000.0
 
     held = threading.Barrier(2)
-    monkeypatch.setattr(clock, "_MOST_LOADING", 1e6)
-    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
-    monkeypatch.setattr(clock.ClusterClock, "look", looked)
+    monkeypatch.setattr(termination, "_MOST_LOADING", 1e6)
+    monkeypatch.setattr(termination, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
+    monkeypatch.setattr(termination.ClusterClock, "look", looked)
     monkeypatch.setattr(worker, "load_code", load)
     options = SolveOptions(0.9, epsilon=1e-6, device="cpu", cache=CacheSize(share=0.6))
     solution = solve_distributed(ragged, options, client=clusters[2], note=said.append)
@@ -166,7 +166,7 @@ def test_workers_that_never_have_loaded_their_code_stop_the_clock_for_a_while_on
 ) -> None:
     released = threading.Event()
     monkeypatch.setattr(worker, "load_code", lambda *_, **__: released.wait(300))
-    monkeypatch.setattr(clock, "_MOST_LOADING", 0.3)
+    monkeypatch.setattr(termination, "_MOST_LOADING", 0.3)
     monkeypatch.setattr(transport, "_END_SECONDS", 0.1)
     began = time.monotonic()
     try:

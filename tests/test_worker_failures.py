@@ -21,7 +21,7 @@ from store_models import random_model
 from worker_clusters import PATIENCE, Clusters, Later, check, no_end_before, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import clock, coordinator, laggards, newcomers, subscriptions, transport, worker
+from ooc_mdp.distributed import coordinator, membership, subscriptions, termination, transport, worker
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import Report, Status
@@ -180,7 +180,7 @@ def busy(client: Client, *which: int) -> Iterator[None]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The patience with workers that do not begin, or hang, is over at the second look at them."""
-    monkeypatch.setattr(laggards, "time", Later())
+    monkeypatch.setattr(membership, "time", Later())
     monkeypatch.setattr(transport, "_PROBE_SECONDS", 60.0)
 
 
@@ -233,7 +233,7 @@ def test_a_worker_that_was_busy_takes_part_once_it_is_free(
         rest(self)
 
     monkeypatch.setattr(worker.NetworkPeers, "rest", patient)
-    monkeypatch.setattr(newcomers, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(membership, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
         solution, said = told(ragged, clusters[2], notes=notes, epsilon=1e-6)
     check(ragged, 0.9, solution, size=100.0)
@@ -259,7 +259,7 @@ def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cac
             joined.set()
 
     monkeypatch.setattr(worker.NetworkPeers, "exchange", held)
-    monkeypatch.setattr(newcomers, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(membership, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
         solution, _ = told(ragged, clusters[2], share=1.0, epsilon=1e-6, method=method)
     check(ragged, 0.9, solution, size=100.0)
@@ -274,7 +274,7 @@ def test_a_limit_ends_a_solve_whose_workers_are_all_busy_with_something_else(
     """It is reached once it was said that nobody has begun."""
     notes: list[str] = []
     with busy(clusters[2], 0, 1), monkeypatch.context() as patch:
-        patch.setattr(clock, "time", Later(lambda: any("has begun" in text for text in notes)))
+        patch.setattr(termination, "time", Later(lambda: any("has begun" in text for text in notes)))
         solution, said = told(ragged, clusters[2], notes=notes, epsilon=1e-6, time_limit=900.0)
         assert not FREE.is_set()
     assert solution.outcome is Outcome.TIME_LIMIT
@@ -306,7 +306,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
     no_end_before(asked.is_set, monkeypatch)
     monkeypatch.setattr(transport, "_END_SECONDS", 0.1)
     monkeypatch.setattr(session, "_REPORT_SECONDS", 0.0)
-    for module in (clock, coordinator, session):
+    for module in (termination, coordinator, session):
         monkeypatch.setattr(module, "time", Later(lambda: bool(reports) and asked.is_set()))
     how: dict[str, Any] = {"time_limit": 900.0, "checkpoint_interval": 0.01, "progress": reports.append}
     try:
@@ -336,7 +336,7 @@ def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
 
     monkeypatch.setattr(worker.NetworkPeers, "exchange", hung)
     monkeypatch.setattr(Mailbox, "look", looked)
-    monkeypatch.setattr(laggards, "time", Later(hanging.is_set))
+    monkeypatch.setattr(membership, "time", Later(hanging.is_set))
     try:
         solution, said = told(ragged, clusters[2], epsilon=1e-6, time_limit=600.0)
     finally:

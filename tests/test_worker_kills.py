@@ -19,7 +19,7 @@ from distributed import Client, Future, LocalCluster, wait
 from small_mdps import rows_of
 from worker_clusters import Clusters, Later, check, solve
 
-from ooc_mdp.distributed import members, transport
+from ooc_mdp.distributed import membership, transport
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.reference import policy_iteration
@@ -165,7 +165,7 @@ def test_the_loss_of_the_scheduler_leaves_a_checkpoint_to_go_on_from(
             have_wait_for(client, checkpoint_path(tmp_path / "r"))
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(session, "_REPORT_SECONDS", 0.0)
-                patch.setattr(members, "time", Later(lambda: running[0].poll() is not None))
+                patch.setattr(membership, "time", Later(lambda: running[0].poll() is not None))
                 how: dict[str, Any] = {"epsilon": 1e-9, "method": "p-eva", "placement": "random", "progress": end_it}
                 solution = solve(coupled, 0.999, client, output=tmp_path / "r", checkpoint_interval=0.01, **how)
         finally:

@@ -25,14 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.compiling import COMPILING
-from ooc_mdp.distributed.clock import ClusterClock
-from ooc_mdp.distributed.laggards import Laggards
-from ooc_mdp.distributed.members import Members, SolversLostError
+from ooc_mdp.distributed.membership import Laggards, Members, Newcomers, SolversLostError
 from ooc_mdp.distributed.messages import Go, Halt, Span, Status
-from ooc_mdp.distributed.newcomers import Newcomers
 from ooc_mdp.distributed.ownership import Ownership
 from ooc_mdp.distributed.placement import PlacementFacts
 from ooc_mdp.distributed.snapshots import Beginning, Copies
+from ooc_mdp.distributed.termination import ClusterClock
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, SolveStatistics

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.distributed.members import Member, Members, SolversLostError
+from ooc_mdp.distributed.membership import Member, Members, SolversLostError
 from ooc_mdp.distributed.messages import Assignment, Release, Values
 from ooc_mdp.distributed.placement import PlacementFacts, take_over
 from ooc_mdp.distributed.snapshots import Copies

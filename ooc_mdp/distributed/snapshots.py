@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.distributed.members import Members, on_a_thread
+from ooc_mdp.distributed.membership import Members, on_a_thread
 from ooc_mdp.distributed.messages import Report, Values, pieces_of
 from ooc_mdp.distributed.remote_memory import read
 from ooc_mdp.errors import StoreError

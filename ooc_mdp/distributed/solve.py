@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client
 
-from ooc_mdp.distributed.clock import ClusterClock
 from ooc_mdp.distributed.cluster import Devices, Host, connect, local_cluster, make_ready, use_devices
 from ooc_mdp.distributed.coordinator import Coordinator, Division
-from ooc_mdp.distributed.members import Member, Members, SolversLostError
+from ooc_mdp.distributed.membership import Member, Members, SolversLostError
 from ooc_mdp.distributed.placement import Alone, Placement, facts_of, parse_placement
 from ooc_mdp.distributed.snapshots import Beginning, Known
+from ooc_mdp.distributed.termination import ClusterClock
 from ooc_mdp.distributed.transport import DaskLink, install_plugin
 from ooc_mdp.distributed.worker import SolverOptions, StoreAt
 from ooc_mdp.errors import ClusterError, OptionsError

@@ -13,11 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
+import numpy as np
+
 from ooc_mdp.distributed.messages import SLOWEST, Assignment, Command, End, Release, Report, Status, Values
 from ooc_mdp.distributed.remote_memory import Borrowed
 from ooc_mdp.errors import OocMdpError
 
-__all__ = ["Link", "Member", "Members", "SolversLostError", "on_a_thread"]
+__all__ = ["Laggards", "Link", "Member", "Members", "Newcomers", "SolversLostError", "on_a_thread"]
 
 _COMMAND_SECONDS = 3600.0
 """In which a solver's thread should find the time to answer: it looks between two accesses."""
@@ -298,3 +300,117 @@ class Members:
     def _numbered(self, what: Any) -> Command:
         self._commands += 1
         return Command(self._commands, what)
+
+
+_LOOK_SECONDS = 2.0
+"""Between two looks for them."""
+_WAIT_SECONDS = 0.25
+"""For what a look finds; then it goes on beside everything else."""
+
+
+class Newcomers:
+    """Of one solve."""
+
+    def __init__(self, solvers: Members, note: Callable[[str], None]) -> None:
+        self._solvers, self._note = solvers, note
+        self._arriving: dict[int, Member] = {}
+        """Solvers that have been started, and take part once they answer."""
+        self._meeting: asyncio.Task[list[int]] | None = None
+        """Looks for them."""
+        self._met = time.monotonic()
+
+    def due(self, now: float) -> bool:
+        """Whether it is time to look, or a look is under way."""
+        return now - self._met >= _LOOK_SECONDS
+
+    async def arrived(self, now: float) -> dict[int, Member]:
+        """Those that can take part from now on, as far as is known soon."""
+        if self._meeting is None:
+            self._meeting = asyncio.ensure_future(self._meet())
+            await asyncio.wait({self._meeting}, timeout=_WAIT_SECONDS)
+        if not self._meeting.done():
+            return {}
+        meeting, self._meeting, self._met = self._meeting, None, now
+        return {number: self._arriving.pop(number) for number in meeting.result()}
+
+    async def close(self) -> None:
+        """Look no more, and have nothing to do with those that have not answered yet."""
+        if self._meeting is not None:
+            self._meeting.cancel()
+            await asyncio.wait({self._meeting}, timeout=_WAIT_SECONDS)
+        for number in self._arriving:
+            self._solvers.dismiss(number)
+
+    async def _meet(self) -> list[int]:
+        """Those whose loops run; one that does not answer holds up nothing else."""
+        link = self._solvers.link
+        for number in await link.newcomers():
+            self._arriving[number] = Member(link.address(number))
+        ready = []
+        for number, member in list(self._arriving.items()):
+            failure, status = link.failure(number), None
+            if failure is not None:
+                self._note(f"worker {number} ({member.address}) cannot take part: {failure}")
+                del self._arriving[number]
+                continue
+            with suppress(OSError, TimeoutError):
+                status = await link.ask(number, "status", (-1, 0.0), self._solvers.patience)
+            if status is None:
+                del self._arriving[number]
+                self._solvers.dismiss(number)
+            elif isinstance(status, Status) and status.version > 0:  # its loop runs
+                ready.append(number)
+        return ready
+
+
+_STILL = 40
+"""Times the patience: a solver whose thread has not looked for messages for so long hangs. A read of a partition from a
+slow disk must take less."""
+
+
+class Laggards:
+    """Of one solve."""
+
+    def __init__(self, solvers: Members, note: Callable[[str], None]) -> None:
+        self._solvers, self._note = solvers, note
+        self._late, self._late_since = -1, 0.0
+        """How many have not begun, and since when there are so many."""
+        self._still: dict[int, float] = {}
+        """Those whose threads seem to hang, and since when."""
+
+    def give_up_late(self) -> None:
+        """Go on without solvers that do not begin, once others have for as long as the patience."""
+        alive, patience, now = self._solvers.alive(), self._solvers.patience, time.monotonic()
+        late = [k for k in alive if not self._solvers.of[k].status.begun]
+        if len(late) != self._late:
+            self._late, self._late_since = len(late), now
+        if not late or now - self._late_since < patience:
+            return
+        why = "busy with other tasks of the cluster, perhaps another solve"
+        if len(late) == len(alive):
+            self._late_since = np.inf
+            self._note(f"no worker has begun in {patience:g} s: their threads are {why}; waiting for them")
+            return
+        for k in late:
+            self._solvers.lose(
+                k,
+                f"has not begun in {patience:g} s: its threads are {why}; the others go on without it until it is free",
+            )
+
+    def give_up_still(self) -> None:
+        """Go on without solvers whose threads hang, where another is left."""
+        patience, now = self._solvers.patience, time.monotonic()
+        alive = self._solvers.alive()
+        statuses = {k: self._solvers.of[k].status for k in alive}
+        seconds = {k: 0.0 if s.compiling and not s.ready else s.still for k, s in statuses.items()}
+        still = [k for k in alive if seconds[k] > _STILL * patience]
+        others = any(statuses[k].begun for k in alive if k not in still)
+        # Seen for a while, since threads of a process that was stopped have yet to look.
+        self._still = {k: self._still.get(k, now) for k in still}
+        for k in still:
+            if others and now - self._still[k] > patience:
+                self._solvers.lose(
+                    k,
+                    f"has not finished a step for {seconds[k]:.0f} s: its thread hangs, or waits for a disk or device; "
+                    f"the others go on with its partitions (give a longer --patience if such steps are usual)",
+                )
