@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
-from worker_clusters import Clusters, no_end_before
+from worker_clusters import Clusters, no_end_before, placed
 from worker_clusters import solve as solve_on_workers
 
 import ooc_mdp
@@ -296,10 +296,10 @@ def test_counts_of_workers_add_up_by_partition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "placement"), [("p-eva", "random"), ("vi", "blocks"), ("policy-iteration", "dynamic")]
+    ("method", "placement"), [("p-eva", "random"), ("vi", "blocks"), ("policy-iteration", "blocks, rebalanced")]
 )
 def test_counts_of_two_workers_add_up(maze: Store, clusters: Clusters, method: str, placement: str) -> None:
-    how = {"method": method, "placement": placement, "epsilon": 1e-6}
+    how = {"method": method, "epsilon": 1e-6, **placed(placement)}
     check_history(solve_on_workers(maze, 0.95, clusters[2], **how))
 
 

@@ -114,8 +114,8 @@ def test_a_time_limit_ends_a_solve_with_a_checkpoint(
     maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Just after the workers are told to go."""
-    look = coordinator.Coordinator._look_at_the_clock
-    monkeypatch.setattr(coordinator.Coordinator, "_look_at_the_clock", lambda self: look(self) if self._going else None)
+    look = coordinator.Coordinator.check_limits
+    monkeypatch.setattr(coordinator.Coordinator, "check_limits", lambda self: look(self) if self._going else None)
     no_end_before(lambda: False, monkeypatch)
     solution = solve(
         maze, 0.999, clusters[4], epsilon=1e-6, output=tmp_path / "r", time_limit=1e-9, checkpoint_interval=0.05
@@ -133,9 +133,9 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
     """As on one machine; where loops have to be compiled, that is said once."""
     said: list[str] = []
     passed, stands = 0.0, threading.Event()
-    look = termination.ClusterClock.look
+    look = termination.SolveClock.look
 
-    def looked(self: termination.ClusterClock, statuses: Any, going: bool) -> None:
+    def looked(self: termination.SolveClock, statuses: Any, going: bool) -> None:
         look(self, statuses, going)
         if self._loading_since is not None:
             stands.set()
@@ -151,7 +151,7 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
     held = threading.Barrier(2)
     monkeypatch.setattr(termination, "_MOST_LOADING", 1e6)
     monkeypatch.setattr(termination, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
-    monkeypatch.setattr(termination.ClusterClock, "look", looked)
+    monkeypatch.setattr(termination.SolveClock, "look", looked)
     monkeypatch.setattr(worker, "load_code", load)
     options = SolveOptions(0.9, epsilon=1e-6, device="cpu", cache=CacheSize(share=0.6))
     solution = solve_distributed(ragged, options, client=clusters[2], note=said.append)

@@ -18,13 +18,13 @@ import pytest
 from distributed import Client, LocalCluster
 from small_mdps import Case, make_store
 from store_models import random_model
-from worker_clusters import PATIENCE, Clusters, Later, check, no_end_before, solve
+from worker_clusters import PATIENCE, Clusters, Later, check, no_end_before, placed, solve
 
 import ooc_mdp
 from ooc_mdp.distributed import coordinator, membership, subscriptions, termination, transport, worker
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.distributed.mailbox import Mailbox, Request
-from ooc_mdp.distributed.messages import Report, Status
+from ooc_mdp.distributed.messages import SnapshotRequest, Status
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
@@ -69,7 +69,12 @@ def faulty(deliver: Deliver, seed: int, met: set[str]) -> Deliver:
 
 @pytest.mark.parametrize(
     ("method", "placement", "seed"),
-    [("p-eva", "random", 1), ("p-eva", "dynamic:random", 2), ("vi", "random", 3), ("policy-iteration", "dynamic", 4)],
+    [
+        ("p-eva", "random", 1),
+        ("p-eva", "random, rebalanced", 2),
+        ("vi", "random", 3),
+        ("policy-iteration", "blocks, rebalanced", 4),
+    ],
 )
 def test_messages_that_are_lost_late_or_double_change_no_answer(
     method: str,
@@ -82,7 +87,7 @@ def test_messages_that_are_lost_late_or_double_change_no_answer(
     met: set[str] = set()
     monkeypatch.setattr(transport, "_deliver", faulty(transport._deliver, seed, met))
     monkeypatch.setattr(subscriptions, "_RETRY_SECONDS", 0.02)
-    solution = solve(ragged, 0.9, clusters[4], method=method, placement=placement, epsilon=1e-6)
+    solution = solve(ragged, 0.9, clusters[4], method=method, epsilon=1e-6, **placed(placement))
     check(ragged, 0.9, solution, size=100.0)
     assert met >= set(FAULTS)
 
@@ -200,7 +205,7 @@ def told(
         asked,
         RunOptions(time_limit=time_limit),
         client=client,
-        asked=ClusterOptions(placement="blocks", patience=PATIENCE),
+        asked=ClusterOptions(placement="blocks", worker_timeout=PATIENCE),
         note=notes.append,
     )
     return solution, "\n".join(notes)
@@ -297,7 +302,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
         exchange(self)
 
     def noted(self: Mailbox, message: Any) -> None:
-        if self.number == 1 and isinstance(message, Request) and isinstance(message.command, Report):
+        if self.number == 1 and isinstance(message, Request) and isinstance(message.command, SnapshotRequest):
             asked.set()
         put(self, message)
 
@@ -332,7 +337,9 @@ def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
     def looked(self: Mailbox) -> Status:
         """As after a day."""
         status = look(self)
-        return replace(status, still=status.still + 86_400.0 * (self.number == 1 and hanging.is_set()))
+        return replace(
+            status, stalled_seconds=status.stalled_seconds + 86_400.0 * (self.number == 1 and hanging.is_set())
+        )
 
     monkeypatch.setattr(worker.NetworkPeers, "exchange", hung)
     monkeypatch.setattr(Mailbox, "look", looked)

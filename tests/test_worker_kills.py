@@ -94,7 +94,7 @@ def test_a_worker_that_is_killed_once_it_has_ended_costs_its_memory_plan_only(mo
         Client(processes, set_as_default=False) as client,
     ):
         first, second = sorted(client.ncores())
-        link = transport.DaskLink(client, "run", lambda *_: None)  # type: ignore[arg-type, return-value]
+        link = transport.DaskTransport(client, "run", lambda *_: None)  # type: ignore[arg-type, return-value]
         for number, address in enumerate((first, second)):
             link._tasks[number] = client.submit(lambda plan: ("done", plan), plan, workers=[address], pure=False)
         pid = client.submit(os.getpid, workers=[first], pure=False).result()

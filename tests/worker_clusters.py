@@ -76,7 +76,7 @@ def solve(store: Store, discount: float, client: Client, **options: Any) -> ooc_
         discount,
         client=client,
         device="cpu",
-        **{"cache": "60%", "time_limit": 600.0, "patience": PATIENCE, "placement": "blocks", **options},
+        **{"cache": "60%", "time_limit": 600.0, "worker_timeout": PATIENCE, "placement": "blocks", **options},
     )
 
 
@@ -105,3 +105,9 @@ def check_counts(store: Store, solution: ooc_mdp.Solution, earlier: ooc_mdp.Solv
     assert sum(w.bytes_read for w in s.workers) == s.bytes_read - before.bytes_read
     assert sum(w.partitions for w in s.workers) == store.n_partitions
     assert all(0.0 <= w.hit_rate <= 1.0 for w in s.workers)
+
+
+def placed(text: str) -> dict[str, Any]:
+    """Options of a placement as a result names it: "random", or "random, rebalanced"."""
+    placement, _, rebalanced = text.partition(", ")
+    return {"placement": placement, "rebalance": bool(rebalanced)}

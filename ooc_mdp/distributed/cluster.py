@@ -27,15 +27,15 @@ from ooc_mdp.errors import ClusterError, OptionsError
 
 __all__ = [
     "PACKAGES",
-    "Devices",
-    "Host",
+    "DeviceAssignment",
+    "WorkerInfo",
     "connect",
     "describe",
-    "host_of",
     "local_cluster",
-    "make_ready",
+    "prepare_workers",
     "quiet",
     "use_devices",
+    "worker_info",
 ]
 
 _ADDRESS = re.compile(r"((tcp|tls|ws|wss|ucx|ucxx)://)?([^\s/:\[\]]+|\[[^\s/\[\]]+\]):\d+")
@@ -153,7 +153,7 @@ PACKAGES = (*_EXACT, *_MINOR[1:])
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class WorkerInfo:
     """Where a worker runs."""
 
     address: str
@@ -168,7 +168,7 @@ class Host:
     """Versions that are not ours, in words."""
 
 
-def host_of(address: str, facts: dict[str, Any]) -> Host:
+def worker_info(address: str, facts: dict[str, Any]) -> WorkerInfo:
     """The worker at an address, from what `describe` answered there."""
     ours, theirs = describe(PACKAGES)["versions"], facts["versions"]
     differs = [
@@ -176,7 +176,7 @@ def host_of(address: str, facts: dict[str, Any]) -> Host:
         for package, version in ours.items()
         if not _alike(package, theirs[package], version)
     ]
-    return Host(address, facts["host"], facts["cores"], facts["devices"], facts["visible"], differs)
+    return WorkerInfo(address, facts["host"], facts["cores"], facts["devices"], facts["visible"], differs)
 
 
 def _alike(package: str, theirs: str, ours: str) -> bool:
@@ -206,7 +206,7 @@ def describe(packages: tuple[str, ...], dask_worker: Worker | None = None) -> di
     }
 
 
-def make_ready(client: Client) -> list[Host]:
+def prepare_workers(client: Client) -> list[WorkerInfo]:
     """Have the workers take part, and say where they run.
 
     Raises
@@ -217,7 +217,7 @@ def make_ready(client: Client) -> list[Host]:
     hosts = []
     for address, answer in sorted(found.items()):
         if isinstance(answer, dict):
-            hosts.append(host_of(address, answer))
+            hosts.append(worker_info(address, answer))
         elif not isinstance(answer, OSError):  # else it has gone meanwhile
             raise ClusterError(
                 f"the worker {address} cannot run ooc-mdp ({type(answer).__name__}: {answer}); install the same "
@@ -232,7 +232,7 @@ def make_ready(client: Client) -> list[Host]:
     return hosts
 
 
-class Devices:
+class DeviceAssignment:
     """Which device each worker has: `device` says "cpu", "auto", or "cuda" for a GPU each.
 
     Workers of one machine that see the same GPUs take one each.
@@ -242,15 +242,15 @@ class Devices:
     OptionsError : one GPU by its number is asked of several workers.
     """
 
-    def __init__(self, device: str, hosts: list[Host]) -> None:
+    def __init__(self, device: str, hosts: list[WorkerInfo]) -> None:
         if device.startswith("cuda:") and len(hosts) > 1:
             raise OptionsError(
                 f"{device} is one device, and there are {len(hosts)} workers; give --device cuda, one each"
             )
         self._device = "cpu" if device == "auto" and not all(h.devices for h in hosts) else device
-        self._taken: dict[str, tuple[Host, str]] = {}
+        self._taken: dict[str, tuple[WorkerInfo, str]] = {}
 
-    def of(self, host: Host) -> str:
+    def of(self, host: WorkerInfo) -> str:
         """The device of a worker, the same each time.
 
         Raises
@@ -270,7 +270,7 @@ class Devices:
             self._taken[host.address] = host, free[0]
         return self._taken[host.address][1]
 
-    def give_back(self, host: Host) -> None:
+    def release(self, host: WorkerInfo) -> None:
         """The worker is lost."""
         self._taken.pop(host.address, None)
 

@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.distributed.membership import Members, on_a_thread
-from ooc_mdp.distributed.messages import Report, Values, pieces_of
+from ooc_mdp.distributed.membership import Membership, run_in_thread
+from ooc_mdp.distributed.messages import SnapshotRequest, Values, contiguous_runs
 from ooc_mdp.distributed.remote_memory import read
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import IntArray
@@ -22,7 +22,7 @@ from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.runtime.threads import on_threads, slices
 from ooc_mdp.solver.history import HistoryRecorder
 
-__all__ = ["Beginning", "Copies", "Known"]
+__all__ = ["SnapshotTaker", "StartingPoint", "ValueSnapshot"]
 
 _COPY_THREADS = 8
 """That put the values of one solver in their places."""
@@ -31,14 +31,14 @@ _BOUNDS = ("rise", "fall", "plain_rise", "plain_fall")
 
 
 @dataclass(slots=True)
-class Known:
+class ValueSnapshot:
     """Values, policy and bounds of all partitions, as far as the coordinator has copies."""
 
     values: npt.NDArray[np.float64]
     """float64 [n], store order, of the maximisation."""
     policy: npt.NDArray[np.int32]
     visited: npt.NDArray[np.bool_]
-    copied: npt.NDArray[np.bool_]
+    valid: npt.NDArray[np.bool_]
     """bool [P]; whether there is a copy: values that are another's than the first ones."""
     bounds: npt.NDArray[np.float64] | None = None
     """float64 [4, P] as in `Values`; None: nothing is known."""
@@ -56,8 +56,8 @@ class Known:
         """What a checkpoint holds."""
         visited = arrays["visited"]
         bounds = np.stack([arrays[name] for name in _BOUNDS])
-        copied = np.ones(visited.size, np.bool_)
-        return cls(arrays["values"], arrays["policy"], visited, copied, bounds, float(arrays["value_size"]))
+        valid = np.ones(visited.size, np.bool_)
+        return cls(arrays["values"], arrays["policy"], visited, valid, bounds, float(arrays["value_size"]))
 
     def arrays(self, partition_ptr: IntArray) -> dict[str, npt.NDArray[Any]]:
         """What a checkpoint holds; bounds are infinite where values are of different times."""
@@ -83,7 +83,7 @@ class Known:
         self.bounds = None
         pieces = [
             (_part(ours, part), _part(theirs, part))
-            for ours, theirs in pieces_of(values.partitions, partition_ptr)
+            for ours, theirs in contiguous_runs(values.partitions, partition_ptr)
             for part in slices(ours.stop - ours.start)
         ]
 
@@ -94,18 +94,18 @@ class Known:
 
         on_threads(copy, pieces, _COPY_THREADS)
         self.visited[values.partitions] = values.visited
-        self.copied[values.partitions] = True
+        self.valid[values.partitions] = True
 
     def of(self, partitions: IntArray, partition_ptr: IntArray, with_bounds: bool) -> Values | None:
         """What is known of partitions, of those of which there are copies; None if there are none.
 
         While another thread takes in newer ones, some values may be those; what counts as visited has a policy.
         """
-        partitions = partitions[self.copied[partitions]]
+        partitions = partitions[self.valid[partitions]]
         if not partitions.size:
             return None
         visited = self.visited[partitions]
-        pieces = [piece for piece, _ in pieces_of(partitions, partition_ptr)]
+        pieces = [piece for piece, _ in contiguous_runs(partitions, partition_ptr)]
         return Values(
             partitions,
             np.concatenate([self.values[piece] for piece in pieces]),
@@ -116,10 +116,10 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class StartingPoint:
     """What is known when a solve begins: nothing, or what the checkpoint of an earlier run holds."""
 
-    known: Known
+    known: ValueSnapshot
     """Values to begin with, where copies are kept from then on."""
     history: HistoryRecorder
     """Is given rows by the last statuses, and what solvers count by partition whenever values are copied and at the
@@ -145,7 +145,7 @@ _LEAST_PAUSE = 20
 _WAIT_SECONDS = 0.25
 
 
-class Copies:
+class SnapshotTaker:
     """Of one solve.
 
     Parameters
@@ -159,8 +159,8 @@ class Copies:
 
     def __init__(
         self,
-        solvers: Members,
-        known: Known,
+        solvers: Membership,
+        known: ValueSnapshot,
         partition_ptr: IntArray,
         interval: float,
         save: Callable[[], object],
@@ -184,15 +184,15 @@ class Copies:
         with self._keeping:
             self.known.take(values, self._partition_ptr)
 
-    async def of_all(self) -> dict[int, Values] | None:
+    async def take_now(self) -> dict[int, Values] | None:
         """Have all solvers tell what they know, and keep it; None where an answer is missing."""
-        reports = await self._solvers.command_all(Report(), self.keep)
+        reports = await self._solvers.request_snapshots(SnapshotRequest(), self.keep)
         for number, values in (reports or {}).items():
             if values.counts is not None:
                 self._history.take(number, values.counts)
         return reports
 
-    def make_if_due(self, now: float) -> None:
+    def take_if_due(self, now: float) -> None:
         """Begin a copy where the last is over and long ago."""
         if self._copying is not None:
             if not self._copying.done():
@@ -219,9 +219,9 @@ class Copies:
             self._copied = time.monotonic()
             return
         began = time.monotonic()
-        reports = await self.of_all()
+        reports = await self.take_now()
         if reports is not None:
-            await on_a_thread(self._save)
+            await run_in_thread(self._save)
         self._activity = activity
         self._copied = time.monotonic()
         self._took = self._copied - began

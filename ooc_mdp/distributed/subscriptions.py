@@ -17,10 +17,10 @@ from typing import Protocol
 import numpy as np
 
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
-from ooc_mdp.distributed.messages import Subscribe, Update, Wanted
+from ooc_mdp.distributed.messages import StateList, Subscribe, Update
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["Heard", "Interests", "Outbox", "Readers", "Send", "Vector", "split_halo"]
+__all__ = ["AppliedUpdate", "Send", "SendQueue", "Subscribers", "Subscriptions", "Vector", "split_halo"]
 
 
 def split_halo(halo: IntArray, partition_ptr: IntArray) -> dict[int, IntArray]:
@@ -33,7 +33,7 @@ def split_halo(halo: IntArray, partition_ptr: IntArray) -> dict[int, IntArray]:
 
 
 @dataclass(slots=True)
-class _View:
+class ReceivedList:
     """A list of states of one partition, and what is known of their values."""
 
     states: IntArray
@@ -46,7 +46,7 @@ class _View:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class AppliedUpdate:
     """What a message changed of the views of k partitions."""
 
     partitions: IntArray
@@ -69,7 +69,7 @@ class Vector(Protocol):
         ...
 
 
-class Interests:
+class Subscriptions:
     """What a solver reads of others' partitions.
 
     Parameters
@@ -80,7 +80,7 @@ class Interests:
 
     def __init__(self, vector: Vector, reader: int = 0) -> None:
         self._vector = vector
-        self._views: dict[int, _View] = {}
+        self._views: dict[int, ReceivedList] = {}
         self._lists: StateLists | None = None
         self._index: dict[int, int] = {}
         """Where each view is among the lists."""
@@ -112,21 +112,21 @@ class Interests:
             grown.add(q)
             if old is None:
                 older = np.arange(states.size) if known else np.empty(0, np.int64)
-                self._views[q] = _View(states, known, older, self._next_serial())
+                self._views[q] = ReceivedList(states, known, older, self._next_serial())
             else:
                 before = old.states if old.known else old.states[old.older]
                 keeps = np.arange(states.size) if old.known and known else np.searchsorted(states, before)
-                self._views[q] = _View(states, old.known and known, keeps, self._next_serial(), old.generation)
+                self._views[q] = ReceivedList(states, old.known and known, keeps, self._next_serial(), old.generation)
         self._lists = None
         return grown
 
-    def ask(self, partitions: Iterable[int]) -> list[Wanted]:
+    def ask(self, partitions: Iterable[int]) -> list[StateList]:
         """Lists for the owners of the partitions, under new serials: answers to earlier ones no longer count."""
         asked = []
         for q in partitions:
             view = self._views[q]
             view.serial = self._next_serial()
-            asked.append(Wanted(q, view.serial, view.states))
+            asked.append(StateList(q, view.serial, view.states))
         return asked
 
     def _next_serial(self) -> int:
@@ -150,7 +150,7 @@ class Interests:
         states = view.states if view.known else view.states[view.older]
         return states, self._vector.read(states)
 
-    def hear(self, update: Update) -> Heard | None:
+    def hear(self, update: Update) -> AppliedUpdate | None:
         """Put values into the vector, apart from those of earlier lists or owners; None if there are no others."""
         heard: dict[int, slice] = {}
         facts = update.partitions, update.serials, update.generations, update.ptr[:-1], update.ptr[1:]
@@ -173,7 +173,7 @@ class Interests:
             after = update.values[heard[partitions[i]]][view.older]
             changes.replace(i, before[i], after)
             view.known = True
-        return Heard(np.array(partitions), changes, [partitions[i] for i in fresh])
+        return AppliedUpdate(np.array(partitions), changes, [partitions[i] for i in fresh])
 
     def _all_lists(self) -> StateLists:
         if self._lists is None:
@@ -182,20 +182,20 @@ class Interests:
         return self._lists
 
 
-class Readers:
+class Subscribers:
     """Who reads which states of a solver's partitions."""
 
     def __init__(self) -> None:
-        self._wanted: dict[int, dict[int, Wanted]] = {}
+        self._wanted: dict[int, dict[int, StateList]] = {}
         self._lists: dict[int, tuple[StateLists, dict[int, int]]] = {}
         """Of each reader, all that it reads, and where each partition is in it."""
 
-    def add(self, reader: int, wanted: Wanted) -> None:
+    def add(self, reader: int, wanted: StateList) -> None:
         """A reader's newest list for a partition."""
         self._wanted.setdefault(wanted.partition, {})[reader] = wanted
         self._lists.pop(reader, None)
 
-    def of(self, partition: int) -> dict[int, Wanted]:
+    def of(self, partition: int) -> dict[int, StateList]:
         """Lists by reader."""
         return self._wanted.get(partition, {})
 
@@ -241,7 +241,7 @@ class _Peer:
     not_before: float = 0.0
 
 
-class Outbox:
+class SendQueue:
     """One solver's messages to the others; one thread owns it.
 
     Parameters
@@ -274,7 +274,7 @@ class Outbox:
         if solver in self._peers:
             self._peers[solver].moved.add(partition)
 
-    def tell_nobody(self, partition: int) -> None:
+    def discard(self, partition: int) -> None:
         """It is no longer ours to tell of."""
         for peer in self._peers.values():
             peer.moved.discard(partition)

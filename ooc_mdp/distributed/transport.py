@@ -18,15 +18,22 @@ from distributed.comm.core import CommClosedError
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol.serialize import Serialize, to_serialize
 
-from ooc_mdp.distributed.cluster import PACKAGES, Host, describe, host_of
+from ooc_mdp.distributed.cluster import PACKAGES, WorkerInfo, describe, worker_info
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import SLOWEST, Status, Subscribe, Update, Values
-from ooc_mdp.distributed.remote_memory import Borrowed, Lent, Loan, borrow, here, may_borrow
-from ooc_mdp.distributed.worker import SolverOptions, solve_share
+from ooc_mdp.distributed.remote_memory import (
+    ExposedArrays,
+    RemoteAnswer,
+    RemoteHandle,
+    attach,
+    can_attach,
+    this_process,
+)
+from ooc_mdp.distributed.worker import WorkerOptions, run_worker
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 
-__all__ = ["OPERATION", "DaskLink", "SolverPlugin", "install_plugin", "open_mailbox", "run_solver", "unwrapped"]
+__all__ = ["OPERATION", "DaskTransport", "SolverPlugin", "install_plugin", "open_mailbox", "run_solver", "unwrapped"]
 
 OPERATION = "ooc_mdp"
 """Name of the handler that workers have for us."""
@@ -61,7 +68,7 @@ class SolverPlugin(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Dask calls it on the worker."""
         self._mailboxes: dict[str, Mailbox] = {}
-        self._loans: dict[str, dict[int, Loan]] = {}
+        self._loans: dict[str, dict[int, ExposedArrays]] = {}
         """Of each run by the number of the command."""
         worker.handlers[OPERATION] = self.handle
         for title, figure in _METRICS.items():
@@ -70,7 +77,7 @@ class SolverPlugin(WorkerPlugin):
     def teardown(self, worker: Worker) -> None:
         """The worker closes: its solvers end."""
         for mailbox in self._mailboxes.values():
-            mailbox.expel()
+            mailbox.evict()
 
     def _figure(self, figure: Callable[[Status], float], worker: Worker) -> float:
         return float(sum(figure(mailbox.look()) for mailbox in self._mailboxes.values()))
@@ -106,8 +113,8 @@ class SolverPlugin(WorkerPlugin):
         if verb == "status":
             return to_serialize(await mailbox.changed(*unwrapped(argument)))
         if verb == "expel":
-            mailbox.expel()
-            if not mailbox.look().begun:  # nobody else will
+            mailbox.evict()
+            if not mailbox.look().started:  # nobody else will
                 self.close(run, mailbox.number)
             return "expelled"
         if verb == "post":
@@ -121,8 +128,8 @@ class SolverPlugin(WorkerPlugin):
         request = Request(command)
         mailbox.put(request)
         answer = await asyncio.wrap_future(request.answer)
-        if isinstance(answer, Values) and may_borrow(asker):
-            loan = Loan(answer)
+        if isinstance(answer, Values) and can_attach(asker):
+            loan = ExposedArrays(answer)
             if loan.worth_while:
                 loans = self._loans.setdefault(run, {})
                 loans[command.number] = loan
@@ -144,7 +151,7 @@ def open_mailbox(run: str, numbers: dict[str, int], dask_worker: Worker) -> None
     plugin.open(run, numbers[dask_worker.address])
 
 
-def run_solver(run: str, asked: SolverOptions) -> tuple[str, MemoryPlan | None]:
+def run_solver(run: str, asked: WorkerOptions) -> tuple[str, MemoryPlan | None]:
     """The task: solve a share until the coordinator ends it.
 
     Returns
@@ -165,7 +172,7 @@ def run_solver(run: str, asked: SolverOptions) -> tuple[str, MemoryPlan | None]:
         )
 
     try:
-        return solve_share(asked, mailbox, send, plans.append), plans[0] if plans else None
+        return run_worker(asked, mailbox, send, plans.append), plans[0] if plans else None
     finally:
         mailbox.loop.call_soon_threadsafe(plugin.close, run, asked.number)
 
@@ -193,7 +200,7 @@ def install_plugin(client: Client) -> None:
             break
 
 
-class DaskLink:
+class DaskTransport:
     """Reaches solvers over a client's connections, straight to the workers where that is possible.
 
     Parameters
@@ -207,13 +214,13 @@ class DaskLink:
         self,
         client: Client,
         run: str,
-        prepare: Callable[[int, Host], SolverOptions],
-        forget: Callable[[Host], None] = lambda _: None,
+        prepare: Callable[[int, WorkerInfo], WorkerOptions],
+        forget: Callable[[WorkerInfo], None] = lambda _: None,
     ) -> None:
         self._client, self._run, self._prepare, self._forget = client, run, prepare, forget
         self.devices: dict[int, str] = {}
         """Of each solver."""
-        self.hosts: dict[int, Host] = {}
+        self.hosts: dict[int, WorkerInfo] = {}
         """Where each solver is, or was."""
         self._gone: set[int] = set()
         self._refused: set[str] = set()
@@ -223,7 +230,7 @@ class DaskLink:
         self._borrows = True
         """Whether answers of this machine's processes may be copied from their memory."""
 
-    def start(self, hosts: list[Host]) -> None:
+    def start(self, hosts: list[WorkerInfo]) -> None:
         """Start a solver on each worker."""
         asked = {k: self._prepare(k, host) for k, host in enumerate(hosts)}
         numbers = {host.address: k for k, host in enumerate(hosts)}
@@ -232,7 +239,7 @@ class DaskLink:
             self._submit(number, host, asked[number])
         self._direct = any(self._client.sync(self._answers, number) for number in asked)
 
-    def _submit(self, number: int, host: Host, asked: SolverOptions) -> None:
+    def _submit(self, number: int, host: WorkerInfo, asked: WorkerOptions) -> None:
         self.hosts[number], self.devices[number] = host, asked.options.device
         self._tasks[number] = self._client.submit(
             run_solver,
@@ -245,7 +252,7 @@ class DaskLink:
             retries=0,
         )
 
-    async def newcomers(self) -> list[int]:
+    async def discover(self) -> list[int]:
         """Start solvers on workers that have come, or come back, since; their numbers."""
         try:
             present = await self._workers()
@@ -260,7 +267,7 @@ class DaskLink:
             found = await self._client.run(describe, PACKAGES, workers=[address], on_error="return")
             facts, number = found.get(address), len(self.hosts)
             try:
-                if not isinstance(facts, dict) or (host := host_of(address, facts)).differs:
+                if not isinstance(facts, dict) or (host := worker_info(address, facts)).differs:
                     raise OptionsError("it cannot run this version")
                 asked = self._prepare(number, host)
             except OptionsError:
@@ -299,15 +306,15 @@ class DaskLink:
         """The solver's answer, perhaps `Borrowed`; OSError or TimeoutError where there is none."""
         if verb != "command":
             return await self._ask(number, verb, argument, timeout)
-        answer = await self._ask(number, verb, (argument, here() if self._borrows else None), timeout)
-        if not isinstance(answer, Lent):
+        answer = await self._ask(number, verb, (argument, this_process() if self._borrows else None), timeout)
+        if not isinstance(answer, RemoteHandle):
             return answer
 
         async def settle(copied: bool) -> Any:
             self._borrows = self._borrows and copied  # others come over the connection at once
             return await self._ask(number, "give back", (argument.number, not copied), timeout)
 
-        return Borrowed(borrow(answer), settle)
+        return RemoteAnswer(attach(answer), settle)
 
     async def _ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
         address = self.hosts[number].address
@@ -325,7 +332,7 @@ class DaskLink:
 
     async def lost(self, number: int) -> bool:
         """Whether the scheduler has lost the worker, or cannot be asked any more."""
-        if self.broken() is not None:
+        if self.connection_error() is not None:
             return True
         try:
             return self.hosts[number].address not in await self._workers()
@@ -340,7 +347,7 @@ class DaskLink:
         error: BaseException = task._state.exception
         return None if isinstance(error, KilledWorker) else error
 
-    async def dismiss(self, number: int) -> None:
+    async def release(self, number: int) -> None:
         """Let the task go, and tell a solver that is alive after all that nobody needs it."""
         self._gone.add(number)
         self._forget(self.hosts[number])
@@ -348,7 +355,7 @@ class DaskLink:
             self._tasks[number].release()
             await self.ask(number, "expel", None, _PROBE_SECONDS)
 
-    def broken(self) -> str | None:
+    def connection_error(self) -> str | None:
         """Why the cluster cannot be reached."""
         if self._client.status in ("running", "connecting"):
             return None
