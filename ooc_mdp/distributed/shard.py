@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +30,46 @@ from ooc_mdp.distributed.subscriptions import Send, SendQueue, Subscribers, Subs
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.solver.state import SolveState
 
-__all__ = ["Shard"]
+__all__ = ["AssignmentPlan", "Shard", "plan_assignment"]
 
 _HALO_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentPlan:
+    """What a new assignment changes for one worker."""
+
+    gained: IntArray
+    """int64, ascending; partitions that it owns from now on."""
+    lost: IntArray
+    """int64, ascending; partitions that it owns no longer."""
+    reassigned: IntArray
+    """int64, ascending; partitions of others that have a new owner, or a new generation."""
+    peers_added: frozenset[int]
+    """Other workers that take part from now on."""
+    peers_removed: frozenset[int]
+    """Other workers that take part no longer."""
+    owners: int
+    """Workers that own partitions; at least 1."""
+
+
+def plan_assignment(before: Assignment, new: Assignment, me: int) -> AssignmentPlan:
+    """What changes for worker `me` between two assignments; reads and changes no state.
+
+    Parameters
+    ----------
+    before : the assignment that is applied; epoch -1 and no owners before the first.
+    """
+    mine, mine_before = new.owner == me, before.owner == me
+    changed = (before.owner != new.owner) | (before.generation != new.generation)
+    return AssignmentPlan(
+        gained=np.flatnonzero(mine & ~mine_before),
+        lost=np.flatnonzero(~mine & mine_before),
+        reassigned=np.flatnonzero(~mine & changed),
+        peers_added=frozenset(new.addresses.keys() - before.addresses.keys() - {me}),
+        peers_removed=frozenset(before.addresses.keys() - new.addresses.keys()),
+        owners=max(np.unique(new.owner[new.owner >= 0]).size, 1),
+    )
 
 
 class Shard:
@@ -82,55 +120,73 @@ class Shard:
         """Nothing is awaited, and all that was sent has arrived."""
         return not self.pending and self.outbox.quiet()
 
-    def take_over(self, new: Assignment) -> None:
-        """Take over what is ours from now on, and ask its surroundings of whoever owns them."""
-        run, before, was_alone = self._state, self.assignment, self._state.alone
-        self.assignment = new
-        self.solvers = max(np.unique(new.owner[new.owner >= 0]).size, 1)
-        mine = new.owner == self._me
-        taken = np.flatnonzero(mine & (before.owner != self._me))
-        lost = np.flatnonzero(~mine & (before.owner == self._me))
-        for reader in before.addresses.keys() - new.addresses.keys():
-            self.outbox.forget(reader)
-            self._readers.forget_reader(reader)
-            self.gone.add(reader)
-        fresh = {number for number in new.addresses if number != self._me and number not in self.outbox}
-        for number in fresh:
-            self.outbox.meet(number, new.addresses[number])
-        if lost.size:
-            self._drop(lost)
+    def apply_assignment(self, new: Assignment) -> None:
+        """Own what the assignment gives to this worker, and subscribe to the states that it reads.
+
+        The order matters: values of lost partitions are kept for the partitions that read them before snapshots replace
+        values; what was received of gained partitions takes precedence over their snapshots, and is removed then.
+        """
+        run, was_alone, plan = self._state, self._state.alone, plan_assignment(self.assignment, new, self._me)
+        self.assignment, self.solvers = new, plan.owners
+        self._update_peers(plan, new)
+        if plan.lost.size:
+            self._drop(plan.lost)
         if new.initial_values is not None:
             self._load_snapshot(new.initial_values)
-        for p in taken.tolist():
+        self._unsubscribe(plan.gained.tolist())
+        self._resubscribe(plan, known=new.initial_start)
+        self._activate_gained(plan.gained, initial_start=new.initial_start)
+        self._republish(plan)
+        self.leave |= run.alone and not was_alone  # now everything can be worked on together
+        run.see_range(slice(None), run.smallest, run.largest)
+
+    def _update_peers(self, plan: AssignmentPlan, new: Assignment) -> None:
+        for peer in plan.peers_removed:
+            self.outbox.forget(peer)
+            self._readers.forget_reader(peer)
+            self.gone.add(peer)
+        for peer in plan.peers_added:
+            self.outbox.meet(peer, new.addresses[peer])
+
+    def _unsubscribe(self, gained: list[int]) -> None:
+        """Read gained partitions as this worker's own."""
+        for p in gained:
             self._interests.drop(p)
         for p, awaited in self.pending.items():
-            self.pending[p] = awaited - set(taken.tolist())
-        asked = self.subscribe_halo(taken, known=new.initial_start)
-        elsewhere = np.flatnonzero(~mine & ((before.owner != new.owner) | (before.generation != new.generation)))
-        asked |= set(elsewhere.tolist()).intersection(self._interests)
-        for q in asked:
-            self.outbox.ask(int(new.owner[q]), q)  # one on its way to its next owner has none; an assignment follows
-        unknown = self._interests.unknown()
-        coupling = run.table.coupling
-        for p in taken.tolist():
+            self.pending[p] = awaited.difference(gained)
+
+    def _resubscribe(self, plan: AssignmentPlan, known: bool) -> None:
+        """Request the values that gained partitions read, and those of partitions that have a new owner."""
+        requested = self._subscribe_halo(plan.gained, known)
+        requested |= set(plan.reassigned.tolist()).intersection(self._interests)
+        for q in requested:
+            # A partition that is being migrated has no owner; an assignment follows.
+            self.outbox.ask(int(self.assignment.owner[q]), q)
+
+    def _activate_gained(self, gained: IntArray, initial_start: bool) -> None:
+        """Sweep partitions of whose surroundings all is known; the others are pending."""
+        unknown, coupling = self._interests.unknown(), self._state.table.coupling
+        for p in gained.tolist():
             reads = coupling.partitions[coupling.ptr[p] : coupling.ptr[p + 1]]
             awaited = unknown.intersection(reads.tolist())
             if awaited:
                 self.pending[p] = awaited
-        ready = np.array([p for p in taken.tolist() if p not in self.pending], np.int64)
-        if new.initial_start:
-            self._owned[ready] = True  # their bounds hold as the run began with them
+        ready = np.array([p for p in gained.tolist() if p not in self.pending], np.int64)
+        if initial_start:
+            self._owned[ready] = True  # their bounds hold as the run started with them
         elif ready.size:
             self._activate(ready)
         for p in [p for p, awaited in self.pending.items() if not awaited]:
             del self.pending[p]
             self._activate(np.array([p]))
-        for p, readers in self._readers.items():  # some asked before they or we knew of the assignment
+
+    def _republish(self, plan: AssignmentPlan) -> None:
+        """Send values to subscribers that knew of the assignment before this worker did, or that it did not know."""
+        mine, gained = self.mine(), set(plan.gained.tolist())
+        for p, readers in self._readers.items():
             for reader in readers:
-                if mine[p] and (reader in fresh or p in taken):
+                if mine[p] and (reader in plan.peers_added or p in gained):
                     self.outbox.tell(reader, p)
-        self.leave |= run.alone and not was_alone  # now everything can be worked on together
-        run.see_range(slice(None), run.smallest, run.largest)
 
     def release(self, command: MigrateRequest) -> Values:
         """The least urgent dirty partitions, those first that would have to be loaded."""
@@ -205,7 +261,7 @@ class Shard:
         self.moved[:] = False
         self.outbox.post(self._question, self._update)
 
-    def subscribe_halo(self, partitions: IntArray, known: bool) -> set[int]:
+    def _subscribe_halo(self, partitions: IntArray, known: bool) -> set[int]:
         """Note which states of others the partitions read; the others' partitions of which more is read now."""
         run, mine = self._state, self.mine()
         wanted: dict[int, list[IntArray]] = {}
@@ -260,7 +316,7 @@ class Shard:
             self.outbox.discard(p)
         dependents = [q for p in partitions.tolist() for q in self._state.bounds.dependents(p).tolist()]
         ours = np.unique(np.array([q for q in dependents if self.mine()[q]], np.int64))
-        self.subscribe_halo(ours, known=True)
+        self._subscribe_halo(ours, known=True)
 
     def _on_complete(self, q: int) -> None:
         """All that is read of q is known: who has awaited nothing else can begin."""

@@ -287,7 +287,7 @@ class NetworkPeers:
         self._obeyed = request.number
         try:
             if isinstance(command, Assignment):
-                self._shard.take_over(command)
+                self._shard.apply_assignment(command)
                 self._outcome = None
             elif isinstance(command, ValueRange):
                 self._shard.see(command)
