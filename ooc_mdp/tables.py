@@ -195,7 +195,7 @@ def _executor(workers: int | None, scheduler: str | None, client: Client | None)
         yield None
         return
     from ooc_mdp.conversion.dask_executor import DaskExecutor
-    from ooc_mdp.distributed.cluster import connect, local_cluster, make_ready, quiet
+    from ooc_mdp.distributed.cluster import connect, local_cluster, prepare_workers, quiet
 
     with quiet(), ExitStack() as stack:
         if asked.scheduler is not None:
@@ -203,7 +203,7 @@ def _executor(workers: int | None, scheduler: str | None, client: Client | None)
         elif asked.workers is not None:
             client = stack.enter_context(local_cluster(asked.workers, 0))
         assert client is not None
-        make_ready(client)
+        prepare_workers(client)
         yield DaskExecutor(client)
 
 

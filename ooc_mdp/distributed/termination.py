@@ -1,0 +1,42 @@
+"""For how long several solvers have worked on a solve.
+
+started ─── some load their code ─── all are ready ─────────────── limit
+        runs        stands                        runs
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from ooc_mdp.distributed.messages import Status
+from ooc_mdp.solver.session import Clock
+
+__all__ = ["SolveClock"]
+
+_MOST_LOADING = 300.0
+"""Seconds that solvers may load their code before the clock runs: one that hangs must not stop it for ever."""
+
+
+class SolveClock(Clock):
+    """Of one solve. As on one machine, it does not run while code is loaded, which may have to be compiled."""
+
+    def __init__(self, earlier: float = 0.0) -> None:
+        super().__init__(earlier)
+        self._loaded = 0.0
+        self._loading_since: float | None = None
+
+    def look(self, statuses: Collection[Status], going: bool) -> None:
+        """Stop while solvers that have begun are not ready; others may be busy with something else for long."""
+        now = time.monotonic()
+        loading = not going and any(s.started and not s.ready for s in statuses)
+        if loading and self._loading_since is None:
+            self._loading_since = now
+        elif not loading and self._loading_since is not None:
+            self._loaded, self._loading_since = self._loaded + now - self._loading_since, None
+
+    def of_this_run(self) -> float:
+        """Seconds of work since it began, without those in which code was loaded."""
+        now = time.monotonic()
+        loading = self._loaded + (0.0 if self._loading_since is None else now - self._loading_since)
+        return now - self.started - min(loading, _MOST_LOADING)

@@ -1,0 +1,129 @@
+"""Mailboxes: what comes to a solver, and when it is at rest."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from solver_network import an_update
+
+from ooc_mdp.distributed.mailbox import Mailbox, Request
+from ooc_mdp.distributed.messages import (
+    Command,
+    Start,
+    Status,
+    Subscribe,
+    Update,
+)
+
+
+def a_message(number: int = 1) -> Update:
+    return an_update({}, number=number)
+
+
+def test_a_mailbox_gives_what_came_in_order_and_counts_it():
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        messages = [a_message(), Request(Command(1, Start())), Subscribe(1, 2, [])]
+        for message in messages:
+            mailbox.put(message)
+        assert mailbox.look().activity == 3
+        assert mailbox.take() == messages
+        assert mailbox.take() == []
+
+    asyncio.run(check())
+
+
+def test_a_solver_is_passive_only_while_it_rests_with_nothing_under_way_and_nothing_unread():
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        mailbox.rest(lambda: False, 0.0)
+        assert not mailbox.look().passive
+        mailbox.put(a_message())
+        mailbox.rest(lambda: True, 10.0)  # returns at once
+        assert not mailbox.look().passive
+        mailbox.take()
+        mailbox.rest(lambda: True, 0.0)
+        before = mailbox.look()
+        assert before.passive
+        mailbox.publish(Status(dirty=3))
+        assert mailbox.look().passive
+        assert mailbox.look().dirty == 3
+        mailbox.put(a_message())
+        after = mailbox.look()
+        assert (after.passive, after.activity) == (False, before.activity + 1)
+        mailbox.publish(Status())
+        mailbox.take()
+        mailbox.publish(Status())
+        assert not mailbox.look().passive  # not before it has rested again
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("event", ["put", "wake", "expel"])
+def test_whatever_happens_wakes_a_resting_solver(event):
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        resting = threading.Thread(target=mailbox.rest, args=(lambda: True, 600.0))
+        resting.start()
+        while not mailbox.look().passive:
+            await asyncio.sleep(0.001)
+        {"put": lambda: mailbox.put(a_message()), "wake": mailbox.wake, "expel": mailbox.evict}[event]()
+        await asyncio.to_thread(resting.join, 300.0)
+        assert not resting.is_alive()
+
+    asyncio.run(check())
+
+
+def test_a_question_for_the_status_is_answered_when_it_changes_or_time_is_up():
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        now = await mailbox.changed(-1, 60.0)
+        assert now.version == 0
+        assert (await mailbox.changed(0, 0.01)).version == 0
+        asked = asyncio.ensure_future(mailbox.changed(0, 600.0))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(mailbox.publish, Status(outcome="precision"), True)
+        assert (await asyncio.wait_for(asked, 300.0)).outcome == "precision"
+
+    asyncio.run(check())
+
+
+def test_what_a_solver_does_before_it_is_ready_is_told_at_once_and_kept():
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        version = -1
+        for step in (mailbox.begin, mailbox.compiles, mailbox.ready):
+            version = (await mailbox.changed(-1, 60.0)).version
+            asked = asyncio.ensure_future(mailbox.changed(version, 600.0))
+            await asyncio.to_thread(step)
+            assert (await asyncio.wait_for(asked, 300.0)).version > version
+        mailbox.publish(Status())
+        told = mailbox.look()
+        assert told.started
+        assert told.compiling
+        assert told.ready
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("resting", [False, True])
+def test_a_solver_that_works_for_long_is_still_and_one_that_rests_is_not(resting: bool):
+    async def check() -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        assert mailbox.look().stalled_seconds == 0.0
+        mailbox.begin()
+        mailbox.take()
+        thread = threading.Thread(target=mailbox.rest, args=(lambda: True, 600.0))
+        if resting:
+            thread.start()
+            while not mailbox.look().passive:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.1)
+        assert (mailbox.look().stalled_seconds == 0.0) == resting
+        mailbox.evict()
+        if resting:
+            await asyncio.to_thread(thread.join, 300.0)
+
+    asyncio.run(check())
