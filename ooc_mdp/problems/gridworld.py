@@ -43,6 +43,7 @@ import numpy as np
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.problems.base import RowBounds
 from ooc_mdp.problems.cells import (
     CLOCKWISE_OF_ACTION,
     LARGEST_SEED,
@@ -125,6 +126,11 @@ class Gridworld:
         self.n_states = options.height * options.width
         self.shape: tuple[int, ...] | None = (options.height, options.width)
 
+    @property
+    def row_bounds(self) -> RowBounds:
+        """4 actions a state; outcomes that lead to one cell are one transition."""
+        return RowBounds(4, self.options.successors, True, self.options.successors == 1)
+
     def rows(self, states: IntArray) -> Rows:
         """Rows of `states` (int64 [n]): 4 a state, each of at most `successors` transitions."""
         o = self.options
@@ -176,6 +182,11 @@ class QuintanillaWorld:
         self.options = options
         self.n_states = options.height * options.width
         self.shape: tuple[int, ...] | None = (options.height, options.width)
+
+    @property
+    def row_bounds(self) -> RowBounds:
+        """4 actions a state; outcomes that lead to one cell are one transition."""
+        return RowBounds(4, 3, True)
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of `states` (int64 [n]): 4 a state, each of at most 3 transitions."""

@@ -19,6 +19,7 @@ from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.problems.base import RowBounds
 from ooc_mdp.problems.configuration import SHOWN, Parameter, asked_states, configure, in_range
 from ooc_mdp.problems.control.definition import ControlProblem
 from ooc_mdp.problems.control.integrate import MOST_STEPS, Horizon, RowArrays, compile_rows
@@ -100,6 +101,11 @@ class Discretised:
         """float64 [n, d]: where the states lie."""
         index = np.stack(np.unravel_index(states, self.points), axis=1)
         return np.array([axis.low for axis in self.problem.axes]) + index * np.array(self.steps)
+
+    @property
+    def row_bounds(self) -> RowBounds:
+        """A row for each control, a transition for each corner of a simplex."""
+        return RowBounds(self.n_actions, len(self.problem.axes) + 1, True, True, ("durations",))
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of the given states (int64 [n], any order).
