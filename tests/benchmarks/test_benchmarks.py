@@ -32,6 +32,14 @@ def test_out_of_core_compares_proved_and_verified_solves(tmp_path):
         assert ratio["bytes_read_vi_over_method"] == vi["bytes_read"] / solve["bytes_read"]
 
 
+def test_executors_compares_ways_that_write_the_same_store(tmp_path):
+    arguments = ("--problem", "mountain-car:12,12:4", "--repeat", "1", "--workers", "1", "--machine-shared")
+    (case,) = figures_of("executors.py", tmp_path, *arguments, alone=True)["cases"]
+    assert case["equal_fingerprints"]
+    assert [way["way"] for way in case["ways"]] == ["serial", "threads", "dask"]
+    assert all(way["median_seconds"] > 0 and way["median_processor_seconds"] > 0 for way in case["ways"])
+
+
 def test_memory_plan_compares_the_peak_with_the_printed_plan(tmp_path):
     arguments = ("--sizes", "2MB", "--cases", "random:vi", "--partitions", "8", "--cache", "1MiB", "--repeat", "1")
     figures = figures_of("memory_plan.py", tmp_path, *arguments, alone=True)
