@@ -41,7 +41,7 @@ KEPT = (
 )  # fmt: skip
 NOT_INCLUDED = (
     "errors of the rows: both solutions take the problem's own, which tests compare with a model and closed forms",
-    "how far a table is from the continuous problem: docs/convergence.md",
+    "how far a table is from the continuous problem: benchmarks/notes/2026-11-grid-convergence.md",
     "time: single runs",
 )
 

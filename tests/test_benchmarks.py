@@ -107,7 +107,7 @@ def test_convergence_reads_named_states_on_nested_grids(tmp_path):
 
 def test_the_documented_convergence_is_that_of_the_kept_figures():
     """Each line of the tables is printed again from the figures."""
-    text = (REPOSITORY / "docs" / "convergence.md").read_text()
+    text = (REPOSITORY / "benchmarks" / "notes" / "2026-11-grid-convergence.md").read_text()
     kept = sorted((REPOSITORY / "benchmarks" / "results").glob("convergence-*.json"))
     assert len(kept) == 6
     for file in kept:
@@ -171,7 +171,7 @@ def test_the_documented_comparison_of_methods_is_that_of_the_kept_figures():
     kept = REPOSITORY / "benchmarks" / "results" / "coupling.json"
     printed = run_here("coupling.py", "--document", kept).split("\n\n")
     assert len(printed) == 3
-    text = (REPOSITORY / "docs" / "policy-iteration.md").read_text()
+    text = (REPOSITORY / "benchmarks" / "notes" / "2026-11-policy-iteration.md").read_text()
     for table in printed:
         assert table.strip() in text, table
 
@@ -276,7 +276,7 @@ def test_reading_measures_every_way_cold_and_warm_and_every_codec_of_every_field
 
 def test_the_documented_ways_to_read_are_those_of_the_kept_figures():
     """Each line of the tables is printed again from the figures."""
-    text = (REPOSITORY / "docs" / "performance.md").read_text()
+    text = (REPOSITORY / "benchmarks" / "notes" / "2026-11-reading.md").read_text()
     for kept in sorted((REPOSITORY / "benchmarks" / "results").glob("reading-*.json")):
         for table in run_here("engine/reading_tables.py", kept).strip().split("\n\n"):
             assert table in text, kept.name

@@ -128,7 +128,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_the_documented_decoding_gives_every_table_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = Path(__file__).parent.parent.joinpath("docs", "store-format.md").read_text()
+    text = Path(__file__).parent.parent.joinpath("docs", "reference", "store-format.md").read_text()
     example = text.split("```python\n")[1].split("```")[0]
     assert example.count("p = 0") == 1
     store.path.rename(store.path.parent / "model.store")

@@ -537,7 +537,7 @@ def test_importing_the_store_brings_neither_dask_nor_numba_nor_zarr() -> None:
 
 
 def test_the_example_in_the_documentation_reads_a_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = Path(__file__).parent.parent.joinpath("docs", "store-format.md").read_text()
+    text = Path(__file__).parent.parent.joinpath("docs", "reference", "store-format.md").read_text()
     example = text.split("```python\n")[1].split("```")[0]
     store.path.rename(store.path.parent / "model.store")
     monkeypatch.chdir(store.path.parent)
