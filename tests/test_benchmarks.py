@@ -36,9 +36,9 @@ def figures_of(script: str, folder: Path, *arguments: str, alone: bool = False) 
     return figures
 
 
-def test_out_of_core_compares_proved_and_verified_solves(tmp_path):
-    arguments = ("--problem", "GW-32x4", "--partitions", "16", "--repeat", "1", "--discount", "0.8", "--machine-shared")
-    figures = figures_of("out_of_core.py", tmp_path, *arguments, alone=True)
+def test_solves_compares_proved_and_verified_solves(tmp_path):
+    arguments = ("--problem", "GW-32x4", "--partitions", "16", "--discount", "0.8", "--machine-shared", "--verify")
+    figures = figures_of("solves.py", tmp_path, *arguments, alone=True)
     assert figures["machine"]["shared"]
     assert "warm" in figures["page_cache"]
     assert [s["method"] for s in figures["solves"]] == ["vi", "p-eva joint", "p-eva h1", "p-eva h2"]
@@ -114,28 +114,16 @@ def test_the_documented_convergence_is_that_of_the_kept_figures():
         assert run_here("convergence.py", "--table", file).strip() in text, file.name
 
 
-def test_scheduling_counts_loads_against_the_cache(tmp_path):
-    arguments = (
-        "--problem",
-        "GW-16x4",
-        "--partitions",
-        "8",
-        "--cache",
-        "25%,100%",
-        "--epsilon",
-        "0.1",
-        "--discount",
-        "0.8",
-    )
-    figures = figures_of("scheduling.py", tmp_path, *arguments)
-    assert [t["scramble"] for t in figures["tables"]] == [0.0, 0.1]
-    for table in figures["tables"]:
-        assert len(table["solves"]) == 12
-        for solve in table["solves"]:
-            assert solve["outcome"] == "proved"
-            assert solve["error_bound"] <= 0.1
-            if solve["cache"] == "100%":
-                assert solve["loads_per_partition"] <= 1
+def test_solves_counts_loads_of_every_method_against_the_cache(tmp_path):
+    arguments = ("--problem", "GW-16x4", "-p", "seed=1", "-p", "scramble=0.1", "--partitions", "8", "--exact")
+    asked = ("--cache", "25%,100%", "--epsilon", "0.1", "--discount", "0.8", "--methods", "vi,p-eva joint")
+    figures = figures_of("solves.py", tmp_path, *arguments, *asked)
+    assert len(figures["solves"]) == 8
+    for solve in figures["solves"]:
+        assert solve["outcome"] == "proved"
+        assert solve["error_bound"] <= 0.1
+        if solve["cache"] == "100%":
+            assert solve["loads_per_partition"] <= 1
 
 
 def test_coupling_compares_methods_and_stopping_rules(tmp_path):
@@ -224,11 +212,11 @@ def test_recompute_compares_a_store_with_the_problem_itself(tmp_path):
     assert compared["break_even_bytes_per_second"] > 0
 
 
-def test_voting_compares_the_orders_of_the_sweeps(tmp_path):
-    arguments = ("--problem", "gridworld", "-p", "height=16", "-p", "width=16", "-p", "successors=4")
-    figures = figures_of("voting.py", tmp_path, *arguments, "--partitions", "4", "--epsilon", "0.1", "--repeat", "1")
-    assert figures["table"]["block_shape"] == [8, 8]
-    assert len(figures["solves"]) == 12
+def test_solves_compares_the_orders_of_the_sweeps(tmp_path):
+    arguments = ("--problem", "gridworld", "-p", "height=16", "-p", "width=16", "-p", "successors=4", "--cache", "100%")
+    orders = ("--orders", "forward,alternating,voted", "--methods", "vi,p-eva joint")
+    figures = figures_of("solves.py", tmp_path, *arguments, *orders, "--partitions", "4", "--epsilon", "0.1")
+    assert len(figures["solves"]) == 6
     assert {s["sweep_order"] for s in figures["solves"]} == {"forward", "alternating", "voted"}
     for solve in figures["solves"]:
         assert solve["outcome"] == "proved"
