@@ -20,6 +20,10 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
+def without_numbers(line: str) -> str:
+    return re.sub(r"[\d.,]+(e[+-]\d+)?", "#", line.strip())
+
+
 def run_python(code: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=environment(), capture_output=True, text=True, check=False
@@ -41,6 +45,11 @@ def test_the_commands_of_getting_started_run(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "the certificate holds" in done.stdout
     assert "success: 1 of 1 starts" in done.stdout
+    shown = re.findall(
+        r"^    (?:outcome|error|loads|cache) .*$", (DOCS / "getting-started.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert len(shown) == 4
+    assert {without_numbers(line) for line in shown} <= {without_numbers(line) for line in done.stdout.splitlines()}
     rows = [line.split(",") for line in (tmp_path / "choice.csv").read_text().splitlines()]
     assert [row[2] for row in rows] == ["policy", "0", "0", "0"]
 
