@@ -3,7 +3,8 @@
 It sweeps nothing and no value passes through it, apart from copies for checkpoints and those of partitions that move.
 Statuses come as soon as they change (each solver has one open question of ours at any time). The solve is over once all
 solvers have been passive through an interval: with the same count of messages taken in at both its ends, and no message
-on its way, since each waits for its receipt (Mattern's double wave over acknowledged messages; docs/distributed.md).
+on its way, since each waits for its receipt (Mattern's double wave over acknowledged messages;
+docs/theory/several-solvers.md).
 What is then proved is worked out here, from the bounds of all partitions by their owners.
 
 A solver that does not answer for `patience` seconds, whose worker the scheduler has lost, or whose thread has not
