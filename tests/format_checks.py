@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import Format, ReadOptions, Source
+from ooc_mdp.io.source import Format, ReadOptions, Source
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 PUBLIC = SHARED / "cases" / "public"

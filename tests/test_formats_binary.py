@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from format_checks import OTHER, PUBLIC, SIZES, peak_bytes, read, refusal, same
 
-from ooc_mdp.formats.base import ReadOptions
-from ooc_mdp.formats.npz import ARRAYS
+from ooc_mdp.io.arrays.npz import ARRAYS
+from ooc_mdp.io.source import ReadOptions
 
 CASES = sorted(PUBLIC.glob("*/model.npz"))
 SMALL = {

@@ -9,8 +9,8 @@ import pytest
 from format_checks import PUBLIC, read, refusal, value_iteration
 
 from ooc_mdp.errors import MissingExtraError
-from ooc_mdp.formats.base import ReadOptions
-from ooc_mdp.formats.gymnasium_env import GYMNASIUM
+from ooc_mdp.io.gymnasium import GYMNASIUM
+from ooc_mdp.io.source import ReadOptions
 
 
 class FakeEnvironment:

@@ -11,8 +11,8 @@ import scipy.sparse as sparse
 from format_checks import PUBLIC, SIZES, read, refusal, rows_of, value_iteration
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import ReadOptions
-from ooc_mdp.formats.mdptoolbox import MDPTOOLBOX, MdptoolboxSource
+from ooc_mdp.io.arrays.mdptoolbox import MDPTOOLBOX, MdptoolboxSource
+from ooc_mdp.io.source import ReadOptions
 
 _GENERATOR = np.random.default_rng(20)
 S, A = 6, 3

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from format_checks import PUBLIC, SIZES, peak_bytes, read, refusal, same
 
-from ooc_mdp.formats.umb import UMB
+from ooc_mdp.io.umb.reader import UMB
 
 
 def umb_index(**changes: object) -> dict[str, object]:

@@ -14,7 +14,7 @@ from command_line import ROOT, environment
 
 import ooc_mdp
 from ooc_mdp.conversion.options import ConvertOptions
-from ooc_mdp.formats import FORMATS
+from ooc_mdp.io.registry import FORMATS
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
