@@ -14,7 +14,7 @@ from paths import DOCS, REPOSITORY
 
 import ooc_mdp
 from ooc_mdp.conversion.options import ConvertOptions
-from ooc_mdp.formats import FORMATS
+from ooc_mdp.io.registry import FORMATS
 
 PAGES = [
     *sorted(REPOSITORY.glob("*.md")),

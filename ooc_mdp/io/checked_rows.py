@@ -18,8 +18,7 @@ import numpy as np
 from numba import njit
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import ROW_SUM_TOLERANCE
-from ooc_mdp.model.mdp import Block, FloatArray, IntArray, Rows
+from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, Block, FloatArray, IntArray, Rows
 
 __all__ = ["RawRows", "checked_block"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.report.files import whole_file
+from ooc_mdp.store.atomic_file import atomic_file
 from ooc_mdp.store.result import Result
 
 __all__ = ["export_result"]
@@ -35,7 +35,7 @@ def export_result(result: Result, file: Path, *, overwrite: bool = False) -> Non
     write = {".npy": _write_npy, ".npz": _write_npz, ".csv": _write_csv}.get(file.suffix)
     if write is None:
         raise OptionsError(f"cannot export to {file.name}: the name must end in .npy, .npz or .csv")
-    with whole_file(file, overwrite=overwrite) as temporary:
+    with atomic_file(file, overwrite=overwrite) as temporary:
         write(temporary, result)
 
 

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import Job, ReadOptions, Source
-from ooc_mdp.formats.checks import RawRows, checked_block
-from ooc_mdp.formats.files import open_file
-from ooc_mdp.formats.pointer_streams import PointerStream, Ramp, segments
-from ooc_mdp.formats.umb_archive import Member, NumberStream, RationalStream, gather, is_archive, read_member
+from ooc_mdp.io.arrays.pointer_stream import PointerStream, Ramp, segments
+from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.files import open_file
+from ooc_mdp.io.source import Job, ReadOptions, Source
+from ooc_mdp.io.umb.archive import Member, NumberStream, RationalStream, gather, is_archive, read_member
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["UMB", "UmbFormat"]

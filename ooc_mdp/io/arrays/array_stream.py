@@ -22,7 +22,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.files import open_file
+from ooc_mdp.io.files import open_file
 from ooc_mdp.model.mdp import FloatArray
 
 __all__ = [

@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import ReadOptions, Source
-from ooc_mdp.formats.checks import RawRows
-from ooc_mdp.formats.faults import Field, byte_fault, explain_fields, fault_at, negative_state
-from ooc_mdp.formats.text import (
+from ooc_mdp.io.checked_rows import RawRows
+from ooc_mdp.io.johannsson.text_lines import parse_letters
+from ooc_mdp.io.source import ReadOptions, Source
+from ooc_mdp.io.text.errors import Field, byte_fault, explain_fields, fault_at, negative_state
+from ooc_mdp.io.text.source import (
     Segment,
     Table,
     TextSource,
@@ -32,7 +33,6 @@ from ooc_mdp.formats.text import (
     read_table,
     truncated,
 )
-from ooc_mdp.formats.tokens import parse_letters
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["JOHANNSSON", "JohannssonFormat"]

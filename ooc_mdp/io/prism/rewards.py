@@ -21,12 +21,12 @@ import numpy as np
 from numba import njit
 
 from ooc_mdp.errors import InputError, OptionsError
-from ooc_mdp.formats.base import ReadOptions
-from ooc_mdp.formats.checks import RawRows
-from ooc_mdp.formats.faults import Field, byte_fault, explain_fields, fault_at, number_fault
-from ooc_mdp.formats.files import file_size
-from ooc_mdp.formats.text import Table, whole_lines
-from ooc_mdp.formats.transition_list import column_table
+from ooc_mdp.io.checked_rows import RawRows
+from ooc_mdp.io.files import file_size
+from ooc_mdp.io.source import ReadOptions
+from ooc_mdp.io.text.columns import column_table
+from ooc_mdp.io.text.errors import Field, byte_fault, explain_fields, fault_at, number_fault
+from ooc_mdp.io.text.source import Table, whole_lines
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["RewardFile", "choose_rewards", "read_header"]

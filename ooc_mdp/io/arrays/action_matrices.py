@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.array_streams import ZipArrays
-from ooc_mdp.formats.pointer_streams import PointerStream, count_that_fits
+from ooc_mdp.io.arrays.array_stream import ZipArrays
+from ooc_mdp.io.arrays.pointer_stream import PointerStream, count_that_fits
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["Csr", "CsrFile", "CsrMatrix", "DenseMatrix", "Matrix", "interleaved", "looked_up", "sparse_shape"]

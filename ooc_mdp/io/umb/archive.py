@@ -22,8 +22,8 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.array_streams import is_unsafe_name, read_exactly, spool
-from ooc_mdp.formats.files import open_file
+from ooc_mdp.io.arrays.array_stream import is_unsafe_name, read_exactly, spool
+from ooc_mdp.io.files import open_file
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["Member", "NumberStream", "RationalStream", "gather", "is_archive", "read_member"]

@@ -24,10 +24,10 @@ from functools import partial
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.array_streams import ArrayStream, ZipArrays, zip_names
-from ooc_mdp.formats.base import Job, ReadOptions, Source
-from ooc_mdp.formats.checks import RawRows, checked_block
-from ooc_mdp.formats.pointer_streams import PointerStream, segments
+from ooc_mdp.io.arrays.array_stream import ArrayStream, ZipArrays, zip_names
+from ooc_mdp.io.arrays.pointer_stream import PointerStream, segments
+from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.source import Job, ReadOptions, Source
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["ARRAYS", "ArraysFormat"]

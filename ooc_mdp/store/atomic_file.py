@@ -1,4 +1,4 @@
-"""Files that a report leaves behind: refused where something is there already, written whole or not at all."""
+"""Single output files: checked before the work, written under a temporary name and moved into place when complete."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.store.disk_faults import remedy
 from ooc_mdp.store.transaction import check_outside, sync
 
-__all__ = ["check_output_files", "whole_file"]
+__all__ = ["atomic_file", "check_output_files"]
 
 
 def check_output_files(*files: Path | None, overwrite: bool, sources: Iterable[Path] = ()) -> None:
-    """Refuse what :func:`whole_file` could not write, before there is any work.
+    """Refuse what :func:`atomic_file` could not write, before there is any work.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def check_output_files(*files: Path | None, overwrite: bool, sources: Iterable[P
     Raises
     ------
     OptionsError : a file is one of the sources, or named twice.
-    StoreError : it is no place for a file, inside a store or result, or exists and may not be replaced.
+    StoreError : its directory does not exist or is a store or result, or exists and may not be replaced.
     """
     read, named = {source.resolve() for source in sources}, set()
     for file in files:
@@ -53,8 +53,8 @@ def _check_place(file: Path, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def whole_file(file: Path, *, overwrite: bool) -> Iterator[Path]:
-    """The path to write to; what is there is brought to the disk and becomes `file` in one step once the block ends
+def atomic_file(file: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yield the path to write to; its contents are synchronized and become `file` in one step when the block ends
     without an error.
 
     Raises
@@ -73,7 +73,9 @@ def whole_file(file: Path, *, overwrite: bool) -> Iterator[Path]:
     except OSError as error:
         reason = error.strerror or f"no room ({error})"
         if moved:
-            raise StoreError(f"{file} is whole and in its place, but may be lost with the power: {reason}") from error
+            raise StoreError(
+                f"{file} is complete and in its place, but may be lost if the power fails: {reason}"
+            ) from error
         raise StoreError(f"cannot write {file}: {reason}; {remedy(error)}, or name a file elsewhere") from error
     finally:
         with contextlib.suppress(OSError):

@@ -28,7 +28,7 @@ from typing import IO, Any
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.action_matrices import (
+from ooc_mdp.io.arrays.action_matrices import (
     CsrFile,
     CsrMatrix,
     DenseMatrix,
@@ -37,10 +37,10 @@ from ooc_mdp.formats.action_matrices import (
     looked_up,
     sparse_shape,
 )
-from ooc_mdp.formats.array_streams import ArrayStream, ZipArrays, open_npy, read_exactly, zip_names
-from ooc_mdp.formats.base import Job, ReadOptions, Source
-from ooc_mdp.formats.checks import RawRows, checked_block
-from ooc_mdp.formats.files import open_file
+from ooc_mdp.io.arrays.array_stream import ArrayStream, ZipArrays, open_npy, read_exactly, zip_names
+from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.files import open_file
+from ooc_mdp.io.source import Job, ReadOptions, Source
 from ooc_mdp.model.mdp import FloatArray
 
 __all__ = ["MDPTOOLBOX", "MdptoolboxFormat", "MdptoolboxSource"]

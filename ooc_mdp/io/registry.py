@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ooc_mdp.errors import InputError, OptionsError
-from ooc_mdp.formats.base import Format, Job, ReadOptions, Source
+from ooc_mdp.io.source import Format, Job, ReadOptions, Source
 
 __all__ = ["FORMATS", "Format", "Job", "ReadOptions", "Source", "open_source"]
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     FORMATS: tuple[Format, ...]
 
 _READERS = (
-    ("gymnasium_env", "GYMNASIUM"),
-    ("umb", "UMB"),
-    ("npz", "ARRAYS"),
-    ("mdptoolbox", "MDPTOOLBOX"),
-    ("johannsson_xml", "JOHANNSSON_XML"),
-    ("drn", "DRN"),
-    ("johannsson", "JOHANNSSON"),
-    ("prism", "PRISM"),
+    ("gymnasium", "GYMNASIUM"),
+    ("umb.reader", "UMB"),
+    ("arrays.npz", "ARRAYS"),
+    ("arrays.mdptoolbox", "MDPTOOLBOX"),
+    ("johannsson.xml", "JOHANNSSON_XML"),
+    ("storm.drn", "DRN"),
+    ("johannsson.text", "JOHANNSSON"),
+    ("prism.transitions", "PRISM"),
     ("transition_list", "TRANSITION_LIST"),
 )
-"""Module and instance of each format. To add one, see `ooc_mdp.formats.base`."""
+"""Module and instance of each format. To add one, see `ooc_mdp.io.source`."""
 _HEAD = 4096
 _OWN_REWARDS = ("gymnasium", "arrays", "mdptoolbox", "johannsson-xml", "umb")
 _UNNAMED_REWARDS = ("gymnasium", "arrays", "mdptoolbox", "johannsson", "johannsson-xml", "transition-list")
@@ -40,7 +40,7 @@ _UNNAMED_REWARDS = ("gymnasium", "arrays", "mdptoolbox", "johannsson", "johannss
 def __getattr__(name: str) -> tuple[Format, ...]:
     if name != "FORMATS":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    formats = tuple(getattr(import_module(f"{__name__}.{module}"), own) for module, own in _READERS)
+    formats = tuple(getattr(import_module(f"ooc_mdp.io.{module}"), own) for module, own in _READERS)
     globals()["FORMATS"] = formats
     return formats
 
@@ -66,13 +66,13 @@ def _detected(source: str) -> Format:
     for known in _formats():
         if known.detect(source, head):
             return known
-    from ooc_mdp.formats.unknown import explain
+    from ooc_mdp.io.unrecognised import explain
 
     raise explain(source, head, [known.name for known in _formats()])
 
 
 def _head(source: str) -> bytes:
-    from ooc_mdp.formats.files import open_file
+    from ooc_mdp.io.files import open_file
 
     with open_file(source) as file:
         head = file.read(_HEAD)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ooc_mdp.formats.tokens import (
+from ooc_mdp.io.text.numbers import (
     BAD,
     GOOD,
     MAX_LINE,
@@ -113,7 +113,7 @@ def parse_drn(  # type: ignore[no-untyped-def]
     """Lines `state id [rewards] labels`, `action name [rewards]`, `successor : probability`; not // comments.
 
     letters [capacity] takes s, a or t; ints [1, capacity] the id or successor; floats [1, capacity] the
-    reward number `wanted` (0 for -1: none) or the probability. Else as :func:`~ooc_mdp.formats.tokens.parse_columns`.
+    reward number `wanted` (0 for -1: none) or the probability. Else as :func:`~ooc_mdp.io.text.numbers.parse_columns`.
     """
     n_slow = 0
     while pos < end:

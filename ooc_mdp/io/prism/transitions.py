@@ -22,13 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import ReadOptions, Source
-from ooc_mdp.formats.checks import RawRows
-from ooc_mdp.formats.faults import Field, fault_at
-from ooc_mdp.formats.files import file_size
-from ooc_mdp.formats.prism_rewards import RewardFile, choose_rewards, read_header
-from ooc_mdp.formats.text import Segment, TextSource, data_lines, first_lines, read_bytes
-from ooc_mdp.formats.transition_list import column_table, group_rows
+from ooc_mdp.io.checked_rows import RawRows
+from ooc_mdp.io.files import file_size
+from ooc_mdp.io.prism.rewards import RewardFile, choose_rewards, read_header
+from ooc_mdp.io.source import ReadOptions, Source
+from ooc_mdp.io.text.columns import column_table, group_rows
+from ooc_mdp.io.text.errors import Field, fault_at
+from ooc_mdp.io.text.source import Segment, TextSource, data_lines, first_lines, read_bytes
 
 __all__ = ["PRISM", "PrismFormat"]
 

@@ -1,7 +1,7 @@
 """What a model reader is: a named format that recognises itself and opens a source of row blocks.
 
 To add a format, write one module with a class that satisfies :class:`Format`, and add an instance to
-``FORMATS`` in ``formats/__init__.py``. A reader checks everything that its file claims, in bounded memory:
+``FORMATS`` in ``io/registry.py``. A reader checks everything that its file claims, in bounded memory:
 counts announced by a file are compared with what follows, never used to allocate. Readers know nothing of
 partitions, stores or Dask; they hand out jobs, and whoever runs the jobs decides where and how many at once.
 """
@@ -15,10 +15,7 @@ from typing import Protocol
 
 from ooc_mdp.model.mdp import Block
 
-__all__ = ["ROW_SUM_TOLERANCE", "Format", "Job", "ReadOptions", "Source"]
-
-ROW_SUM_TOLERANCE = 1e-6
-"""A row whose probabilities sum to 1 within this is taken as published; others are refused or renormalised."""
+__all__ = ["Format", "Job", "ReadOptions", "Source"]
 
 Job = Callable[[], Block]
 """Reads one block; may run in any thread, in any order; raises InputError with the line in the whole file."""

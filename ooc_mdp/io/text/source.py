@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import Job, ReadOptions
-from ooc_mdp.formats.checks import RawRows, checked_block
-from ooc_mdp.formats.faults import fault_at, line_bytes
-from ooc_mdp.formats.files import file_size, open_file
-from ooc_mdp.formats.lines import mark_lines, next_state
-from ooc_mdp.formats.tokens import MAX_LINE, SLOW_SLOTS
+from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.files import file_size, open_file
+from ooc_mdp.io.source import Job, ReadOptions
+from ooc_mdp.io.text.errors import fault_at, line_bytes
+from ooc_mdp.io.text.lines import mark_lines, next_state
+from ooc_mdp.io.text.numbers import MAX_LINE, SLOW_SLOTS
 from ooc_mdp.model.mdp import Block, FloatArray, IntArray
 
 __all__ = [
@@ -156,7 +156,7 @@ def read_table(
     kernel: Callable[..., tuple[int, int, int, bool]],
     explain: Callable[[bytes], str],
 ) -> Table:
-    """Parse whole lines at offset `begin` of a file with one of the kernels of `ooc_mdp.formats.tokens`.
+    """Parse whole lines at offset `begin` of a file with one of the kernels of `ooc_mdp.io.text.numbers`.
 
     Parameters
     ----------

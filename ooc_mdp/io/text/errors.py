@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.files import open_file
-from ooc_mdp.formats.tokens import MAX_LINE
+from ooc_mdp.io.files import open_file
+from ooc_mdp.io.text.numbers import MAX_LINE
 
 __all__ = [
     "Field",

@@ -27,8 +27,8 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from ooc_mdp.errors import InputError, MissingExtraError
-from ooc_mdp.formats.base import Job, ReadOptions, Source
-from ooc_mdp.formats.checks import RawRows, checked_block
+from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.source import Job, ReadOptions, Source
 
 __all__ = ["GYMNASIUM", "GymnasiumFormat"]
 

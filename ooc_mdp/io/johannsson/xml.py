@@ -35,10 +35,10 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.sax import make_parser
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import Job, ReadOptions, Source
-from ooc_mdp.formats.checks import RawRows, checked_block
-from ooc_mdp.formats.faults import Field, number_fault
-from ooc_mdp.formats.files import open_file
+from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.files import open_file
+from ooc_mdp.io.source import Job, ReadOptions, Source
+from ooc_mdp.io.text.errors import Field, number_fault
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["JOHANNSSON_XML", "JohannssonXmlFormat"]

@@ -8,7 +8,7 @@ underscore, no words (nan, inf) and nothing behind. Decimals are correctly round
     18 digits, |exponent| <= 45          double-double, taken only if the rounding is certain
     everything else                      left to the caller: Python's float() on a token of checked syntax
 
-Kernels only find *that* a line is malformed; `ooc_mdp.formats.faults` says why. This module knows no format's
+Kernels only find *that* a line is malformed; `ooc_mdp.io.text.errors` says why. This module knows no format's
 meaning.
 """
 
@@ -27,8 +27,6 @@ __all__ = [
     "blank",
     "decimal_at",
     "integer_at",
-    "parse_columns",
-    "parse_letters",
     "skip_blanks",
     "skip_line",
 ]
@@ -47,8 +45,7 @@ GOOD, SLOW, BAD = range(3)
 """Status of a number: read; of checked syntax and left to float(); malformed."""
 NEWLINE = 10
 _SPACE, _TAB, _RETURN = 32, 9, 13
-_MINUS, _PLUS, _POINT, _COLON, _HASH = 45, 43, 46, 58, 35
-_UPPER_A, _UPPER_D, _UPPER_S = 65, 68, 83
+_MINUS, _PLUS, _POINT = 45, 43, 46
 
 
 @njit(cache=True, nogil=True)
@@ -191,107 +188,3 @@ def decimal_at(buf, i):  # type: ignore[no-untyped-def]
         if certain:
             return GOOD, -value if negative else value, i
     return SLOW, np.nan, i
-
-
-@njit(cache=True, nogil=True)
-def parse_columns(  # type: ignore[no-untyped-def]
-    buf, pos, end, n_integers, word, count, ints, floats, offsets, slow
-):
-    """Lines of n_integers integers, one decimal and (if `word`) perhaps a name; not blank lines, # comments.
-
-    Fills ints [n_integers, capacity], floats [1, capacity] and the lines' offsets from `count` on. Decimals
-    left to float() go to slow [SLOW_SLOTS, 3] as (flat index into floats, begin, end).
-
-    Returns (pos, count, n_slow, bad): where to go on (`end`: all read), lines so far, slots filled, and
-    whether the line at pos is malformed.
-    """
-    n_slow = 0
-    while pos < end:
-        line = pos
-        i = skip_blanks(buf, pos)
-        if buf[i] == NEWLINE or buf[i] == _HASH:
-            pos = skip_line(buf, i)
-            continue
-        if n_slow == SLOW_SLOTS:
-            return line, count, n_slow, False
-        for column in range(n_integers):
-            status, number, i = integer_at(buf, i)
-            if status != GOOD or not blank(buf[i]):
-                return line, count, n_slow, True
-            ints[column, count] = number
-            i = skip_blanks(buf, i)
-        begin = i
-        status, value, i = decimal_at(buf, i)
-        if status == BAD or not (blank(buf[i]) or buf[i] == NEWLINE):
-            return line, count, n_slow, True
-        after = i
-        i = skip_blanks(buf, i)
-        if word and buf[i] != NEWLINE:
-            while buf[i] > _SPACE:
-                i += 1
-            i = skip_blanks(buf, i)
-        if buf[i] != NEWLINE or i - line > MAX_LINE:
-            return line, count, n_slow, True
-        if status == SLOW:
-            slow[n_slow, 0] = count
-            slow[n_slow, 1] = begin
-            slow[n_slow, 2] = after
-            n_slow += 1
-        floats[0, count] = value
-        offsets[count] = line
-        count += 1
-        pos = i + 1
-    return pos, count, n_slow, False
-
-
-@njit(cache=True, nogil=True)
-def parse_letters(buf, pos, end, count, letters, ints, floats, offsets, slow):  # type: ignore[no-untyped-def]
-    """Lines `S:id:value:count`, `A:id:count`, `D:id:probability:reward`, blanks around the colons allowed.
-
-    letters [capacity] takes S, A or D; ints [2, capacity] (id, count); floats [2, capacity] (value or
-    probability, reward). Everything else is as in :func:`parse_columns`.
-    """
-    n_slow = 0
-    capacity = letters.size
-    while pos < end:
-        line = pos
-        i = skip_blanks(buf, pos)
-        letter = buf[i]
-        if letter in (NEWLINE, _HASH):
-            pos = skip_line(buf, i)
-            continue
-        if n_slow + 2 > SLOW_SLOTS:
-            return line, count, n_slow, False
-        if letter != _UPPER_S and letter != _UPPER_A and letter != _UPPER_D:
-            return line, count, n_slow, True
-        i += 1
-        n_fields = 2 if letter == _UPPER_A else 3
-        filled = n_slow
-        for field in range(n_fields):
-            i = skip_blanks(buf, i)
-            if buf[i] != _COLON:
-                return line, count, filled, True
-            i = skip_blanks(buf, i + 1)
-            if field == 0 or (field == 1 and letter == _UPPER_A) or (field == 2 and letter == _UPPER_S):
-                status, number, i = integer_at(buf, i)
-                ints[0 if field == 0 else 1, count] = number
-            else:
-                begin = i
-                status, value, i = decimal_at(buf, i)
-                column = field - 1
-                floats[column, count] = value
-                if status == SLOW:
-                    slow[n_slow, 0] = column * capacity + count
-                    slow[n_slow, 1] = begin
-                    slow[n_slow, 2] = i
-                    n_slow += 1
-            if status == BAD:
-                return line, count, filled, True
-        i = skip_blanks(buf, i)
-        if buf[i] != NEWLINE or i - line > MAX_LINE:
-            return line, count, filled, True
-        letters[count] = letter
-        offsets[count] = line
-        count += 1
-        pos = i + 1
-    return pos, count, n_slow, False

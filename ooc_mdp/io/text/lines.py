@@ -1,13 +1,13 @@
 """Where lines and states begin: what a reader needs to cut a file into pieces without parsing it.
 
-Buffers are as in `ooc_mdp.formats.tokens`. This module knows no numbers but state ids.
+Buffers are as in `ooc_mdp.io.text.numbers`. This module knows no numbers but state ids.
 """
 
 from __future__ import annotations
 
 from numba import njit
 
-from ooc_mdp.formats.tokens import NEWLINE, integer_at, skip_blanks, skip_line
+from ooc_mdp.io.text.numbers import NEWLINE, integer_at, skip_blanks, skip_line
 
 __all__ = ["mark_lines", "next_state"]
 

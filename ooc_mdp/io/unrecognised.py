@@ -9,8 +9,8 @@ import os
 from collections.abc import Sequence
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.array_streams import ZipArrays
-from ooc_mdp.formats.files import open_file
+from ooc_mdp.io.arrays.array_stream import ZipArrays
+from ooc_mdp.io.files import open_file
 
 __all__ = ["explain"]
 
