@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
-    DEFAULT_PATIENCE,
     DEFAULT_PLACEMENT,
+    DEFAULT_WORKER_TIMEOUT,
     CacheSize,
     ClusterOptions,
     MethodName,
@@ -92,7 +92,8 @@ def solve(
     workers: int | None = None,
     scheduler: str | None = None,
     placement: str = DEFAULT_PLACEMENT,
-    patience: float = DEFAULT_PATIENCE,
+    rebalance: bool = False,
+    worker_timeout: float = DEFAULT_WORKER_TIMEOUT,
 ) -> Solution:
     """Solve the MDP of a store to a proved error, through a partition cache of bounded size.
 
@@ -118,7 +119,8 @@ def solve(
     note : called with sentences: that loops are compiled first, the memory plan, where a resumed solve begins, what
         makes one slow, and which workers were lost or joined.
     client : of a Dask cluster, on whose workers the MDP is solved.
-    workers, scheduler, placement, patience : see :class:`~ooc_mdp.options.ClusterOptions`; cache and device memory are
+    workers, scheduler, placement, rebalance, worker_timeout : see :class:`~ooc_mdp.options.ClusterOptions`; cache and
+        device memory are
         those of each worker. Worker processes run the calling script anew: call from under
         ``if __name__ == "__main__":``.
 
@@ -152,7 +154,7 @@ def solve(
         time_limit=time_limit,
         checkpoint_interval=checkpoint_interval,
     )
-    cluster = cluster_of(workers, scheduler, placement, patience, device, client)
+    cluster = cluster_of(workers, scheduler, placement, rebalance, worker_timeout, device, client)
     return solve_with(
         lambda: _opened(store, device), options, run, cluster, client=client, progress=progress, note=note
     )
@@ -208,7 +210,8 @@ def cluster_of(
     workers: int | None,
     scheduler: str | None,
     placement: str,
-    patience: float,
+    rebalance: bool,
+    worker_timeout: float,
     device: str,
     client: Client | None = None,
 ) -> ClusterOptions | None:
@@ -216,7 +219,7 @@ def cluster_of(
 
     A machine with several GPUs gets a worker for each where nothing else is said, `device` included.
     """
-    asked = ClusterOptions(workers, scheduler, placement, patience)
+    asked = ClusterOptions(workers, scheduler, placement, rebalance, worker_timeout)
     if client is not None and (workers or scheduler):
         raise OptionsError("give a client, or workers, or a scheduler: one of them says where to solve")
     if client is not None or workers or scheduler:
@@ -227,10 +230,10 @@ def cluster_of(
         devices = device_count()
         if devices > 1:
             return replace(asked, workers=devices)
-    if (placement, patience) != (DEFAULT_PLACEMENT, DEFAULT_PATIENCE):
+    if (placement, rebalance, worker_timeout) != (DEFAULT_PLACEMENT, False, DEFAULT_WORKER_TIMEOUT):
         raise OptionsError(
-            "placement and patience (--placement, --patience) are of solves on several workers; leave them out, or "
-            "give workers (--workers), a scheduler (--scheduler) or a client"
+            "placement, rebalance and worker_timeout (--placement, --rebalance, --worker-timeout) apply to solves on "
+            "several workers; leave them out, or give workers (--workers), a scheduler (--scheduler) or a client"
         )
     return None
 

@@ -18,8 +18,8 @@ from ooc_mdp.errors import OptionsError
 
 __all__ = [
     "DEFAULT_KERNEL",
-    "DEFAULT_PATIENCE",
     "DEFAULT_PLACEMENT",
+    "DEFAULT_WORKER_TIMEOUT",
     "NO_DEVICE_MEMORY",
     "CacheSize",
     "ClusterOptions",
@@ -49,7 +49,7 @@ DEFAULT_KERNEL = "tiles"
 """The first of `ooc_mdp.backends.device_kernels`: the engine that a device has of its own."""
 
 DEFAULT_PLACEMENT = "auto"
-DEFAULT_PATIENCE = 15.0
+DEFAULT_WORKER_TIMEOUT = 15.0
 """Seconds."""
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
@@ -315,23 +315,14 @@ class ClusterOptions:
     scheduler: str | None = None
     """Address of a Dask scheduler, such as "tcp://host:8786", whose workers solve."""
     placement: str = DEFAULT_PLACEMENT
-    """Who begins with which partitions: "blocks", "random", "attractors", "attractors:N", "voronoi:N", "metis";
-    "alone", one worker with all of them; "auto", alone where partitions read most of the others, else blocks;
-    "dynamic", or "dynamic:" and one of those, where idle workers take dirty partitions from busy ones later on."""
-    patience: float = DEFAULT_PATIENCE
+    """Which worker starts with which partitions: "blocks", "random", "attractors", "attractors:N", "voronoi:N" or
+    "metis"; "single", one worker owns all; "auto", single where partitions read most of the others, else blocks."""
+    rebalance: bool = False
+    """Whether idle workers take dirty partitions from busy ones during the solve."""
+    worker_timeout: float = DEFAULT_WORKER_TIMEOUT
     """Seconds without an answer after which a worker is lost and the others go on with its partitions."""
     threads: int | None = None
     """That sweep on the CPU, a worker; None for its machine's cores, divided among the machine's workers."""
-
-    @property
-    def first_placement(self) -> str:
-        """Who begins with what."""
-        return self.placement.removeprefix("dynamic").removeprefix(":") or "blocks"
-
-    @property
-    def moves(self) -> bool:
-        """Whether partitions move later."""
-        return self.placement.split(":")[0] == "dynamic"
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.scheduler is not None:
@@ -340,10 +331,12 @@ class ClusterOptions:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, whole_number(name, value))
-        object.__setattr__(self, "patience", real_number("patience", self.patience))
+        object.__setattr__(self, "worker_timeout", real_number("worker_timeout", self.worker_timeout))
         if self.workers is not None and self.workers < 1:
             raise OptionsError(f"{self.workers} workers solve nothing; give at least 1")
         if self.threads is not None and self.threads < 1:
             raise OptionsError(f"{self.threads} threads a worker sweep nothing; give at least 1")
-        if not (self.patience > 0 and math.isfinite(self.patience)):
-            raise OptionsError(f"the patience with silent workers must be a positive number, not {self.patience} s")
+        if not (self.worker_timeout > 0 and math.isfinite(self.worker_timeout)):
+            raise OptionsError(
+                f"the worker timeout (--worker-timeout) must be a positive number, not {self.worker_timeout} s"
+            )

@@ -214,7 +214,7 @@ def test_exact_priorities_are_wingates_unless_said_otherwise() -> None:
     [
         ({"workers": 0}, "0 workers solve nothing"),
         ({"workers": 2, "scheduler": "tcp://there:8786"}, "or a cluster's --scheduler"),
-        ({"patience": 0.0}, "patience with silent workers must be a positive number"),
+        ({"worker_timeout": 0.0}, "worker timeout .* must be a positive number"),
         ({"threads": 0}, "0 threads a worker sweep nothing"),
     ],
 )

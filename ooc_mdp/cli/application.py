@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
+
+from ooc_mdp.errors import OptionsError
 
 __all__ = ["app"]
 
+_RENAMED = {"--patience": "--worker-timeout"}
+"""Options of earlier versions, by their present names."""
+
+
+class _Commands(TyperGroup):
+    """Names the present word where an option has been renamed."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:  # Typer brings its own copy of click, or not, by version
+            old = getattr(error, "option_name", None)
+            if old not in _RENAMED:
+                raise
+            raise OptionsError(f"{old} is now called {_RENAMED[old]}") from error
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -38,8 +38,8 @@ from ooc_mdp.cli.tables import open_table, shape_of
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
-    DEFAULT_PATIENCE,
     DEFAULT_PLACEMENT,
+    DEFAULT_WORKER_TIMEOUT,
     CacheSize,
     ClusterOptions,
     MethodName,
@@ -300,17 +300,19 @@ class ClusterChoices:
     placement: Annotated[
         str,
         typer.Option(
-            help="Which worker begins with which partitions: blocks, random, attractors[:N], voronoi:N, metis; alone: "
-            "one has all; auto: alone where partitions read most of the others, else blocks; "
-            "dynamic[:ONE OF THOSE]: idle workers take dirty partitions later on."
+            help="Which worker starts with which partitions: blocks, random, attractors[:N], voronoi:N or metis; "
+            "single: one worker owns all; auto: single where partitions read most of the others, else blocks."
         ),
     ] = DEFAULT_PLACEMENT
-    patience: Annotated[float, typer.Option(help="Seconds without an answer after which a worker is given up.")] = (
-        DEFAULT_PATIENCE
-    )
+    rebalance: Annotated[
+        bool, typer.Option("--rebalance", help="Move dirty partitions to idle workers during the solve.")
+    ] = False
+    worker_timeout: Annotated[
+        float, typer.Option(help="Seconds without an answer after which a worker counts as lost.")
+    ] = DEFAULT_WORKER_TIMEOUT
 
     def options(self, device: str) -> ClusterOptions | None:
         """What `api.solve_with` is asked; None to solve in this process."""
         from ooc_mdp import api
 
-        return api.cluster_of(self.workers, self.scheduler, self.placement, self.patience, device)
+        return api.cluster_of(self.workers, self.scheduler, self.placement, self.rebalance, self.worker_timeout, device)

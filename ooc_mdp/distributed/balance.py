@@ -15,7 +15,7 @@ import numpy as np
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["even_out", "fill_empty", "nearest", "split"]
+__all__ = ["fill_empty", "nearest", "rebalance", "split"]
 
 _NEAR = 0.01
 """Share of its target by which an owner's weight may miss it."""
@@ -107,10 +107,10 @@ def nearest(cost: FloatArray, weight: FloatArray, target: FloatArray) -> IntArra
         turned = np.sign(lack)
         price += turned * step
         owner = (cost - price).argmin(axis=1)
-    return even_out(best, cost, weight, target, _NEAR * target)
+    return rebalance(best, cost, weight, target, _NEAR * target)
 
 
-def even_out(
+def rebalance(
     owner: IntArray, cost: FloatArray, weight: FloatArray, target: FloatArray, allowed: FloatArray
 ) -> IntArray:
     """Owners after items moved to those that lack most; the items go first whose cost rises least.

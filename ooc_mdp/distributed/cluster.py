@@ -6,44 +6,40 @@ told which GPU is its own.
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import os
+import platform
 import re
 import signal
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import dask
-from distributed import Client, KilledWorker, LocalCluster, Worker, wait
-from distributed.comm.core import CommClosedError
+from distributed import Client, LocalCluster, Worker
 from distributed.diagnostics.plugin import WorkerPlugin
-from distributed.protocol.serialize import to_serialize
 
-from ooc_mdp.distributed.endpoint import OPERATION, SolverPlugin, describe, open_mailbox, run_solver, unwrapped
-from ooc_mdp.distributed.hosts import PACKAGES, Host, host_of
-from ooc_mdp.distributed.lending import Borrowed, Lent, borrow, here
-from ooc_mdp.distributed.solver import SolverOptions
 from ooc_mdp.errors import ClusterError, OptionsError
-from ooc_mdp.runtime.memory_plan import MemoryPlan
 
 __all__ = [
-    "DaskLink",
+    "PACKAGES",
+    "DeviceAssignment",
+    "WorkerInfo",
     "connect",
+    "describe",
     "local_cluster",
-    "make_ready",
+    "prepare_workers",
     "quiet",
+    "use_devices",
+    "worker_info",
 ]
 
 _ADDRESS = re.compile(r"((tcp|tls|ws|wss|ucx|ucxx)://)?([^\s/:\[\]]+|\[[^\s/\[\]]+\]):\d+")
 _CONNECT_SECONDS = 30.0
-_PROBE_SECONDS = 3.0
-_ATTEMPTS = 5
-_END_SECONDS = 10.0
-"""In which solvers end once they are told to."""
 
 
 @contextmanager
@@ -148,7 +144,69 @@ def _close(client: Client) -> None:
         client.close(timeout=5)
 
 
-def make_ready(client: Client) -> list[Host]:
+_EXACT = ("ooc-mdp", "distributed")
+"""Packages of which all processes must have the same version."""
+_MINOR = ("python", "numpy", "numba", "zarr", "numcodecs")
+"""The same, apart from the last number of the version."""
+PACKAGES = (*_EXACT, *_MINOR[1:])
+"""Whose versions workers describe."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """Where a worker runs."""
+
+    address: str
+    name: str
+    """Of the machine."""
+    cores: int
+    devices: int
+    """CUDA devices that it sees."""
+    visible: str | None
+    """CUDA_VISIBLE_DEVICES."""
+    differs: list[str] = field(default_factory=list)
+    """Versions that are not ours, in words."""
+
+
+def worker_info(address: str, facts: dict[str, Any]) -> WorkerInfo:
+    """The worker at an address, from what `describe` answered there."""
+    ours, theirs = describe(PACKAGES)["versions"], facts["versions"]
+    differs = [
+        f"{address} has {package} {theirs[package]}, here is {version}"
+        for package, version in ours.items()
+        if not _alike(package, theirs[package], version)
+    ]
+    return WorkerInfo(address, facts["host"], facts["cores"], facts["devices"], facts["visible"], differs)
+
+
+def _alike(package: str, theirs: str, ours: str) -> bool:
+    if package in _EXACT:
+        return theirs == ours
+    return theirs.split(".")[:2] == ours.split(".")[:2]
+
+
+def describe(packages: tuple[str, ...], dask_worker: Worker | None = None) -> dict[str, Any]:
+    """Versions and devices of the process that this runs in."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from ooc_mdp.backends.cuda.device import device_count
+
+    def version_of(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return "none"
+
+    return {
+        "versions": {"python": platform.python_version(), **{p: version_of(p) for p in packages}},
+        "host": socket.gethostname(),
+        "cores": os.cpu_count() or 1,
+        "devices": device_count(),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    }
+
+
+def prepare_workers(client: Client) -> list[WorkerInfo]:
     """Have the workers take part, and say where they run.
 
     Raises
@@ -159,7 +217,7 @@ def make_ready(client: Client) -> list[Host]:
     hosts = []
     for address, answer in sorted(found.items()):
         if isinstance(answer, dict):
-            hosts.append(host_of(address, answer))
+            hosts.append(worker_info(address, answer))
         elif not isinstance(answer, OSError):  # else it has gone meanwhile
             raise ClusterError(
                 f"the worker {address} cannot run ooc-mdp ({type(answer).__name__}: {answer}); install the same "
@@ -171,187 +229,59 @@ def make_ready(client: Client) -> list[Host]:
     if wrong:
         more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
         raise ClusterError(f"versions differ: {'; '.join(wrong[:3])}{more}; install the same on all machines")
-    for attempts_left in range(_ATTEMPTS - 1, -1, -1):
-        try:
-            client.register_plugin(SolverPlugin())
-        except CommClosedError:  # a worker went away meanwhile
-            if not attempts_left:
-                raise
-        else:
-            break
     return hosts
 
 
-class DaskLink:
-    """Reaches solvers over a client's connections, straight to the workers where that is possible.
+class DeviceAssignment:
+    """Which device each worker has: `device` says "cpu", "auto", or "cuda" for a GPU each.
 
-    Parameters
-    ----------
-    run : name of the solve, which no other has.
-    prepare : what the solver of a number is asked, on a worker; raises OptionsError where it cannot take part.
-    forget : told of workers that are lost.
+    Workers of one machine that see the same GPUs take one each.
+
+    Raises
+    ------
+    OptionsError : one GPU by its number is asked of several workers.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        run: str,
-        prepare: Callable[[int, Host], SolverOptions],
-        forget: Callable[[Host], None] = lambda _: None,
-    ) -> None:
-        self._client, self._run, self._prepare, self._forget = client, run, prepare, forget
-        self.devices: dict[int, str] = {}
-        """Of each solver."""
-        self.hosts: dict[int, Host] = {}
-        """Where each solver is, or was."""
-        self._gone: set[int] = set()
-        self._refused: set[str] = set()
-        """Addresses of workers that came later and cannot take part."""
-        self._tasks: dict[int, Any] = {}
-        self._direct = True
-        self._borrows = True
-        """Whether answers of this machine's processes may be copied from their memory."""
+    def __init__(self, device: str, hosts: list[WorkerInfo]) -> None:
+        if device.startswith("cuda:") and len(hosts) > 1:
+            raise OptionsError(
+                f"{device} is one device, and there are {len(hosts)} workers; give --device cuda, one each"
+            )
+        self._device = "cpu" if device == "auto" and not all(h.devices for h in hosts) else device
+        self._taken: dict[str, tuple[WorkerInfo, str]] = {}
 
-    def start(self, hosts: list[Host]) -> None:
-        """Start a solver on each worker."""
-        asked = {k: self._prepare(k, host) for k, host in enumerate(hosts)}
-        numbers = {host.address: k for k, host in enumerate(hosts)}
-        self._client.run(open_mailbox, self._run, numbers, workers=list(numbers), on_error="ignore")
-        for number, host in enumerate(hosts):
-            self._submit(number, host, asked[number])
-        self._direct = any(self._client.sync(self._answers, number) for number in asked)
+    def of(self, host: WorkerInfo) -> str:
+        """The device of a worker, the same each time.
 
-    def _submit(self, number: int, host: Host, asked: SolverOptions) -> None:
-        self.hosts[number], self.devices[number] = host, asked.options.device
-        self._tasks[number] = self._client.submit(
-            run_solver,
-            self._run,
-            asked,
-            key=f"ooc-mdp-solver-{number}-{self._run}",
-            workers=[host.address],
-            allow_other_workers=False,
-            pure=False,
-            retries=0,
-        )
+        Raises
+        ------
+        OptionsError : there are fewer GPUs than workers on its machine.
+        """
+        if self._device not in ("auto", "cuda"):
+            return self._device
+        if host.address not in self._taken:
+            used = {d for h, d in self._taken.values() if (h.name, h.visible) == (host.name, host.visible)}
+            free = [d for d in (f"cuda:{i}" for i in range(host.devices)) if d not in used]
+            if not free:
+                raise OptionsError(
+                    f"machine {host.name} has more workers than the {host.devices} CUDA devices that they see; start "
+                    f"one worker a device, or give --device cpu"
+                )
+            self._taken[host.address] = host, free[0]
+        return self._taken[host.address][1]
 
-    async def newcomers(self) -> list[int]:
-        """Start solvers on workers that have come, or come back, since; their numbers."""
-        try:
-            present = await self._workers()
-        except (OSError, TimeoutError):
-            return []
-        active = {host.address for k, host in self.hosts.items() if k not in self._gone}
-        numbers = []
-        for address in sorted(present - active - self._refused):
-            earlier = [k for k, host in self.hosts.items() if host.address == address]
-            if earlier and not await self._has_ended(earlier[-1]):
-                continue
-            found = await self._client.run(describe, PACKAGES, workers=[address], on_error="return")
-            facts, number = found.get(address), len(self.hosts)
-            try:
-                if not isinstance(facts, dict) or (host := host_of(address, facts)).differs:
-                    raise OptionsError("it cannot run this version")
-                asked = self._prepare(number, host)
-            except OptionsError:
-                self._refused.add(address)
-                continue
-            await self._client.run(open_mailbox, self._run, {address: number}, workers=[address], on_error="ignore")
-            self._submit(number, host, asked)
-            numbers.append(number)
-        return numbers
+    def release(self, host: WorkerInfo) -> None:
+        """The worker is lost."""
+        self._taken.pop(host.address, None)
 
-    async def _has_ended(self, number: int) -> bool:
-        """Whether a lost solver, whose worker is there again, has noticed that it is no longer needed."""
-        try:
-            return bool(await self.ask(number, "expel", None, _PROBE_SECONDS) == "unknown")
-        except (OSError, TimeoutError):
-            return False
 
-    async def _workers(self) -> set[str]:
-        """Addresses that the scheduler has."""
-        scheduler: Any = self._client.scheduler
-        found = await asyncio.wait_for(scheduler.identity(n_workers=-1), _PROBE_SECONDS)
-        return set(found["workers"])
+def use_devices(device: str, workers: int) -> int:
+    """How many GPUs a cluster of this machine is to use, for the solve's `--device`; raises OptionsError."""
+    if device == "cpu":
+        return 0
+    from ooc_mdp.backends.cuda.device import device_count
 
-    def address(self, number: int) -> str:
-        """Of a solver's worker."""
-        return self.hosts[number].address
-
-    async def _answers(self, number: int) -> bool:
-        try:
-            await self.ask(number, "status", (-1, 0.0), _PROBE_SECONDS)
-        except (OSError, TimeoutError):
-            return False
-        return True
-
-    async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
-        """The solver's answer, perhaps `Borrowed`; OSError or TimeoutError where there is none."""
-        if verb != "command":
-            return await self._ask(number, verb, argument, timeout)
-        answer = await self._ask(number, verb, (argument, here() if self._borrows else None), timeout)
-        if not isinstance(answer, Lent):
-            return answer
-
-        async def settle(copied: bool) -> Any:
-            self._borrows = self._borrows and copied  # others come over the connection at once
-            return await self._ask(number, "give back", (argument.number, not copied), timeout)
-
-        return Borrowed(borrow(answer), settle)
-
-    async def _ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
-        address = self.hosts[number].address
-        message = {"run": self._run, "verb": verb, "argument": to_serialize(argument)}
-        waiting = timeout + (argument[1] if verb == "status" else 0.0)
-        try:
-            if self._direct:
-                asked = getattr(self._client.rpc(address), OPERATION)(**message)
-            else:
-                scheduler: Any = self._client.scheduler
-                asked = scheduler.proxy(msg={"op": OPERATION, **message}, worker=address)
-            return unwrapped(await asyncio.wait_for(asked, waiting))
-        except CommClosedError as error:
-            raise OSError(str(error)) from error
-
-    async def lost(self, number: int) -> bool:
-        """Whether the scheduler has lost the worker, or cannot be asked any more."""
-        if self.broken() is not None:
-            return True
-        try:
-            return self.hosts[number].address not in await self._workers()
-        except (OSError, TimeoutError):
-            return False  # nothing is known: patience decides
-
-    def failure(self, number: int) -> BaseException | None:
-        """What the solver's task raised, unless its worker is lost."""
-        task = self._tasks[number]
-        if task.status != "error":
-            return None
-        error: BaseException = task._state.exception
-        return None if isinstance(error, KilledWorker) else error
-
-    async def dismiss(self, number: int) -> None:
-        """Let the task go, and tell a solver that is alive after all that nobody needs it."""
-        self._gone.add(number)
-        self._forget(self.hosts[number])
-        with suppress(OSError, TimeoutError):
-            self._tasks[number].release()
-            await self.ask(number, "expel", None, _PROBE_SECONDS)
-
-    def broken(self) -> str | None:
-        """Why the cluster cannot be reached."""
-        if self._client.status in ("running", "connecting"):
-            return None
-        return "the connection to the Dask scheduler is lost"
-
-    def finish(self, numbers: list[int]) -> list[MemoryPlan]:
-        """Wait for solvers that were told that it is over, save those dismissed; what memory they had planned."""
-        tasks = [self._tasks[number] for number in numbers if number not in self._gone]
-        with suppress(TimeoutError), self._client.as_current():
-            wait(tasks, timeout=_END_SECONDS)
-        plans = []
-        for task in tasks:
-            if task.status == "finished":
-                # The worker may have gone since: Dask waits for one at its address then.
-                with suppress(OSError, TimeoutError, CancelledError, KilledWorker):
-                    plans.append(task.result(timeout=_PROBE_SECONDS)[1])
-        return [plan for plan in plans if plan is not None]
+    devices = device_count()
+    if device == "auto" and devices < workers:
+        return 0
+    return workers

@@ -25,15 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.compiling import COMPILING
-from ooc_mdp.distributed.clock import ClusterClock
-from ooc_mdp.distributed.copies import Copies
-from ooc_mdp.distributed.known import Beginning
-from ooc_mdp.distributed.laggards import Laggards
-from ooc_mdp.distributed.members import Members, SolversLostError
-from ooc_mdp.distributed.messages import Go, Halt, Span, Status
-from ooc_mdp.distributed.newcomers import Newcomers
+from ooc_mdp.distributed.membership import LateJoiners, Membership, Stragglers, WorkersLostError
+from ooc_mdp.distributed.messages import Pause, Start, Status, ValueRange
 from ooc_mdp.distributed.ownership import Ownership
-from ooc_mdp.distributed.placement import PlacementFacts
+from ooc_mdp.distributed.placement import PartitionGraph
+from ooc_mdp.distributed.snapshots import SnapshotTaker, StartingPoint
+from ooc_mdp.distributed.termination import SolveClock
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, SolveStatistics
@@ -55,7 +52,7 @@ _SPAN_GROWTH = 0.01
 """Share by which the range of the values must grow before all solvers are told."""
 
 
-class _Stop(Exception):
+class _Stopped(Exception):
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
 
@@ -66,10 +63,10 @@ class Division:
 
     owner: npt.NDArray[np.integer[Any]]
     """int [P]; which solver begins with which partition."""
-    facts: PlacementFacts
+    facts: PartitionGraph
     moves: bool = False
     """Whether idle solvers take dirty partitions from busy ones."""
-    spreads: bool = True
+    distribute: bool = True
     """Whether partitions are divided among all solvers; else one has all of them, and another if it is lost."""
 
 
@@ -90,16 +87,16 @@ class Coordinator:
         self,
         store: TableSource,
         options: SolveOptions,
-        solvers: Members,
+        solvers: Membership,
         division: Division,
-        beginning: Beginning,
-        clock: ClusterClock | None = None,
+        beginning: StartingPoint,
+        clock: SolveClock | None = None,
         session: Session | None = None,
     ) -> None:
         self.known, self.history = beginning.known, beginning.history
         self._earlier = beginning.earlier or SolveStatistics()
         self._store, self._solvers = store, solvers
-        self.clock = clock or ClusterClock()
+        self.clock = clock or SolveClock()
         self._session = session or Session(clock=self.clock)
         self._session.hold_reports()  # until solvers have had the time to fail
         self._note, self._moves = self._session.note, division.moves
@@ -108,17 +105,23 @@ class Coordinator:
         self.target = Target(options, self.bounds, float(ranges.max() - ranges.min()))
         save = partial(self._session.output.try_save, self.snapshot)
         interval, ptr = self._session.checkpoint_interval, store.partition_ptr
-        self._copies = Copies(solvers, self.known, ptr, interval, save, self.history)
-        from_start = beginning.earlier is None
+        self._copies = SnapshotTaker(solvers, self.known, ptr, interval, save, self.history)
+        initial_start = beginning.earlier is None
         self.ownership = Ownership(
-            solvers, division.facts, self._copies, division.owner, ptr, from_start=from_start, spreads=division.spreads
+            solvers,
+            division.facts,
+            self._copies,
+            division.owner,
+            ptr,
+            initial_start=initial_start,
+            distribute=division.distribute,
         )
-        self._laggards, self._newcomers = Laggards(solvers, self._note), Newcomers(solvers, self._note)
-        self._told = Span(0.0, 0.0, 0.0)
+        self._stragglers, self._late_joiners = Stragglers(solvers, self._note), LateJoiners(solvers, self._note)
+        self._told = ValueRange(0.0, 0.0, 0.0)
         self._told_of_compiling = False
         self._going = False
 
-    async def lead(self) -> Outcome:
+    async def run(self) -> Outcome:
         """Until the target is reached, a limit or signal stops it, or nobody is left.
 
         Raises
@@ -133,25 +136,25 @@ class Coordinator:
                 await self._begin()
                 while True:
                     await self._look()
-                    if self._all(lambda s: s.passive) and await self._quiet() and await self._reached():
+                    if self._all(lambda s: s.passive) and await self.confirm_quiescent() and await self.check_target():
                         return Outcome.RESIDUAL if self.target.plain else Outcome.PROVED
-            except _Stop as stop:
+            except _Stopped as stop:
                 watching.cancel()
                 await self._halt()
                 return stop.outcome
         finally:
             watching.cancel()
-            await self._newcomers.close()
+            await self._late_joiners.close()
             await self._copies.end()
             await self._solvers.close()
 
     async def _watch_limits(self) -> None:
         """Have answers of solvers waited for no longer once a limit or signal says to stop."""
-        while self._look_at_the_clock() is None:
+        while self.check_limits() is None:
             await asyncio.sleep(_LOOK_SECONDS)
-        self._solvers.hurry.set()
+        self._solvers.stopping.set()
 
-    def _look_at_the_clock(self) -> Outcome | None:
+    def check_limits(self) -> Outcome | None:
         """What says to stop, if anything does; say once where solvers have loops to compile, for which it stands."""
         statuses = [m.status for m in self._solvers.living()]
         if not self._told_of_compiling and any(s.compiling for s in statuses):
@@ -163,68 +166,68 @@ class Coordinator:
     async def _begin(self) -> None:
         """Give out the partitions; go once everybody knows what it reads."""
         await self.ownership.begin()
-        while not self._all(lambda s: not s.joining):
+        while not self._all(lambda s: not s.pending):
             await self._look()
-            self._laggards.give_up_late()
-        await self._tell_span()
-        await self._solvers.tell(Go(self.clock.seconds()))
+            self._stragglers.drop_unstarted()
+        await self.broadcast_value_range()
+        await self._solvers.tell(Start(self.clock.seconds()))
         self._going = True
         self._copies.begin()
 
     async def _look(self) -> None:
         """Wait a little for news, and do what is due."""
-        await self._look_at_losses()
+        await self.handle_failures()
         now = time.monotonic()
         stuck = {m.status.outcome for m in self._solvers.living()}
         for outcome in Outcome:
             if outcome.word in stuck:
-                raise _Stop(outcome)
-        ended = self._look_at_the_clock()
+                raise _Stopped(outcome)
+        ended = self.check_limits()
         if ended is not None:
-            raise _Stop(ended)
-        await self._tell_span(_SPAN_GROWTH)
+            raise _Stopped(ended)
+        await self.broadcast_value_range(_SPAN_GROWTH)
         self._session.report(self.progress)
         self.history.offer(self.row)
         if not self._going:  # bounds of a checkpoint hold while nobody sweeps
             return
-        self._copies.make_if_due(now)
-        if self._newcomers.due(now):
-            await self._welcome(now)
+        self._copies.take_if_due(now)
+        if self._late_joiners.due(now):
+            await self.admit_late_joiners(now)
         if self._moves:
             await self.ownership.move_if_due(now)
 
-    async def _welcome(self, now: float) -> None:
+    async def admit_late_joiners(self, now: float) -> None:
         """Have workers that came later, or were lost and are there again, take a share of what is dirty."""
-        for number, member in (await self._newcomers.arrived(now)).items():
+        for number, member in (await self._late_joiners.arrived(now)).items():
             await self.ownership.admit(number, member)
             await self._solvers.put(number, self._span())
-            await self._solvers.put(number, Go(self.clock.seconds()))
+            await self._solvers.put(number, Start(self.clock.seconds()))
         await self.ownership.share()
 
-    async def _quiet(self) -> bool:
+    async def confirm_quiescent(self) -> bool:
         """Ask all again: whether they were passive all the time since their last statuses, at the present epoch."""
         before = {k: self._solvers.of[k].status for k in self._solvers.alive()}
         if any(s.epoch != self.ownership.epoch for s in before.values()):
             return False
-        now = await self._solvers.ask_all("status", (-1, 0.0))
+        now = await self._solvers.request_all("status", (-1, 0.0))
         return now.keys() == before.keys() == set(self._solvers.alive()) and all(
             isinstance(s, Status) and s.passive and s.activity == before[k].activity for k, s in now.items()
         )
 
-    async def _reached(self) -> bool:
+    async def check_target(self) -> bool:
         """Everything is quiet: collect what everybody knows, and see whether it proves what was asked."""
-        if not await self._collect():
+        if not await self.collect_bounds():
             return False
         if self.target.reached():
             return True
         # Solvers know the range of all values only from what they are told; now they have worked with less than that.
-        await self._tell_span(-1.0)
+        await self.broadcast_value_range(-1.0)
         return False
 
-    async def _collect(self) -> bool:
+    async def collect_bounds(self) -> bool:
         """Take in values and bounds of all partitions; False where somebody was lost meanwhile."""
         await self._copies.end()
-        reports = await self._copies.of_all()
+        reports = await self._copies.take_now()
         if reports is None:
             return False
         bounds = np.full((4, self.ownership.owner.size), np.inf)
@@ -235,7 +238,7 @@ class Coordinator:
         span = self._span()
         self.known.value_size = max(self.known.value_size, span.size)
         self.target.saw(span.smallest, span.largest, self.known.value_size)
-        return bool(self.known.copied.all())
+        return bool(self.known.valid.all())
 
     def _restore(self, bounds: npt.NDArray[np.float64]) -> None:
         """Bounds of the values that are known."""
@@ -246,43 +249,44 @@ class Coordinator:
     async def _halt(self) -> None:
         """Stop the sweeps, and let everything arrive, so that bounds hold of all values together."""
         await self._copies.end()
-        self._solvers.hurry.clear()
-        end = time.monotonic() + (self._solvers.patience if self._going else _LATE_SECONDS)
+        self._solvers.stopping.clear()
+        end = time.monotonic() + (self._solvers.worker_timeout if self._going else _LATE_SECONDS)
         try:
-            await self._solvers.tell(Halt())
+            await self._solvers.tell(Pause())
             while time.monotonic() < end:
-                await self._look_at_losses()
-                if self._all(lambda s: s.passive and s.halted) and await self._quiet():
-                    await self._collect()
+                await self.handle_failures()
+                if self._all(lambda s: s.passive and s.halted) and await self.confirm_quiescent():
+                    await self.collect_bounds()
                     return
-        except SolversLostError as error:
+        except WorkersLostError as error:
             self._note(str(error))
         if self._going:
             self.known.bounds = None
         elif self.known.bounds is not None:  # nobody has swept: they are a checkpoint's, and so are the values
             self._restore(self.known.bounds)
 
-    async def _look_at_losses(self) -> None:
+    async def handle_failures(self) -> None:
+        """Wait for news; then give the partitions of lost workers to the others."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._solvers.news.wait(), _LOOK_SECONDS)
         self._solvers.news.clear()
         self._solvers.raise_failures()
-        self._laggards.give_up_still()
+        self._stragglers.drop_hung()
         await self.ownership.replace_lost()
 
-    async def _tell_span(self, growth: float = 0.0) -> None:
+    async def broadcast_value_range(self, growth: float = 0.0) -> None:
         """Tell everybody the range of all values, where it has grown by the share."""
         span, then = self._span(), self._told
         allowed = growth * (then.largest - then.smallest + then.size)
         differs = max(abs(span.smallest - then.smallest), abs(span.largest - then.largest), span.size - then.size)
         if differs > allowed or growth < 0:
             self._told = span
-            await self._solvers.hint(span)
+            await self._solvers.broadcast_best_effort(span)
 
-    def _span(self) -> Span:
+    def _span(self) -> ValueRange:
         """The range of all values, by the last statuses; their size is the largest that anybody has ever seen."""
         living = [m.status for m in self._solvers.living() if m.status.smallest <= m.status.largest]
-        return Span(
+        return ValueRange(
             min((s.smallest for s in living), default=0.0),
             max((s.largest for s in living), default=0.0),
             max(self.known.value_size, *(m.status.size for m in self._solvers.of.values())),
@@ -325,7 +329,7 @@ class Coordinator:
         owners = [self._solvers.of[k] for k in np.unique(self.ownership.owner).tolist() if k >= 0]
         unknown = int(self.ownership.unknown().sum())
         dirty = min(unknown + sum(m.status.dirty for m in self._solvers.living()), self._store.n_partitions)
-        if unknown or any(m.status.joining for m in owners):
+        if unknown or any(m.status.pending for m in owners):
             return np.inf, np.inf, dirty
         return max(m.status.error_bound for m in owners), max(m.status.residual_bound for m in owners), dirty
 
@@ -353,7 +357,7 @@ class Coordinator:
 
     def snapshot(self) -> Snapshot | None:
         """The last copies of the values, as a checkpoint holds them; None where there are none."""
-        if not self.known.copied.any():
+        if not self.known.valid.any():
             return None
         arrays = {**self.known.arrays(self._store.partition_ptr), **self.history.arrays()}
         return Snapshot(arrays, self.statistics())

@@ -44,9 +44,9 @@ class Mailbox:
         self._status = Status()
         self._changed = asyncio.Event()
         self._woken = False
-        self.expelled = False
+        self.evicted = False
         """Whether others have told the solver that they go on without it."""
-        self.heard = time.monotonic()
+        self.last_contact = time.monotonic()
         """When the coordinator last asked."""
         self._unheard: float | None = None
         """When the lease was first seen to be over."""
@@ -56,7 +56,7 @@ class Mailbox:
     def begin(self) -> None:
         """The solver's thread has started."""
         with self._condition:
-            self._status.begun = True
+            self._status.started = True
             self._looked = time.monotonic()
             self._tell()
 
@@ -72,14 +72,14 @@ class Mailbox:
             self._status.ready = True
             self._tell()
 
-    def abandoned(self, lease: float) -> bool:
+    def lease_expired(self, lease: float) -> bool:
         """Whether the coordinator has not asked for longer than the lease.
 
         It must be so for another quarter of it: a process that was stopped and goes on has not read the questions yet
         that came meanwhile.
         """
         now = time.monotonic()
-        if now - self.heard <= lease:
+        if now - self.last_contact <= lease:
             self._unheard = None
         elif self._unheard is None:
             self._unheard = now
@@ -93,10 +93,10 @@ class Mailbox:
             self._status.passive = False
             self._condition.notify()
 
-    def expel(self) -> None:
+    def evict(self) -> None:
         """Others have gone on without the solver."""
         with self._condition:
-            self.expelled = True
+            self.evicted = True
             self._condition.notify()
 
     def wake(self) -> None:
@@ -115,7 +115,7 @@ class Mailbox:
     def rest(self, passive: Callable[[], bool], timeout: float) -> None:
         """Wait for a message or a wake; `passive` says whether nothing is on its way from here."""
         with self._condition:
-            if not (self._arrived or self.expelled or self._woken):
+            if not (self._arrived or self.evicted or self._woken):
                 if passive() and not self._status.passive:
                     self._status.passive = True
                     self._tell()
@@ -133,7 +133,7 @@ class Mailbox:
                 status,
                 version=old.version,
                 activity=old.activity,
-                begun=old.begun,
+                started=old.started,
                 compiling=old.compiling,
                 ready=old.ready,
                 passive=passive,
@@ -148,14 +148,14 @@ class Mailbox:
     def look(self) -> Status:
         """How the solver stands."""
         with self._condition:
-            still = 0.0 if self._looked is None else time.monotonic() - self._looked
-            return replace(self._status, still=still)
+            stalled_seconds = 0.0 if self._looked is None else time.monotonic() - self._looked
+            return replace(self._status, stalled_seconds=stalled_seconds)
 
     async def changed(self, seen: int, timeout: float) -> Status:
         """How it stands, once the version is another than the one seen, or after `timeout` seconds."""
         end = time.monotonic() + timeout
         while True:
-            self.heard = time.monotonic()
+            self.last_contact = time.monotonic()
             status = self.look()
             left = end - time.monotonic()
             if status.version != seen or left <= 0:

@@ -24,18 +24,18 @@ __all__ = [
     "SLOWEST",
     "Assignment",
     "Command",
-    "End",
-    "Go",
-    "Halt",
-    "Release",
-    "Report",
-    "Span",
+    "MigrateRequest",
+    "Pause",
+    "SnapshotRequest",
+    "Start",
+    "StateList",
     "Status",
+    "Stop",
     "Subscribe",
     "Update",
+    "ValueRange",
     "Values",
-    "Wanted",
-    "pieces_of",
+    "contiguous_runs",
 ]
 
 SLOWEST = 10e6
@@ -66,12 +66,12 @@ class Values:
         return self.values.nbytes + self.policy.nbytes
 
     @property
-    def lendable(self) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+    def state_arrays(self) -> tuple[FloatArray, npt.NDArray[np.int32]]:
         """Arrays that another process of the machine may read where they are."""
         return self.values, self.policy
 
 
-def pieces_of(partitions: IntArray, partition_ptr: IntArray) -> list[tuple[slice, slice]]:
+def contiguous_runs(partitions: IntArray, partition_ptr: IntArray) -> list[tuple[slice, slice]]:
     """Where the states of partitions (int64 [k], ascending) lie among all, and where in `Values` of these.
 
     One piece for each run of neighbours.
@@ -100,19 +100,23 @@ class Assignment:
     """int32 [P]."""
     addresses: dict[int, str]
     """Of the solvers that take part."""
-    adopted: Values | None = None
+    initial_values: Values | None = None
     """Last known values of partitions that the solver gets, as far as there are any."""
-    from_start: bool = False
+    initial_start: bool = False
     """Whether all solvers begin at values that all of them know: the store's initial ones, or 0."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return self.owner.nbytes + self.generation.nbytes + (0 if self.adopted is None else self.adopted.nbytes)
+        return (
+            self.owner.nbytes
+            + self.generation.nbytes
+            + (0 if self.initial_values is None else self.initial_values.nbytes)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ValueRange:
     """The range of all values, by which relative targets go."""
 
     smallest: float
@@ -122,7 +126,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class Start:
     """Begin to sweep, or go on."""
 
     seconds: float = 0.0
@@ -130,12 +134,12 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class Pause:
     """Sweep no more; still take in and pass on values."""
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class MigrateRequest:
     """Give up partitions that are dirty and not in the cache, for another solver; answered with their `Values`."""
 
     most: int
@@ -145,12 +149,12 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SnapshotRequest:
     """Answered with the `Values` of all partitions of the solver, bounds and all."""
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class Stop:
     """It is over."""
 
 
@@ -159,10 +163,10 @@ class Command(NamedTuple):
 
     number: int
     """Rises from command to command; what is sent again has its number again."""
-    what: Assignment | Span | Go | Halt | Release | Report | End
+    what: Assignment | ValueRange | Start | Pause | MigrateRequest | SnapshotRequest | Stop
 
 
-class Wanted(NamedTuple):
+class StateList(NamedTuple):
     """States of a partition whose values a solver reads."""
 
     partition: int
@@ -179,7 +183,7 @@ class Subscribe:
     sender: int
     number: int
     """Of the sender's messages: one that comes after a later one is old, and what it held has been sent again."""
-    wanted: list[Wanted]
+    wanted: list[StateList]
 
     @property
     def nbytes(self) -> int:
@@ -218,20 +222,20 @@ class Status:
     """Rises with each status."""
     activity: int = 0
     """Rises whenever something is put into its mailbox: with the same number and `passive` twice, it was so between."""
-    begun: bool = False
+    started: bool = False
     """Whether its thread has started: else the worker's threads are busy with something else."""
     compiling: bool = False
     """Whether it has loops to compile before it is ready."""
     ready: bool = False
     """Whether it has loaded its code and has its memory."""
-    still: float = 0.0
+    stalled_seconds: float = 0.0
     """Seconds since its thread last looked for messages, as it does between two accesses; 0 while it rests."""
     passive: bool = False
     """Nothing to sweep, nothing to take in, nothing on its way to others."""
     halted: bool = True
     epoch: int = -1
     """Of the last assignment that it has taken in."""
-    joining: bool = True
+    pending: bool = True
     """Whether values are awaited without which it cannot begin."""
     dirty: int = 0
     """Own partitions above the target."""

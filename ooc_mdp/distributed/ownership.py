@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.distributed.copies import Copies
-from ooc_mdp.distributed.members import Member, Members, SolversLostError
-from ooc_mdp.distributed.messages import Assignment, Release, Values
-from ooc_mdp.distributed.placement import PlacementFacts, take_over
+from ooc_mdp.distributed.membership import Member, Membership, WorkersLostError
+from ooc_mdp.distributed.messages import Assignment, MigrateRequest, Values
+from ooc_mdp.distributed.placement import PartitionGraph, take_over
+from ooc_mdp.distributed.snapshots import SnapshotTaker
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["Ownership"]
@@ -45,17 +45,17 @@ class Ownership:
 
     def __init__(
         self,
-        solvers: Members,
-        facts: PlacementFacts,
-        copies: Copies,
+        solvers: Membership,
+        facts: PartitionGraph,
+        copies: SnapshotTaker,
         owner: npt.NDArray[np.integer[Any]],
         partition_ptr: IntArray,
         *,
-        from_start: bool,
-        spreads: bool,
+        initial_start: bool,
+        distribute: bool,
     ) -> None:
         self._solvers, self._facts, self._copies, self._partition_ptr = solvers, facts, copies, partition_ptr
-        self._from_start, self.spreads = from_start, spreads
+        self._from_start, self.distribute = initial_start, distribute
         self.owner = owner.astype(np.int32)
         self.epoch = 0
         self.generation = np.zeros(owner.size, np.int32)
@@ -76,10 +76,10 @@ class Ownership:
         """
         alive = self._solvers.alive()
         if not alive:
-            raise SolversLostError("all workers are lost")
+            raise WorkersLostError("all workers are lost")
         unowned = np.flatnonzero(~np.isin(self.owner, alive))
         if unowned.size and self.epoch > 0:
-            await self._give(unowned, sorted(set(self.owner[unowned].tolist())), alive)
+            await self._reassign(unowned, sorted(set(self.owner[unowned].tolist())), alive)
 
     async def admit(self, number: int, member: Member) -> None:
         """A solver takes part from now on; it owns nothing yet."""
@@ -98,11 +98,11 @@ class Ownership:
             return
         most = max(busy, key=lambda k: stand[k].absent_dirty)
         count = stand[most].absent_dirty // (len(idle) + 1)
-        await self._hand_over(most, max(count, 1), idle)
+        await self._migrate(most, max(count, 1), idle)
 
     async def share(self) -> None:
         """Have solvers that own nothing get dirty partitions that are in no cache, or where none are, some that are."""
-        if not self.spreads:
+        if not self.distribute:
             return
         alive = self._solvers.alive()
         due = max(self.owner.size // max(len(alive), 1), 1)
@@ -114,7 +114,7 @@ class Ownership:
                     member, spare = self._solvers.of[k], int((self.owner == k).sum()) - due
                     dirty = member.status.dirty if cached else member.status.absent_dirty
                     if spare > 0 and dirty and member.alive and self._solvers.of[poor].alive:
-                        await self._hand_over(k, spare, [poor], cached)
+                        await self._migrate(k, spare, [poor], cached)
 
     def unknown(self) -> npt.NDArray[np.bool_]:
         """bool [P]: partitions that nobody alive owns, or whose owner has not told of them yet."""
@@ -123,7 +123,7 @@ class Ownership:
         unknown: npt.NDArray[np.bool_] = told < np.maximum(self.generation, 1)
         return unknown
 
-    async def _assign(self, adopted: dict[int, Values | None]) -> None:
+    async def _assign(self, initial_values: dict[int, Values | None]) -> None:
         """Tell everybody who owns what, and new owners the last known values; in the order of the epochs."""
         self.epoch += 1
         addresses = {k: m.address for k, m in self._solvers.of.items() if m.alive}
@@ -133,14 +133,14 @@ class Ownership:
                 self.owner.copy(),
                 self.generation.copy(),
                 addresses,
-                adopted.get(k),
-                from_start=self._from_start and self.epoch == 1,
+                initial_values.get(k),
+                initial_start=self._from_start and self.epoch == 1,
             )
         )
 
-    async def _give(self, partitions: npt.NDArray[np.int64], lost: list[int], to: list[int]) -> None:
+    async def _reassign(self, partitions: npt.NDArray[np.int64], lost: list[int], to: list[int]) -> None:
         """Divide partitions, all those of the lost, among others."""
-        if not self.spreads:
+        if not self.distribute:
             to = [max(to, key=lambda k: self._solvers.of[k].share)]
         shares = np.array([self._solvers.of[k].share for k in to])
         owner = take_over(self._facts, self.owner.astype(np.int64), np.array(lost), np.array(to), shares)
@@ -155,10 +155,10 @@ class Ownership:
         known, of = self._copies.known, self.owner[partitions]
         return {k: known.of(partitions[of == k], self._partition_ptr, with_bounds) for k in owners}
 
-    async def _hand_over(self, giver: int, most: int, to: list[int], cached: bool = False) -> None:
+    async def _migrate(self, giver: int, most: int, to: list[int], cached: bool = False) -> None:
         """Have a solver give up dirty partitions for others."""
-        seconds = _GIVING * self._solvers.patience
-        given = await self._solvers.command(giver, Release(most, cached), self._copies.keep, seconds)
+        seconds = _GIVING * self._solvers.worker_timeout
+        given = await self._solvers.command(giver, MigrateRequest(most, cached), self._copies.keep, seconds)
         if given is None:
             # It may have given up some, and forgotten who reads them: it gets them back, and is asked for all anew.
             self.generation[self.owner == giver] = self.epoch + 1
@@ -167,4 +167,4 @@ class Ownership:
         if not given.partitions.size:
             return
         self.owner[given.partitions] = -1
-        await self._give(given.partitions, [-1], to)
+        await self._reassign(given.partitions, [-1], to)

@@ -5,7 +5,7 @@ random        all workers have part in the wave, and nearly all that partitions 
 attractors:n  between the two: n random points a worker; a partition goes to the owner of the nearest
 voronoi:n     the same, and nothing else: workers get as much as chance gives them
 metis         a cut of the coupling graph with little mass across
-alone         one worker has all partitions, the others stand by for its loss
+single        one worker has all partitions, the others stand by for its loss
 
 Wingate (2004, section 6.2) has all but the last two; unlike there, weights are kept in proportion to the workers'
 shares, but for voronoi, which is there to compare with it.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 
 from ooc_mdp.conversion.metis import cut_graph, need_metis
-from ooc_mdp.distributed.balance import even_out, fill_empty, nearest, split
+from ooc_mdp.distributed.balance import fill_empty, nearest, rebalance, split
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.numbering import GridNumbering
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 __all__ = [
-    "Alone",
     "Attractors",
     "Blocks",
     "Metis",
+    "PartitionGraph",
     "Placement",
-    "PlacementFacts",
     "Random",
-    "crossing",
-    "facts_of",
+    "SingleOwner",
+    "cut_fraction",
     "parse_placement",
+    "partition_graph",
     "take_over",
 ]
 
@@ -56,7 +56,7 @@ _METIS_MISSES = 0.03
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlacementFacts:
+class PartitionGraph:
     """What placements know of P partitions."""
 
     coupling: Coupling
@@ -76,18 +76,18 @@ class PlacementFacts:
             raise ValueError(f"centres of shape {self.centre.shape} for {n} partitions in {len(self.periodic)} axes")
 
 
-def facts_of(store: TableSource) -> PlacementFacts:
+def partition_graph(store: TableSource) -> PartitionGraph:
     """What a source's small arrays say; no table is read."""
     order = store.attributes["state_order"]
     # A partition without a row still has states, whose flags take bytes.
     weight = np.maximum(store.partition_bytes.astype(np.float64), 1.0)
     if order["kind"] != "grid":
-        return PlacementFacts(store.coupling, weight)
+        return PartitionGraph(store.coupling, weight)
     centre = GridNumbering.from_order(order).block_centres()
     axes = (store.attributes.get("geometry") or {}).get("axes") or []
     told = len(axes) == centre.shape[1]
     periodic = tuple(told and bool(axes[i].get("periodic")) for i in range(centre.shape[1]))
-    return PlacementFacts(store.coupling, weight, centre, periodic)
+    return PartitionGraph(store.coupling, weight, centre, periodic)
 
 
 class Placement(Protocol):
@@ -102,7 +102,7 @@ class Placement(Protocol):
         """As `parse_placement` reads it."""
         ...
 
-    def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
+    def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
         """int64 [P]: owner of each partition, 0 .. W-1.
 
         Parameters
@@ -118,7 +118,7 @@ class Blocks:
 
     name: ClassVar[str] = "blocks"
 
-    def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
+    def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
         """By recursive bisection across the axis where least mass is parted."""
         workers, target = _targets(facts, shares)
         if facts.centre is None:
@@ -136,16 +136,16 @@ class Blocks:
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class SingleOwner:
     """Everything to the worker with the largest share.
 
     Where every partition reads most of the others, what is done to all values at once (sweeps of the whole model,
     shifts of all values) is worth more than more workers are.
     """
 
-    name: ClassVar[str] = "alone"
+    name: ClassVar[str] = "single"
 
-    def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
+    def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
         """The first of those with the largest share."""
         workers, _ = _targets(facts, shares)
         return np.full(facts.weight.size, workers[np.argmax(shares[workers])], np.int64)
@@ -158,7 +158,7 @@ class Random:
     seed: int = 0
     name: ClassVar[str] = "random"
 
-    def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
+    def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
         """Within about one partition's weight of the shares."""
         workers, target = _targets(facts, shares)
         order = np.random.default_rng(self.seed).permutation(facts.weight.size)
@@ -190,7 +190,7 @@ class Attractors:
         """With the number of attractors."""
         return f"{'attractors' if self.balanced else 'voronoi'}:{self.per_worker}"
 
-    def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
+    def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
         """By a Voronoi tessellation; the cells of a worker are grown and shrunk together until it has its share."""
         workers, target = _targets(facts, shares)
         rng = np.random.default_rng(self.seed)
@@ -199,7 +199,7 @@ class Attractors:
         owner = nearest(cost, facts.weight, target) if self.balanced else cost.argmin(axis=1)
         return workers[fill_empty(owner, facts.weight, target)]
 
-    def _across_grid(self, facts: PlacementFacts, workers: int, rng: np.random.Generator) -> FloatArray:
+    def _across_grid(self, facts: PartitionGraph, workers: int, rng: np.random.Generator) -> FloatArray:
         """float64 [P, W]; squared distance to each worker's nearest attractor."""
         from scipy.spatial import KDTree
 
@@ -210,15 +210,17 @@ class Attractors:
             cost[:, worker] = tree.query(facts.centre)[0] ** 2
         return cost
 
-    def _through_graph(self, facts: PlacementFacts, workers: int, rng: np.random.Generator) -> FloatArray:
+    def _through_graph(self, facts: PartitionGraph, workers: int, rng: np.random.Generator) -> FloatArray:
         """float64 [P, W]; length of the shortest way to each worker's nearest attractor."""
         n = facts.weight.size
         if workers * self.per_worker <= n:
             chosen = rng.permutation(n)[: workers * self.per_worker].reshape(workers, -1)
         else:
             chosen = np.stack([rng.permutation(n)[: self.per_worker] for _ in range(workers)])
-        graph = _lengths(_affinity(facts.coupling))
-        return _connected(np.stack([_ways(graph, own) for own in chosen], axis=1)) + _TIE * rng.random((n, workers))
+        graph = _path_lengths(_affinity(facts.coupling))
+        return _connected(np.stack([_shortest_paths(graph, own) for own in chosen], axis=1)) + _TIE * rng.random(
+            (n, workers)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,7 @@ class Metis:
 
     name: ClassVar[str] = "metis"
 
-    def place(self, facts: PlacementFacts, shares: FloatArray) -> IntArray:
+    def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
         """By METIS, and a few partitions moved where it misses the shares.
 
         Raises
@@ -244,35 +246,40 @@ class Metis:
         # METIS misses the weights where partitions are few: those leave that lose least mass by it.
         held = np.stack([graph @ (part == worker).astype(np.float64) for worker in range(workers.size)], axis=1)
         allowed = np.maximum(_METIS_MISSES * target, facts.weight.mean() / 2)
-        part = even_out(part, -held, facts.weight, target, allowed)
+        part = rebalance(part, -held, facts.weight, target, allowed)
         return workers[fill_empty(part, facts.weight, target)]
 
 
 def parse_placement(text: str, everywhere: bool = False) -> Placement:
-    """The placement that an option names: auto, blocks, random, attractors, attractors:N, voronoi:N, metis or alone.
+    """The placement that an option names: auto, blocks, random, attractors, attractors:N, voronoi:N, metis or single.
 
     Parameters
     ----------
-    everywhere : whether partitions read most of the others: auto is alone there, and blocks elsewhere.
+    everywhere : whether partitions read most of the others: auto is single there, and blocks elsewhere.
 
     Raises
     ------
     OptionsError : it names none.
     """
-    plain: dict[str, Placement] = {p.name: p for p in (Blocks(), Random(), Metis(), Alone())}
-    plain |= {"attractors": Attractors(), "auto": plain["alone" if everywhere else "blocks"]}
+    plain: dict[str, Placement] = {p.name: p for p in (Blocks(), Random(), Metis(), SingleOwner())}
+    plain |= {"attractors": Attractors(), "auto": plain["single" if everywhere else "blocks"]}
     if text in plain:
         return plain[text]
+    if text == "alone":
+        raise OptionsError('placement "alone" is now called "single"')
+    if text == "dynamic" or text.startswith("dynamic:"):
+        first = text.removeprefix("dynamic").removeprefix(":") or "blocks"
+        raise OptionsError(f'placement "{text}" is now placement "{first}" with --rebalance (in Python rebalance=True)')
     counted = re.fullmatch(r"(attractors|voronoi):(\d{1,9})", text, re.ASCII)
     if counted is None:
         raise OptionsError(
             f'placement "{text}": give one of auto, blocks, random, attractors, attractors:N, voronoi:N, metis '
-            f"and alone"
+            f"and single"
         )
     return Attractors(int(counted[2]), balanced=counted[1] == "attractors")
 
 
-def crossing(facts: PlacementFacts, owner: IntArray) -> float:
+def cut_fraction(facts: PartitionGraph, owner: IntArray) -> float:
     """Share of the mass between partitions that goes from one worker's to another's; 0 where there is none.
 
     Parameters
@@ -285,7 +292,7 @@ def crossing(facts: PlacementFacts, owner: IntArray) -> float:
 
 
 def take_over(
-    facts: PlacementFacts, owner: IntArray, lost: IntArray, alive: IntArray, shares: FloatArray | None = None
+    facts: PartitionGraph, owner: IntArray, lost: IntArray, alive: IntArray, shares: FloatArray | None = None
 ) -> IntArray:
     """int64 [P]: owners after the lost workers' partitions went to living ones; no other partition moves.
 
@@ -319,7 +326,7 @@ def take_over(
     return to
 
 
-def _from_the_living(facts: PlacementFacts, owner: IntArray, orphans: IntArray, workers: IntArray) -> FloatArray:
+def _from_the_living(facts: PartitionGraph, owner: IntArray, orphans: IntArray, workers: IntArray) -> FloatArray:
     """float64 [orphans, workers]; length of the shortest way, through orphans only, to a partition of each worker."""
     from scipy.sparse import csr_array
 
@@ -333,8 +340,8 @@ def _from_the_living(facts: PlacementFacts, owner: IntArray, orphans: IntArray, 
     # Into a worker no way leads, so none leads through it.
     kept = (source >= 0) & (target >= 0) & (target < orphans.size)
     nodes = orphans.size + workers.size
-    graph = _lengths(csr_array((mass.data[kept], (source[kept], target[kept])), shape=(nodes, nodes)))
-    ways = np.stack([_ways(graph, np.array([orphans.size + i])) for i in range(workers.size)], axis=1)
+    graph = _path_lengths(csr_array((mass.data[kept], (source[kept], target[kept])), shape=(nodes, nodes)))
+    ways = np.stack([_shortest_paths(graph, np.array([orphans.size + i])) for i in range(workers.size)], axis=1)
     rng = np.random.default_rng(0)
     return _connected(ways[: orphans.size]) + _TIE * rng.random((orphans.size, workers.size))
 
@@ -346,7 +353,7 @@ def _fill_up(owned: FloatArray, shares: FloatArray, more: float) -> FloatArray:
     return np.asarray(np.maximum(levels.min() * shares - owned, 0.0))
 
 
-def _targets(facts: PlacementFacts, shares: FloatArray) -> tuple[IntArray, FloatArray]:
+def _targets(facts: PartitionGraph, shares: FloatArray) -> tuple[IntArray, FloatArray]:
     """The workers that get partitions, and the weight that each of them is to have."""
     if shares.ndim != 1 or not shares.size or not (np.isfinite(shares) & (shares > 0)).all():
         raise ValueError(f"shares {shares.tolist()}; give a positive number for each worker")
@@ -375,14 +382,14 @@ def _steps(weights: FloatArray) -> IntArray:
     return np.rint(weights * (_STEPS / weights.mean())).astype(np.int64) if weights.size else weights.astype(np.int64)
 
 
-def _lengths(affinity: csr_array) -> csr_array:
+def _path_lengths(affinity: csr_array) -> csr_array:
     """Lengths of hops, from 1 (strong) to 2 (weak): ways with fewer hops first, then those along more mass."""
     from scipy.sparse import csr_array
 
     return csr_array((1 + 1 / (1 + affinity.data), affinity.indices, affinity.indptr), shape=affinity.shape)
 
 
-def _ways(graph: csr_array, sources: IntArray) -> FloatArray:
+def _shortest_paths(graph: csr_array, sources: IntArray) -> FloatArray:
     """float64 [nodes]; length of the shortest way from any of the sources, infinite where there is none."""
     from scipy.sparse.csgraph import dijkstra
 

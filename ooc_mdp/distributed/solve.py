@@ -11,20 +11,27 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client
 
-from ooc_mdp.distributed.clock import ClusterClock
-from ooc_mdp.distributed.cluster import DaskLink, connect, local_cluster, make_ready
+from ooc_mdp.distributed.cluster import (
+    DeviceAssignment,
+    WorkerInfo,
+    connect,
+    local_cluster,
+    prepare_workers,
+    use_devices,
+)
 from ooc_mdp.distributed.coordinator import Coordinator, Division
-from ooc_mdp.distributed.hosts import Devices, Host, use_devices
-from ooc_mdp.distributed.known import Beginning, Known
-from ooc_mdp.distributed.members import Member, Members, SolversLostError
-from ooc_mdp.distributed.placement import Alone, Placement, facts_of, parse_placement
-from ooc_mdp.distributed.solver import SolverOptions, StoreAt
+from ooc_mdp.distributed.membership import Member, Membership, WorkersLostError
+from ooc_mdp.distributed.placement import Placement, SingleOwner, parse_placement, partition_graph
+from ooc_mdp.distributed.snapshots import StartingPoint, ValueSnapshot
+from ooc_mdp.distributed.termination import SolveClock
+from ooc_mdp.distributed.transport import DaskTransport, install_plugin
+from ooc_mdp.distributed.worker import StoreLocation, WorkerOptions
 from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, Solution, WorkerStatistics
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import DEFAULT_PLACEMENT, ClusterOptions, MethodName, RunOptions, SolveOptions
+from ooc_mdp.options import ClusterOptions, MethodName, RunOptions, SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.solver.certificate import FinalState, conclude, method_name
@@ -50,7 +57,7 @@ def solve_on_cluster(
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
     """:func:`solve_distributed` on the client's cluster, the scheduler's, or one of this machine, as asked."""
-    parse_placement(asked.first_placement)
+    parse_placement(asked.placement)
     if run.output is not None:
         refuse_busy(run.output)  # before workers are started
     with ExitStack() as stack:
@@ -117,20 +124,21 @@ def _solve(
     """:func:`solve_distributed` with the output checked and locked."""
     beginning = _beginning(store, output)
     placement, alone = _placement(facts, asked, note)
-    hosts = make_ready(client)
-    devices = Devices(options.device, hosts)
+    hosts = prepare_workers(client)
+    install_plugin(client)
+    devices = DeviceAssignment(options.device, hosts)
     on_cpu = all(devices.of(host) == "cpu" for host in hosts)
     options = replace(options, method=_way(facts, options, 1 if alone else len(hosts), on_cpu))
     prepare = _solvers(store, options, hosts, devices, asked, alone)
-    link = DaskLink(client, uuid.uuid4().hex[:12], prepare, devices.give_back)
-    solvers = Members(link, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.patience, note)
-    sizes = facts_of(store)
+    link = DaskTransport(client, uuid.uuid4().hex[:12], prepare, devices.release)
+    solvers = Membership(link, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.worker_timeout, note)
+    sizes = partition_graph(store)
     owner = placement.place(sizes, np.array([m.share for m in solvers.of.values()]))
-    division = Division(owner, sizes, moves=asked.moves, spreads=not alone)
-    placed = placement.name if asked.placement == DEFAULT_PLACEMENT else asked.placement
+    division = Division(owner, sizes, moves=asked.rebalance, distribute=not alone)
+    placed = placement.name + (", rebalanced" if asked.rebalance else "")
     with signals() as interrupted:
         link.start(hosts)
-        clock = ClusterClock(beginning.seconds)
+        clock = SolveClock(beginning.seconds)
         session = Session(output, run, watch=watch, note=note, interrupted=interrupted, clock=clock)
         coordinator = Coordinator(store, options, solvers, division, beginning, clock, session)
         outcome = _lead(client, coordinator, output, note)
@@ -146,8 +154,8 @@ def _lead(client: Client, coordinator: Coordinator, output: Output, note: Callab
     """Have the coordinator lead the solvers to the end, whatever it is."""
     try:
         with output.saved_on_damage(coordinator.snapshot):
-            outcome: Outcome = client.sync(coordinator.lead)
-    except SolversLostError as error:
+            outcome: Outcome = client.sync(coordinator.run)
+    except WorkersLostError as error:
         note(str(error))
         outcome = Outcome.LOST
     coordinator.history.row(coordinator.row())
@@ -172,27 +180,31 @@ def check_options(options: SolveOptions, run: RunOptions) -> None:
         raise OptionsError("exact priorities recompute those of all dependents, on one machine only")
 
 
-def _beginning(store: TableSource, output: Output) -> Beginning:
+def _beginning(store: TableSource, output: Output) -> StartingPoint:
     """What a run that was stopped knew, with its history; nothing where it left no checkpoint."""
     history = HistoryRecorder(np.zeros(store.n_partitions, np.int64))
-    nothing = Known.first(store.n_states, store.n_partitions)
+    nothing = ValueSnapshot.first(store.n_states, store.n_partitions)
     saved = output.checkpoint(nothing.arrays(store.partition_ptr), OPTIONAL_ARRAYS)
     if saved is None or output.path is None:
-        return Beginning(nothing, history)
+        return StartingPoint(nothing, history)
     history.restore(saved.arrays, checkpoint_path(output.path))
-    return Beginning(Known.from_arrays(saved.arrays), history, saved.statistics)
+    return StartingPoint(ValueSnapshot.from_arrays(saved.arrays), history, saved.statistics)
 
 
 def _placement(model: ModelFacts, asked: ClusterOptions, note: Callable[[str], None]) -> tuple[Placement, bool]:
     """How partitions are placed, and whether one worker has all of them until it is lost."""
     everywhere = model.densely_coupled
-    placement = parse_placement(asked.first_placement, everywhere)
-    alone = isinstance(placement, Alone) and not asked.moves
+    placement = parse_placement(asked.placement, everywhere)
+    alone = isinstance(placement, SingleOwner) and not asked.rebalance
     if everywhere:
         note(
             "partitions read most of the others: what one worker does to such a table at once, several do step by "
             "step, and slower; "
-            + ("one has all partitions, the others stand by" if alone else "--placement alone leaves it to one of them")
+            + (
+                "one has all partitions, the others stand by"
+                if alone
+                else "--placement single leaves it to one of them"
+            )
         )
     return placement, alone
 
@@ -217,25 +229,25 @@ def _way(model: ModelFacts, options: SolveOptions, workers: int, on_cpu: bool) -
 def _solvers(
     store: TableSource,
     options: SolveOptions,
-    hosts: list[Host],
-    devices: Devices,
+    hosts: list[WorkerInfo],
+    devices: DeviceAssignment,
     asked: ClusterOptions,
     alone: bool,
-) -> Callable[[int, Host], SolverOptions]:
+) -> Callable[[int, WorkerInfo], WorkerOptions]:
     """What the solver of a number is asked, on a worker."""
-    source = StoreAt(str(store.path.resolve()), store.fingerprint) if isinstance(store, Store) else store
+    source = StoreLocation(str(store.path.resolve()), store.fingerprint) if isinstance(store, Store) else store
     machines = [host.name for host in hosts]
 
-    def prepare(number: int, host: Host) -> SolverOptions:
+    def prepare(number: int, host: WorkerInfo) -> WorkerOptions:
         sharing = 1 if alone else max(1, machines.count(host.name))
         threads = asked.threads or max(1, host.cores // sharing)
         own = replace(options, device=devices.of(host))
-        return SolverOptions(number, source, own, threads, lease=4 * asked.patience)
+        return WorkerOptions(number, source, own, threads, lease=4 * asked.worker_timeout)
 
     return prepare
 
 
-def _figures(solvers: Members, owner: npt.NDArray[np.int32], link: DaskLink) -> list[WorkerStatistics]:
+def _figures(solvers: Membership, owner: npt.NDArray[np.int32], link: DaskTransport) -> list[WorkerStatistics]:
     """What each worker did."""
     figures = []
     for k, member in solvers.of.items():
@@ -260,7 +272,12 @@ def _figures(solvers: Members, owner: npt.NDArray[np.int32], link: DaskLink) -> 
 
 
 def _end_of(
-    coordinator: Coordinator, options: SolveOptions, solvers: Members, link: DaskLink, placed: str, outcome: Outcome
+    coordinator: Coordinator,
+    options: SolveOptions,
+    solvers: Membership,
+    link: DaskTransport,
+    placed: str,
+    outcome: Outcome,
 ) -> FinalState:
     """What the coordinator knows when the solve is over, and what each worker did."""
     known = coordinator.known

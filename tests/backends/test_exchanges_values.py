@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from small_mdps import Case, rows_of, stored
 from store_models import Action, Model, State
 from tiled_engine import TILE_STATES, Engine, LittleRoom, MakeDevice, emulated
+from worker_clusters import placed
 
 from ooc_mdp.backends.base import Backend, SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
@@ -26,7 +27,7 @@ from ooc_mdp.backends.cuda.simple.literature.catalogue import PLAIN
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
-from ooc_mdp.distributed import solver
+from ooc_mdp.distributed import worker
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
@@ -249,7 +250,11 @@ def test_with_the_others_true_values_a_part_comes_to_its_own(
 
 @pytest.mark.parametrize(
     ("name", "method", "placement"),
-    [("car", "p-eva", "random"), ("gridworld", "p-eva", "dynamic:blocks"), ("random", "policy-iteration", "random")],
+    [
+        ("car", "p-eva", "random"),
+        ("gridworld", "p-eva", "blocks, rebalanced"),
+        ("random", "policy-iteration", "random"),
+    ],
 )
 def test_two_solvers_on_devices_of_their_own_agree_with_the_reference(
     name: str, method: str, placement: str, stores: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
@@ -267,11 +272,11 @@ def test_two_solvers_on_devices_of_their_own_agree_with_the_reference(
 
     # Few: on the emulator an idle round costs as much as any.
     monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 8)
-    monkeypatch.setattr(solver, "select_backend", tiles)
+    monkeypatch.setattr(worker, "select_backend", tiles)
     slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store, discount), Needs()).entry_bytes
     options = SolveOptions(discount, epsilon=1e-4, method=method, device="cpu", cache=CacheSize(size=2 * slot))
     with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
-        solution = solve_distributed(store, options, client=client, asked=ClusterOptions(placement=placement))
+        solution = solve_distributed(store, options, client=client, asked=ClusterOptions(**placed(placement)))
     best = policy_iteration(rows_of(store), discount, store.sense).values
     assert len(devices) == 2
     assert solution.outcome.proved

@@ -22,7 +22,7 @@ from ooc_mdp.store import Store
 
 @pytest.mark.slow
 def test_the_command_line_solves_on_workers_of_this_machine_and_says_what_each_did(maze: Store) -> None:
-    how = ("--workers", 2, "--device", "cpu", "--cache", "100%", "--patience", 300, "--json")
+    how = ("--workers", 2, "--device", "cpu", "--cache", "100%", "--worker-timeout", 300, "--json")
     ran = ooc("solve", maze.path, "--discount", 0.9, *how)
     assert ran.status == 0, ran.err
     figures = ran.figures["workers"]
@@ -59,10 +59,10 @@ SIGNALLED = """
 import asyncio, os, sys
 from ooc_mdp.cli import main
 from ooc_mdp.distributed.coordinator import Coordinator
-from ooc_mdp.distributed.copies import Copies
+from ooc_mdp.distributed.snapshots import SnapshotTaker
 
 number, sent = int(sys.argv.pop(1)), False
-copy = Copies._copy
+copy = SnapshotTaker._copy
 
 async def copied(self):
     global sent
@@ -75,7 +75,7 @@ async def never(self):
     await asyncio.sleep(0.1)
     return False
 
-Copies._copy, Coordinator._reached = copied, never
+SnapshotTaker._copy, Coordinator.check_target = copied, never
 main()
 """
 """A command whose solve ends by a signal only, which it sends to its group after a checkpoint with all partitions."""
@@ -89,7 +89,7 @@ def test_a_signal_to_all_processes_of_a_terminal_keeps_what_the_workers_know(
     """Once each partition has a bound. Whoever stopped its workers would have no bound of theirs."""
     how = (
         "--discount", 0.9999, "--epsilon", 1e-3, "--method", "p-eva", "--cache", "100%", "--device", "cpu",
-        "--workers", 2, "--checkpoint-interval", 0.05, "--output", tmp_path / "r", "--patience", 300, "--json",
+        "--workers", 2, "--checkpoint-interval", 0.05, "--output", tmp_path / "r", "--worker-timeout", 300, "--json",
     )  # fmt: skip
     line = [sys.executable, "-c", SIGNALLED, str(int(number)), "solve", str(coupled.path), *map(str, how)]
     with subprocess.Popen(
@@ -138,3 +138,8 @@ def test_a_script_without_a_guard_is_told_to_have_one(maze: Store, tmp_path: Pat
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1].startswith("ooc_mdp.errors.ClusterError: the worker processes did")
     assert "must stand under if __name__ == '__main__'" in ran.stderr.splitlines()[-1]
+
+
+def test_a_renamed_option_is_refused_with_its_present_name(maze: Store) -> None:
+    said = refused("solve", maze.path, "--discount", 0.9, "--workers", 2, "--patience", 3)
+    assert "--patience is now called --worker-timeout" in said

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_mdp.distributed.balance import even_out, fill_empty, nearest, split
+from ooc_mdp.distributed.balance import fill_empty, nearest, rebalance, split
 
 
 @st.composite
@@ -65,14 +65,14 @@ def test_evening_out_ends_within_what_is_allowed_or_where_no_single_move_helps(
 ) -> None:
     cost, weight, target = problem
     before = np.zeros(weight.size, np.int64)
-    after = even_out(before, cost, weight, target, share * target)
+    after = rebalance(before, cost, weight, target, share * target)
     assert not before.any()
     assert_no_move_helps(after, weight, target, share * target)
 
 
 def test_evening_out_moves_what_loses_least_by_it() -> None:
     cost = np.array([[0.0, 9.0], [0.0, 1.0], [0.0, 5.0], [0.0, 2.0]])
-    owner = even_out(np.zeros(4, np.int64), cost, np.ones(4), np.full(2, 2.0), np.zeros(2))
+    owner = rebalance(np.zeros(4, np.int64), cost, np.ones(4), np.full(2, 2.0), np.zeros(2))
     assert owner.tolist() == [0, 1, 0, 1]
 
 

@@ -13,17 +13,17 @@ from small_mdps import Case, make_store
 from solver_network import an_update, first_values
 from store_models import random_model
 
-from ooc_mdp.distributed import endpoint
+from ooc_mdp.distributed import transport
 from ooc_mdp.distributed.coordinator import Coordinator, Division
-from ooc_mdp.distributed.known import Beginning, Known
-from ooc_mdp.distributed.members import Member, Members
+from ooc_mdp.distributed.membership import Member, Membership
 from ooc_mdp.distributed.messages import (
     SLOWEST,
     Assignment,
     Status,
     Values,
 )
-from ooc_mdp.distributed.placement import facts_of
+from ooc_mdp.distributed.placement import partition_graph
+from ooc_mdp.distributed.snapshots import StartingPoint, ValueSnapshot
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.solver.history import HistoryRecorder
@@ -33,14 +33,14 @@ from ooc_mdp.solver.history import HistoryRecorder
 def two_solvers(tmp_path: Path) -> Coordinator:
     """Of two solvers that own two partitions each, and have told of them after the first assignment."""
     store = make_store(Case(random_model(2, 12), partitions=4), tmp_path / "s")
-    figures = {"error_bound": 0.5, "residual_bound": 0.1, "dirty": 1, "epoch": 1, "joining": False}
+    figures = {"error_bound": 0.5, "residual_bound": 0.1, "dirty": 1, "epoch": 1, "pending": False}
     members = {k: Member(str(k), status=Status(**figures)) for k in (0, 1)}
     coordinator = Coordinator(
         store,
         SolveOptions(0.9, device="cpu"),
-        Members(SimpleNamespace(), members, 1.0),
-        Division(np.array([0, 0, 1, 1]), facts_of(store)),
-        Beginning(first_values(store), HistoryRecorder(np.zeros(4, np.int64))),
+        Membership(SimpleNamespace(), members, 1.0),
+        Division(np.array([0, 0, 1, 1]), partition_graph(store)),
+        StartingPoint(first_values(store), HistoryRecorder(np.zeros(4, np.int64))),
     )
     coordinator.ownership.epoch = 1
     return coordinator
@@ -66,7 +66,7 @@ def test_no_bound_is_claimed_while_nobody_answers_for_a_partition(two_solvers: C
     elif what == "not told of":
         two_solvers.ownership.owner[1], two_solvers.ownership.generation[1] = 1, 2
     elif what == "joining":
-        solvers[1].status.joining, solvers[1].status.dirty = True, 2
+        solvers[1].status.pending, solvers[1].status.dirty = True, 2
     else:
         for member in solvers.values():
             member.status = Status()
@@ -81,11 +81,11 @@ def test_a_solver_that_compiles_for_long_is_not_taken_for_one_that_hangs(
     lost: list[int] = []
     monkeypatch.setattr(two_solvers._solvers, "lose", lambda number, why: lost.append(number))
     first, second = (member.status for member in two_solvers._solvers.of.values())
-    first.begun = first.ready = second.begun = True
-    second.still, second.compiling = 1e4, compiling
+    first.started = first.ready = second.started = True
+    second.stalled_seconds, second.compiling = 1e4, compiling
     for now in (100.0, 200.0):
-        monkeypatch.setattr("ooc_mdp.distributed.laggards.time", SimpleNamespace(monotonic=lambda t=now: t))
-        two_solvers._laggards.give_up_still()
+        monkeypatch.setattr("ooc_mdp.distributed.membership.time", SimpleNamespace(monotonic=lambda t=now: t))
+        two_solvers._stragglers.drop_hung()
     assert lost == ([] if compiling else [1])
 
 
@@ -116,11 +116,11 @@ def test_a_coordinator_that_stood_still_asks_once_more_before_a_solver_is_lost(f
         async def no(_: int) -> bool:
             return False
 
-        async def dismiss(_: int) -> None:
+        async def release(_: int) -> None:
             settled.set()
 
-        link: Any = SimpleNamespace(ask=ask, lost=no, dismiss=dismiss)
-        members = Members(link, {0: Member("a")}, 1.0)
+        link: Any = SimpleNamespace(ask=ask, lost=no, release=release)
+        members = Membership(link, {0: Member("a")}, 1.0)
         members.follow_all()
         await asyncio.wait_for(settled.wait(), 300.0)
         await members.close()
@@ -133,7 +133,7 @@ def test_what_is_large_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch):
     """It would be sent again and again, and never arrive."""
     values = Values(np.arange(1), np.zeros(10**6), np.zeros(10**6, np.int32), np.zeros(1, np.bool_))
     none = np.zeros(1, np.int32)
-    monkeypatch.setattr(endpoint, "_SEND_SECONDS", 0.1)
+    monkeypatch.setattr(transport, "_SEND_SECONDS", 0.1)
     waited: list[float] = []
 
     async def ask(number: int, verb: str, argument: Any, timeout: float) -> str:
@@ -151,12 +151,12 @@ def test_what_is_large_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch):
         return await asked
 
     async def check() -> None:
-        members = Members(SimpleNamespace(ask=ask, lost=no), {0: Member("a")}, 0.1)  # type: ignore[arg-type]
+        members = Membership(SimpleNamespace(ask=ask, lost=no), {0: Member("a")}, 0.1)  # type: ignore[arg-type]
         await members.put(0, Assignment(1, none, none, {}, values))
         worker: Any = SimpleNamespace(rpc=lambda _: SimpleNamespace(ooc_mdp=answer))
-        monkeypatch.setattr(endpoint, "asyncio", SimpleNamespace(wait_for=wait_for))
+        monkeypatch.setattr(transport, "asyncio", SimpleNamespace(wait_for=wait_for))
         for update in (an_update({0: (1, 1, np.zeros(10**6))}), an_update({})):
-            assert await endpoint._deliver(worker, "run", "a", update)
+            assert await transport._deliver(worker, "run", "a", update)
 
     asyncio.run(check())
     assert len(waited) == 3
@@ -165,7 +165,7 @@ def test_what_is_large_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_counts_as_visited_has_a_policy_where_newer_copies_come_meanwhile():
-    known = Known(np.zeros(4), np.zeros(4, np.int32), np.zeros(2, np.bool_), np.ones(2, np.bool_))
+    known = ValueSnapshot(np.zeros(4), np.zeros(4, np.int32), np.zeros(2, np.bool_), np.ones(2, np.bool_))
     newer = Values(np.arange(2), np.ones(4), np.full(4, 7, np.int32), np.ones(2, np.bool_))
 
     class Late(np.ndarray[Any, np.dtype[np.int32]]):

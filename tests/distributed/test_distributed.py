@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from paths import PUBLIC
 from small_mdps import Case, cases, distance, make_store, optimum, rows_of, stored
 from store_models import random_model
-from worker_clusters import Clusters, check, check_counts, solve
+from worker_clusters import Clusters, check, check_counts, placed, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import endpoint, hosts
+from ooc_mdp.distributed import cluster
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.model.solution import Outcome
@@ -36,7 +36,7 @@ METHODS: list[tuple[str, str | None]] = [
     ("vi", None),
     ("policy-iteration", None),
 ]
-PLACEMENTS = ["blocks", "random", "attractors", METIS, "dynamic", "dynamic:random"]
+PLACEMENTS = ["blocks", "random", "attractors", METIS, "blocks, rebalanced", "random, rebalanced"]
 
 
 @pytest.mark.skipif(not NAMES, reason="the shared cases are not here")
@@ -66,7 +66,7 @@ def test_public_cases_on_1_2_and_4_workers_have_the_reference_values(
             clusters[workers],
             method=method,
             priority=priority,
-            placement=PLACEMENTS[(turn + i) % len(PLACEMENTS)],
+            **placed(PLACEMENTS[(turn + i) % len(PLACEMENTS)]),
             epsilon=1e-6 * scale,
             output=output,
         )
@@ -80,19 +80,19 @@ def test_public_cases_on_1_2_and_4_workers_have_the_reference_values(
 @pytest.mark.parametrize(
     ("method", "priority", "placement"),
     [(*way, "random") for way in METHODS]
-    + [("p-eva", "joint", placement) for placement in ("blocks", "dynamic")]
-    + [pytest.param(*way, "dynamic", marks=pytest.mark.slow) for way in METHODS if way != ("p-eva", "joint")]
+    + [("p-eva", "joint", placement) for placement in ("blocks", "blocks, rebalanced")]
+    + [pytest.param(*way, "blocks, rebalanced", marks=pytest.mark.slow) for way in METHODS if way != ("p-eva", "joint")]
     + [
         pytest.param("p-eva", "joint", placement, marks=pytest.mark.slow)
         for placement in PLACEMENTS
-        if placement not in ("random", "blocks", "dynamic")
+        if placement not in ("random", "blocks", "blocks, rebalanced")
     ],
 )
 def test_each_method_and_placement_proves_the_values_of_a_ragged_table(
     method: str, priority: str | None, placement: str, ragged: Store, clusters: Clusters
 ) -> None:
     solution = solve(
-        ragged, 0.9, clusters[4], method=method, priority=priority, placement=placement, epsilon=1e-6, cache="30%"
+        ragged, 0.9, clusters[4], method=method, priority=priority, epsilon=1e-6, **placed(placement), cache="30%"
     )
     check(ragged, 0.9, solution, size=100.0)
     assert f"4 workers, {placement}" in solution.method
@@ -119,7 +119,7 @@ def test_loads_are_saved_by_policy_iteration_only_where_the_caches_of_all_worker
     cache: str, asked: str, taken: str, coupled: Store, clusters: Clusters
 ) -> None:
     """A double pendulum, whose partitions read 14 others each; nothing is left to do at its first values."""
-    how = {"epsilon": 1e9, "cache": cache, "method": asked, "device": "cpu", "patience": 300.0}
+    how = {"epsilon": 1e9, "cache": cache, "method": asked, "device": "cpu", "worker_timeout": 300.0}
     solution = ooc_mdp.solve(coupled, 0.9, client=clusters[2], **how)
     assert solution.method == f"{taken}, 2 workers, blocks"
 
@@ -139,11 +139,11 @@ def test_where_partitions_read_all_others_one_worker_does_what_one_process_does(
 
     Halos, which are long, need not be looked through for others' states.
     """
-    monkeypatch.setattr("ooc_mdp.distributed.share.split_halo", None)
+    monkeypatch.setattr("ooc_mdp.distributed.shard.split_halo", None)
     how = {"epsilon": 1e-6, "cache": cache, "placement": "auto", "method": "p-eva"}
     solution = solve(everywhere, 0.9999, clusters[4], **how)
     check(everywhere, 0.9999, solution, size=1e4)
-    assert solution.method == "p-eva joint, 4 workers, alone"
+    assert solution.method == "p-eva joint, 4 workers, single"
     workers = solution.statistics.workers
     assert sorted(w.partitions for w in workers) == [0, 0, 0, 8]
     assert [w.backups > 0 for w in workers] == [w.partitions > 0 for w in workers]
@@ -170,7 +170,7 @@ def test_a_plain_residual_is_proved_too(ragged: Store, clusters: Clusters) -> No
 @given(
     case=cases(most_states=10, shortest=0.3),
     way=st.sampled_from(METHODS),
-    placement=st.sampled_from(["random", "dynamic", "blocks"]),
+    placement=st.sampled_from(["random", "blocks, rebalanced", "blocks"]),
     workers=st.sampled_from([2, 4]),
 )
 def test_the_certified_error_holds_against_exact_policy_iteration(
@@ -186,7 +186,7 @@ def test_the_certified_error_holds_against_exact_policy_iteration(
             clusters[workers],
             method=way[0],
             priority=way[1],
-            placement=placement,
+            **placed(placement),
             epsilon=1e-7 * scale,
             cache="100%",
         )
@@ -197,14 +197,16 @@ def test_the_certified_error_holds_against_exact_policy_iteration(
 def test_workers_of_another_version_are_refused_before_anything_starts(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    describe = cluster.describe
+
     def older(packages: tuple[str, ...], dask_worker: Any = None) -> dict[str, Any]:
-        facts = endpoint.describe(packages, dask_worker)
+        facts = describe(packages, dask_worker)
         if dask_worker is None:
             facts["versions"]["numba"] = "0.1.2"
         return facts
 
-    monkeypatch.setattr(hosts, "describe", older)
-    monkeypatch.setattr(solve_module, "DaskLink", None)
+    monkeypatch.setattr(cluster, "describe", older)
+    monkeypatch.setattr(solve_module, "DaskTransport", None)
     with pytest.raises(ClusterError, match=r"versions differ: inproc://.* has numba .*, here is 0\.1\.2.*and 1 more"):
         solve(ragged, 0.9, clusters[4])
 
@@ -230,9 +232,11 @@ def test_a_closed_client_is_refused(ragged: Store, clusters: Clusters) -> None:
         solve(ragged, 0.9, client)
 
 
-@pytest.mark.parametrize("how", [{"placement": "random"}, {"patience": 3.0}])
+@pytest.mark.parametrize("how", [{"placement": "random"}, {"worker_timeout": 3.0}])
 def test_what_only_several_workers_have_is_refused_without_them(how: dict[str, Any], ragged: Store) -> None:
-    with pytest.raises(OptionsError, match=r"placement and patience .* are of solves on several workers"):
+    with pytest.raises(
+        OptionsError, match=r"placement, rebalance and worker_timeout .* apply to solves on several workers"
+    ):
         ooc_mdp.solve(ragged, 0.9, device="cpu", **how)
 
 
@@ -243,7 +247,7 @@ def test_what_only_several_workers_have_is_refused_without_them(how: dict[str, A
         ({"trace": "t.csv"}, "a trace is of one process"),
         ({"workers": 2}, "one of them says where to solve"),
         ({"exact_priorities": True}, "on one machine only"),
-        ({"patience": 0.0}, "patience"),
+        ({"worker_timeout": 0.0}, "worker timeout"),
     ],
 )
 def test_what_several_workers_cannot_do_is_refused(

@@ -11,7 +11,7 @@ from solver_network import an_update
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import (
     Command,
-    Go,
+    Start,
     Status,
     Subscribe,
     Update,
@@ -25,7 +25,7 @@ def a_message(number: int = 1) -> Update:
 def test_a_mailbox_gives_what_came_in_order_and_counts_it():
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
-        messages = [a_message(), Request(Command(1, Go())), Subscribe(1, 2, [])]
+        messages = [a_message(), Request(Command(1, Start())), Subscribe(1, 2, [])]
         for message in messages:
             mailbox.put(message)
         assert mailbox.look().activity == 3
@@ -69,7 +69,7 @@ def test_whatever_happens_wakes_a_resting_solver(event):
         resting.start()
         while not mailbox.look().passive:
             await asyncio.sleep(0.001)
-        {"put": lambda: mailbox.put(a_message()), "wake": mailbox.wake, "expel": mailbox.expel}[event]()
+        {"put": lambda: mailbox.put(a_message()), "wake": mailbox.wake, "expel": mailbox.evict}[event]()
         await asyncio.to_thread(resting.join, 300.0)
         assert not resting.is_alive()
 
@@ -101,7 +101,7 @@ def test_what_a_solver_does_before_it_is_ready_is_told_at_once_and_kept():
             assert (await asyncio.wait_for(asked, 300.0)).version > version
         mailbox.publish(Status())
         told = mailbox.look()
-        assert told.begun
+        assert told.started
         assert told.compiling
         assert told.ready
 
@@ -112,7 +112,7 @@ def test_what_a_solver_does_before_it_is_ready_is_told_at_once_and_kept():
 def test_a_solver_that_works_for_long_is_still_and_one_that_rests_is_not(resting: bool):
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
-        assert mailbox.look().still == 0.0
+        assert mailbox.look().stalled_seconds == 0.0
         mailbox.begin()
         mailbox.take()
         thread = threading.Thread(target=mailbox.rest, args=(lambda: True, 600.0))
@@ -121,8 +121,8 @@ def test_a_solver_that_works_for_long_is_still_and_one_that_rests_is_not(resting
             while not mailbox.look().passive:
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.1)
-        assert (mailbox.look().still == 0.0) == resting
-        mailbox.expel()
+        assert (mailbox.look().stalled_seconds == 0.0) == resting
+        mailbox.evict()
         if resting:
             await asyncio.to_thread(thread.join, 300.0)
 

@@ -16,16 +16,16 @@ from store_models import ModelProblem, random_model
 
 from ooc_mdp.conversion import ConvertOptions, generate
 from ooc_mdp.distributed.placement import (
-    Alone,
     Attractors,
     Blocks,
     Metis,
+    PartitionGraph,
     Placement,
-    PlacementFacts,
     Random,
-    crossing,
-    facts_of,
+    SingleOwner,
+    cut_fraction,
     parse_placement,
+    partition_graph,
     take_over,
 )
 from ooc_mdp.errors import MissingExtraError, OptionsError
@@ -51,7 +51,7 @@ def coupling_of(mass: np.ndarray) -> Coupling:
     return Coupling(ptr, columns.astype(np.int64), mass[rows, columns])
 
 
-def grid(*shape: int, periodic: bool = False, seed: int = 0, weight: np.ndarray | None = None) -> PlacementFacts:
+def grid(*shape: int, periodic: bool = False, seed: int = 0, weight: np.ndarray | None = None) -> PartitionGraph:
     """Partitions of one cell each that send mass to their neighbours along the axes."""
     rng = np.random.default_rng(seed)
     index = np.arange(np.prod(shape)).reshape(shape)
@@ -63,19 +63,19 @@ def grid(*shape: int, periodic: bool = False, seed: int = 0, weight: np.ndarray 
             mass[one[j].ravel(), one[i].ravel()] = 0.5 + rng.random(one[i].size) / 2
     centre = np.stack([(i.ravel() + 0.5) / n for i, n in zip(np.indices(shape), shape, strict=True)], axis=1)
     weight = np.ones(index.size) if weight is None else weight
-    return PlacementFacts(coupling_of(mass), weight, centre, (periodic,) * len(shape))
+    return PartitionGraph(coupling_of(mass), weight, centre, (periodic,) * len(shape))
 
 
-def graph(mass: np.ndarray, weight: np.ndarray | None = None) -> PlacementFacts:
-    return PlacementFacts(coupling_of(mass), np.ones(len(mass)) if weight is None else weight)
+def graph(mass: np.ndarray, weight: np.ndarray | None = None) -> PartitionGraph:
+    return PartitionGraph(coupling_of(mass), np.ones(len(mass)) if weight is None else weight)
 
 
-def path(n: int) -> PlacementFacts:
+def path(n: int) -> PartitionGraph:
     return graph(np.eye(n, k=1) + np.eye(n, k=-1))
 
 
 @st.composite
-def facts(draw: st.DrawFn, least: int = 1, most: int = 40, heaviest: float = 100.0) -> PlacementFacts:
+def facts(draw: st.DrawFn, least: int = 1, most: int = 40, heaviest: float = 100.0) -> PartitionGraph:
     """Any coupling, weights from 1 on; a grid or none."""
     n = draw(st.integers(least, most))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -85,20 +85,20 @@ def facts(draw: st.DrawFn, least: int = 1, most: int = 40, heaviest: float = 100
         return graph(mass, weight)
     axes = draw(st.integers(1, 3))
     periodic = tuple(draw(st.lists(st.booleans(), min_size=axes, max_size=axes)))
-    return PlacementFacts(coupling_of(mass), weight, rng.integers(0, 5, (n, axes)) / 5 + 0.1, periodic)
+    return PartitionGraph(coupling_of(mass), weight, rng.integers(0, 5, (n, axes)) / 5 + 0.1, periodic)
 
 
 shares_of_workers = st.lists(st.floats(1.0, 3.0), min_size=1, max_size=8).map(np.array)
 
 
-def held(given: PlacementFacts, owner: np.ndarray, workers: int) -> np.ndarray:
+def held(given: PartitionGraph, owner: np.ndarray, workers: int) -> np.ndarray:
     return np.bincount(owner, given.weight, workers)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @given(given=facts(), shares=shares_of_workers)
 def test_every_partition_has_one_owner_and_every_worker_something_where_there_is_enough(
-    placement: Placement, given: PlacementFacts, shares: np.ndarray
+    placement: Placement, given: PartitionGraph, shares: np.ndarray
 ) -> None:
     owner = placement.place(given, shares)
     assert owner.shape == given.weight.shape
@@ -115,7 +115,7 @@ def test_a_worker_with_the_smallest_share_gets_a_partition_too(placement: Placem
 
 @pytest.mark.parametrize("placement", BALANCED)
 @given(given=facts(least=160, most=240, heaviest=2.0), shares=shares_of_workers)
-def test_workers_carry_their_shares(placement: Placement, given: PlacementFacts, shares: np.ndarray) -> None:
+def test_workers_carry_their_shares(placement: Placement, given: PartitionGraph, shares: np.ndarray) -> None:
     wanted = shares / shares.sum() * given.weight.sum()
     missed = np.abs(held(given, placement.place(given, shares), shares.size) - wanted)
     # Three bisections miss by half a partition each; METIS may miss by 3%.
@@ -125,7 +125,7 @@ def test_workers_carry_their_shares(placement: Placement, given: PlacementFacts,
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @given(given=facts(), shares=shares_of_workers)
 def test_the_same_facts_always_give_the_same_owners(
-    placement: Placement, given: PlacementFacts, shares: np.ndarray
+    placement: Placement, given: PartitionGraph, shares: np.ndarray
 ) -> None:
     np.testing.assert_array_equal(placement.place(given, shares), placement.place(given, shares))
 
@@ -189,10 +189,10 @@ def test_attractors_without_a_grid_take_what_is_next_to_them_in_the_coupling_gra
 def test_many_attractors_come_near_to_a_random_placement_and_few_to_blocks(with_grid: bool) -> None:
     given, shares = grid(24, 24), np.ones(4)
     given = given if with_grid else replace(given, centre=None, periodic=())
-    one, some, many = (np.mean([crossing(given, Attractors(n, s).place(given, shares)) for s in range(5)])
+    one, some, many = (np.mean([cut_fraction(given, Attractors(n, s).place(given, shares)) for s in range(5)])
                        for n in (1, 10, 3000))  # fmt: skip
-    at_random = crossing(given, Random().place(given, shares))
-    assert one < 2.5 * crossing(grid(24, 24), Blocks().place(grid(24, 24), shares))
+    at_random = cut_fraction(given, Random().place(given, shares))
+    assert one < 2.5 * cut_fraction(grid(24, 24), Blocks().place(grid(24, 24), shares))
     assert 1.5 * one < some < 0.7 * at_random
     assert many == pytest.approx(at_random, abs=0.05)
 
@@ -204,16 +204,16 @@ def test_balance_costs_attractors_of_a_grid_little_crossing() -> None:
         wanted = given.weight.sum() * shares / 4
         assert np.abs(held(given, even, 3) - wanted).max() <= 9
         assert np.abs(held(given, plain, 3) - wanted).max() > 9
-        assert crossing(given, even) < crossing(given, plain) + 0.1
+        assert cut_fraction(given, even) < cut_fraction(given, plain) + 0.1
 
 
 @with_metis
 @pytest.mark.parametrize("periodic", [False, True])
 def test_metis_cuts_less_mass_than_random_on_a_grid(periodic: bool) -> None:
     given, shares = grid(16, 16, periodic=periodic), np.ones(4)
-    cut = crossing(given, Metis().place(given, shares))
-    assert cut < 0.25 * crossing(given, Random().place(given, shares))
-    assert cut < 1.4 * crossing(given, Blocks().place(given, shares))
+    cut = cut_fraction(given, Metis().place(given, shares))
+    assert cut < 0.25 * cut_fraction(given, Random().place(given, shares))
+    assert cut < 1.4 * cut_fraction(given, Blocks().place(given, shares))
 
 
 @with_metis
@@ -237,17 +237,17 @@ def test_metis_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPat
         Metis().place(path(4), np.ones(2))
 
 
-@pytest.mark.parametrize("text", ["blocks", "random", "attractors:1", "attractors:30", "voronoi:3", "metis", "alone"])
+@pytest.mark.parametrize("text", ["blocks", "random", "attractors:1", "attractors:30", "voronoi:3", "metis", "single"])
 def test_a_placement_is_named_as_it_is_parsed(text: str) -> None:
     assert parse_placement(text).name == text
 
 
 def test_one_worker_has_everything_where_the_placement_says_so_or_partitions_read_most_of_the_others() -> None:
-    owner = Alone().place(path(7), np.array([1.0, 3.0, 3.0, 2.0]))
+    owner = SingleOwner().place(path(7), np.array([1.0, 3.0, 3.0, 2.0]))
     assert owner.tolist() == [1] * 7
-    assert Alone().place(path(1), np.array([1.0, 2.0])).tolist() == [1]
+    assert SingleOwner().place(path(1), np.array([1.0, 2.0])).tolist() == [1]
     assert parse_placement("auto") == Blocks()
-    assert parse_placement("auto", everywhere=True) == Alone()
+    assert parse_placement("auto", everywhere=True) == SingleOwner()
     assert parse_placement("blocks", everywhere=True) == Blocks()
 
 
@@ -257,12 +257,25 @@ def test_attractors_are_thirty_a_worker_where_nothing_is_said() -> None:
 
 @pytest.mark.parametrize("text", ["", "voronoi", "Metis", "attractors:", "attractors:-1", "attractors:x", "blocks "])
 def test_another_name_is_refused_with_the_choices(text: str) -> None:
-    with pytest.raises(OptionsError, match="blocks, random, attractors, attractors:N, voronoi:N, metis and alone"):
+    with pytest.raises(OptionsError, match="blocks, random, attractors, attractors:N, voronoi:N, metis and single"):
         parse_placement(text)
 
 
 def test_voronoi_leaves_the_weights_to_chance() -> None:
     assert parse_placement("voronoi:2") == Attractors(2, balanced=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "new"),
+    [
+        ("alone", '"single"'),
+        ("dynamic", '"blocks" with --rebalance'),
+        ("dynamic:random", '"random" with --rebalance'),
+    ],
+)
+def test_a_former_placement_names_the_present_option(text: str, new: str) -> None:
+    with pytest.raises(OptionsError, match=f'placement "{text}" is now .*{new}'):
+        parse_placement(text)
 
 
 @pytest.mark.parametrize("text", ["attractors:0", "voronoi:0"])
@@ -280,24 +293,24 @@ def test_shares_that_are_none_are_refused(shares: list[float]) -> None:
 def test_facts_that_do_not_fit_each_other_are_refused() -> None:
     coupling = path(4).coupling
     with pytest.raises(ValueError, match="weights of shape"):
-        PlacementFacts(coupling, np.ones(3))
+        PartitionGraph(coupling, np.ones(3))
     with pytest.raises(ValueError, match="positive one for each"):
-        PlacementFacts(coupling, np.zeros(4))
+        PartitionGraph(coupling, np.zeros(4))
     with pytest.raises(ValueError, match="centres of shape"):
-        PlacementFacts(coupling, np.ones(4), np.zeros((4, 2)), (False,))
+        PartitionGraph(coupling, np.ones(4), np.zeros((4, 2)), (False,))
 
 
 def test_crossing_is_the_share_of_mass_between_different_owners() -> None:
     mass = np.array([[0.7, 0.2, 0.0], [0.0, 0.1, 0.5], [0.3, 0.0, 0.9]])
     given = graph(mass)
-    assert crossing(given, np.array([0, 0, 1])) == pytest.approx((0.5 + 0.3) / (0.2 + 0.5 + 0.3))
-    assert crossing(given, np.zeros(3, np.int64)) == 0.0
-    assert crossing(graph(np.eye(3)), np.arange(3)) == 0.0
+    assert cut_fraction(given, np.array([0, 0, 1])) == pytest.approx((0.5 + 0.3) / (0.2 + 0.5 + 0.3))
+    assert cut_fraction(given, np.zeros(3, np.int64)) == 0.0
+    assert cut_fraction(graph(np.eye(3)), np.arange(3)) == 0.0
 
 
 @given(given=facts(), shares=shares_of_workers, data=st.data())
 def test_the_lost_workers_partitions_go_to_the_living_and_no_other_moves(
-    given: PlacementFacts, shares: np.ndarray, data: st.DataObject
+    given: PartitionGraph, shares: np.ndarray, data: st.DataObject
 ) -> None:
     workers = shares.size
     owner = np.array(data.draw(st.lists(st.integers(-1, workers - 1), min_size=given.weight.size,
@@ -347,7 +360,7 @@ def test_a_takeover_parts_fewer_neighbours_than_chance_would() -> None:
         dealt = owner.copy()
         dealt[owner == 2] = rng.permutation(np.resize(alive, np.count_nonzero(owner == 2)))
         after = take_over(given, owner, np.array([2]), alive)
-        assert crossing(given, after) < crossing(given, dealt) - 0.02
+        assert cut_fraction(given, after) < cut_fraction(given, dealt) - 0.02
         assert np.ptp(held(given, after, 5)[alive]) <= 2
 
 
@@ -364,7 +377,7 @@ def test_facts_of_a_grid_hold_the_middles_and_its_periodic_axes(tmp_path: Path) 
     problem, options = ModelProblem(random_model(1, 24), shape=(4, 6)), ConvertOptions(blocks=(2, 3))
     axes = {"axes": [{"name": "speed", "periodic": False}, {"name": "angle", "periodic": True}]}
     store = generate(problem, tmp_path / "s", options, geometry=axes)
-    given = facts_of(store)
+    given = partition_graph(store)
     assert given.periodic == (False, True)
     assert given.centre is not None
     for p in range(store.n_partitions):
@@ -372,13 +385,13 @@ def test_facts_of_a_grid_hold_the_middles_and_its_periodic_axes(tmp_path: Path) 
         np.testing.assert_allclose(given.centre[p], (points.mean(axis=0) + 0.5) / [4, 6])
     np.testing.assert_array_equal(given.weight, store.partition_bytes)
     assert given.coupling is store.coupling
-    unnamed = facts_of(generate(problem, tmp_path / "t", options))
+    unnamed = partition_graph(generate(problem, tmp_path / "t", options))
     assert unnamed.periodic == (False, False)
     np.testing.assert_array_equal(unnamed.centre, given.centre)
 
 
 def test_a_store_without_a_grid_has_no_centres_and_can_be_placed(tmp_path: Path) -> None:
-    given = facts_of(generate(ModelProblem(random_model(1, 30)), tmp_path / "s", ConvertOptions(partitions=6)))
+    given = partition_graph(generate(ModelProblem(random_model(1, 30)), tmp_path / "s", ConvertOptions(partitions=6)))
     assert given.centre is None
     owner = Blocks().place(given, np.ones(3))
     assert (np.diff(owner) >= 0).all()

@@ -22,11 +22,11 @@ from ooc_mdp.distributed.mailbox import Mailbox
 from ooc_mdp.distributed.messages import (
     Assignment,
     Command,
-    Go,
-    Report,
+    SnapshotRequest,
+    Start,
     Values,
 )
-from ooc_mdp.distributed.solver import NetworkPeers, SolverOptions, solve_share
+from ooc_mdp.distributed.worker import NetworkPeers, WorkerOptions, run_worker
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
@@ -37,11 +37,11 @@ from ooc_mdp.solver.state import SolveState
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries and moves without long pauses."""
-    monkeypatch.setattr("ooc_mdp.distributed.outbox._RETRY_SECONDS", 0.01)
-    monkeypatch.setattr("ooc_mdp.distributed.members._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("ooc_mdp.distributed.subscriptions._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("ooc_mdp.distributed.membership._AGAIN_SECONDS", 0.01)
     monkeypatch.setattr("ooc_mdp.distributed.ownership._MOVE_SECONDS", 0.0)
     monkeypatch.setattr("ooc_mdp.distributed.ownership._LEAST_LEFT", 1)
-    monkeypatch.setattr("ooc_mdp.distributed.newcomers._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("ooc_mdp.distributed.membership._LOOK_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -106,12 +106,12 @@ def test_who_reads_from_before_hears_of_what_was_done_to_all_values_at_once(tmp_
 
     async def check() -> None:
         def work(network: Network, k: int) -> None:
-            solve_share(SolverOptions(k, store, options, threads=1), network.mailboxes[k], network.sender(k))
+            run_worker(WorkerOptions(k, store, options, threads=1), network.mailboxes[k], network.sender(k))
 
         network, numbers = Network(2, Weather(0, 0.0), work), itertools.count(1)
 
         async def tell(k: int, what: Any) -> Any:
-            verb = "command" if isinstance(what, Report) else "post"
+            verb = "command" if isinstance(what, SnapshotRequest) else "post"
             return await network.ask(k, verb, Command(next(numbers), what), 300.0)
 
         async def at_rest(epoch: int) -> None:
@@ -123,27 +123,27 @@ def test_who_reads_from_before_hears_of_what_was_done_to_all_values_at_once(tmp_
                 if unmoved and all(s.passive and s.epoch == epoch for s in before + after):
                     return
 
-        async def assign(epoch: int, owner: IntArray, generation: IntArray, **adopted: Values) -> None:
+        async def assign(epoch: int, owner: IntArray, generation: IntArray, **initial_values: Values) -> None:
             for k in (0, 1):
                 addresses = {0: "0", 1: "1"}
-                assignment = Assignment(epoch, owner, generation, addresses, adopted.get(f"by_{k}"), epoch == 1)
+                assignment = Assignment(epoch, owner, generation, addresses, initial_values.get(f"by_{k}"), epoch == 1)
                 await tell(k, assignment)
             await at_rest(epoch)
 
         try:
             await assign(1, shared, first)
-            given = await tell(1, Report())
+            given = await tell(1, SnapshotRequest())
             for k in (0, 1):
-                await tell(k, Go())
+                await tell(k, Start())
             await assign(2, whole, changed, by_0=replace(given, bounds=None))
-            all_of_them = await tell(0, Report())
+            all_of_them = await tell(0, SnapshotRequest())
             part = slice(*store.partition_ptr[3:5].tolist())
             back = Values(np.array([3]), all_of_them.values[part], all_of_them.policy[part], np.array([True]))
             await assign(3, shared, last, by_1=back)
-            reports = [await tell(k, Report()) for k in (0, 1)]
+            reports = [await tell(k, SnapshotRequest()) for k in (0, 1)]
         finally:
             for mailbox in network.mailboxes:
-                mailbox.expel()
+                mailbox.evict()
             for thread in network.threads:
                 await asyncio.to_thread(thread.join, 300.0)
         values = store.to_original(np.concatenate([report.values for report in reports]))
@@ -159,7 +159,7 @@ def test_solvers_know_how_large_values_were_before_the_checkpoint_that_they_go_o
     """Else they think that they have proved what rounding keeps the coordinator from claiming, and nobody goes on."""
     store = make_store(Case(random_model(3, 12), partitions=4), tmp_path / "s")
     known = first_values(store)
-    known.copied[:], known.value_size = True, size
+    known.valid[:], known.value_size = True, size
     options = SolveOptions(0.9, epsilon=1e-6, cache=CacheSize(share=1.0), device="cpu")
     outcome, _ = asyncio.run(solve_on(store, replace(options, method="p-eva"), 2, Weather(1, 0.0), known))
     assert outcome is (Outcome.PROVED if size == 1.0 else Outcome.PRECISION)
@@ -170,7 +170,7 @@ def test_solvers_know_how_large_values_were_before_the_checkpoint_that_they_go_o
 def test_a_worker_that_comes_and_cannot_take_part_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ):
-    async def newcomers(network: Network) -> list[int]:
+    async def discover(network: Network) -> list[int]:
         if fault == "does not answer":
             arrived.set()
             await asyncio.sleep(3600.0)
@@ -189,7 +189,7 @@ def test_a_worker_that_comes_and_cannot_take_part_holds_up_nobody(
         arrived.set()
 
     after_step, notes, arrived = NetworkPeers.after_step, list[str](), threading.Event()
-    monkeypatch.setattr(Network, "newcomers", newcomers)
+    monkeypatch.setattr(Network, "discover", discover)
     monkeypatch.setattr(NetworkPeers, "after_step", wait_for_it)
     store = make_store(Case(random_model(3, 12), partitions=6), tmp_path / "s")
     options = SolveOptions(0.9, method="vi", cache=CacheSize(share=0.5), device="cpu", epsilon=1e-6)
@@ -207,7 +207,7 @@ def test_who_stopped_by_itself_goes_on_with_the_next_assignment(tmp_path: Path) 
 
     async def check() -> None:
         def work(network: Network, k: int) -> None:
-            solve_share(SolverOptions(k, store, options, threads=1), network.mailboxes[k], network.sender(k))
+            run_worker(WorkerOptions(k, store, options, threads=1), network.mailboxes[k], network.sender(k))
 
         network, numbers = Network(1, Weather(0, 0.0), work), itertools.count(1)
 
@@ -220,13 +220,13 @@ def test_who_stopped_by_itself_goes_on_with_the_next_assignment(tmp_path: Path) 
             assert status.outcome == Outcome.PRECISION.word
 
         try:
-            await tell(Assignment(1, owner, owner, {0: "0"}, None, from_start=True))
-            await tell(Go(0.0))
+            await tell(Assignment(1, owner, owner, {0: "0"}, None, initial_start=True))
+            await tell(Start(0.0))
             await stopped(1)
-            await tell(Assignment(2, owner, owner, {0: "0"}, None, from_start=False))
+            await tell(Assignment(2, owner, owner, {0: "0"}, None, initial_start=False))
             await stopped(2)
         finally:
-            network.mailboxes[0].expel()
+            network.mailboxes[0].evict()
             await asyncio.to_thread(network.threads[0].join, 300.0)
 
     asyncio.run(asyncio.wait_for(check(), 60.0))

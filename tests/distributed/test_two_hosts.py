@@ -205,14 +205,14 @@ def test_a_host_that_is_cut_off_costs_its_share_and_takes_part_again_once_healed
             tmp_path,
         )
 
-        client.solve("across", discount=0.99, epsilon=1e-6, patience=PATIENCE)
+        client.solve("across", discount=0.99, epsilon=1e-6, worker_timeout=PATIENCE)
         across = client.ends()
         assert across["outcome"] == "proved"
         assert [lost for _, lost, _, _ in across["workers"]] == [False, False]
         assert [partitions for _, _, partitions, _ in across["workers"]] == [8, 8]
         check(tmp_path / "across.npy", across, whole)
 
-        client.solve("cut", waits=True, discount=0.999, epsilon=1e-6, patience=10.0)
+        client.solve("cut", waits=True, discount=0.999, epsilon=1e-6, worker_timeout=10.0)
         while "bounded" not in client.says():
             pass
         hosts.link("down")
@@ -226,7 +226,7 @@ def test_a_host_that_is_cut_off_costs_its_share_and_takes_part_again_once_healed
         assert sum(partitions for _, lost, partitions, _ in cut["workers"] if not lost) == 16
         check(tmp_path / "cut.npy", cut, ooc_mdp.solve(maze, 0.999, device="cpu", cache="100%", epsilon=1e-6))
 
-        client.solve("healed", discount=0.99, epsilon=1e-6, patience=PATIENCE)
+        client.solve("healed", discount=0.99, epsilon=1e-6, worker_timeout=PATIENCE)
         healed = client.ends()
         assert healed["outcome"] == "proved"
         assert [partitions for _, lost, partitions, _ in healed["workers"] if not lost] == [8, 8]

@@ -18,13 +18,13 @@ import pytest
 from distributed import Client, LocalCluster
 from small_mdps import Case, make_store
 from store_models import random_model
-from worker_clusters import PATIENCE, Clusters, Later, check, no_end_before, solve
+from worker_clusters import PATIENCE, Clusters, Later, check, no_end_before, placed, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import clock, cluster, coordinator, endpoint, laggards, newcomers, outbox, solver
+from ooc_mdp.distributed import coordinator, membership, subscriptions, termination, transport, worker
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.distributed.mailbox import Mailbox, Request
-from ooc_mdp.distributed.messages import Report, Status
+from ooc_mdp.distributed.messages import SnapshotRequest, Status
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
@@ -69,7 +69,12 @@ def faulty(deliver: Deliver, seed: int, met: set[str]) -> Deliver:
 
 @pytest.mark.parametrize(
     ("method", "placement", "seed"),
-    [("p-eva", "random", 1), ("p-eva", "dynamic:random", 2), ("vi", "random", 3), ("policy-iteration", "dynamic", 4)],
+    [
+        ("p-eva", "random", 1),
+        ("p-eva", "random, rebalanced", 2),
+        ("vi", "random", 3),
+        ("policy-iteration", "blocks, rebalanced", 4),
+    ],
 )
 def test_messages_that_are_lost_late_or_double_change_no_answer(
     method: str,
@@ -80,9 +85,9 @@ def test_messages_that_are_lost_late_or_double_change_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     met: set[str] = set()
-    monkeypatch.setattr(endpoint, "_deliver", faulty(endpoint._deliver, seed, met))
-    monkeypatch.setattr(outbox, "_RETRY_SECONDS", 0.02)
-    solution = solve(ragged, 0.9, clusters[4], method=method, placement=placement, epsilon=1e-6)
+    monkeypatch.setattr(transport, "_deliver", faulty(transport._deliver, seed, met))
+    monkeypatch.setattr(subscriptions, "_RETRY_SECONDS", 0.02)
+    solution = solve(ragged, 0.9, clusters[4], method=method, epsilon=1e-6, **placed(placement))
     check(ragged, 0.9, solution, size=100.0)
     assert met >= set(FAULTS)
 
@@ -91,7 +96,7 @@ def test_a_worker_that_stands_still_holds_up_nobody_else(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others come to rest while it stands still."""
-    exchange, rest = solver.NetworkPeers.exchange, solver.NetworkPeers.rest
+    exchange, rest = worker.NetworkPeers.exchange, worker.NetworkPeers.rest
     standing, enough, resting = threading.Event(), threading.Event(), set[int]()
 
     def slow(self: Any) -> None:
@@ -107,15 +112,15 @@ def test_a_worker_that_stands_still_holds_up_nobody_else(
                 enough.set()
         rest(self)
 
-    monkeypatch.setattr(solver.NetworkPeers, "exchange", slow)
-    monkeypatch.setattr(solver.NetworkPeers, "rest", noted)
+    monkeypatch.setattr(worker.NetworkPeers, "exchange", slow)
+    monkeypatch.setattr(worker.NetworkPeers, "rest", noted)
     check(ragged, 0.9, solve(ragged, 0.9, clusters[4], epsilon=1e-6, placement="random"), size=100.0)
     assert enough.is_set()
 
 
 def test_two_solves_share_the_workers_of_a_cluster(ragged: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second begins while the first is at work."""
-    exchange, ready = solver.NetworkPeers.exchange, solve_module.make_ready
+    exchange, install = worker.NetworkPeers.exchange, solve_module.install_plugin
     working, second = threading.Event(), threading.Event()
     solutions = list[ooc_mdp.Solution]()
 
@@ -124,14 +129,13 @@ def test_two_solves_share_the_workers_of_a_cluster(ragged: Store, monkeypatch: p
         assert second.wait(300)
         exchange(self)
 
-    def begin_second(client: Client) -> Any:
-        hosts = ready(client)
+    def begin_second(client: Client) -> None:
+        install(client)
         if working.is_set():
             second.set()
-        return hosts
 
-    monkeypatch.setattr(solver.NetworkPeers, "exchange", waiting)
-    monkeypatch.setattr(solve_module, "make_ready", begin_second)
+    monkeypatch.setattr(worker.NetworkPeers, "exchange", waiting)
+    monkeypatch.setattr(solve_module, "install_plugin", begin_second)
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0", memory_limit=None
@@ -181,8 +185,8 @@ def busy(client: Client, *which: int) -> Iterator[None]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The patience with workers that do not begin, or hang, is over at the second look at them."""
-    monkeypatch.setattr(laggards, "time", Later())
-    monkeypatch.setattr(cluster, "_PROBE_SECONDS", 60.0)
+    monkeypatch.setattr(membership, "time", Later())
+    monkeypatch.setattr(transport, "_PROBE_SECONDS", 60.0)
 
 
 def told(
@@ -201,7 +205,7 @@ def told(
         asked,
         RunOptions(time_limit=time_limit),
         client=client,
-        asked=ClusterOptions(placement="blocks", patience=PATIENCE),
+        asked=ClusterOptions(placement="blocks", worker_timeout=PATIENCE),
         note=notes.append,
     )
     return solution, "\n".join(notes)
@@ -223,7 +227,7 @@ def test_a_worker_that_was_busy_takes_part_once_it_is_free(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other does not come to rest before it does."""
-    exchange, rest = solver.NetworkPeers.exchange, solver.NetworkPeers.rest
+    exchange, rest = worker.NetworkPeers.exchange, worker.NetworkPeers.rest
     notes = list[str]()
 
     def patient(self: Any) -> None:
@@ -233,8 +237,8 @@ def test_a_worker_that_was_busy_takes_part_once_it_is_free(
             exchange(self)
         rest(self)
 
-    monkeypatch.setattr(solver.NetworkPeers, "rest", patient)
-    monkeypatch.setattr(newcomers, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(worker.NetworkPeers, "rest", patient)
+    monkeypatch.setattr(membership, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
         solution, said = told(ragged, clusters[2], notes=notes, epsilon=1e-6)
     check(ragged, 0.9, solution, size=100.0)
@@ -248,7 +252,7 @@ def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cac
     method: str, ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes once all are there, and the other does not finish before it has some."""
-    exchange, joined = solver.NetworkPeers.exchange, threading.Event()
+    exchange, joined = worker.NetworkPeers.exchange, threading.Event()
 
     def held(self: Any) -> None:
         exchange(self)
@@ -259,8 +263,8 @@ def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cac
         elif self._asked.number > 1 and self.owned.any():
             joined.set()
 
-    monkeypatch.setattr(solver.NetworkPeers, "exchange", held)
-    monkeypatch.setattr(newcomers, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(worker.NetworkPeers, "exchange", held)
+    monkeypatch.setattr(membership, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
         solution, _ = told(ragged, clusters[2], share=1.0, epsilon=1e-6, method=method)
     check(ragged, 0.9, solution, size=100.0)
@@ -275,7 +279,7 @@ def test_a_limit_ends_a_solve_whose_workers_are_all_busy_with_something_else(
     """It is reached once it was said that nobody has begun."""
     notes: list[str] = []
     with busy(clusters[2], 0, 1), monkeypatch.context() as patch:
-        patch.setattr(clock, "time", Later(lambda: any("has begun" in text for text in notes)))
+        patch.setattr(termination, "time", Later(lambda: any("has begun" in text for text in notes)))
         solution, said = told(ragged, clusters[2], notes=notes, epsilon=1e-6, time_limit=900.0)
         assert not FREE.is_set()
     assert solution.outcome is Outcome.TIME_LIMIT
@@ -288,7 +292,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is reached once the copy was asked for and the solve has reported."""
-    exchange, put, released = solver.NetworkPeers.exchange, Mailbox.put, threading.Event()
+    exchange, put, released = worker.NetworkPeers.exchange, Mailbox.put, threading.Event()
     reports, asked, went_on = list[SolveProgress](), threading.Event(), threading.Event()
 
     def hung(self: Any) -> None:
@@ -298,16 +302,16 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
         exchange(self)
 
     def noted(self: Mailbox, message: Any) -> None:
-        if self.number == 1 and isinstance(message, Request) and isinstance(message.command, Report):
+        if self.number == 1 and isinstance(message, Request) and isinstance(message.command, SnapshotRequest):
             asked.set()
         put(self, message)
 
-    monkeypatch.setattr(solver.NetworkPeers, "exchange", hung)
+    monkeypatch.setattr(worker.NetworkPeers, "exchange", hung)
     monkeypatch.setattr(Mailbox, "put", noted)
     no_end_before(asked.is_set, monkeypatch)
-    monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
+    monkeypatch.setattr(transport, "_END_SECONDS", 0.1)
     monkeypatch.setattr(session, "_REPORT_SECONDS", 0.0)
-    for module in (clock, coordinator, session):
+    for module in (termination, coordinator, session):
         monkeypatch.setattr(module, "time", Later(lambda: bool(reports) and asked.is_set()))
     how: dict[str, Any] = {"time_limit": 900.0, "checkpoint_interval": 0.01, "progress": reports.append}
     try:
@@ -322,7 +326,7 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
 def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange, look, hanging, released = solver.NetworkPeers.exchange, Mailbox.look, threading.Event(), threading.Event()
+    exchange, look, hanging, released = worker.NetworkPeers.exchange, Mailbox.look, threading.Event(), threading.Event()
 
     def hung(self: Any) -> None:
         if self._asked.number == 1 and self.owned.any():
@@ -333,11 +337,13 @@ def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
     def looked(self: Mailbox) -> Status:
         """As after a day."""
         status = look(self)
-        return replace(status, still=status.still + 86_400.0 * (self.number == 1 and hanging.is_set()))
+        return replace(
+            status, stalled_seconds=status.stalled_seconds + 86_400.0 * (self.number == 1 and hanging.is_set())
+        )
 
-    monkeypatch.setattr(solver.NetworkPeers, "exchange", hung)
+    monkeypatch.setattr(worker.NetworkPeers, "exchange", hung)
     monkeypatch.setattr(Mailbox, "look", looked)
-    monkeypatch.setattr(laggards, "time", Later(hanging.is_set))
+    monkeypatch.setattr(membership, "time", Later(hanging.is_set))
     try:
         solution, said = told(ragged, clusters[2], epsilon=1e-6, time_limit=600.0)
     finally:

@@ -19,7 +19,7 @@ from distributed import Client, Future, LocalCluster, wait
 from small_mdps import rows_of
 from worker_clusters import Clusters, Later, check, solve
 
-from ooc_mdp.distributed import cluster, members
+from ooc_mdp.distributed import membership, transport
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.reference import policy_iteration
@@ -42,7 +42,7 @@ def have_killed(client: Client, victim: str, what: str, nth: int) -> None:
         import os
         import signal
 
-        from ooc_mdp.distributed.solver import NetworkPeers
+        from ooc_mdp.distributed.worker import NetworkPeers
 
         usual, left = getattr(NetworkPeers, "exchange" if what == "exchange" else "_obey"), nth
 
@@ -94,7 +94,7 @@ def test_a_worker_that_is_killed_once_it_has_ended_costs_its_memory_plan_only(mo
         Client(processes, set_as_default=False) as client,
     ):
         first, second = sorted(client.ncores())
-        link = cluster.DaskLink(client, "run", lambda *_: None)  # type: ignore[arg-type, return-value]
+        link = transport.DaskTransport(client, "run", lambda *_: None)  # type: ignore[arg-type, return-value]
         for number, address in enumerate((first, second)):
             link._tasks[number] = client.submit(lambda plan: ("done", plan), plan, workers=[address], pure=False)
         pid = client.submit(os.getpid, workers=[first], pure=False).result()
@@ -107,7 +107,7 @@ def test_a_worker_that_is_killed_once_it_has_ended_costs_its_memory_plan_only(mo
         def awaited(future: Any, timeout: float) -> Any:
             return result(future, 1.0 if future.key == lost else 300.0)
 
-        monkeypatch.setattr(cluster, "wait", wait_and_kill)
+        monkeypatch.setattr(transport, "wait", wait_and_kill)
         monkeypatch.setattr(Future, "result", awaited)
         assert link.finish([0, 1]) == [plan]
 
@@ -118,7 +118,7 @@ def have_wait_for(client: Client, path: Path) -> None:
     def prepare() -> None:  # in the workers' processes, which do not know this module
         import time
 
-        from ooc_mdp.distributed.solver import NetworkPeers
+        from ooc_mdp.distributed.worker import NetworkPeers
 
         exchange = NetworkPeers.exchange
 
@@ -165,7 +165,7 @@ def test_the_loss_of_the_scheduler_leaves_a_checkpoint_to_go_on_from(
             have_wait_for(client, checkpoint_path(tmp_path / "r"))
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(session, "_REPORT_SECONDS", 0.0)
-                patch.setattr(members, "time", Later(lambda: running[0].poll() is not None))
+                patch.setattr(membership, "time", Later(lambda: running[0].poll() is not None))
                 how: dict[str, Any] = {"epsilon": 1e-9, "method": "p-eva", "placement": "random", "progress": end_it}
                 solution = solve(coupled, 0.999, client, output=tmp_path / "r", checkpoint_interval=0.01, **how)
         finally:

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
-from worker_clusters import Clusters, no_end_before
+from worker_clusters import Clusters, no_end_before, placed
 from worker_clusters import solve as solve_on_workers
 
 import ooc_mdp
-from ooc_mdp.distributed import copies
+from ooc_mdp.distributed import snapshots
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome, Solution, SolveHistory
@@ -296,10 +296,10 @@ def test_counts_of_workers_add_up_by_partition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "placement"), [("p-eva", "random"), ("vi", "blocks"), ("policy-iteration", "dynamic")]
+    ("method", "placement"), [("p-eva", "random"), ("vi", "blocks"), ("policy-iteration", "blocks, rebalanced")]
 )
 def test_counts_of_two_workers_add_up(maze: Store, clusters: Clusters, method: str, placement: str) -> None:
-    how = {"method": method, "placement": placement, "epsilon": 1e-6}
+    how = {"method": method, "epsilon": 1e-6, **placed(placement)}
     check_history(solve_on_workers(maze, 0.95, clusters[2], **how))
 
 
@@ -328,7 +328,7 @@ def test_workers_continue_the_history_of_others_and_one_machine_theirs(
 def test_copies_bring_the_counts_of_workers_before_the_end(
     maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copies, "_LEAST_PAUSE", 0.0)
+    monkeypatch.setattr(snapshots, "_LEAST_PAUSE", 0.0)
     taken: list[int] = []
     of_one = HistoryRecorder.take
     monkeypatch.setattr(HistoryRecorder, "take", lambda self, k, counts: (taken.append(k), of_one(self, k, counts)))

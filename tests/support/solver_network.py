@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.backends.state_lists import ListsByCopies
-from ooc_mdp.distributed.clock import ClusterClock
 from ooc_mdp.distributed.coordinator import Coordinator, Division
-from ooc_mdp.distributed.known import Beginning, Known
 from ooc_mdp.distributed.mailbox import Mailbox, Request
-from ooc_mdp.distributed.members import Member, Members
+from ooc_mdp.distributed.membership import Member, Membership
 from ooc_mdp.distributed.messages import (
-    Go,
+    Start,
     Subscribe,
     Update,
 )
-from ooc_mdp.distributed.outbox import Send
-from ooc_mdp.distributed.placement import facts_of
-from ooc_mdp.distributed.solver import SolverOptions, solve_share
+from ooc_mdp.distributed.placement import partition_graph
+from ooc_mdp.distributed.snapshots import StartingPoint, ValueSnapshot
+from ooc_mdp.distributed.subscriptions import Send
+from ooc_mdp.distributed.termination import SolveClock
+from ooc_mdp.distributed.worker import WorkerOptions, run_worker
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome, SolveStatistics
 from ooc_mdp.options import SolveOptions
@@ -62,7 +62,7 @@ class Mortal(Mailbox):
             if not self._looks:
                 self._cut()
         taken = super().take()
-        self._going |= any(isinstance(m, Request) and isinstance(m.command, Go) for m in taken)
+        self._going |= any(isinstance(m, Request) and isinstance(m.command, Start) for m in taken)
         return taken
 
 
@@ -162,7 +162,7 @@ class Network:
         found = self.ended.get(number)
         return found if isinstance(found, BaseException) else None
 
-    async def newcomers(self) -> list[int]:
+    async def discover(self) -> list[int]:
         if not self.weather.gains:
             return []
         self.weather = replace(self.weather, gains=False)
@@ -173,17 +173,17 @@ class Network:
     def address(self, number: int) -> str:
         return str(number)
 
-    async def dismiss(self, number: int) -> None:
+    async def release(self, number: int) -> None:
         await asyncio.sleep(0.05)  # it goes on meanwhile, and others may hear of it yet
-        self.mailboxes[number].expel()
+        self.mailboxes[number].evict()
 
-    def broken(self) -> str | None:
+    def connection_error(self) -> str | None:
         return None
 
 
-def first_values(store: Any) -> Known:
+def first_values(store: Any) -> ValueSnapshot:
     n, p = store.n_states, store.n_partitions
-    return Known(np.zeros(n), np.full(n, -1, np.int32), np.zeros(p, np.bool_), np.zeros(p, np.bool_))
+    return ValueSnapshot(np.zeros(n), np.full(n, -1, np.int32), np.zeros(p, np.bool_), np.zeros(p, np.bool_))
 
 
 async def solve_on(
@@ -191,27 +191,27 @@ async def solve_on(
     options: SolveOptions,
     solvers: int,
     weather: Weather,
-    checkpoint: Known | None = None,
+    checkpoint: ValueSnapshot | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> tuple[Outcome, Coordinator]:
     """The coordinator after a solve on solvers that begin with partitions at random, or on one that has all."""
 
     def work(network: Network, k: int) -> None:
-        solve_share(SolverOptions(k, store, options, threads=1), network.mailboxes[k], network.sender(k))
+        run_worker(WorkerOptions(k, store, options, threads=1), network.mailboxes[k], network.sender(k))
 
     network = Network(solvers, weather, work)
-    clock = ClusterClock()
+    clock = SolveClock()
     coordinator = Coordinator(
         store,
         options,
-        Members(network, {k: Member(str(k)) for k in range(solvers)}, patience=300.0),
+        Membership(network, {k: Member(str(k)) for k in range(solvers)}, worker_timeout=300.0),
         Division(
             np.array([0 if weather.alone else network.random.randrange(solvers) for _ in range(store.n_partitions)]),
-            facts_of(store),
+            partition_graph(store),
             moves=weather.moves,
-            spreads=weather.moves or not weather.alone,
+            distribute=weather.moves or not weather.alone,
         ),
-        Beginning(
+        StartingPoint(
             checkpoint or first_values(store),
             HistoryRecorder(np.zeros(store.n_partitions, np.int64)),
             None if checkpoint is None else SolveStatistics(),
@@ -220,10 +220,10 @@ async def solve_on(
         Session(clock=clock, note=note),
     )
     try:
-        outcome = await asyncio.wait_for(coordinator.lead(), 300.0)
+        outcome = await asyncio.wait_for(coordinator.run(), 300.0)
     finally:
         for mailbox in network.mailboxes:
-            mailbox.expel()
+            mailbox.evict()
         for thread in network.threads:
             await asyncio.to_thread(thread.join, 300.0)
     return outcome, coordinator

@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 from small_mdps import rows_of
 
 import ooc_mdp
-from ooc_mdp.distributed import solver
+from ooc_mdp.distributed import worker
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.store import Store
 
@@ -59,15 +59,15 @@ class Clusters:
 
 def no_end_before(enough: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker comes to rest before something holds, or it is halted."""
-    rest = solver.NetworkPeers.rest
+    rest = worker.NetworkPeers.rest
 
-    def waiting(self: solver.NetworkPeers) -> None:
+    def waiting(self: worker.NetworkPeers) -> None:
         while not (enough() or self._halted):
             self.exchange()
             time.sleep(0.001)
         rest(self)
 
-    monkeypatch.setattr(solver.NetworkPeers, "rest", waiting)
+    monkeypatch.setattr(worker.NetworkPeers, "rest", waiting)
 
 
 def solve(store: Store, discount: float, client: Client, **options: Any) -> ooc_mdp.Solution:
@@ -76,7 +76,7 @@ def solve(store: Store, discount: float, client: Client, **options: Any) -> ooc_
         discount,
         client=client,
         device="cpu",
-        **{"cache": "60%", "time_limit": 600.0, "patience": PATIENCE, "placement": "blocks", **options},
+        **{"cache": "60%", "time_limit": 600.0, "worker_timeout": PATIENCE, "placement": "blocks", **options},
     )
 
 
@@ -105,3 +105,9 @@ def check_counts(store: Store, solution: ooc_mdp.Solution, earlier: ooc_mdp.Solv
     assert sum(w.bytes_read for w in s.workers) == s.bytes_read - before.bytes_read
     assert sum(w.partitions for w in s.workers) == store.n_partitions
     assert all(0.0 <= w.hit_rate <= 1.0 for w in s.workers)
+
+
+def placed(text: str) -> dict[str, Any]:
+    """Options of a placement as a result names it: "random", or "random, rebalanced"."""
+    placement, _, rebalanced = text.partition(", ")
+    return {"placement": placement, "rebalance": bool(rebalanced)}

@@ -30,7 +30,7 @@ from experiments import finished
 from shared_tables import SharedTables
 
 import ooc_mdp
-from ooc_mdp.distributed.placement import crossing, facts_of, parse_placement
+from ooc_mdp.distributed.placement import cut_fraction, parse_placement, partition_graph
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveOptions
 
@@ -144,7 +144,7 @@ def _measure(
 ) -> dict[str, Any]:
     """Some solves alike: least, median and most of each figure; only those that reached the target count."""
     workers = len(client.scheduler_info(n_workers=-1)["workers"])
-    facts = facts_of(tables)
+    facts = partition_graph(tables)
     owner = parse_placement(placement).place(facts, np.ones(workers))
     runs = []
     for _ in range(repeat):
@@ -160,7 +160,7 @@ def _measure(
         "workers": workers,
         "placement": placement,
         "outcome": last["outcome"],
-        "crossing": crossing(facts, owner),
+        "crossing": cut_fraction(facts, owner),
         "heaviest_share": float(np.bincount(owner, facts.weight).max() * workers / facts.weight.sum()),
         **{name: measuring.spread([run[name] for run in runs]) for name in last if name != "outcome"},
     }

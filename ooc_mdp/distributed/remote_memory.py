@@ -20,23 +20,34 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Borrowed", "FarArray", "Lendable", "Lent", "Loan", "Place", "borrow", "here", "may_borrow", "read"]
+__all__ = [
+    "Exposable",
+    "ExposedArrays",
+    "ProcessId",
+    "RemoteAnswer",
+    "RemoteArray",
+    "RemoteHandle",
+    "attach",
+    "can_attach",
+    "read",
+    "this_process",
+]
 
 _LEAST = 1 << 20
 """Bytes below which a connection is as quick."""
 
 
-class Lendable(Protocol):
+class Exposable(Protocol):
     """An answer with arrays that the asker may read where they are."""
 
     @property
-    def lendable(self) -> tuple[npt.NDArray[Any], ...]:
+    def state_arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """One-dimensional and contiguous."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProcessId:
     """A process, and the machine on which its number means something."""
 
     machine: str
@@ -44,7 +55,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class FarArray:
+class RemoteArray:
     """A one-dimensional array in the memory of another process."""
 
     process: int
@@ -54,7 +65,7 @@ class FarArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class RemoteHandle:
     """Where an answer lies."""
 
     process: int
@@ -63,7 +74,7 @@ class Lent:
 
 
 @dataclass(frozen=True, slots=True)
-class Borrowed:
+class RemoteAnswer:
     """An answer whose arrays are far."""
 
     answer: Any
@@ -73,23 +84,23 @@ class Borrowed:
     True if it had it until then; with False where it cannot be read, for an answer that holds all its arrays."""
 
 
-class Loan:
+class ExposedArrays:
     """Keeps an answer where it is until it has been copied."""
 
-    def __init__(self, answer: Lendable) -> None:
+    def __init__(self, answer: Exposable) -> None:
         self.answer = answer
-        self._arrays = [array for array in answer.lendable if array.nbytes >= _LEAST]
+        self._arrays = [array for array in answer.state_arrays if array.nbytes >= _LEAST]
 
     @property
     def worth_while(self) -> bool:
         """Whether anything is large enough."""
         return bool(self._arrays)
 
-    def lent(self) -> Lent:
+    def lent(self) -> RemoteHandle:
         """What the asker is told."""
         file = io.BytesIO()
         _Lender(file, self._arrays).dump(self.answer)
-        return Lent(os.getpid(), file.getvalue())
+        return RemoteHandle(os.getpid(), file.getvalue())
 
 
 class _Lender(pickle.Pickler):
@@ -105,26 +116,26 @@ class _Lender(pickle.Pickler):
 
 
 class _Borrower(pickle.Unpickler):
-    def __init__(self, lent: Lent) -> None:
+    def __init__(self, lent: RemoteHandle) -> None:
         super().__init__(io.BytesIO(lent.pickled))
         self._process = lent.process
 
-    def persistent_load(self, pid: tuple[int, str, int]) -> FarArray:
-        return FarArray(self._process, *pid)
+    def persistent_load(self, pid: tuple[int, str, int]) -> RemoteArray:
+        return RemoteArray(self._process, *pid)
 
 
-def may_borrow(asker: Place | None) -> bool:
+def can_attach(asker: ProcessId | None) -> bool:
     """Whether the asker can read this process's memory: another process of the same machine."""
-    own = here()
+    own = this_process()
     return asker is not None and own is not None and asker != own and asker.machine == own.machine
 
 
-def borrow(lent: Lent) -> Any:
+def attach(lent: RemoteHandle) -> Any:
     """The answer, with `FarArray` for the arrays that are lent."""
     return _Borrower(lent).load()
 
 
-def read(array: npt.NDArray[Any] | FarArray, part: slice, out: npt.NDArray[Any]) -> None:
+def read(array: npt.NDArray[Any] | RemoteArray, part: slice, out: npt.NDArray[Any]) -> None:
     """Copy part of an array, here or far.
 
     Parameters
@@ -135,7 +146,7 @@ def read(array: npt.NDArray[Any] | FarArray, part: slice, out: npt.NDArray[Any])
     ------
     OSError : the memory may not be read, or is gone.
     """
-    if not isinstance(array, FarArray):
+    if not isinstance(array, RemoteArray):
         out[:] = array[part]
         return
     start, stop, _ = part.indices(array.size)
@@ -146,12 +157,12 @@ def read(array: npt.NDArray[Any] | FarArray, part: slice, out: npt.NDArray[Any])
 
 
 @cache
-def here() -> Place | None:
+def this_process() -> ProcessId | None:
     """This process; None where it cannot read others' memory, or cannot say on which machine it is."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
-        return Place(f"{boot} {os.stat('/proc/self/ns/pid').st_ino}", os.getpid()) if _read_memory() else None
+        return ProcessId(f"{boot} {os.stat('/proc/self/ns/pid').st_ino}", os.getpid()) if _read_memory() else None
     except OSError:
         return None
 

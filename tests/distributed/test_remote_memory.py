@@ -14,23 +14,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ooc_mdp.distributed import endpoint, lending
-from ooc_mdp.distributed.endpoint import SolverPlugin, unwrapped
-from ooc_mdp.distributed.lending import Borrowed, FarArray, Loan, Place, borrow, here, may_borrow, read
+from ooc_mdp.distributed import remote_memory, transport
 from ooc_mdp.distributed.mailbox import Request
-from ooc_mdp.distributed.members import Member, Members
-from ooc_mdp.distributed.messages import Command, Report, Values
+from ooc_mdp.distributed.membership import Member, Membership
+from ooc_mdp.distributed.messages import Command, SnapshotRequest, Values
+from ooc_mdp.distributed.remote_memory import (
+    ExposedArrays,
+    ProcessId,
+    RemoteAnswer,
+    RemoteArray,
+    attach,
+    can_attach,
+    read,
+    this_process,
+)
+from ooc_mdp.distributed.transport import SolverPlugin, unwrapped
 
-needs_linux = pytest.mark.skipif(here() is None, reason="no process can read another's memory here")
+needs_linux = pytest.mark.skipif(this_process() is None, reason="no process can read another's memory here")
 
 ANSWERING = """
 import pickle, sys
 import numpy as np
-from ooc_mdp.distributed.lending import Loan, here
+from ooc_mdp.distributed.remote_memory import ExposedArrays, this_process
 from ooc_mdp.distributed.messages import Values
 answer = Values(np.arange(2), np.arange(500_000.0), np.arange(500_000, dtype=np.int32), np.ones(2, np.bool_))
-loan = Loan(answer)
-sys.stdout.buffer.write(pickle.dumps((here(), loan.lent())))
+loan = ExposedArrays(answer)
+sys.stdout.buffer.write(pickle.dumps((this_process(), loan.lent())))
 sys.stdout.buffer.flush()
 sys.stdin.read()
 """
@@ -43,9 +52,9 @@ def test_arrays_of_another_process_are_read_where_they_are() -> None:
         assert process.stdout is not None
         assert process.stdin is not None
         there, lent = pickle.load(process.stdout)
-        assert may_borrow(there)
+        assert can_attach(there)
         assert there.process == process.pid
-        answer = borrow(lent)
+        answer = attach(lent)
         values, policy = np.empty(300_001), np.empty(2, np.int32)
         read(answer.values, slice(199_999, 500_000), values)
         read(answer.policy, slice(7, 9), policy)
@@ -64,31 +73,31 @@ def test_arrays_of_another_process_are_read_where_they_are() -> None:
 @needs_linux
 def test_memory_that_is_not_there_is_an_error_and_no_crash() -> None:
     with pytest.raises(OSError, match=f"memory of process {os.getpid()} cannot be read"):
-        read(FarArray(os.getpid(), 8, "<f8", 100), slice(0, 100), np.empty(100))
+        read(RemoteArray(os.getpid(), 8, "<f8", 100), slice(0, 100), np.empty(100))
 
 
 def test_only_large_arrays_are_lent() -> None:
     few = Values(np.arange(2), np.zeros(10), np.zeros(10, np.int32), np.ones(2, np.bool_))
     some = Values(np.arange(2), np.zeros(200_000), np.zeros(200_000, np.int32), np.ones(2, np.bool_))
-    assert not Loan(few).worth_while
-    answer = borrow(Loan(some).lent())
-    assert isinstance(answer.values, FarArray)
+    assert not ExposedArrays(few).worth_while
+    answer = attach(ExposedArrays(some).lent())
+    assert isinstance(answer.values, RemoteArray)
     assert isinstance(answer.policy, np.ndarray)
 
 
 def test_a_process_borrows_of_others_of_its_machine_only() -> None:
-    assert not may_borrow(None)
-    assert not may_borrow(here())
-    assert not may_borrow(Place("another", 1))
+    assert not can_attach(None)
+    assert not can_attach(this_process())
+    assert not can_attach(ProcessId("another", 1))
 
 
 @needs_linux
 def test_a_loan_stays_until_that_one_is_given_back_or_its_solver_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy and what a solver gives up are read at the same time."""
-    monkeypatch.setattr(endpoint, "_LOAN_SECONDS", 0.0)
-    own = here()
+    monkeypatch.setattr(transport, "_LOAN_SECONDS", 0.0)
+    own = this_process()
     assert own is not None
-    asker = Place(own.machine, own.process + 1)
+    asker = ProcessId(own.machine, own.process + 1)
     answers = [
         Values(np.arange(1), np.full(200_000, float(k)), np.zeros(200_000, np.int32), np.ones(1)) for k in range(4)
     ]
@@ -101,13 +110,13 @@ def test_a_loan_stays_until_that_one_is_given_back_or_its_solver_has_ended(monke
         assert mailbox is not None
 
         async def lent(number: int) -> Any:
-            asked = asyncio.ensure_future(plugin.handle("run", "command", (Command(number, Report()), asker)))
+            asked = asyncio.ensure_future(plugin.handle("run", "command", (Command(number, SnapshotRequest()), asker)))
             await asyncio.sleep(0)
             (request,) = mailbox.take()
             assert isinstance(request, Request)
             request.answer.set_result(answers[number])
             copy = np.empty(200_000)
-            read(borrow(unwrapped(await asked)).values, slice(0, 200_000), copy)
+            read(attach(unwrapped(await asked)).values, slice(0, 200_000), copy)
             return copy[0]
 
         async def give_back(number: int, whole: bool = False) -> Any:
@@ -140,12 +149,12 @@ def test_what_was_read_counts_only_if_the_loan_was_there_to_the_end(kept: bool |
         assert copied
         return kept
 
-    async def ask(*_: Any) -> Borrowed:
-        return Borrowed(answer, settle)
+    async def ask(*_: Any) -> RemoteAnswer:
+        return RemoteAnswer(answer, settle)
 
     async def check() -> Any:
-        members = Members(SimpleNamespace(ask=ask), {0: Member("a")}, 1.0)  # type: ignore[arg-type]
-        return await members.command(0, Report(), taken.append)
+        members = Membership(SimpleNamespace(ask=ask), {0: Member("a")}, 1.0)  # type: ignore[arg-type]
+        return await members.command(0, SnapshotRequest(), taken.append)
 
     answer = Values(np.arange(1), np.zeros(1), np.zeros(1, np.int32), np.ones(1, np.bool_))
     assert asyncio.run(check()) is (answer if kept else None)
@@ -153,12 +162,12 @@ def test_what_was_read_counts_only_if_the_loan_was_there_to_the_end(kept: bool |
 
 
 def test_where_the_system_cannot_read_memory_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lending, "_read_memory", lambda: None)
-    here.cache_clear()
+    monkeypatch.setattr(remote_memory, "_read_memory", lambda: None)
+    this_process.cache_clear()
     try:
-        assert here() is None
+        assert this_process() is None
     finally:
-        here.cache_clear()
+        this_process.cache_clear()
 
 
 def test_where_it_may_not_be_read_an_answer_comes_over_the_connection(
@@ -169,7 +178,7 @@ def test_where_it_may_not_be_read_an_answer_comes_over_the_connection(
     from ooc_mdp.distributed.cluster import local_cluster
 
     store = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": "400,400"}, blocks=[4, 4])
-    asked = {"discount": 0.5, "epsilon": 1e-3, "device": "cpu", "cache": "100%", "patience": 300.0}
+    asked = {"discount": 0.5, "epsilon": 1e-3, "device": "cpu", "cache": "100%", "worker_timeout": 300.0}
     tried = []
 
     def refused(process: int, address: int, to: object) -> None:
@@ -178,8 +187,8 @@ def test_where_it_may_not_be_read_an_answer_comes_over_the_connection(
 
     with local_cluster(1, 0) as client:
         lent = ooc_mdp.solve(store, client=client, **asked)
-        monkeypatch.setattr(lending, "_read", refused)
+        monkeypatch.setattr(remote_memory, "_read", refused)
         sent = ooc_mdp.solve(store, client=client, **asked)
-    assert bool(tried) == (here() is not None)
+    assert bool(tried) == (this_process() is not None)
     assert np.abs(lent.values - sent.values).max() <= lent.error_bound + sent.error_bound
     assert (lent.policy >= -1).all()

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from solver_network import an_update
 
-from ooc_mdp.distributed import outbox as outbox_module
-from ooc_mdp.distributed.messages import Subscribe, Update, Wanted
-from ooc_mdp.distributed.outbox import Outbox
+from ooc_mdp.distributed import subscriptions as outbox_module
+from ooc_mdp.distributed.messages import StateList, Subscribe, Update
+from ooc_mdp.distributed.subscriptions import SendQueue
 
 
 class Sent:
@@ -21,7 +21,7 @@ class Sent:
         self.messages: list[Subscribe | Update] = []
         self.arrive: list[Callable[[bool], None]] = []
         self.wakes = 0
-        self.outbox = Outbox(self._send, self._wake)
+        self.outbox = SendQueue(self._send, self._wake)
         self.outbox.meet(1, "one")
         self.absent: set[int] = set()
         """Partitions of which there is nothing to say by now."""
@@ -35,7 +35,7 @@ class Sent:
         self.arrive.append(delivered)
 
     def _question(self, solver: int, number: int, partitions: Collection[int]) -> Subscribe | None:
-        wanted = [Wanted(p, 1, np.array([p])) for p in partitions if p not in self.absent]
+        wanted = [StateList(p, 1, np.array([p])) for p in partitions if p not in self.absent]
         return Subscribe(0, number, wanted) if wanted else None
 
     def _update(self, solver: int, number: int, partitions: Collection[int]) -> Update | None:
@@ -106,7 +106,7 @@ def test_what_is_nobodys_to_ask_or_tell_any_more_is_left_out():
     it = Sent()
     for p in (3, 4):
         it.outbox.tell(1, p)
-    it.outbox.tell_nobody(3)
+    it.outbox.discard(3)
     it.outbox.ask(1, 7)
     it.absent = {7}
     assert it.post() == [("Update", 1, [4])]

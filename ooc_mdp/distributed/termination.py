@@ -12,13 +12,13 @@ from collections.abc import Collection
 from ooc_mdp.distributed.messages import Status
 from ooc_mdp.solver.session import Clock
 
-__all__ = ["ClusterClock"]
+__all__ = ["SolveClock"]
 
 _MOST_LOADING = 300.0
 """Seconds that solvers may load their code before the clock runs: one that hangs must not stop it for ever."""
 
 
-class ClusterClock(Clock):
+class SolveClock(Clock):
     """Of one solve. As on one machine, it does not run while code is loaded, which may have to be compiled."""
 
     def __init__(self, earlier: float = 0.0) -> None:
@@ -29,7 +29,7 @@ class ClusterClock(Clock):
     def look(self, statuses: Collection[Status], going: bool) -> None:
         """Stop while solvers that have begun are not ready; others may be busy with something else for long."""
         now = time.monotonic()
-        loading = not going and any(s.begun and not s.ready for s in statuses)
+        loading = not going and any(s.started and not s.ready for s in statuses)
         if loading and self._loading_since is None:
             self._loading_since = now
         elif not loading and self._loading_since is not None:

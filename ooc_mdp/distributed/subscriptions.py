@@ -8,17 +8,19 @@ partition of its own may be swept that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
-from ooc_mdp.distributed.messages import Update, Wanted
+from ooc_mdp.distributed.messages import StateList, Subscribe, Update
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["Heard", "Interests", "Readers", "Vector", "split_halo"]
+__all__ = ["AppliedUpdate", "Send", "SendQueue", "Subscribers", "Subscriptions", "Vector", "split_halo"]
 
 
 def split_halo(halo: IntArray, partition_ptr: IntArray) -> dict[int, IntArray]:
@@ -31,7 +33,7 @@ def split_halo(halo: IntArray, partition_ptr: IntArray) -> dict[int, IntArray]:
 
 
 @dataclass(slots=True)
-class _View:
+class ReceivedList:
     """A list of states of one partition, and what is known of their values."""
 
     states: IntArray
@@ -44,7 +46,7 @@ class _View:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class AppliedUpdate:
     """What a message changed of the views of k partitions."""
 
     partitions: IntArray
@@ -67,7 +69,7 @@ class Vector(Protocol):
         ...
 
 
-class Interests:
+class Subscriptions:
     """What a solver reads of others' partitions.
 
     Parameters
@@ -78,7 +80,7 @@ class Interests:
 
     def __init__(self, vector: Vector, reader: int = 0) -> None:
         self._vector = vector
-        self._views: dict[int, _View] = {}
+        self._views: dict[int, ReceivedList] = {}
         self._lists: StateLists | None = None
         self._index: dict[int, int] = {}
         """Where each view is among the lists."""
@@ -110,21 +112,21 @@ class Interests:
             grown.add(q)
             if old is None:
                 older = np.arange(states.size) if known else np.empty(0, np.int64)
-                self._views[q] = _View(states, known, older, self._next_serial())
+                self._views[q] = ReceivedList(states, known, older, self._next_serial())
             else:
                 before = old.states if old.known else old.states[old.older]
                 keeps = np.arange(states.size) if old.known and known else np.searchsorted(states, before)
-                self._views[q] = _View(states, old.known and known, keeps, self._next_serial(), old.generation)
+                self._views[q] = ReceivedList(states, old.known and known, keeps, self._next_serial(), old.generation)
         self._lists = None
         return grown
 
-    def ask(self, partitions: Iterable[int]) -> list[Wanted]:
+    def ask(self, partitions: Iterable[int]) -> list[StateList]:
         """Lists for the owners of the partitions, under new serials: answers to earlier ones no longer count."""
         asked = []
         for q in partitions:
             view = self._views[q]
             view.serial = self._next_serial()
-            asked.append(Wanted(q, view.serial, view.states))
+            asked.append(StateList(q, view.serial, view.states))
         return asked
 
     def _next_serial(self) -> int:
@@ -148,7 +150,7 @@ class Interests:
         states = view.states if view.known else view.states[view.older]
         return states, self._vector.read(states)
 
-    def hear(self, update: Update) -> Heard | None:
+    def hear(self, update: Update) -> AppliedUpdate | None:
         """Put values into the vector, apart from those of earlier lists or owners; None if there are no others."""
         heard: dict[int, slice] = {}
         facts = update.partitions, update.serials, update.generations, update.ptr[:-1], update.ptr[1:]
@@ -171,7 +173,7 @@ class Interests:
             after = update.values[heard[partitions[i]]][view.older]
             changes.replace(i, before[i], after)
             view.known = True
-        return Heard(np.array(partitions), changes, [partitions[i] for i in fresh])
+        return AppliedUpdate(np.array(partitions), changes, [partitions[i] for i in fresh])
 
     def _all_lists(self) -> StateLists:
         if self._lists is None:
@@ -180,20 +182,20 @@ class Interests:
         return self._lists
 
 
-class Readers:
+class Subscribers:
     """Who reads which states of a solver's partitions."""
 
     def __init__(self) -> None:
-        self._wanted: dict[int, dict[int, Wanted]] = {}
+        self._wanted: dict[int, dict[int, StateList]] = {}
         self._lists: dict[int, tuple[StateLists, dict[int, int]]] = {}
         """Of each reader, all that it reads, and where each partition is in it."""
 
-    def add(self, reader: int, wanted: Wanted) -> None:
+    def add(self, reader: int, wanted: StateList) -> None:
         """A reader's newest list for a partition."""
         self._wanted.setdefault(wanted.partition, {})[reader] = wanted
         self._lists.pop(reader, None)
 
-    def of(self, partition: int) -> dict[int, Wanted]:
+    def of(self, partition: int) -> dict[int, StateList]:
         """Lists by reader."""
         return self._wanted.get(partition, {})
 
@@ -219,3 +221,122 @@ class Readers:
         for lists in self._wanted.values():
             lists.pop(reader, None)
         self._lists.pop(reader, None)
+
+
+_RETRY_SECONDS = 0.2
+"""After a message that did not arrive, before the next to the same solver."""
+
+Send = Callable[[str, "Subscribe | Update", Callable[[bool], None]], None]
+"""Sends a message to the solver at an address, and calls back, from any thread, whether it has arrived."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    address: str
+    moved: set[int] = field(default_factory=set)
+    questions: dict[int, None] = field(default_factory=dict)
+    """In order."""
+    busy: bool = False
+    """A message is on its way."""
+    not_before: float = 0.0
+
+
+class SendQueue:
+    """One solver's messages to the others; one thread owns it.
+
+    Parameters
+    ----------
+    send : sends one.
+    wake : called, from any thread, when something may be sent again.
+    """
+
+    def __init__(self, send: Send, wake: Callable[[], None]) -> None:
+        self._send, self._wake = send, wake
+        self._peers: dict[int, _Peer] = {}
+        self._delivered: deque[tuple[_Peer, Subscribe | Update, bool]] = deque()
+        """What became of messages, as the event loop tells."""
+        self.sent = 0
+        self.bytes_sent = 0
+
+    def __contains__(self, solver: int) -> bool:
+        return solver in self._peers
+
+    def meet(self, solver: int, address: str) -> None:
+        """Another solver, which takes part from now on."""
+        self._peers[solver] = _Peer(address)
+
+    def forget(self, solver: int) -> None:
+        """It takes part no longer."""
+        self._peers.pop(solver, None)
+
+    def tell(self, solver: int, partition: int) -> None:
+        """It reads what has moved in this partition of ours; one that takes no part is told nothing."""
+        if solver in self._peers:
+            self._peers[solver].moved.add(partition)
+
+    def discard(self, partition: int) -> None:
+        """It is no longer ours to tell of."""
+        for peer in self._peers.values():
+            peer.moved.discard(partition)
+
+    def ask(self, solver: int, partition: int) -> None:
+        """We read this partition of its; one that takes no part is asked nothing."""
+        if solver in self._peers:
+            self._peers[solver].questions[partition] = None
+
+    def quiet(self) -> bool:
+        """Whether nothing is on its way, and nothing left to send."""
+        return not any(peer.busy or peer.moved or peer.questions for peer in self._peers.values())
+
+    def pause(self, now: float) -> float | None:
+        """Seconds until something that waits may be sent, which may be past; None where nothing waits."""
+        return min((p.not_before - now for p in self._peers.values() if p.moved or p.questions), default=None)
+
+    def post(
+        self,
+        question: Callable[[int, int, Collection[int]], Subscribe | None],
+        update: Callable[[int, int, Collection[int]], Update | None],
+    ) -> None:
+        """Send to each solver what waits for it, unless it has yet to take in what it was sent before.
+
+        Parameters
+        ----------
+        question, update : make a message, from the solver that it is to, its number and the partitions that were
+            noted; None where there is nothing to say by now.
+        """
+        now = time.monotonic()
+        while self._delivered:
+            self._note_delivery(*self._delivered.popleft(), now)
+        for solver, peer in self._peers.items():
+            if peer.busy or now < peer.not_before:
+                continue
+            message: Subscribe | Update | None = None
+            if peer.questions:
+                questions, peer.questions = peer.questions, {}
+                message = question(solver, self.sent + 1, questions)
+            if message is None and peer.moved:
+                moved, peer.moved = peer.moved, set()
+                message = update(solver, self.sent + 1, moved)
+            if message is not None:
+                self._post(peer, message)
+
+    def _post(self, peer: _Peer, message: Subscribe | Update) -> None:
+        peer.busy = True
+        self.sent += 1
+        self.bytes_sent += message.nbytes
+
+        def delivered(well: bool) -> None:
+            self._delivered.append((peer, message, well))
+            self._wake()
+
+        self._send(peer.address, message, delivered)
+
+    def _note_delivery(self, peer: _Peer, message: Subscribe | Update, well: bool, now: float) -> None:
+        peer.busy = False
+        if well:
+            return
+        peer.not_before = now + _RETRY_SECONDS
+        if isinstance(message, Subscribe):
+            peer.questions |= {wanted.partition: None for wanted in message.wanted}
+        else:
+            peer.moved |= set(message.partitions.tolist())

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from ooc_mdp.distributed import clock as clock_module
-from ooc_mdp.distributed.clock import ClusterClock
+from ooc_mdp.distributed import termination as clock_module
 from ooc_mdp.distributed.messages import Status
+from ooc_mdp.distributed.termination import SolveClock
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import RunOptions
 from ooc_mdp.solver import session as session_module
 from ooc_mdp.solver.session import Session
 
-BUSY, LOADING, READY = Status(), Status(begun=True), Status(begun=True, ready=True)
+BUSY, LOADING, READY = Status(), Status(started=True), Status(started=True, ready=True)
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_it_stands_while_a_solver_that_has_begun_is_not_ready(now: SimpleNamespace) -> None:
-    clock = ClusterClock(7.0)
+    clock = SolveClock(7.0)
     for statuses, seconds, shown in (
         ([BUSY, BUSY], 1.0, 8.0),
         ([LOADING, BUSY], 10.0, 8.0),
@@ -42,7 +42,7 @@ def test_it_stands_while_a_solver_that_has_begun_is_not_ready(now: SimpleNamespa
 
 
 def test_it_runs_while_all_solve_and_another_comes(now: SimpleNamespace) -> None:
-    clock = ClusterClock()
+    clock = SolveClock()
     clock.look([READY, LOADING], going=True)
     now.is_ += 4.0
     assert clock.seconds() == 4.0
@@ -50,7 +50,7 @@ def test_it_runs_while_all_solve_and_another_comes(now: SimpleNamespace) -> None
 
 def test_a_limit_is_of_this_run_and_a_signal_comes_first(now: SimpleNamespace) -> None:
     signals: list[int] = []
-    clock = ClusterClock(60.0)
+    clock = SolveClock(60.0)
     session = Session(clock=clock, run=RunOptions(time_limit=3.0), interrupted=lambda: bool(signals))
     clock.look([LOADING], going=False)
     now.is_ += 60.0
@@ -64,7 +64,7 @@ def test_a_limit_is_of_this_run_and_a_signal_comes_first(now: SimpleNamespace) -
 
 
 def test_one_that_is_never_ready_does_not_stop_it_for_ever(now: SimpleNamespace) -> None:
-    clock = ClusterClock()
+    clock = SolveClock()
     session = Session(clock=clock, run=RunOptions(time_limit=5.0))
     clock.look([LOADING], going=False)
     now.is_ += clock_module._MOST_LOADING + 4.0

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from solver_network import an_update
 
-from ooc_mdp.distributed import solver as solver_module
+from ooc_mdp.distributed import worker as solver_module
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import (
     Command,
-    Go,
-    Halt,
+    Pause,
+    Start,
     Subscribe,
 )
 
@@ -25,7 +25,7 @@ def bare_solver(mailbox: Mailbox, hear: Callable[[Any], None] = lambda _: None, 
     """A solver without a run, for what it does before it needs one."""
     solver = solver_module.NetworkPeers.__new__(solver_module.NetworkPeers)
     asked = SimpleNamespace(lease=60.0)
-    share = SimpleNamespace(gone=set(), leave=False, pass_on=lambda: None, hear=hear, note_reader=hear)
+    share = SimpleNamespace(gone=set(), leave=False, publish_changes=lambda: None, hear=hear, add_subscriber=hear)
     known = {
         "_mailbox": mailbox,
         "_obeyed": 0,
@@ -43,11 +43,11 @@ def bare_solver(mailbox: Mailbox, hear: Callable[[Any], None] = lambda _: None, 
 def test_a_command_that_comes_late_or_again_is_not_obeyed():
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
-        requests = [Request(Command(2, Halt())), Request(Command(1, Go())), Request(Command(2, Go()))]
+        requests = [Request(Command(2, Pause())), Request(Command(1, Start())), Request(Command(2, Start()))]
         for request in requests:
             mailbox.put(request)
         solver = bare_solver(mailbox)
-        solver._take_in()
+        solver.process_messages()
         assert solver._halted
         assert all(request.answer.result(0) is None for request in requests)
 
@@ -57,14 +57,14 @@ def test_a_command_that_comes_late_or_again_is_not_obeyed():
 def test_a_solver_goes_on_where_nobody_waits_for_its_answer_any_more():
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
-        request = Request(Command(1, Halt()))
+        request = Request(Command(1, Pause()))
         mailbox.put(request)
         waiting = asyncio.ensure_future(asyncio.wrap_future(request.answer))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.sleep(0)
         solver = bare_solver(mailbox)
-        solver._take_in()
+        solver.process_messages()
         assert solver._halted
 
     asyncio.run(check())
@@ -75,11 +75,11 @@ def test_a_solver_that_is_never_at_rest_ends_too_once_its_coordinator_is_silent_
         mailbox = Mailbox(asyncio.get_running_loop())
         solver = bare_solver(mailbox, _published=np.inf)
         solver.exchange()
-        mailbox.heard -= 61.0
+        mailbox.last_contact -= 61.0
         solver.exchange()  # it may have been stopped, and has yet to read what came meanwhile
-        mailbox.heard += 61.0
+        mailbox.last_contact += 61.0
         solver.exchange()
-        mailbox.heard -= 61.0
+        mailbox.last_contact -= 61.0
         solver.exchange()
         assert mailbox._unheard is not None
         mailbox._unheard -= 16.0
@@ -92,14 +92,14 @@ def test_a_solver_that_is_never_at_rest_ends_too_once_its_coordinator_is_silent_
 def test_values_that_come_after_newer_ones_of_the_same_sender_are_not_taken():
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
-        heard = []
-        solver = bare_solver(mailbox, heard.append)
+        last_contact = []
+        solver = bare_solver(mailbox, last_contact.append)
         first, second, third = an_update({}, 1, 1), an_update({}, 1, 2), Subscribe(1, 3, [])
         of_another, of_one_lost = an_update({}, 2, 1), an_update({}, 3, 9)
         solver._shard.gone.add(3)
         for message in (second, first, second, of_another, third, of_one_lost):
             mailbox.put(message)
-        solver._take_in()
-        assert heard == [second, of_another, third]
+        solver.process_messages()
+        assert last_contact == [second, of_another, third]
 
     asyncio.run(check())

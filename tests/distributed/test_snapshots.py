@@ -18,7 +18,7 @@ from small_mdps import rows_of
 from worker_clusters import Clusters, check, no_end_before, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import clock, cluster, coordinator, copies, solver
+from ooc_mdp.distributed import coordinator, snapshots, termination, transport, worker
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
@@ -114,8 +114,8 @@ def test_a_time_limit_ends_a_solve_with_a_checkpoint(
     maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Just after the workers are told to go."""
-    look = coordinator.Coordinator._look_at_the_clock
-    monkeypatch.setattr(coordinator.Coordinator, "_look_at_the_clock", lambda self: look(self) if self._going else None)
+    look = coordinator.Coordinator.check_limits
+    monkeypatch.setattr(coordinator.Coordinator, "check_limits", lambda self: look(self) if self._going else None)
     no_end_before(lambda: False, monkeypatch)
     solution = solve(
         maze, 0.999, clusters[4], epsilon=1e-6, output=tmp_path / "r", time_limit=1e-9, checkpoint_interval=0.05
@@ -133,9 +133,9 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
     """As on one machine; where loops have to be compiled, that is said once."""
     said: list[str] = []
     passed, stands = 0.0, threading.Event()
-    look = clock.ClusterClock.look
+    look = termination.SolveClock.look
 
-    def looked(self: clock.ClusterClock, statuses: Any, going: bool) -> None:
+    def looked(self: termination.SolveClock, statuses: Any, going: bool) -> None:
         look(self, statuses, going)
         if self._loading_since is not None:
             stands.set()
@@ -149,10 +149,10 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
         passed = 1000.0
 
     held = threading.Barrier(2)
-    monkeypatch.setattr(clock, "_MOST_LOADING", 1e6)
-    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
-    monkeypatch.setattr(clock.ClusterClock, "look", looked)
-    monkeypatch.setattr(solver, "load_code", load)
+    monkeypatch.setattr(termination, "_MOST_LOADING", 1e6)
+    monkeypatch.setattr(termination, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
+    monkeypatch.setattr(termination.SolveClock, "look", looked)
+    monkeypatch.setattr(worker, "load_code", load)
     options = SolveOptions(0.9, epsilon=1e-6, device="cpu", cache=CacheSize(share=0.6))
     solution = solve_distributed(ragged, options, client=clusters[2], note=said.append)
     check(ragged, 0.9, solution, size=100.0)
@@ -165,9 +165,9 @@ def test_workers_that_never_have_loaded_their_code_stop_the_clock_for_a_while_on
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = threading.Event()
-    monkeypatch.setattr(solver, "load_code", lambda *_, **__: released.wait(300))
-    monkeypatch.setattr(clock, "_MOST_LOADING", 0.3)
-    monkeypatch.setattr(cluster, "_END_SECONDS", 0.1)
+    monkeypatch.setattr(worker, "load_code", lambda *_, **__: released.wait(300))
+    monkeypatch.setattr(termination, "_MOST_LOADING", 0.3)
+    monkeypatch.setattr(transport, "_END_SECONDS", 0.1)
     began = time.monotonic()
     try:
         solution = solve(ragged, 0.9, clusters[2], epsilon=1e-6, time_limit=0.5)
@@ -182,7 +182,7 @@ def test_the_first_copy_does_not_wait_for_the_interval(
 ) -> None:
     """Nobody comes to rest before there is a checkpoint."""
     no_end_before(checkpoint_path(tmp_path / "r").exists, monkeypatch)
-    monkeypatch.setattr(copies, "_FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(snapshots, "_FIRST_SECONDS", 0.05)
     solution = solve(maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", checkpoint_interval=3600.0)
     check(maze, 0.9, solution)
     assert [p.name for p in tmp_path.iterdir()] == ["r"]
@@ -198,7 +198,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve_of_several_workers(
         raise OSError(28, "No space left on device")
 
     no_end_before(lambda: any("checkpoint" in text for text in said), monkeypatch)
-    monkeypatch.setattr(copies, "_FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(snapshots, "_FIRST_SECONDS", 0.05)
     monkeypatch.setattr("ooc_mdp.store.checkpoint.sync", full)
     how: dict[str, Any] = {"checkpoint_interval": 3600.0}
     check(maze, 0.9, solve(maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", note=said.append, **how))

@@ -13,11 +13,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from ooc_mdp.distributed.lending import Borrowed
-from ooc_mdp.distributed.messages import SLOWEST, Assignment, Command, End, Release, Report, Status, Values
+import numpy as np
+
+from ooc_mdp.distributed.messages import (
+    SLOWEST,
+    Assignment,
+    Command,
+    MigrateRequest,
+    SnapshotRequest,
+    Status,
+    Stop,
+    Values,
+)
+from ooc_mdp.distributed.remote_memory import RemoteAnswer
 from ooc_mdp.errors import OocMdpError
 
-__all__ = ["Link", "Member", "Members", "SolversLostError", "on_a_thread"]
+__all__ = ["LateJoiners", "Member", "Membership", "Stragglers", "Transport", "WorkersLostError", "run_in_thread"]
 
 _COMMAND_SECONDS = 3600.0
 """In which a solver's thread should find the time to answer: it looks between two accesses."""
@@ -28,11 +39,11 @@ _AGAIN_SECONDS = 0.1
 _END_SECONDS = 5.0
 
 
-class SolversLostError(OocMdpError):
+class WorkersLostError(OocMdpError):
     """No solver, or no scheduler, is left."""
 
 
-class Link(Protocol):
+class Transport(Protocol):
     """How the coordinator reaches solvers."""
 
     async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
@@ -47,7 +58,7 @@ class Link(Protocol):
         """What the solver's task raised, if it has ended so."""
         ...
 
-    async def newcomers(self) -> list[int]:
+    async def discover(self) -> list[int]:
         """Start solvers on workers that have come since; their numbers."""
         ...
 
@@ -55,11 +66,11 @@ class Link(Protocol):
         """Of a solver's worker."""
         ...
 
-    async def dismiss(self, number: int) -> None:
+    async def release(self, number: int) -> None:
         """Have nothing more to do with a solver."""
         ...
 
-    def broken(self) -> str | None:
+    def connection_error(self) -> str | None:
         """Why no solver can be reached any more, if so."""
         ...
 
@@ -78,7 +89,7 @@ class Member:
     """Set once it is lost."""
 
 
-async def on_a_thread(function: Callable[..., object], *arguments: Any) -> None:
+async def run_in_thread(function: Callable[..., object], *arguments: Any) -> None:
     """Run it, to its end even where that is waited for no longer: what follows must not be overwritten by it."""
     running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
     try:
@@ -89,7 +100,7 @@ async def on_a_thread(function: Callable[..., object], *arguments: Any) -> None:
                 await asyncio.wait({running})
 
 
-class Members:
+class Membership:
     """Of one solve.
 
     Parameters
@@ -100,12 +111,16 @@ class Members:
     """
 
     def __init__(
-        self, link: Link, of: dict[int, Member], patience: float, note: Callable[[str], None] = lambda _: None
+        self,
+        link: Transport,
+        of: dict[int, Member],
+        worker_timeout: float,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.link, self.of, self.patience, self._note = link, of, patience, note
+        self.link, self.of, self.worker_timeout, self._note = link, of, worker_timeout, note
         self.news = asyncio.Event()
         """Set whenever one has said something, or is lost."""
-        self.hurry = asyncio.Event()
+        self.stopping = asyncio.Event()
         """Set where answers to commands are waited for no longer."""
         self._followers: list[asyncio.Future[None]] = []
         self._dismissals: list[asyncio.Future[None]] = []
@@ -133,11 +148,11 @@ class Members:
         await asyncio.gather(*(self._end(number) for number in self.alive()))
 
     async def _end(self, number: int) -> None:
-        if not self.of[number].status.begun:
-            await self.link.dismiss(number)
+        if not self.of[number].status.started:
+            await self.link.release(number)
             return
         with suppress(OSError, TimeoutError):
-            await self.link.ask(number, "post", self._numbered(End()), _END_SECONDS)
+            await self.link.ask(number, "post", self._numbered(Stop()), _END_SECONDS)
 
     async def _follow(self, number: int) -> None:
         """Keep a question for a solver's status open."""
@@ -147,7 +162,7 @@ class Members:
             status: Any = None
             asked_before = not well
             # A connection to a worker that has just gone is tried for long, before the scheduler knows of it.
-            timeout = self.patience if well else min(self.patience, _PROBE_SECONDS)
+            timeout = self.worker_timeout if well else min(self.worker_timeout, _PROBE_SECONDS)
             with suppress(OSError, TimeoutError):
                 status = await self.link.ask(number, "status", (member.status.version, float(well)), timeout)
             well = isinstance(status, Status)
@@ -158,7 +173,7 @@ class Members:
                 continue
             # Silence, or the word that no solver is there: if it failed, its task says so. One question more is asked,
             # since where this process itself was stopped, answers have come that it has not read.
-            silent = asked_before and time.monotonic() - member.answered > self.patience
+            silent = asked_before and time.monotonic() - member.answered > self.worker_timeout
             if silent or (status is None and await self.link.lost(number)):
                 self.lose(number)
                 return
@@ -166,9 +181,9 @@ class Members:
 
     def raise_failures(self) -> None:
         """What a solver's task raised; SolversLostError where nobody can be reached any more."""
-        broken = self.link.broken()
-        if broken is not None:
-            raise SolversLostError(broken)
+        connection_error = self.link.connection_error()
+        if connection_error is not None:
+            raise WorkersLostError(connection_error)
         for number in self.alive():
             failure = self.link.failure(number)
             if failure is not None:
@@ -181,12 +196,12 @@ class Members:
             member.alive = False
             member.gone.set()
             self._note(f"worker {number} ({member.address}) {why}")
-            self.dismiss(number)
+            self.release(number)
         self.news.set()
 
-    def dismiss(self, number: int) -> None:
+    def release(self, number: int) -> None:
         """Have nothing more to do with a solver; its end is waited for in `close`."""
-        self._dismissals.append(asyncio.ensure_future(self.link.dismiss(number)))
+        self._dismissals.append(asyncio.ensure_future(self.link.release(number)))
 
     def alive(self) -> list[int]:
         """Solvers that take part."""
@@ -196,7 +211,7 @@ class Members:
         """The same, as they stand."""
         return [m for m in self.of.values() if m.alive]
 
-    async def ask_all(self, verb: str, argument: Any) -> dict[int, Any]:
+    async def request_all(self, verb: str, argument: Any) -> dict[int, Any]:
         """Answers of those that answer."""
         numbers = self.alive()
         found = await asyncio.gather(*(self.ask(k, verb, argument) for k in numbers))
@@ -204,7 +219,7 @@ class Members:
 
     async def ask(self, number: int, verb: str, argument: Any, timeout: float | None = None) -> Any:
         """The answer; None where there is none within `timeout` (`patience`), or the solver is lost meanwhile."""
-        asking = self.link.ask(number, verb, argument, timeout or self.patience)
+        asking = self.link.ask(number, verb, argument, timeout or self.worker_timeout)
         return await self._unless(number, asking, self.of[number].gone)
 
     async def _unless(self, number: int, asking: Coroutine[Any, Any, Any], *events: asyncio.Event) -> Any:
@@ -226,7 +241,7 @@ class Members:
     async def command(
         self,
         number: int,
-        what: Report | Release,
+        what: SnapshotRequest | MigrateRequest,
         receive: Callable[[Values], None],
         timeout: float = _COMMAND_SECONDS,
     ) -> Values | None:
@@ -240,29 +255,31 @@ class Members:
             may be called again where it raised OSError.
         """
         asking = self.link.ask(number, "command", self._numbered(what), timeout)
-        answer = await self._unless(number, asking, self.of[number].gone, self.hurry)
-        if isinstance(answer, Borrowed):
+        answer = await self._unless(number, asking, self.of[number].gone, self.stopping)
+        if isinstance(answer, RemoteAnswer):
             return await self._copied(number, answer, receive)
         if not isinstance(answer, Values):
             return None
-        await on_a_thread(receive, answer)
+        await run_in_thread(receive, answer)
         return answer
 
-    async def _copied(self, number: int, borrowed: Borrowed, receive: Callable[[Values], None]) -> Values | None:
+    async def _copied(self, number: int, borrowed: RemoteAnswer, receive: Callable[[Values], None]) -> Values | None:
         try:
-            await on_a_thread(receive, borrowed.answer)
+            await run_in_thread(receive, borrowed.answer)
             copied = True
         except OSError:  # it comes over the connection
             copied = False
-        whole = await self._unless(number, borrowed.settle(copied), self.of[number].gone, self.hurry)
+        whole = await self._unless(number, borrowed.settle(copied), self.of[number].gone, self.stopping)
         if copied:  # if the loan was there all the time, and no other array in its place
             return cast(Values, borrowed.answer) if whole else None
         if not isinstance(whole, Values):
             return None
-        await on_a_thread(receive, whole)
+        await run_in_thread(receive, whole)
         return whole
 
-    async def command_all(self, command: Report, receive: Callable[[Values], None]) -> dict[int, Values] | None:
+    async def request_snapshots(
+        self, command: SnapshotRequest, receive: Callable[[Values], None]
+    ) -> dict[int, Values] | None:
         """Answers of everybody; None where one is missing."""
         numbers = self.alive()
         found = await asyncio.gather(*(self.command(k, command, receive) for k in numbers))
@@ -273,9 +290,9 @@ class Members:
         """The same command to everybody."""
         await self.each(lambda _: command)
 
-    async def hint(self, command: Any) -> None:
+    async def broadcast_best_effort(self, command: Any) -> None:
         """The same, where it does not matter if it arrives: in a `hurry` that is not waited for."""
-        telling, hurried = (asyncio.ensure_future(each) for each in (self.tell(command), self.hurry.wait()))
+        telling, hurried = (asyncio.ensure_future(each) for each in (self.tell(command), self.stopping.wait()))
         try:
             await asyncio.wait({telling, hurried}, return_when=asyncio.FIRST_COMPLETED)
             if telling.done():
@@ -291,10 +308,125 @@ class Members:
     async def put(self, number: int, what: Any) -> None:
         """Put a command into the mailbox of one who is not lost meanwhile."""
         command = self._numbered(what)
-        timeout = self.patience + (what.nbytes / SLOWEST if isinstance(what, Assignment) else 0.0)
+        timeout = self.worker_timeout + (what.nbytes / SLOWEST if isinstance(what, Assignment) else 0.0)
         while self.of[number].alive and await self.ask(number, "post", command, timeout) is None:
             await asyncio.sleep(_AGAIN_SECONDS)
 
     def _numbered(self, what: Any) -> Command:
         self._commands += 1
         return Command(self._commands, what)
+
+
+_LOOK_SECONDS = 2.0
+"""Between two looks for them."""
+_WAIT_SECONDS = 0.25
+"""For what a look finds; then it goes on beside everything else."""
+
+
+class LateJoiners:
+    """Of one solve."""
+
+    def __init__(self, solvers: Membership, note: Callable[[str], None]) -> None:
+        self._solvers, self._note = solvers, note
+        self._arriving: dict[int, Member] = {}
+        """Solvers that have been started, and take part once they answer."""
+        self._meeting: asyncio.Task[list[int]] | None = None
+        """Looks for them."""
+        self._met = time.monotonic()
+
+    def due(self, now: float) -> bool:
+        """Whether it is time to look, or a look is under way."""
+        return now - self._met >= _LOOK_SECONDS
+
+    async def arrived(self, now: float) -> dict[int, Member]:
+        """Those that can take part from now on, as far as is known soon."""
+        if self._meeting is None:
+            self._meeting = asyncio.ensure_future(self._meet())
+            await asyncio.wait({self._meeting}, timeout=_WAIT_SECONDS)
+        if not self._meeting.done():
+            return {}
+        meeting, self._meeting, self._met = self._meeting, None, now
+        return {number: self._arriving.pop(number) for number in meeting.result()}
+
+    async def close(self) -> None:
+        """Look no more, and have nothing to do with those that have not answered yet."""
+        if self._meeting is not None:
+            self._meeting.cancel()
+            await asyncio.wait({self._meeting}, timeout=_WAIT_SECONDS)
+        for number in self._arriving:
+            self._solvers.release(number)
+
+    async def _meet(self) -> list[int]:
+        """Those whose loops run; one that does not answer holds up nothing else."""
+        link = self._solvers.link
+        for number in await link.discover():
+            self._arriving[number] = Member(link.address(number))
+        ready = []
+        for number, member in list(self._arriving.items()):
+            failure, status = link.failure(number), None
+            if failure is not None:
+                self._note(f"worker {number} ({member.address}) cannot take part: {failure}")
+                del self._arriving[number]
+                continue
+            with suppress(OSError, TimeoutError):
+                status = await link.ask(number, "status", (-1, 0.0), self._solvers.worker_timeout)
+            if status is None:
+                del self._arriving[number]
+                self._solvers.release(number)
+            elif isinstance(status, Status) and status.version > 0:  # its loop runs
+                ready.append(number)
+        return ready
+
+
+_STILL = 40
+"""Times the patience: a solver whose thread has not looked for messages for so long hangs. A read of a partition from a
+slow disk must take less."""
+
+
+class Stragglers:
+    """Of one solve."""
+
+    def __init__(self, solvers: Membership, note: Callable[[str], None]) -> None:
+        self._solvers, self._note = solvers, note
+        self._late, self._late_since = -1, 0.0
+        """How many have not begun, and since when there are so many."""
+        self._still: dict[int, float] = {}
+        """Those whose threads seem to hang, and since when."""
+
+    def drop_unstarted(self) -> None:
+        """Go on without solvers that do not begin, once others have for as long as the patience."""
+        alive, worker_timeout, now = self._solvers.alive(), self._solvers.worker_timeout, time.monotonic()
+        late = [k for k in alive if not self._solvers.of[k].status.started]
+        if len(late) != self._late:
+            self._late, self._late_since = len(late), now
+        if not late or now - self._late_since < worker_timeout:
+            return
+        why = "busy with other tasks of the cluster, perhaps another solve"
+        if len(late) == len(alive):
+            self._late_since = np.inf
+            self._note(f"no worker has begun in {worker_timeout:g} s: their threads are {why}; waiting for them")
+            return
+        for k in late:
+            self._solvers.lose(
+                k,
+                f"has not begun in {worker_timeout:g} s: its threads are {why}; the others go on without it until it "
+                f"is free",
+            )
+
+    def drop_hung(self) -> None:
+        """Go on without solvers whose threads hang, where another is left."""
+        worker_timeout, now = self._solvers.worker_timeout, time.monotonic()
+        alive = self._solvers.alive()
+        statuses = {k: self._solvers.of[k].status for k in alive}
+        seconds = {k: 0.0 if s.compiling and not s.ready else s.stalled_seconds for k, s in statuses.items()}
+        stalled_seconds = [k for k in alive if seconds[k] > _STILL * worker_timeout]
+        others = any(statuses[k].started for k in alive if k not in stalled_seconds)
+        # Seen for a while, since threads of a process that was stopped have yet to look.
+        self._still = {k: self._still.get(k, now) for k in stalled_seconds}
+        for k in stalled_seconds:
+            if others and now - self._still[k] > worker_timeout:
+                self._solvers.lose(
+                    k,
+                    f"has not finished a step for {seconds[k]:.0f} s: its thread hangs, or waits for a disk or device; "
+                    f"the others go on with its partitions (give a longer --worker-timeout if such steps are usual)",
+                )

@@ -25,17 +25,17 @@ from ooc_mdp.backends.select import select_backend
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import (
     Assignment,
-    End,
-    Go,
-    Halt,
-    Release,
-    Report,
-    Span,
+    MigrateRequest,
+    Pause,
+    SnapshotRequest,
+    Start,
     Status,
+    Stop,
     Update,
+    ValueRange,
 )
-from ooc_mdp.distributed.outbox import Send
-from ooc_mdp.distributed.share import Share
+from ooc_mdp.distributed.shard import Shard
+from ooc_mdp.distributed.subscriptions import Send
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -54,7 +54,7 @@ from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import SolveState
 from ooc_mdp.store import open_store
 
-__all__ = ["SolverOptions", "StoreAt", "solve_share"]
+__all__ = ["StoreLocation", "WorkerOptions", "run_worker"]
 
 _REPORT_SECONDS = 0.1
 """Between two statuses of a solver that is at work."""
@@ -62,7 +62,7 @@ _HALO_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class StoreAt:
+class StoreLocation:
     """A store that every machine opens for itself."""
 
     path: str
@@ -85,11 +85,11 @@ class StoreAt:
 
 
 @dataclass(frozen=True, slots=True)
-class SolverOptions:
+class WorkerOptions:
     """What one solver is asked."""
 
     number: int
-    source: TableSource | StoreAt
+    source: TableSource | StoreLocation
     options: SolveOptions
     """With a method of its own, no "auto"."""
     threads: int | None = None
@@ -102,8 +102,8 @@ class _Ended(Exception):
     """The coordinator says that it is over, or nobody needs this solver any longer."""
 
 
-def solve_share(
-    asked: SolverOptions, mailbox: Mailbox, send: Send, announce: Callable[[MemoryPlan], None] = lambda _: None
+def run_worker(
+    asked: WorkerOptions, mailbox: Mailbox, send: Send, announce: Callable[[MemoryPlan], None] = lambda _: None
 ) -> str:
     """Solve the partitions that assignments give to this solver, until the coordinator ends it; on its own thread.
 
@@ -116,7 +116,7 @@ def solve_share(
     OptionsError, StoreError, MemoryBudgetError : as for a solve on one machine.
     """
     mailbox.begin()
-    source = asked.source.open() if isinstance(asked.source, StoreAt) else asked.source
+    source = asked.source.open() if isinstance(asked.source, StoreLocation) else asked.source
     options = asked.options
     with ExitStack() as stack:
         stack.enter_context(source.hold())
@@ -144,7 +144,7 @@ class NetworkPeers:
     owned : bool [P]; partitions that this solver may sweep.
     """
 
-    def __init__(self, asked: SolverOptions, mailbox: Mailbox, owned: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, asked: WorkerOptions, mailbox: Mailbox, owned: npt.NDArray[np.bool_]) -> None:
         self._asked, self._mailbox = asked, mailbox
         self.owned = owned
         self._halted = self._restart = True
@@ -162,7 +162,7 @@ class NetworkPeers:
     def meet(self, state: SolveState, send: Send) -> None:
         """Take part with this state."""
         self._state = state
-        self._shard = Share(self._asked.number, state, self.owned, send, self._mailbox.wake)
+        self._shard = Shard(self._asked.number, state, self.owned, send, self._mailbox.wake)
         state.visited[:] = False
         state.history.interval = np.inf  # the coordinator records rows
         state.seconds = self._clock.seconds
@@ -218,8 +218,8 @@ class NetworkPeers:
 
     def exchange(self) -> None:
         """Apply what has arrived, send what has changed, and publish how things stand where that is due."""
-        self._take_in()
-        self._shard.pass_on()
+        self.process_messages()
+        self._shard.publish_changes()
         now = time.monotonic()
         if now - self._published >= _REPORT_SECONDS:
             self._publish(now)
@@ -239,14 +239,14 @@ class NetworkPeers:
         mine = self._shard.mine()
         dirty = run.target.dirty()
         levels, plain = run.bounds.normalised()[self.owned], run.bounds.plain()[self.owned]
-        joining = bool(self._shard.joining) or self._shard.assignment.epoch < 0
-        unknown = np.inf if joining else 0.0
+        pending = bool(self._shard.pending) or self._shard.assignment.epoch < 0
+        unknown = np.inf if pending else 0.0
         self._mailbox.publish(
             Status(
                 halted=self._halted,
                 epoch=self._shard.assignment.epoch,
-                joining=joining,
-                dirty=int(dirty.sum()) + len(self._shard.joining),
+                pending=pending,
+                dirty=int(dirty.sum()) + len(self._shard.pending),
                 absent_dirty=int((dirty & ~run.cache.present).sum()),
                 resident=int(np.count_nonzero(run.cache.present)),
                 error_bound=float(levels.max(initial=unknown)) + run.bounds.rounding(run.value_size),
@@ -263,22 +263,22 @@ class NetworkPeers:
             urgent=self._outcome is not None,
         )
 
-    def _take_in(self) -> None:
-        if self._mailbox.expelled:
+    def process_messages(self) -> None:
+        if self._mailbox.evicted:
             raise _Ended("the others have gone on without it")
-        if self._mailbox.abandoned(self._asked.lease):
+        if self._mailbox.lease_expired(self._asked.lease):
             raise _Ended("the coordinator has not been heard of")
         for message in self._mailbox.take():
             if isinstance(message, Request):
-                self._obey(message)
+                self._execute(message)
             elif message.sender not in self._shard.gone and message.number > self._newest.get(message.sender, 0):
                 self._newest[message.sender] = message.number
                 if isinstance(message, Update):
                     self._shard.hear(message)
                 else:
-                    self._shard.note_reader(message)
+                    self._shard.add_subscriber(message)
 
-    def _obey(self, request: Request) -> None:
+    def _execute(self, request: Request) -> None:
         command = request.command
         answer: object = None
         if request.number <= self._obeyed:  # it comes late, or again
@@ -287,20 +287,20 @@ class NetworkPeers:
         self._obeyed = request.number
         try:
             if isinstance(command, Assignment):
-                self._shard.take_over(command)
+                self._shard.apply_assignment(command)
                 self._outcome = None
-            elif isinstance(command, Span):
+            elif isinstance(command, ValueRange):
                 self._shard.see(command)
-            elif isinstance(command, Go):
+            elif isinstance(command, Start):
                 self._halted = False
                 self._clock.restart(command.seconds)
-            elif isinstance(command, Halt):
+            elif isinstance(command, Pause):
                 self._halted = self._restart = True
-            elif isinstance(command, Release):
+            elif isinstance(command, MigrateRequest):
                 answer = self._shard.release(command)
-            elif isinstance(command, Report):
-                answer = self._shard.values_of(np.flatnonzero(self._shard.mine()), bounds=True)
-            elif isinstance(command, End):
+            elif isinstance(command, SnapshotRequest):
+                answer = self._shard.snapshot(np.flatnonzero(self._shard.mine()), bounds=True)
+            elif isinstance(command, Stop):
                 request.answer.set_result(None)
                 raise _Ended("done")
         except _Ended:

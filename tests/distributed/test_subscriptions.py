@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from solver_network import HostVector, an_update
 
-from ooc_mdp.distributed.exchange import Interests, Readers, split_halo
 from ooc_mdp.distributed.messages import (
+    StateList,
     Update,
-    Wanted,
 )
+from ooc_mdp.distributed.subscriptions import Subscribers, Subscriptions, split_halo
 
 STATES = 12
 """Of the one partition that the machine below reads."""
@@ -39,7 +39,7 @@ class ViewOfOnePartition(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.vector = HostVector(STATES)
-        self.interests = Interests(self.vector)
+        self.interests = Subscriptions(self.vector)
         self.truth = np.zeros(STATES)
         self.generation = 0
         self.read: set[int] = set()
@@ -128,7 +128,7 @@ TestViewOfOnePartition.settings = settings(max_examples=60, stateful_step_count=
 def test_of_a_message_that_has_some_old_lists_the_others_count():
     vector = HostVector(70)
     vector.values[60:] = 9.0
-    interests = Interests(vector)
+    interests = Subscriptions(vector)
     interests.read({q: [np.arange(10 * q, 10 * q + q)] for q in (3, 4, 5)}, True)
     interests.read({6: [np.array([60, 61])]}, False)
     serial = {wanted.partition: wanted.serial for wanted in interests.ask([3, 4, 5, 6])}
@@ -151,25 +151,25 @@ def test_of_a_message_that_has_some_old_lists_the_others_count():
 def test_no_two_solvers_give_lists_the_same_serial():
     serials = set()
     for reader in (0, 1, 2):
-        interests = Interests(HostVector(6), reader)
+        interests = Subscriptions(HostVector(6), reader)
         interests.read({q: [np.array([q])] for q in (4, 5)}, False)
         serials |= {wanted.serial for wanted in interests.ask([4, 5, 4])}
     assert len(serials) == 9
 
 
 def test_readers_are_kept_by_partition_with_their_newest_list():
-    readers = Readers()
-    first, second = Wanted(3, 1, np.array([1, 2])), Wanted(3, 5, np.array([1, 2, 4]))
+    readers = Subscribers()
+    first, second = StateList(3, 1, np.array([1, 2])), StateList(3, 5, np.array([1, 2, 4]))
     readers.add(0, first)
     readers.add(1, first)
     readers.add(0, second)
-    readers.add(0, Wanted(4, 6, np.array([9])))
+    readers.add(0, StateList(4, 6, np.array([9])))
     assert readers.of(3) == {0: second, 1: first}
-    readers.add(0, Wanted(5, 7, np.array([20, 21])))
+    readers.add(0, StateList(5, 7, np.array([20, 21])))
     lists, which = readers.lists_of(0, [5, 3])
     assert [lists.states[lists.ptr[i] : lists.ptr[i + 1]].tolist() for i in which] == [[20, 21], [1, 2, 4]]
     readers.forget_partition(5)
-    readers.add(0, Wanted(3, 8, np.array([2])))
+    readers.add(0, StateList(3, 8, np.array([2])))
     lists, which = readers.lists_of(0, [3])
     assert [lists.states[lists.ptr[i] : lists.ptr[i + 1]].tolist() for i in which] == [[2]]
     readers.forget_reader(0)
