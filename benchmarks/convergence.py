@@ -2,7 +2,8 @@
 
 Grids nest (a bounded axis has k cells and k + 1 points, a periodic one k points), so a named state is a point of each
 and nothing is interpolated to read its value. Each table is generated and solved to a proved error that is small
-beside the differences. Printed as the tables of docs/convergence.md; `--table FILE.json` prints those of kept figures.
+beside the differences. Printed as the tables of
+benchmarks/notes/2026-11-grid-convergence.md; `--table FILE.json` prints those of kept figures.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ iteration, and this project's bounds:
 
     plain    max |d| < epsilon (1 - g) / (2 g)        d = V_{n+1} - V_n; Puterman 1994, section 6.3
     span     max d - min d < epsilon (1 - g) / g      section 6.6.3: the policy loses less than epsilon
-    values   g max |d| / (1 - g) <= epsilon           the error of V_{n+1}, from its changes, as `docs/proof.md` has it
+    values   g max |d| / (1 - g) <= epsilon           the error of V_{n+1}, from its changes (theory/error-bounds)
     shifted  g (max d - min d) / (2 (1 - g)) <= epsilon         the same once all values have been shifted by one number
 """
 
@@ -385,7 +385,7 @@ def show_stopping(found: Sequence[dict[str, Any]]) -> None:
 
 
 def document(figures: dict[str, Any]) -> None:
-    """Print the tables that docs/policy-iteration.md shows."""
+    """Print the tables that benchmarks/notes/2026-11-policy-iteration.md shows."""
     for kind in ("residual", "epsilon"):
         methods = list(dict.fromkeys(s["asked"] for s in figures["tables"][0]["solves"]))
         print(f"| {kind} {figures['settings'][kind]:g} | {' | '.join(methods)} | auto over the best |")

@@ -28,7 +28,7 @@ import ooc_mdp
 
 NOT_INCLUDED = [
     "starting Python, importing, and compiling (a tiny store is generated first)",
-    "dask: starting the worker processes, in the seconds; their processor time is counted from their start to their end",
+    "dask: starting the workers, in the seconds; their processor time is counted from start to end",
     "several machines: a file system that they share costs more than this disk",
 ]
 WAYS = ("serial", "threads", "dask")

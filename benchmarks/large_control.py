@@ -19,7 +19,7 @@ from typing import Any
 
 import measuring
 import numpy as np
-from watching import ProgressLine, say
+from measuring import ProgressLine, say
 
 import ooc_mdp
 from ooc_mdp.options import format_bytes

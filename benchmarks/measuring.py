@@ -26,10 +26,14 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ooc_mdp.events import SolveProgress
 
 __all__ = [
     "Finished",
+    "ProgressLine",
     "add_common_options",
     "evict",
     "machine",
@@ -37,12 +41,15 @@ __all__ = [
     "read_through",
     "run",
     "run_task",
+    "say",
     "spread",
     "versions",
     "write_figures",
 ]
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
+_PROGRESS_SECONDS = 10.0
+"""Between two lines of a long solve."""
 _CHILD = Path(__file__).resolve().parent / "tasks.py"
 
 
@@ -238,3 +245,28 @@ def write_figures(
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(whole, indent=2) + "\n")
+
+
+def say(text: str) -> None:
+    """A line for whoever watches."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class ProgressLine:
+    """A solve's watcher: says where it stands, every ten seconds."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, at: SolveProgress) -> None:
+        """Print the line if it is time."""
+        from ooc_mdp.options import format_bytes
+
+        now = time.monotonic()
+        if now - self._said >= _PROGRESS_SECONDS:
+            self._said = now
+            say(
+                f"{at.seconds:6.1f} s  error {at.error_bound:.3g}, residual {at.residual_bound:.3g}, {at.dirty} of "
+                f"{at.partitions} dirty, {at.loads / at.partitions:.2f} loads per partition, "
+                f"{format_bytes(at.bytes_read)} read"
+            )

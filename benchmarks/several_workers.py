@@ -26,7 +26,7 @@ import dask
 import measuring
 import numpy as np
 from distributed import Client, LocalCluster
-from watching import say
+from measuring import say
 
 import ooc_mdp
 from ooc_mdp.model.table_source import TableSource

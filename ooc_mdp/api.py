@@ -101,7 +101,7 @@ def solve(
     ----------
     store : an open store or its path; or a problem from :func:`open_problem`, or "problem:NAME" with its defaults.
     discount : gamma in [0, 1]; a (state, action) of duration tau is discounted by gamma**tau. 1 asks for undiscounted
-        totals (``docs/undiscounted.md``).
+        totals (``docs/guides/undiscounted.md``).
     epsilon : target for ||V - V*||; 1e-4 of the value range by default.
     residual : stop at this plain Bellman residual instead; the bound that it proves is reported.
     method, priority, exact_priorities, sweeps : see :class:`~ooc_mdp.options.SolveOptions`.

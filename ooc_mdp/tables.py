@@ -166,7 +166,7 @@ def convert(
     ClusterError, OptionsError, StoreError, MissingExtraError : as their names say.
     """
     from ooc_mdp.conversion import convert as convert_source
-    from ooc_mdp.formats import ReadOptions, open_source
+    from ooc_mdp.io.registry import ReadOptions, open_source
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.transaction import check_target
 

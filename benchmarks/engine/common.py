@@ -27,7 +27,7 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import measuring
-from watching import say
+from measuring import say
 
 import ooc_mdp
 from ooc_mdp.model.partition import PartitionTable, RawPartition

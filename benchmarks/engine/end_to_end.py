@@ -49,7 +49,7 @@ from common import (
     touch_memory,
     whole_table,
 )
-from watching import ProgressLine
+from measuring import ProgressLine
 
 import ooc_mdp
 from ooc_mdp.options import format_bytes, parse_bytes

@@ -23,7 +23,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import common
-import device_codecs
 import field_codecs
 import measuring
 import numpy as np
@@ -90,8 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
             readings = list(read_all(store, device, options, deadline))
             codecs = field_codecs.compare(store, options.codec_partitions, deadline)
-            nvcomp = device_codecs.compare(store, device, options.codec_partitions, deadline)
-            tables.append(facts_of_table | {"readings": readings, "codecs": codecs, "nvcomp": nvcomp})
+            tables.append(facts_of_table | {"readings": readings, "codecs": codecs})
             show(tables[-1])
     measuring.write_figures("reading", options, {"tables": tables}, facts, NOT_INCLUDED)
 
@@ -120,7 +118,7 @@ def read_all(store: Store, device: str, options: argparse.Namespace, deadline: f
     for page_cache in options.page_cache.split(","):
         if page_cache == "warm":
             common.make_warm(store.path)
-        for way in (way for way in chosen if page_cache == "cold" or not way.cold_only):
+        for way in chosen:
             for n in threads:
                 what = {"way": way.name, "gives": way.gives, "threads": n, "page_cache": page_cache}
                 if time.monotonic() > deadline:
@@ -202,7 +200,6 @@ def show(table: dict[str, Any]) -> None:
     for way, why in missing.items():
         print(f"{way}: not measured, {why}")
     field_codecs.show(table["codecs"])
-    device_codecs.show(table["nvcomp"])
 
 
 if __name__ == "__main__":

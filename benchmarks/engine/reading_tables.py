@@ -1,4 +1,4 @@
-"""The figures of reading.py as tables of Markdown, for docs/performance.md.
+"""The figures of reading.py as tables of Markdown, for benchmarks/notes/2026-11-reading.md.
 
 python benchmarks/engine/reading_tables.py benchmarks/results/reading-2-cores.json
 """
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["codecs", "ways"]
+__all__ = ["ways"]
 
 
 def ways(tables: list[dict[str, Any]]) -> list[str]:
@@ -44,31 +44,5 @@ def _name(table: dict[str, Any]) -> str:
     return f"{table['problem']} {'x'.join(str(table['parameters'].get('grid', '')).split(','))}".strip()
 
 
-def codecs(table: dict[str, Any]) -> list[str]:
-    """A line a codec: ratio, GB/s of values decompressed and compressed, of each field and of all together."""
-    found: list[dict[str, Any]] = table["codecs"]
-    fields = list(dict.fromkeys(c["field"] for c in found))
-    lines = [f"| {_name(table)} | " + " | ".join((*fields, "all of them")) + " |", "|---" * (len(fields) + 2) + "|"]
-    by: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
-    for c in found:
-        by.setdefault((c["codec"], c["shuffle"], c["block_bytes"]), {})[c["field"]] = c
-    for (codec, shuffle, block), cells in by.items():
-        kind = codec if codec == "uncompressed" else f"{codec}, {'no shuffle' if shuffle == 'none' else shuffle}"
-        kind += f", {block >> 10} KiB" if block else ""
-        figures = [_figures([cells[name]]) for name in fields] + [_figures(list(cells.values()))]
-        lines.append(f"| {kind} | " + " | ".join(figures) + " |")
-    return lines
-
-
-def _figures(found: list[dict[str, Any]]) -> str:
-    size = sum(c["value_bytes"] for c in found)
-    out, back = (
-        size / sum(c["value_bytes"] / c[f"{way}_bytes_per_second"] for c in found) / 1e9
-        for way in ("decompressed", "compressed")
-    )
-    return f"{size / sum(c['stored_bytes'] for c in found):.2f}, {out:.1f}, {back:.2f}"
-
-
 if __name__ == "__main__":
-    kept = json.loads(Path(sys.argv[1]).read_text())["tables"]
-    print("\n".join(["\n".join(ways(kept)), *("\n" + "\n".join(codecs(t)) for t in kept if t["codecs"])]))
+    print("\n".join(ways(json.loads(Path(sys.argv[1]).read_text())["tables"])))

@@ -2,7 +2,9 @@
 
 A way gives the chunk files' bytes, the values that chunks hold (still encoded), or the partition's table, in host
 memory or on a CUDA device. Buffers are there and touched before the first read, page-locked where there is a device.
-To add one, write a function that takes a `Setting` and returns what reads partition p, and name it in `WAYS`.
+Ways that were measured and not chosen (O_DIRECT, mapped files, tensorstore, blosc into kept buffers) are in
+benchmarks/notes/2026-11-reading.md. To add one, write a function that takes a `Setting` and returns what reads
+partition p, and name it in `WAYS`.
 """
 
 from __future__ import annotations
@@ -18,21 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numcodecs import blosc
 
 from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, DecodePlan, DeviceDecoder, decode_kernels
 from ooc_mdp.backends.cuda.device import CudaDevice, Stream
 from ooc_mdp.runtime.arena import Arena
 from ooc_mdp.store import Store
-from ooc_mdp.store.encodings import RowLayout, stored_count
 from ooc_mdp.store.layout import READ_FIELDS, chunk_path
 
 __all__ = ["WAYS", "NotHere", "Read", "Setting", "Way", "keep_memory"]
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _BLOCK = 4096
-"""What O_DIRECT wants offsets, lengths and addresses to be multiples of."""
-_CRC = 4
+"""Buffers begin, and files are read, at multiples of it: a page."""
 _TABLES_KEPT = 4
 """Tables that an arena has room for: more than threads read at a time."""
 
@@ -98,8 +97,6 @@ class Way:
     gives: str
     """ "bytes", "values" (decompressed, still encoded), "table", or "table on the device"."""
     open: Callable[[Setting], Read]
-    cold_only: bool = False
-    """Whether it passes the page cache by."""
     close: Callable[[], None] = lambda: None
 
 
@@ -126,9 +123,9 @@ def _room(s: Setting) -> int:
     return int(s.store.chunk_bytes.max()) + 2 * _BLOCK * len(s.fields)
 
 
-def _read_file(path: Path, into: Bytes, at: int, flags: int = 0) -> int:
+def _read_file(path: Path, into: Bytes, at: int) -> int:
     """A whole file into a buffer; its bytes."""
-    fd = os.open(path, os.O_RDONLY | flags)
+    fd = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(fd).st_size
         view, done = memoryview(into)[at:], 0
@@ -142,7 +139,7 @@ def _read_file(path: Path, into: Bytes, at: int, flags: int = 0) -> int:
         os.close(fd)
 
 
-def _bytes(flags: int = 0, ahead: bool = False) -> Callable[[Setting], Read]:
+def _bytes(ahead: bool = False) -> Callable[[Setting], Read]:
     def open_(s: Setting) -> Read:
         pool = s.pool(_room(s))
         following = dict(zip(s.order, s.order[s.threads :], strict=False))
@@ -153,27 +150,11 @@ def _bytes(flags: int = 0, ahead: bool = False) -> Callable[[Setting], Read]:
             with pool.one() as buffer:
                 at = 0
                 for path in s.paths(p):
-                    at += _up(_read_file(path, buffer, at, flags))
+                    at += _up(_read_file(path, buffer, at))
 
         return read
 
     return open_
-
-
-def _mapped(s: Setting) -> Read:
-    pool = s.pool(_room(s))
-
-    def read(p: int) -> None:
-        with pool.one() as buffer:
-            at = 0
-            for path in s.paths(p):
-                with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
-                    window = np.frombuffer(mapped, np.uint8)
-                    buffer[at : at + window.size] = window
-                    at += _up(window.size)
-                    del window
-
-    return read
 
 
 def _frames(s: Setting) -> Read:
@@ -210,100 +191,6 @@ def _cupy(s: Setting) -> Any:
 
 def _landing(cupy: Any, size: int) -> tuple[Any, Any]:
     return cupy.empty(size, cupy.uint8), cupy.cuda.Stream(non_blocking=True)
-
-
-# Decompression and decoding on the CPU
-
-
-class _Decoder:
-    """Partitions from frames into buffers that are used again: no allocation, no page fault."""
-
-    def __init__(self, s: Setting, inverse: bool) -> None:
-        self._s = s
-        self._inverse = inverse
-        self._files = s.pool(_room(s), locked=False)
-        stored = [meta.max_len * max(meta.stored.itemsize, meta.dtype.itemsize) for meta in s.store.fields.values()]
-        self._scratch = s.pool(max(stored) + _BLOCK, locked=False)
-        self.bytes = sum(_up(size) + _BLOCK for size in stored)
-        from ooc_mdp.store import compiled_encodings
-
-        self._compiled = compiled_encodings
-
-    def read(self, p: int, table: Bytes) -> int:
-        """A partition into `table`, field after field; the bytes that it takes there."""
-        at = 0
-        with self._files.one() as file, self._scratch.one() as scratch:
-            for name, path in zip(self._s.fields, self._s.paths(p), strict=True):
-                frame = file[: _read_file(path, file, 0) - _CRC]
-                at += _up(self._field(name, p, frame, table[at:], scratch))
-        return at
-
-    def _field(self, name: str, p: int, frame: Bytes, out: Bytes, scratch: Bytes) -> int:
-        meta, sizes = self._s.store.fields[name], self._s.store.sizes(p)
-        length = sizes.of(meta.field.length)
-        count = stored_count(length, meta.encoding, sizes)
-        in_place = not self._inverse or meta.encoding in (None, "row-delta")
-        stored = _decompress(frame, out if in_place else scratch, count * meta.stored.itemsize).view(meta.stored)
-        if not self._inverse or meta.encoding is None:
-            return stored.nbytes
-        a, k = (int(self._s.store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
-        if not a or not k:
-            raise NotHere("decodes uniform rows only")
-        layout = RowLayout(sizes, a, k)
-        if meta.encoding == "row-delta":
-            self._compiled.from_row_differences(stored, sizes.states, a, k, layout.action_ptr, layout.successor_ptr)
-            return stored.nbytes
-        if meta.encoding == "fixed24-delta2":
-            values = out[: length * meta.dtype.itemsize].view(meta.dtype)
-            self._compiled.weights_from_planes(stored, values, sizes.states, a, k)
-            return values.nbytes
-        if meta.encoding == "float32-delta2":
-            bits = out[: 4 * length].view(np.uint32)  # durations stay float32, as a device would take them
-            self._compiled.bits_from_planes(stored, bits, sizes.states, a)
-            return bits.nbytes
-        raise NotHere(f"knows no encoding {meta.encoding}")
-
-
-def _decompress(frame: Bytes, out: Bytes, wanted: int) -> Bytes:
-    """The first bytes of a blosc frame, into a buffer; the frame's header is changed."""
-    header = frame[4:16].view("<u4")
-    n_bytes, block = int(header[0]), int(header[1])
-    if frame[2] & 2 or wanted == 0:
-        out[:wanted] = frame[16 : 16 + wanted]
-        return out[:wanted]
-    decoded = min(n_bytes, -(-wanted // block) * block)
-    header[0] = decoded
-    blosc.decompress(frame, out[:decoded])
-    return out[:wanted]
-
-
-def _into_buffers(inverse: bool) -> Callable[[Setting], Read]:
-    def open_(s: Setting) -> Read:
-        decoder = _Decoder(s, inverse)
-        pool = s.pool(decoder.bytes)
-
-        def read(p: int) -> None:
-            with pool.one() as table:
-                decoder.read(p, table)
-
-        return read
-
-    return open_
-
-
-def _table_to_device(s: Setting) -> Read:
-    cupy = _cupy(s)
-    decoder = _Decoder(s, inverse=True)
-    size = decoder.bytes
-    pool = Pool([(host_buffer(size, s.device), *_landing(cupy, size)) for _ in range(s.threads)])
-
-    def read(p: int) -> None:
-        with pool.one() as (table, target, stream):
-            n_bytes = decoder.read(p, table)
-            target.data.copy_from_host_async(table.ctypes.data, n_bytes, stream)
-            stream.synchronize()
-
-    return read
 
 
 def _decoded_by_device(s: Setting) -> Read:
@@ -403,42 +290,14 @@ def _reset_zarr() -> None:
     zarr.config.reset()
 
 
-def _tensorstore(s: Setting) -> Read:
-    try:
-        import tensorstore as ts
-    except ImportError:
-        raise NotHere("tensorstore is not installed") from None
-    context = ts.Context({"file_io_concurrency": {"limit": s.threads}, "data_copy_concurrency": {"limit": s.threads}})
-
-    def array(name: str) -> Any:
-        path = str(s.store.path / name) + "/"
-        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": path}}
-        return ts.open(spec, context=context, read=True).result()
-
-    arrays = [array(name) for name in s.fields]
-
-    def read(p: int) -> None:
-        for future in [a[p].read() for a in arrays]:
-            future.result()
-
-    return read
-
-
 WAYS: tuple[Way, ...] = (
     Way("files: readinto", "bytes", _bytes()),
     Way("files: readinto, WILLNEED ahead", "bytes", _bytes(ahead=True)),
-    Way("files: readinto, O_DIRECT", "bytes", _bytes(flags=getattr(os, "O_DIRECT", 0)), cold_only=True),
-    Way("files: mmap and copy", "bytes", _mapped),
     Way("Store.read_frames (checked)", "bytes", _frames),
     Way("zarr, default pipeline", "values", _zarr(None), close=_reset_zarr),
     Way("zarr, fused pipeline", "values", _zarr("zarr.core.codec_pipeline.FusedCodecPipeline"), close=_reset_zarr),
-    Way("zarr, zarrs pipeline", "values", _zarr("zarrs.ZarrsCodecPipeline"), close=_reset_zarr),
-    Way("tensorstore", "values", _tensorstore),
-    Way("blosc into kept buffers", "values", _into_buffers(inverse=False)),
-    Way("blosc and decoding into kept buffers", "table", _into_buffers(inverse=True)),
     Way("Store.read", "table", _store_read),
     Way("Store.read_in an arena", "table", _store_read_in),
     Way("Store.read_frames, copied to the device", "bytes on the device", _frames_to_device),
     Way("Store.read_frames, decoded by the device", "table on the device", _decoded_by_device),
-    Way("decoded by the CPU, copied to the device", "table on the device", _table_to_device),
 )

@@ -71,7 +71,7 @@ DEVICE_KERNELS: Mapping[str, DeviceKernels] = MappingProxyType(
     {
         "tiles": DeviceKernels(
             summary="tiles of all resident partitions in one launch, while their inputs change",
-            paper="docs/engine.md",
+            paper="docs/theory/gpu-sweeps.md",
             assumptions="any store",
             advice="The default on a CUDA device, and the only one with policy iteration.",
             backend=_tiles,

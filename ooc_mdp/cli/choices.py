@@ -206,9 +206,7 @@ class SolveChoices:
     ] = "auto"
     priority: Annotated[
         PriorityName | None,
-        typer.Option(
-            help="Which partition is loaded next (docs/scheduling.md).  [default: joint; h2 with --exact-priorities]"
-        ),
+        typer.Option(help="Which partition is loaded next.  [default: joint; h2 with --exact-priorities]"),
     ] = None
     exact_priorities: Annotated[
         bool,

@@ -54,7 +54,7 @@ def cache_curve(
     other caches would have made of that one sequence.
     """
     from ooc_mdp.report import cache_plot, cache_report
-    from ooc_mdp.report.files import check_output_files
+    from ooc_mdp.store.atomic_file import check_output_files
 
     shown, policies = cache_report.parse_sizes(sizes), cache_report.parse_policies(policy)
     check_output_files(csv, plot, overwrite=overwrite, sources=traces)
@@ -130,8 +130,8 @@ class RunFiles:
     def check(self, problem: ControlProblem, seconds: float) -> None:
         """Refuse, before the runs, what could not be written after them."""
         from ooc_mdp.report.animation import check_animation
-        from ooc_mdp.report.files import check_output_files
         from ooc_mdp.report.trajectory_plot import check_trajectory_plot
+        from ooc_mdp.store.atomic_file import check_output_files
 
         check_output_files(self.csv, self.plot, self.animation, overwrite=self.overwrite)
         if self.plot is not None:

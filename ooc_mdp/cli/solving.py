@@ -114,7 +114,7 @@ def export(
 ) -> None:
     """Write values and policy, in the source's state order, for other programs."""
     from ooc_mdp import api
-    from ooc_mdp.report.export import export_result
+    from ooc_mdp.io.export import export_result
 
     export_result(api.open_result(result), file, overwrite=overwrite)
     print(file)

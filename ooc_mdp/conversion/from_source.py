@@ -37,7 +37,7 @@ from ooc_mdp.conversion.partitioners import (
 from ooc_mdp.conversion.spool import Segment, Spool, write_segment
 from ooc_mdp.conversion.table_bytes import TableBytes
 from ooc_mdp.errors import InputError, OptionsError
-from ooc_mdp.formats.base import Job, Source
+from ooc_mdp.io.source import Job, Source
 from ooc_mdp.model.numbering import Numbering, owner
 from ooc_mdp.store.layout import Length
 from ooc_mdp.store.opening import open_store

@@ -16,8 +16,7 @@ import numpy.typing as npt
 from numba import njit
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import ROW_SUM_TOLERANCE
-from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, FloatArray, IntArray, Rows
 from ooc_mdp.model.numbering import Numbering, owner
 from ooc_mdp.store.layout import successor_dtype
 from ooc_mdp.store.partition_arrays import PartitionArrays

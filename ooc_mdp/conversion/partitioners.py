@@ -160,7 +160,8 @@ def _beside_the_middle(blocks: int, points: int) -> int:
     """So many blocks along an axis, or one more where they are even in number, and many.
 
     Symmetrical problems have their equilibrium in the middle of the grid, a pendulum its balance. Where the policy
-    keeps a process there, partitions that meet in the midst of it converge together, and slowly (docs/scheduling.md).
+    keeps a process there, partitions that meet in the midst of it converge together, and slowly
+    (docs/theory/scheduling.md).
     """
     return blocks + 1 if _FEW_BLOCKS < blocks < points and blocks % 2 == 0 else blocks
 

@@ -3,7 +3,7 @@
 A first pass computes every partition once, checks it and keeps what a store holds in RAM (sizes, ranges, coupling, a
 bit a state for the boundary); `read(p)` then computes p's rows again and numbers them locally, which gives the table
 that a store of the same problem and options holds, bit by bit. The trade is Wingate's (2004, section 7.1): no disk, no
-bytes read, but each load costs the problem's arithmetic. When that pays is measured in ``docs/recompute.md``.
+bytes read, but each load costs the problem's arithmetic. ``docs/guides/memory.md`` says when that pays.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def _begun(make: Callable[[], Any]) -> Any:
     except (RuntimeError, OSError) as error:
         raise ClusterError(
             f"the worker processes did not start ({error}); each runs the calling script anew, so what a script does "
-            f"must stand under if __name__ == '__main__': (docs/distributed.md)"
+            f"must stand under if __name__ == '__main__': (docs/guides/several-machines.md)"
         ) from None
 
 

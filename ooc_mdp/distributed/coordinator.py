@@ -3,7 +3,8 @@
 It sweeps nothing and no value passes through it, apart from copies for checkpoints and those of partitions that move.
 Statuses come as soon as they change (each solver has one open question of ours at any time). The solve is over once all
 solvers have been passive through an interval: with the same count of messages taken in at both its ends, and no message
-on its way, since each waits for its receipt (Mattern's double wave over acknowledged messages; docs/distributed.md).
+on its way, since each waits for its receipt (Mattern's double wave over acknowledged messages;
+docs/theory/several-solvers.md).
 What is then proved is worked out here, from the bounds of all partitions by their owners.
 
 A solver that does not answer for `patience` seconds, whose worker the scheduler has lost, or whose thread has not
@@ -25,12 +26,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.compiling import COMPILING
-from ooc_mdp.distributed.membership import LateJoiners, Membership, Stragglers, WorkersLostError
+from ooc_mdp.distributed.membership import Membership, WorkersLostError
 from ooc_mdp.distributed.messages import Pause, Start, Status, ValueRange
 from ooc_mdp.distributed.ownership import Ownership
 from ooc_mdp.distributed.placement import PartitionGraph
 from ooc_mdp.distributed.snapshots import SnapshotTaker, StartingPoint
-from ooc_mdp.distributed.termination import SolveClock
+from ooc_mdp.distributed.stragglers import LateJoiners, Stragglers
+from ooc_mdp.distributed.termination import SolveClock, confirm_quiescent
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, SolveStatistics
@@ -136,7 +138,11 @@ class Coordinator:
                 await self._begin()
                 while True:
                     await self._look()
-                    if self._all(lambda s: s.passive) and await self.confirm_quiescent() and await self.check_target():
+                    if (
+                        self._all(lambda s: s.passive)
+                        and await confirm_quiescent(self._solvers, self.ownership.epoch)
+                        and await self.check_target()
+                    ):
                         return Outcome.RESIDUAL if self.target.plain else Outcome.PROVED
             except _Stopped as stop:
                 watching.cancel()
@@ -204,16 +210,6 @@ class Coordinator:
             await self._solvers.put(number, Start(self.clock.seconds()))
         await self.ownership.share()
 
-    async def confirm_quiescent(self) -> bool:
-        """Ask all again: whether they were passive all the time since their last statuses, at the present epoch."""
-        before = {k: self._solvers.of[k].status for k in self._solvers.alive()}
-        if any(s.epoch != self.ownership.epoch for s in before.values()):
-            return False
-        now = await self._solvers.request_all("status", (-1, 0.0))
-        return now.keys() == before.keys() == set(self._solvers.alive()) and all(
-            isinstance(s, Status) and s.passive and s.activity == before[k].activity for k, s in now.items()
-        )
-
     async def check_target(self) -> bool:
         """Everything is quiet: collect what everybody knows, and see whether it proves what was asked."""
         if not await self.collect_bounds():
@@ -255,7 +251,9 @@ class Coordinator:
             await self._solvers.tell(Pause())
             while time.monotonic() < end:
                 await self.handle_failures()
-                if self._all(lambda s: s.passive and s.halted) and await self.confirm_quiescent():
+                if self._all(lambda s: s.passive and s.halted) and await confirm_quiescent(
+                    self._solvers, self.ownership.epoch
+                ):
                     await self.collect_bounds()
                     return
         except WorkersLostError as error:

@@ -13,22 +13,25 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-import numpy as np
-
 from ooc_mdp.distributed.messages import (
     SLOWEST,
     Assignment,
     Command,
+    CommandRequest,
     MigrateRequest,
+    NoSuchRunError,
+    PostRequest,
     SnapshotRequest,
     Status,
+    StatusRequest,
     Stop,
     Values,
+    WorkerRequest,
 )
 from ooc_mdp.distributed.remote_memory import RemoteAnswer
 from ooc_mdp.errors import OocMdpError
 
-__all__ = ["LateJoiners", "Member", "Membership", "Stragglers", "Transport", "WorkersLostError", "run_in_thread"]
+__all__ = ["Member", "Membership", "Transport", "WorkersLostError", "run_in_thread"]
 
 _COMMAND_SECONDS = 3600.0
 """In which a solver's thread should find the time to answer: it looks between two accesses."""
@@ -46,8 +49,8 @@ class WorkersLostError(OocMdpError):
 class Transport(Protocol):
     """How the coordinator reaches solvers."""
 
-    async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
-        """The solver's answer, `Borrowed` if it is lent; OSError or TimeoutError where there is none."""
+    async def request(self, number: int, request: WorkerRequest, timeout: float) -> Any:
+        """The worker's answer, or `RemoteAnswer`; OSError or TimeoutError where there is none, or NoSuchRunError."""
         ...
 
     async def lost(self, number: int) -> bool:
@@ -151,8 +154,8 @@ class Membership:
         if not self.of[number].status.started:
             await self.link.release(number)
             return
-        with suppress(OSError, TimeoutError):
-            await self.link.ask(number, "post", self._numbered(Stop()), _END_SECONDS)
+        with suppress(OSError, TimeoutError, NoSuchRunError):
+            await self.link.request(number, PostRequest(self._numbered(Stop())), _END_SECONDS)
 
     async def _follow(self, number: int) -> None:
         """Keep a question for a solver's status open."""
@@ -160,11 +163,16 @@ class Membership:
         well = True
         while member.alive and not self._over:
             status: Any = None
+            ended = False
             asked_before = not well
             # A connection to a worker that has just gone is tried for long, before the scheduler knows of it.
             timeout = self.worker_timeout if well else min(self.worker_timeout, _PROBE_SECONDS)
-            with suppress(OSError, TimeoutError):
-                status = await self.link.ask(number, "status", (member.status.version, float(well)), timeout)
+            try:
+                status = await self.link.request(number, StatusRequest(member.status.version, float(well)), timeout)
+            except NoSuchRunError:
+                ended = True
+            except (OSError, TimeoutError):
+                pass
             well = isinstance(status, Status)
             self.news.set()
             if isinstance(status, Status):
@@ -174,7 +182,7 @@ class Membership:
             # Silence, or the word that no solver is there: if it failed, its task says so. One question more is asked,
             # since where this process itself was stopped, answers have come that it has not read.
             silent = asked_before and time.monotonic() - member.answered > self.worker_timeout
-            if silent or (status is None and await self.link.lost(number)):
+            if silent or (not ended and await self.link.lost(number)):
                 self.lose(number)
                 return
             await asyncio.sleep(0.1)
@@ -211,15 +219,22 @@ class Membership:
         """The same, as they stand."""
         return [m for m in self.of.values() if m.alive]
 
-    async def request_all(self, verb: str, argument: Any) -> dict[int, Any]:
+    async def request_all(self, request: WorkerRequest) -> dict[int, Any]:
         """Answers of those that answer."""
+
+        async def answer_of(number: int) -> Any:
+            try:
+                return await self.request(number, request)
+            except NoSuchRunError:
+                return None
+
         numbers = self.alive()
-        found = await asyncio.gather(*(self.ask(k, verb, argument) for k in numbers))
+        found = await asyncio.gather(*(answer_of(k) for k in numbers))
         return {k: answer for k, answer in zip(numbers, found, strict=True) if answer is not None}
 
-    async def ask(self, number: int, verb: str, argument: Any, timeout: float | None = None) -> Any:
+    async def request(self, number: int, request: WorkerRequest, timeout: float | None = None) -> Any:
         """The answer; None where there is none within `timeout` (`patience`), or the solver is lost meanwhile."""
-        asking = self.link.ask(number, verb, argument, timeout or self.worker_timeout)
+        asking = self.link.request(number, request, timeout or self.worker_timeout)
         return await self._unless(number, asking, self.of[number].gone)
 
     async def _unless(self, number: int, asking: Coroutine[Any, Any, Any], *events: asyncio.Event) -> Any:
@@ -254,8 +269,11 @@ class Membership:
         receive : takes in the answer, on a thread of its own: once this returns, `values` and `policy` may be gone. It
             may be called again where it raised OSError.
         """
-        asking = self.link.ask(number, "command", self._numbered(what), timeout)
-        answer = await self._unless(number, asking, self.of[number].gone, self.stopping)
+        asking = self.link.request(number, CommandRequest(self._numbered(what)), timeout)
+        try:
+            answer = await self._unless(number, asking, self.of[number].gone, self.stopping)
+        except NoSuchRunError:
+            return None
         if isinstance(answer, RemoteAnswer):
             return await self._copied(number, answer, receive)
         if not isinstance(answer, Values):
@@ -269,7 +287,7 @@ class Membership:
             copied = True
         except OSError:  # it comes over the connection
             copied = False
-        whole = await self._unless(number, borrowed.settle(copied), self.of[number].gone, self.stopping)
+        whole = await self._unless(number, borrowed.release(copied), self.of[number].gone, self.stopping)
         if copied:  # if the loan was there all the time, and no other array in its place
             return cast(Values, borrowed.answer) if whole else None
         if not isinstance(whole, Values):
@@ -309,124 +327,10 @@ class Membership:
         """Put a command into the mailbox of one who is not lost meanwhile."""
         command = self._numbered(what)
         timeout = self.worker_timeout + (what.nbytes / SLOWEST if isinstance(what, Assignment) else 0.0)
-        while self.of[number].alive and await self.ask(number, "post", command, timeout) is None:
-            await asyncio.sleep(_AGAIN_SECONDS)
+        with suppress(NoSuchRunError):
+            while self.of[number].alive and await self.request(number, PostRequest(command), timeout) is None:
+                await asyncio.sleep(_AGAIN_SECONDS)
 
     def _numbered(self, what: Any) -> Command:
         self._commands += 1
         return Command(self._commands, what)
-
-
-_LOOK_SECONDS = 2.0
-"""Between two looks for them."""
-_WAIT_SECONDS = 0.25
-"""For what a look finds; then it goes on beside everything else."""
-
-
-class LateJoiners:
-    """Of one solve."""
-
-    def __init__(self, solvers: Membership, note: Callable[[str], None]) -> None:
-        self._solvers, self._note = solvers, note
-        self._arriving: dict[int, Member] = {}
-        """Solvers that have been started, and take part once they answer."""
-        self._meeting: asyncio.Task[list[int]] | None = None
-        """Looks for them."""
-        self._met = time.monotonic()
-
-    def due(self, now: float) -> bool:
-        """Whether it is time to look, or a look is under way."""
-        return now - self._met >= _LOOK_SECONDS
-
-    async def arrived(self, now: float) -> dict[int, Member]:
-        """Those that can take part from now on, as far as is known soon."""
-        if self._meeting is None:
-            self._meeting = asyncio.ensure_future(self._meet())
-            await asyncio.wait({self._meeting}, timeout=_WAIT_SECONDS)
-        if not self._meeting.done():
-            return {}
-        meeting, self._meeting, self._met = self._meeting, None, now
-        return {number: self._arriving.pop(number) for number in meeting.result()}
-
-    async def close(self) -> None:
-        """Look no more, and have nothing to do with those that have not answered yet."""
-        if self._meeting is not None:
-            self._meeting.cancel()
-            await asyncio.wait({self._meeting}, timeout=_WAIT_SECONDS)
-        for number in self._arriving:
-            self._solvers.release(number)
-
-    async def _meet(self) -> list[int]:
-        """Those whose loops run; one that does not answer holds up nothing else."""
-        link = self._solvers.link
-        for number in await link.discover():
-            self._arriving[number] = Member(link.address(number))
-        ready = []
-        for number, member in list(self._arriving.items()):
-            failure, status = link.failure(number), None
-            if failure is not None:
-                self._note(f"worker {number} ({member.address}) cannot take part: {failure}")
-                del self._arriving[number]
-                continue
-            with suppress(OSError, TimeoutError):
-                status = await link.ask(number, "status", (-1, 0.0), self._solvers.worker_timeout)
-            if status is None:
-                del self._arriving[number]
-                self._solvers.release(number)
-            elif isinstance(status, Status) and status.version > 0:  # its loop runs
-                ready.append(number)
-        return ready
-
-
-_STILL = 40
-"""Times the patience: a solver whose thread has not looked for messages for so long hangs. A read of a partition from a
-slow disk must take less."""
-
-
-class Stragglers:
-    """Of one solve."""
-
-    def __init__(self, solvers: Membership, note: Callable[[str], None]) -> None:
-        self._solvers, self._note = solvers, note
-        self._late, self._late_since = -1, 0.0
-        """How many have not begun, and since when there are so many."""
-        self._still: dict[int, float] = {}
-        """Those whose threads seem to hang, and since when."""
-
-    def drop_unstarted(self) -> None:
-        """Go on without solvers that do not begin, once others have for as long as the patience."""
-        alive, worker_timeout, now = self._solvers.alive(), self._solvers.worker_timeout, time.monotonic()
-        late = [k for k in alive if not self._solvers.of[k].status.started]
-        if len(late) != self._late:
-            self._late, self._late_since = len(late), now
-        if not late or now - self._late_since < worker_timeout:
-            return
-        why = "busy with other tasks of the cluster, perhaps another solve"
-        if len(late) == len(alive):
-            self._late_since = np.inf
-            self._note(f"no worker has begun in {worker_timeout:g} s: their threads are {why}; waiting for them")
-            return
-        for k in late:
-            self._solvers.lose(
-                k,
-                f"has not begun in {worker_timeout:g} s: its threads are {why}; the others go on without it until it "
-                f"is free",
-            )
-
-    def drop_hung(self) -> None:
-        """Go on without solvers whose threads hang, where another is left."""
-        worker_timeout, now = self._solvers.worker_timeout, time.monotonic()
-        alive = self._solvers.alive()
-        statuses = {k: self._solvers.of[k].status for k in alive}
-        seconds = {k: 0.0 if s.compiling and not s.ready else s.stalled_seconds for k, s in statuses.items()}
-        stalled_seconds = [k for k in alive if seconds[k] > _STILL * worker_timeout]
-        others = any(statuses[k].started for k in alive if k not in stalled_seconds)
-        # Seen for a while, since threads of a process that was stopped have yet to look.
-        self._still = {k: self._still.get(k, now) for k in stalled_seconds}
-        for k in stalled_seconds:
-            if others and now - self._still[k] > worker_timeout:
-                self._solvers.lose(
-                    k,
-                    f"has not finished a step for {seconds[k]:.0f} s: its thread hangs, or waits for a disk or device; "
-                    f"the others go on with its partitions (give a longer --worker-timeout if such steps are usual)",
-                )

@@ -16,25 +16,37 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.distributed.remote_memory import ProcessId
+from ooc_mdp.errors import OocMdpError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.solver.history import PartitionCounts
 
 __all__ = [
     "SLOWEST",
+    "Accepted",
     "Assignment",
     "Command",
+    "CommandRequest",
+    "DeliverRequest",
+    "EvictRequest",
     "MigrateRequest",
+    "NoSuchRun",
+    "NoSuchRunError",
     "Pause",
+    "PostRequest",
+    "ReleaseRequest",
     "SnapshotRequest",
     "Start",
     "StateList",
     "Status",
+    "StatusRequest",
     "Stop",
     "Subscribe",
     "Update",
     "ValueRange",
     "Values",
+    "WorkerRequest",
     "contiguous_runs",
 ]
 
@@ -166,6 +178,71 @@ class Command(NamedTuple):
     what: Assignment | ValueRange | Start | Pause | MigrateRequest | SnapshotRequest | Stop
 
 
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """Answered with the `Status`, as soon as its version is not the one seen."""
+
+    seen: int = -1
+    """Version of the last status; -1 to be answered at once."""
+    wait: float = 0.0
+    """Seconds to wait for another version at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostRequest:
+    """Put a command into the mailbox; answered with `Accepted`, before the command is executed."""
+
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRequest:
+    """Execute a command; answered with its result, `Values` or None.
+
+    Large arrays stay where they are, and the answer is a `RemoteHandle`, for an asker that can read them there.
+    """
+
+    command: Command
+    asker: ProcessId | None = None
+    """Process of the asker, where it can read the memory of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequest:
+    """Arrays of an answer are read no longer; answered with True, or None where they were not kept until now."""
+
+    number: int
+    """Of the command."""
+    whole: bool = False
+    """Whether to answer with the `Values` instead of True."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverRequest:
+    """Put a message of another worker into the mailbox; answered with `Accepted`."""
+
+    message: Subscribe | Update
+
+
+@dataclass(frozen=True, slots=True)
+class EvictRequest:
+    """The others have gone on without the worker; answered with `Accepted`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The request has been carried out, or lies in the mailbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoSuchRun:
+    """The process has no mailbox of this run; `Transport.request` raises `NoSuchRunError` instead."""
+
+
+class NoSuchRunError(OocMdpError):
+    """No worker of the run is there: it has ended, or has not been started."""
+
+
 class StateList(NamedTuple):
     """States of a partition whose values a solver reads."""
 
@@ -212,6 +289,10 @@ class Update:
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return sum(a.nbytes for a in (self.partitions, self.serials, self.generations, self.ptr, self.values))
+
+
+WorkerRequest = StatusRequest | PostRequest | CommandRequest | ReleaseRequest | DeliverRequest | EvictRequest
+"""What a process with a worker answers, by a handler for each class."""
 
 
 @dataclass(slots=True)

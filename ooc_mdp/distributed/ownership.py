@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ooc_mdp.distributed.membership import Member, Membership, WorkersLostError
 from ooc_mdp.distributed.messages import Assignment, MigrateRequest, Values
-from ooc_mdp.distributed.placement import PartitionGraph, take_over
+from ooc_mdp.distributed.placement import PartitionGraph, reassign
 from ooc_mdp.distributed.snapshots import SnapshotTaker
 from ooc_mdp.model.mdp import IntArray
 
@@ -143,7 +143,7 @@ class Ownership:
         if not self.distribute:
             to = [max(to, key=lambda k: self._solvers.of[k].share)]
         shares = np.array([self._solvers.of[k].share for k in to])
-        owner = take_over(self._facts, self.owner.astype(np.int64), np.array(lost), np.array(to), shares)
+        owner = reassign(self._facts, self.owner.astype(np.int64), np.array(lost), np.array(to), shares)
         self.owner[partitions] = owner[partitions]
         self.generation[partitions] = self.epoch + 1
         await self._assign(self._known_of(partitions, to, False))

@@ -42,7 +42,7 @@ __all__ = [
     "cut_fraction",
     "parse_placement",
     "partition_graph",
-    "take_over",
+    "reassign",
 ]
 
 _ATTRACTORS = 30
@@ -137,11 +137,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class SingleOwner:
-    """Everything to the worker with the largest share.
-
-    Where every partition reads most of the others, what is done to all values at once (sweeps of the whole model,
-    shifts of all values) is worth more than more workers are.
-    """
+    """Everything to the worker with the largest share, which can sweep the whole model and shift all values."""
 
     name: ClassVar[str] = "single"
 
@@ -291,7 +287,7 @@ def cut_fraction(facts: PartitionGraph, owner: IntArray) -> float:
     return float(mass[owner[source] != owner[other]].sum()) / between if between else 0.0
 
 
-def take_over(
+def reassign(
     facts: PartitionGraph, owner: IntArray, lost: IntArray, alive: IntArray, shares: FloatArray | None = None
 ) -> IntArray:
     """int64 [P]: owners after the lost workers' partitions went to living ones; no other partition moves.

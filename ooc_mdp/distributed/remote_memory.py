@@ -79,7 +79,7 @@ class RemoteAnswer:
 
     answer: Any
     """With `FarArray` for some of its arrays."""
-    settle: Callable[[bool], Coroutine[Any, Any, Any]]
+    release: Callable[[bool], Coroutine[Any, Any, Any]]
     """To be called once: with True when all has been read that is wanted, so that the answerer may forget it, and says
     True if it had it until then; with False where it cannot be read, for an answer that holds all its arrays."""
 
@@ -96,7 +96,7 @@ class ExposedArrays:
         """Whether anything is large enough."""
         return bool(self._arrays)
 
-    def lent(self) -> RemoteHandle:
+    def handle(self) -> RemoteHandle:
         """What the asker is told."""
         file = io.BytesIO()
         _Lender(file, self._arrays).dump(self.answer)

@@ -20,11 +20,12 @@ from ooc_mdp.distributed.cluster import (
     use_devices,
 )
 from ooc_mdp.distributed.coordinator import Coordinator, Division
+from ooc_mdp.distributed.endpoint import install_plugin
 from ooc_mdp.distributed.membership import Member, Membership, WorkersLostError
 from ooc_mdp.distributed.placement import Placement, SingleOwner, parse_placement, partition_graph
 from ooc_mdp.distributed.snapshots import StartingPoint, ValueSnapshot
 from ooc_mdp.distributed.termination import SolveClock
-from ooc_mdp.distributed.transport import DaskTransport, install_plugin
+from ooc_mdp.distributed.transport import DaskTransport
 from ooc_mdp.distributed.worker import StoreLocation, WorkerOptions
 from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.events import SolveWatcher

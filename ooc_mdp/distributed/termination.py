@@ -1,7 +1,12 @@
-"""For how long several solvers have worked on a solve.
+"""When a distributed solve ends: Mattern's double wave over acknowledged messages, and the clock of its limits.
 
-started ─── some load their code ─── all are ready ─────────────── limit
-        runs        stands                        runs
+A worker is *passive* while it has nothing to sweep, nothing to process and no message without receipt. If all workers
+have been passive with the same activity in two successive statuses, there was a moment between the two at which all
+were passive and no message was in flight (F. Mattern, *Algorithms for distributed termination detection*, Distributed
+Computing 2, 1987; the argument is in docs/distributed.md).
+
+    clock   started ─── some load their code ─── all are ready ─────────────── limit
+                runs        stands                        runs
 """
 
 from __future__ import annotations
@@ -9,10 +14,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from ooc_mdp.distributed.messages import Status
+from ooc_mdp.distributed.membership import Membership
+from ooc_mdp.distributed.messages import Status, StatusRequest
 from ooc_mdp.solver.session import Clock
 
-__all__ = ["SolveClock"]
+__all__ = ["SolveClock", "confirm_quiescent"]
 
 _MOST_LOADING = 300.0
 """Seconds that solvers may load their code before the clock runs: one that hangs must not stop it for ever."""
@@ -40,3 +46,18 @@ class SolveClock(Clock):
         now = time.monotonic()
         loading = self._loaded + (0.0 if self._loading_since is None else now - self._loading_since)
         return now - self.started - min(loading, _MOST_LOADING)
+
+
+async def confirm_quiescent(members: Membership, epoch: int) -> bool:
+    """Return True when all workers were passive at one moment, with the assignment of this epoch applied.
+
+    The first wave is the last status of each worker, the second a request to all; False also where a worker does not
+    answer or is lost meanwhile.
+    """
+    first = {k: members.of[k].status for k in members.alive()}
+    if any(s.epoch != epoch for s in first.values()):
+        return False
+    second = await members.request_all(StatusRequest())
+    return second.keys() == first.keys() == set(members.alive()) and all(
+        isinstance(s, Status) and s.passive and s.activity == first[k].activity for k, s in second.items()
+    )

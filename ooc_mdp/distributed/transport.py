@@ -1,203 +1,44 @@
-"""A solver on a Dask worker: the worker's plugin brings messages in, its connections carry them out.
-
-Solvers run as one long task each, so that the scheduler knows that the worker is busy. Their messages do not pass the
-scheduler: they go from worker to worker over the connections that Dask itself uses (and encrypts, where it is told to).
-"""
+"""The coordinator's requests to workers, over the connections of a Dask client."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
-from distributed import Client, KilledWorker, Worker, get_worker, wait
+from distributed import Client, KilledWorker, wait
 from distributed.comm.core import CommClosedError
-from distributed.diagnostics.plugin import WorkerPlugin
-from distributed.protocol.serialize import Serialize, to_serialize
+from distributed.protocol.serialize import to_serialize
 
 from ooc_mdp.distributed.cluster import PACKAGES, WorkerInfo, describe, worker_info
-from ooc_mdp.distributed.mailbox import Mailbox, Request
-from ooc_mdp.distributed.messages import SLOWEST, Status, Subscribe, Update, Values
+from ooc_mdp.distributed.endpoint import OPERATION, open_mailbox, run_solver, unwrapped
+from ooc_mdp.distributed.messages import (
+    CommandRequest,
+    EvictRequest,
+    NoSuchRun,
+    NoSuchRunError,
+    ReleaseRequest,
+    StatusRequest,
+    WorkerRequest,
+)
 from ooc_mdp.distributed.remote_memory import (
-    ExposedArrays,
     RemoteAnswer,
     RemoteHandle,
     attach,
-    can_attach,
     this_process,
 )
-from ooc_mdp.distributed.worker import WorkerOptions, run_worker
+from ooc_mdp.distributed.worker import WorkerOptions
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 
-__all__ = ["OPERATION", "DaskTransport", "SolverPlugin", "install_plugin", "open_mailbox", "run_solver", "unwrapped"]
+__all__ = ["DaskTransport"]
 
-OPERATION = "ooc_mdp"
-"""Name of the handler that workers have for us."""
-_SEND_SECONDS = 10.0
-"""After which a message counts as lost, if it is small."""
-_LOANS = 2
-"""That a coordinator reads at the same time: a copy, and what a solver gives up meanwhile."""
-_LOAN_SECONDS = 60.0
-"""For which a loan outlives its solver, since the coordinator may be reading it yet."""
 _PROBE_SECONDS = 3.0
-_ATTEMPTS = 5
 _END_SECONDS = 10.0
-"""In which solvers end once they are told to."""
-_METRICS: dict[str, Callable[[Status], float]] = {
-    "ooc-mdp hit rate": lambda s: s.statistics.hit_rate,
-    "ooc-mdp loads": lambda s: s.statistics.loads,
-    "ooc-mdp MiB read": lambda s: s.statistics.bytes_read / 2**20,
-    "ooc-mdp dirty": lambda s: s.dirty,
-    "ooc-mdp idle s": lambda s: s.idle_seconds,
-    "ooc-mdp messages": lambda s: s.messages,
-}
-"""Columns of the dashboard's table of workers."""
-
-
-class SolverPlugin(WorkerPlugin):
-    """Gives a worker the handler, and its row in the dashboard the figures of its solver."""
-
-    name = OPERATION
-    idempotent = True
-    """A solve that begins leaves the plugin, and with it the mailboxes of solves that run already, as it is."""
-
-    def setup(self, worker: Worker) -> None:
-        """Dask calls it on the worker."""
-        self._mailboxes: dict[str, Mailbox] = {}
-        self._loans: dict[str, dict[int, ExposedArrays]] = {}
-        """Of each run by the number of the command."""
-        worker.handlers[OPERATION] = self.handle
-        for title, figure in _METRICS.items():
-            worker.metrics[title] = partial(self._figure, figure)
-
-    def teardown(self, worker: Worker) -> None:
-        """The worker closes: its solvers end."""
-        for mailbox in self._mailboxes.values():
-            mailbox.evict()
-
-    def _figure(self, figure: Callable[[Status], float], worker: Worker) -> float:
-        return float(sum(figure(mailbox.look()) for mailbox in self._mailboxes.values()))
-
-    def open(self, run: str, number: int) -> None:
-        """Make a mailbox for a solver of a run; messages that come before the solver does wait in it."""
-        self._mailboxes.setdefault(run, Mailbox(asyncio.get_running_loop(), number))
-
-    def mailbox(self, run: str) -> Mailbox | None:
-        """The mailbox of a run, if it was opened."""
-        return self._mailboxes.get(run)
-
-    def close(self, run: str, number: int) -> None:
-        """The run's solver of that number has ended."""
-        mailbox = self._mailboxes.get(run)
-        if mailbox is not None and mailbox.number == number:
-            del self._mailboxes[run]
-            if run in self._loans:
-                mailbox.loop.call_later(_LOAN_SECONDS, self._loans.pop, run, None)
-
-    async def handle(self, run: str, verb: str, argument: Any = None) -> Any:
-        """What other workers and the coordinator ask; they get the answer's serialised form.
-
-        The answer to a command from another process of this machine is lent where it is large, until it is given back:
-        "give back" is answered by True, or the whole answer if asked for, and by None where the loan has ended.
-        """
-        mailbox = self._mailboxes.get(run)
-        if mailbox is None:
-            return "unknown"
-        if verb == "deliver":
-            mailbox.put(unwrapped(argument))
-            return "taken"
-        if verb == "status":
-            return to_serialize(await mailbox.changed(*unwrapped(argument)))
-        if verb == "expel":
-            mailbox.evict()
-            if not mailbox.look().started:  # nobody else will
-                self.close(run, mailbox.number)
-            return "expelled"
-        if verb == "post":
-            mailbox.put(Request(unwrapped(argument)))
-            return "taken"
-        if verb == "give back":
-            number, whole = unwrapped(argument)
-            loan = self._loans.get(run, {}).pop(number, None)
-            return to_serialize(None if loan is None else loan.answer if whole else True)
-        command, asker = unwrapped(argument)
-        request = Request(command)
-        mailbox.put(request)
-        answer = await asyncio.wrap_future(request.answer)
-        if isinstance(answer, Values) and can_attach(asker):
-            loan = ExposedArrays(answer)
-            if loan.worth_while:
-                loans = self._loans.setdefault(run, {})
-                loans[command.number] = loan
-                if len(loans) > _LOANS:
-                    del loans[min(loans)]
-                return to_serialize(loan.lent())
-        return to_serialize(answer)
-
-
-def unwrapped(message: Any) -> Any:
-    """What was sent: between workers of one process it arrives as it was wrapped for sending."""
-    return message.data if isinstance(message, Serialize) else message
-
-
-def open_mailbox(run: str, numbers: dict[str, int], dask_worker: Worker) -> None:
-    """On a worker: be ready for messages to the solver whose number stands beside the worker's address."""
-    plugin = dask_worker.plugins[OPERATION]
-    assert isinstance(plugin, SolverPlugin)  # the cluster was made ready
-    plugin.open(run, numbers[dask_worker.address])
-
-
-def run_solver(run: str, asked: WorkerOptions) -> tuple[str, MemoryPlan | None]:
-    """The task: solve a share until the coordinator ends it.
-
-    Returns
-    -------
-    Why it ended, and what memory it had planned.
-    """
-    worker = get_worker()
-    plugin = worker.plugins[OPERATION]
-    assert isinstance(plugin, SolverPlugin)  # the cluster was made ready
-    mailbox = plugin.mailbox(run)
-    if mailbox is None or mailbox.number != asked.number:
-        return "nobody waits for it: it begins late, or again on a worker that has started anew", None
-    plans: list[MemoryPlan] = []
-
-    def send(address: str, message: Subscribe | Update, delivered: Any) -> None:
-        asyncio.run_coroutine_threadsafe(_deliver(worker, run, address, message), mailbox.loop).add_done_callback(
-            lambda done: delivered(_went_well(done))
-        )
-
-    try:
-        return run_worker(asked, mailbox, send, plans.append), plans[0] if plans else None
-    finally:
-        mailbox.loop.call_soon_threadsafe(plugin.close, run, asked.number)
-
-
-def _went_well(done: Future[bool]) -> bool:
-    return not done.cancelled() and done.exception() is None and done.result()
-
-
-async def _deliver(worker: Worker, run: str, address: str, message: Subscribe | Update) -> bool:
-    """Whether the message is in the mailbox of the solver at the address."""
-    peer = worker.rpc(address)
-    asked = getattr(peer, OPERATION)(run=run, verb="deliver", argument=to_serialize(message))
-    return bool(await asyncio.wait_for(asked, _SEND_SECONDS + message.nbytes / SLOWEST) == "taken")
-
-
-def install_plugin(client: Client) -> None:
-    """Give the workers of a cluster the handler of requests."""
-    for attempts_left in range(_ATTEMPTS - 1, -1, -1):
-        try:
-            client.register_plugin(SolverPlugin())
-        except CommClosedError:  # a worker went away meanwhile
-            if not attempts_left:
-                raise
-        else:
-            break
+"""In which workers end once they have been told to stop."""
 
 
 class DaskTransport:
@@ -227,7 +68,7 @@ class DaskTransport:
         """Addresses of workers that came later and cannot take part."""
         self._tasks: dict[int, Any] = {}
         self._direct = True
-        self._borrows = True
+        self._attaches = True
         """Whether answers of this machine's processes may be copied from their memory."""
 
     def start(self, hosts: list[WorkerInfo]) -> None:
@@ -281,9 +122,12 @@ class DaskTransport:
     async def _has_ended(self, number: int) -> bool:
         """Whether a lost solver, whose worker is there again, has noticed that it is no longer needed."""
         try:
-            return bool(await self.ask(number, "expel", None, _PROBE_SECONDS) == "unknown")
+            await self.request(number, EvictRequest(), _PROBE_SECONDS)
+        except NoSuchRunError:
+            return True
         except (OSError, TimeoutError):
             return False
+        return False
 
     async def _workers(self) -> set[str]:
         """Addresses that the scheduler has."""
@@ -297,38 +141,50 @@ class DaskTransport:
 
     async def _answers(self, number: int) -> bool:
         try:
-            await self.ask(number, "status", (-1, 0.0), _PROBE_SECONDS)
+            await self.request(number, StatusRequest(), _PROBE_SECONDS)
+        except NoSuchRunError:
+            return True
         except (OSError, TimeoutError):
             return False
         return True
 
-    async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
-        """The solver's answer, perhaps `Borrowed`; OSError or TimeoutError where there is none."""
-        if verb != "command":
-            return await self._ask(number, verb, argument, timeout)
-        answer = await self._ask(number, verb, (argument, this_process() if self._borrows else None), timeout)
+    async def request(self, number: int, request: WorkerRequest, timeout: float) -> Any:
+        """The worker's answer, `RemoteAnswer` where its arrays are in another process of this machine.
+
+        Raises
+        ------
+        OSError, TimeoutError : there is no answer.
+        NoSuchRunError : the worker has ended, or has not been started.
+        """
+        if not isinstance(request, CommandRequest):
+            return await self._request(number, request, timeout)
+        asker = this_process() if self._attaches else None
+        answer = await self._request(number, replace(request, asker=asker), timeout)
         if not isinstance(answer, RemoteHandle):
             return answer
 
-        async def settle(copied: bool) -> Any:
-            self._borrows = self._borrows and copied  # others come over the connection at once
-            return await self._ask(number, "give back", (argument.number, not copied), timeout)
+        async def release(copied: bool) -> Any:
+            self._attaches = self._attaches and copied  # others come over the connection from now on
+            return await self._request(number, ReleaseRequest(request.command.number, whole=not copied), timeout)
 
-        return RemoteAnswer(attach(answer), settle)
+        return RemoteAnswer(attach(answer), release)
 
-    async def _ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
+    async def _request(self, number: int, request: WorkerRequest, timeout: float) -> Any:
         address = self.hosts[number].address
-        message = {"run": self._run, "verb": verb, "argument": to_serialize(argument)}
-        waiting = timeout + (argument[1] if verb == "status" else 0.0)
+        message = {"run": self._run, "request": to_serialize(request)}
+        waiting = timeout + (request.wait if isinstance(request, StatusRequest) else 0.0)
         try:
             if self._direct:
                 asked = getattr(self._client.rpc(address), OPERATION)(**message)
             else:
                 scheduler: Any = self._client.scheduler
                 asked = scheduler.proxy(msg={"op": OPERATION, **message}, worker=address)
-            return unwrapped(await asyncio.wait_for(asked, waiting))
+            answer = unwrapped(await asyncio.wait_for(asked, waiting))
         except CommClosedError as error:
             raise OSError(str(error)) from error
+        if isinstance(answer, NoSuchRun):
+            raise NoSuchRunError(f"worker {number} ({address}) has ended, or has not been started")
+        return answer
 
     async def lost(self, number: int) -> bool:
         """Whether the scheduler has lost the worker, or cannot be asked any more."""
@@ -351,9 +207,9 @@ class DaskTransport:
         """Let the task go, and tell a solver that is alive after all that nobody needs it."""
         self._gone.add(number)
         self._forget(self.hosts[number])
-        with suppress(OSError, TimeoutError):
+        with suppress(OSError, TimeoutError, NoSuchRunError):
             self._tasks[number].release()
-            await self.ask(number, "expel", None, _PROBE_SECONDS)
+            await self.request(number, EvictRequest(), _PROBE_SECONDS)
 
     def connection_error(self) -> str | None:
         """Why the cluster cannot be reached."""

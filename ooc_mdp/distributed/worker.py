@@ -6,7 +6,8 @@
 Values that a solver reads and another owns are as it was last told. Its bounds R[p] are about those: told of others, it
 raises them by what these mean (`SolveState.apply_remote`), as it does after visits of its own. So at any time R[p]
 bounds the residual of p at the values that its solver sees, and once nothing is on its way all see the same
-(docs/distributed.md has the argument). Here is the loop; what the solver owns, reads and tells is `share.py`'s.
+(docs/theory/several-solvers.md has the argument). Here is the loop; what the solver owns, reads and tells is
+`share.py`'s.
 """
 
 from __future__ import annotations

@@ -23,10 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Block", "FloatArray", "IntArray", "Rows", "discounts"]
+__all__ = ["ROW_SUM_TOLERANCE", "Block", "FloatArray", "IntArray", "Rows", "discounts"]
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+
+ROW_SUM_TOLERANCE = 1e-6
+"""A row whose probabilities sum to 1 within this is accepted as published; others are refused or normalized."""
 
 
 @dataclass(frozen=True, slots=True)

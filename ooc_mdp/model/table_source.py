@@ -65,7 +65,7 @@ class TableSource(Protocol):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """As ``docs/store-format.md`` lists them: actions_per_state, successors_per_action, state_order, ..."""
+        """As ``docs/reference/store-format.md`` lists them: actions_per_state, successors_per_action, ..."""
         ...
 
     @property

@@ -16,8 +16,8 @@ from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control import mountain_car, pendulums
 from ooc_mdp.problems.control.definition import ControlProblem, State
-from ooc_mdp.report.files import whole_file
 from ooc_mdp.simulation import Simulation
+from ooc_mdp.store.atomic_file import atomic_file
 
 __all__ = ["ANIMATION_FORMATS", "Drawing", "animate", "check_animation"]
 
@@ -145,7 +145,7 @@ def animate(simulation: Simulation, file: Path, *, run: int = 0, overwrite: bool
     frames = np.append(np.arange(0.0, trajectory.seconds, 1.0 / _FRAMES_PER_SECOND), trajectory.seconds)
     samples = np.minimum(np.searchsorted(trajectory.times, frames), trajectory.times.size - 1)
     writer = writers["pillow" if file.suffix == ".gif" else "ffmpeg"](fps=_FRAMES_PER_SECOND)
-    with whole_file(file, overwrite=overwrite) as temporary:
+    with atomic_file(file, overwrite=overwrite) as temporary:
         named = temporary.with_suffix(f".partial{file.suffix}")  # writers choose the format by the name
         try:
             with writer.saving(figure, str(named), dpi=80):

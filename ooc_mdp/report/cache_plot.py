@@ -16,7 +16,7 @@ import numpy as np
 from ooc_mdp.errors import MissingExtraError, OptionsError
 from ooc_mdp.report.cache_curve import POLICIES, SCOPES, CacheCurve
 from ooc_mdp.report.cache_report import POLICY_WORDS, SCOPE_WORDS, TraceCurves
-from ooc_mdp.report.files import whole_file
+from ooc_mdp.store.atomic_file import atomic_file
 
 __all__ = ["PLOT_FORMATS", "check_plot", "plot_cache_curves"]
 
@@ -71,7 +71,7 @@ def plot_cache_curves(traces: Sequence[TraceCurves], file: Path, *, overwrite: b
         new_line([], [], color="black", linestyle="none", marker="o", label="diminishing returns"),
     ]
     figure.legend(handles=keys, loc="outside lower center", ncols=3, frameon=False)
-    with whole_file(file, overwrite=overwrite) as temporary:
+    with atomic_file(file, overwrite=overwrite) as temporary:
         figure.savefig(temporary, format=file.suffix[1:])
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.report.cache_curve import POLICIES, SCOPES, CacheCurve, Policy, Scope, cache_curve
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
-from ooc_mdp.report.files import whole_file
+from ooc_mdp.store.atomic_file import atomic_file
 
 __all__ = [
     "POLICY_WORDS",
@@ -214,7 +214,7 @@ def write_cache_curves(traces: Sequence[TraceCurves], file: Path, *, overwrite: 
     ------
     StoreError : the file exists and may not be replaced, or cannot be written.
     """
-    with whole_file(file, overwrite=overwrite) as temporary, temporary.open("w", newline="", encoding="utf-8") as f:
+    with atomic_file(file, overwrite=overwrite) as temporary, temporary.open("w", newline="", encoding="utf-8") as f:
         out = csv.writer(f, lineterminator="\n")
         out.writerow(
             ("trace", "scope", "policy", "partitions", "share", "accesses", "hits", "loads", "hit_rate",

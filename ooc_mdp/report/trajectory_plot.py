@@ -15,8 +15,8 @@ import numpy.typing as npt
 from ooc_mdp.errors import MissingExtraError, OptionsError
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control.definition import Axis
-from ooc_mdp.report.files import whole_file
 from ooc_mdp.simulation import Simulation, Trajectory
+from ooc_mdp.store.atomic_file import atomic_file
 
 __all__ = ["PLOT_FORMATS", "check_trajectory_plot", "plot_trajectories"]
 
@@ -73,7 +73,7 @@ def plot_trajectories(simulation: Simulation, values: FloatArray, file: Path, *,
         f"{simulation.problem.name}, {'x'.join(map(str, simulation.problem.points))} states, policy by "
         f"{simulation.options.policy.value}: {figures['successes']} of {figures['starts']} starts succeed"
     )
-    with whole_file(file, overwrite=overwrite) as temporary:
+    with atomic_file(file, overwrite=overwrite) as temporary:
         figure.savefig(temporary, format=file.suffix[1:])
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ooc_mdp.report.files import whole_file
 from ooc_mdp.simulation import Simulation, Trajectory
+from ooc_mdp.store.atomic_file import atomic_file
 
 __all__ = ["print_simulation", "write_trajectories"]
 
@@ -73,7 +73,7 @@ def write_trajectories(simulation: Simulation, file: Path, *, overwrite: bool = 
     problem = simulation.problem.problem
     inputs = [f"control{i}" for i in range(len(problem.controls[0]))]
     nothing = [""] * len(inputs)
-    with whole_file(file, overwrite=overwrite) as temporary, temporary.open("w", newline="", encoding="utf-8") as f:
+    with atomic_file(file, overwrite=overwrite) as temporary, temporary.open("w", newline="", encoding="utf-8") as f:
         out = csv.writer(f)
         out.writerow(["run", "time", *(axis.name for axis in problem.axes), "action", *inputs, "value"])
         for number, run in enumerate(simulation.trajectories):

@@ -170,7 +170,7 @@ class Joint(H1):
     has to be read once in any case: what matters is when, and that is best in company. Left out for the smallness of
     its residual, it is read once its neighbours have gone, and where discounts are near 1 even a small change then goes
     once more through all that depends on them. Where partitions have many dependents, most of these are absent in any
-    case, and e is 1/2 (``docs/scheduling.md`` has what was tried, and what it loads).
+    case, and e is 1/2 (``benchmarks/notes/2026-11-scheduling.md`` has the figures).
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ without reading p:
 
 Division by 1 - g rho, with the largest g and rho of p, normalises both. The design's R[p] is max(rise, fall).
 Where every state errs to the same side, a number added to all values halves the error or does better
-(:meth:`ResidualBounds.centre`; the argument is in ``docs/proof.md``).
+(:meth:`ResidualBounds.centre`; the argument is in ``docs/theory/error-bounds.md``).
 Float64 rounding of a backup is bounded apart (:meth:`ResidualBounds.rounding`) and added to what is reported.
 """
 

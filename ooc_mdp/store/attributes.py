@@ -4,8 +4,8 @@
     table    everything that a solve reads
     about    where the table comes from; nothing that a solve trusts
 
-Knows no files: whoever reads a store's zarr.json asks here before anything trusts it. ``docs/store-format.md`` lists
-what the attributes mean.
+Knows no files: whoever reads a store's zarr.json asks here before anything trusts it.
+``docs/reference/store-format.md`` lists what the attributes mean.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ fixed24-delta2   probabilities  the same where rows are uniform: a plane for eac
 float32-delta2   durations      the bits of float32 values, a plane for each action, differences as above
 
 Successors and weights of neighbouring states hardly differ in a discretised control problem, so differences are
-small numbers, which compress. ``docs/store-format.md`` has the figures, and what else was tried. This module knows
+small numbers, which compress. ``docs/decisions/store-encodings.md`` has the reasons. This module knows
 neither files nor stores, and compiles nothing until it is used.
 """
 

@@ -1,7 +1,7 @@
 """What format 3 is: names, lengths, types and codecs of the arrays in a store. Nothing here reads or writes.
 
 A store is a Zarr v3 group. A *field* has shape (P, max_len) and chunks (1, max_len): row p is partition p,
-padded with zeros. A *small array* holds a few numbers a partition in a single chunk. ``docs/store-format.md``
+padded with zeros. A *small array* holds a few numbers a partition in a single chunk. ``docs/reference/store-format.md``
 is the table for readers of stores; this module is the one for the code.
 
     successors    c/0/0   [ nnz(0) values | zeros up to max_len ]      codecs: bytes, blosc, crc32c
@@ -111,7 +111,7 @@ class Field:
         return self.plain if encoding is None else self.encoded
 
 
-# Measured in docs/store-format.md and docs/performance.md. LZ4 is what a GPU decompresses here; with byte shuffle it
+# Measured: docs/decisions/store-encodings.md. LZ4 is what a GPU decompresses here; with byte shuffle it
 # decodes fast enough on a CPU to keep up with a fast disk, and level 9 (larger blocks) saves 3 to 12 % of the fields.
 # Differences of successors are small numbers, of which shuffling makes long runs of one byte, the slowest of matches.
 # Planes of weights and durations are worth searching for longer matches (lz4hc): it is done once, and saves a third.

@@ -43,7 +43,7 @@ class Store:
     directory: Directory
     """Chunks are read relative to it, whatever its path leads to in the meantime."""
     attributes: dict[str, Any]
-    """Those of table and about, as ``docs/store-format.md`` lists them, by their own names."""
+    """Those of table and about, as ``docs/reference/store-format.md`` lists them, by their own names."""
     fields: dict[str, ArrayMetadata]
     """Type and padded length of each field that this store has."""
     partition_ptr: IntArray

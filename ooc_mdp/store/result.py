@@ -7,7 +7,7 @@
 
 each of the grid's shape where the table has one, with coordinates; and history/, how the solve progressed. Attributes,
 a closed list: format, format_version, of, solution, about, and the seal of :mod:`ooc_mdp.store.sealed_group`.
-``docs/result-format.md`` lists them.
+``docs/reference/result-format.md`` lists them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, FloatArray, IntArray
 from ooc_mdp.model.numbering import owner
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.store.layout import FIELDS, PartitionSizes
@@ -130,10 +130,6 @@ class _Table:
         return len(self.findings) == before
 
     def check_rows(self) -> None:
-        from ooc_mdp.formats.base import (
-            ROW_SUM_TOLERANCE,  # here, because readers bring compiled kernels along
-        )
-
         probabilities = self.arrays["probabilities"]
         if not ((probabilities >= 0) & (probabilities <= 1 + ROW_SUM_TOLERANCE)).all():
             self.wrong("probabilities", "not all between 0 and 1")

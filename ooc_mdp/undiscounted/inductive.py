@@ -2,7 +2,7 @@
 
     T_pi L > L and T U < U in every state, float64 rounding included: then L <= V_pi <= V* <= U
 
-``docs/undiscounted.md`` has the argument.
+``docs/theory/undiscounted.md`` has the argument.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Values are of the process in which each departure costs, or pays, a small *charge*: where they settle, L < T_pi L for
 the greedy policy pi and T U < U, strictly (`ooc_mdp.undiscounted.inductive`). A charge that spreads L and U further
-than what was asked for is made smaller. ``docs/undiscounted.md`` has the argument.
+than what was asked for is made smaller. ``docs/theory/undiscounted.md`` has the argument.
 """
 
 from __future__ import annotations

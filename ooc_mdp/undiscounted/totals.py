@@ -4,7 +4,7 @@
 
 First the graph (`ooc_mdp.undiscounted.end_components`): totals that are infinite or undefined are refused. Then a lower
 and an upper value are swept at once (`ooc_mdp.undiscounted.interval_iteration`), until a last pass over the table
-proves L <= V_pi <= V <= U (`ooc_mdp.undiscounted.inductive`). ``docs/undiscounted.md`` has the argument.
+proves L <= V_pi <= V <= U (`ooc_mdp.undiscounted.inductive`). ``docs/theory/undiscounted.md`` has the argument.
 """
 
 from __future__ import annotations

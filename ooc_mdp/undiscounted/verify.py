@@ -1,7 +1,7 @@
 """`verify` for undiscounted totals: an inductive check of a result's lower and upper values, by the table alone.
 
-Nothing of the solve is trusted, neither its end components nor its charges: `docs/undiscounted.md` shows that what is
-looked at here, state by state, implies L <= V_pi <= V* <= U, and that V* is finite.
+Nothing of the solve is trusted, neither its end components nor its charges: `docs/theory/undiscounted.md` shows that
+what is looked at here, state by state, implies L <= V_pi <= V* <= U, and that V* is finite.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,16 +59,18 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], St
     return Stores()
 
 
-def cache_sizes(store: Store, device: str, kernel: str) -> Iterator[int]:
-    """All of the table, 22% of it or what the largest partition needs, and the smallest that holds two partitions."""
+CACHES = ["all", "22%", "two"]
+"""All of the table; 22% of it, or what the largest partition needs; the smallest that holds two partitions."""
+
+
+def cache_sizes(store: Store, device: str, kernel: str) -> dict[str, int]:
+    """The sizes of `CACHES` in bytes."""
     sizes = np.sort(store.partition_bytes)
     backend = select_backend(device, kernel=kernel)
     slot = backend.layout(ModelFacts.of(store, 0.5), Needs()).entry_bytes
     sizes = sizes if slot is None else np.full_like(sizes, slot)
     table = int(sizes.sum())
-    yield table
-    yield max(int(0.22 * table), int(sizes[-1]))
-    yield int(sizes[-2:].sum())
+    return dict(zip(CACHES, (table, max(int(0.22 * table), int(sizes[-1])), int(sizes[-2:].sum())), strict=True))
 
 
 def check(name: str, problem: dict[str, Any], store: Store, solution: ooc_mdp.Solution) -> None:
@@ -94,17 +96,26 @@ def check(name: str, problem: dict[str, Any], store: Store, solution: ooc_mdp.So
     assert s.hits + s.misses == s.accesses
 
 
-def solve_all(name: str, stores: dict[tuple[str, str], Store], device: str, kernel: str = DEFAULT_KERNEL) -> None:
+def solve_all(
+    name: str,
+    stores: dict[tuple[str, str], Store],
+    device: str,
+    kernel: str = DEFAULT_KERNEL,
+    taken: Callable[[int, int], bool] = lambda method, cache: True,
+) -> None:
+    """Solve each problem of a case by the pairs of a method and a cache that are taken, by their numbers."""
     for problem in problems(name):
         store = stores[name, problem["objective"]]
         skip_where_refused(kernel, store, problem["discount"])
         scale = max(1.0, *(abs(v) for v in problem["value_range"]))
-        for method, priority, exact in METHODS:
+        for number, (method, priority, exact) in enumerate(METHODS):
             if exact and priority == "h2" and name in SPIRALS:
                 continue
             if method == "policy-iteration" and kernel != DEFAULT_KERNEL:
                 continue  # it keeps no rows
-            for cache in cache_sizes(store, device, kernel):
+            for size, cache in enumerate(cache_sizes(store, device, kernel).values()):
+                if not taken(number, size):
+                    continue
                 solution = ooc_mdp.solve(
                     store,
                     problem["discount"],
@@ -119,28 +130,39 @@ def solve_all(name: str, stores: dict[tuple[str, str], Store], device: str, kern
                 check(name, problem, store, solution)
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["pairs", "all"])
 @pytest.mark.parametrize("name", NAMES)
 def test_each_method_and_cache_proves_the_reference_values_on_the_cpu(
-    name: str, stores: dict[tuple[str, str], Store]
+    name: str, every: bool, stores: dict[tuple[str, str], Store]
 ) -> None:
-    solve_all(name, stores, "cpu")
+    """In the quick test cases and methods take turns with the caches, so that every two of the three meet."""
+    turn = NAMES.index(name)
+    solve_all(name, stores, "cpu", taken=lambda method, cache: every or (turn + method + cache) % len(CACHES) == 0)
+
+
+def test_methods_cases_and_caches_meet_in_pairs() -> None:
+    met = {(method, -(turn + method) % len(CACHES)) for turn in range(len(NAMES)) for method in range(len(METHODS))}
+    assert len(met) == len(METHODS) * len(CACHES)
+    for turn in range(len(NAMES)):
+        assert {-(turn + method) % len(CACHES) for method in range(len(METHODS))} == set(range(len(CACHES)))
 
 
 @pytest.mark.parametrize("method", ["policy-iteration", "auto"])
+@pytest.mark.parametrize("cache", ["22%", *(pytest.param(c, marks=pytest.mark.slow) for c in ("all", "two"))])
 @pytest.mark.parametrize("name", NAMES)
 def test_cases_near_discount_1_have_the_values_of_exact_policy_iteration(
-    name: str, method: str, stores: dict[tuple[str, str], Store]
+    name: str, cache: str, method: str, stores: dict[tuple[str, str], Store]
 ) -> None:
     """At 0.999, where few cases have reference values of their own."""
     for sense in sorted({problem["objective"] for problem in problems(name)}):
         store = stores[name, sense]
         best = policy_iteration(rows_of(store), 0.999, sense).values
         size = max(1.0, float(np.abs(best).max()))
-        for cache in cache_sizes(store, "cpu", DEFAULT_KERNEL):
-            solution = ooc_mdp.solve(store, 0.999, epsilon=1e-6 * size, method=method, cache=cache, device="cpu")
-            assert solution.outcome.proved
-            assert solution.error_bound <= 1e-6 * size
-            assert float(np.abs(solution.values - best).max()) <= solution.error_bound + 1e-10 * size
+        held = cache_sizes(store, "cpu", DEFAULT_KERNEL)[cache]
+        solution = ooc_mdp.solve(store, 0.999, epsilon=1e-6 * size, method=method, cache=held, device="cpu")
+        assert solution.outcome.proved
+        assert solution.error_bound <= 1e-6 * size
+        assert float(np.abs(solution.values - best).max()) <= solution.error_bound + 1e-10 * size
 
 
 @pytest.mark.slow

@@ -413,18 +413,6 @@ def test_roofline_prints_bandwidths_and_sweeps(tmp_path, device):
     assert json.dumps(figures["settings"]).count("mountain-car") == 1
 
 
-def test_host_cost_measures_loads_and_batches_on_a_device_that_does_nothing(tmp_path):
-    small = ("--grid", "24,24", "--block-shape", "8,8", "--loads", "30", "--turns", "6", "--repeat", "2")
-    figures = figures_of("engine/host_cost.py", tmp_path, *small, "--dirty", "1.0,0.4")
-    load = figures["load"]
-    assert load["microseconds"] == pytest.approx(load["reading"] + load["planning"] + load["queueing"])
-    assert 1 < load["reading"] < 6e8
-    whole, some = figures["turns"]
-    assert whole["residents"] == whole["swept"] == figures["store"]["partitions"] == 9
-    assert 1 < some["swept"] < 9
-    assert 0 < whole["milliseconds"] < 6e5
-
-
 def test_ways_to_evaluate_a_policy_reach_one_limit_from_the_same_values(tmp_path):
     module = benchmark("policy_rows")
     output = tmp_path / "figures.json"

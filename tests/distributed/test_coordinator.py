@@ -13,14 +13,16 @@ from small_mdps import Case, make_store
 from solver_network import an_update, first_values
 from store_models import random_model
 
-from ooc_mdp.distributed import transport
+from ooc_mdp.distributed import endpoint
 from ooc_mdp.distributed.coordinator import Coordinator, Division
 from ooc_mdp.distributed.membership import Member, Membership
 from ooc_mdp.distributed.messages import (
     SLOWEST,
+    Accepted,
     Assignment,
     Status,
     Values,
+    WorkerRequest,
 )
 from ooc_mdp.distributed.placement import partition_graph
 from ooc_mdp.distributed.snapshots import StartingPoint, ValueSnapshot
@@ -84,7 +86,7 @@ def test_a_solver_that_compiles_for_long_is_not_taken_for_one_that_hangs(
     first.started = first.ready = second.started = True
     second.stalled_seconds, second.compiling = 1e4, compiling
     for now in (100.0, 200.0):
-        monkeypatch.setattr("ooc_mdp.distributed.membership.time", SimpleNamespace(monotonic=lambda t=now: t))
+        monkeypatch.setattr("ooc_mdp.distributed.stragglers.time", SimpleNamespace(monotonic=lambda t=now: t))
         two_solvers._stragglers.drop_hung()
     assert lost == ([] if compiling else [1])
 
@@ -102,7 +104,7 @@ def test_a_coordinator_that_stood_still_asks_once_more_before_a_solver_is_lost(f
     async def check() -> None:
         left, settled = failures, asyncio.Event()
 
-        async def ask(number: int, verb: str, argument: Any, timeout: float) -> Any:
+        async def request(number: int, what: WorkerRequest, timeout: float) -> Any:
             nonlocal left
             await asyncio.sleep(0.001)
             if not left:
@@ -119,7 +121,7 @@ def test_a_coordinator_that_stood_still_asks_once_more_before_a_solver_is_lost(f
         async def release(_: int) -> None:
             settled.set()
 
-        link: Any = SimpleNamespace(ask=ask, lost=no, release=release)
+        link: Any = SimpleNamespace(request=request, lost=no, release=release)
         members = Membership(link, {0: Member("a")}, 1.0)
         members.follow_all()
         await asyncio.wait_for(settled.wait(), 300.0)
@@ -133,15 +135,15 @@ def test_what_is_large_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch):
     """It would be sent again and again, and never arrive."""
     values = Values(np.arange(1), np.zeros(10**6), np.zeros(10**6, np.int32), np.zeros(1, np.bool_))
     none = np.zeros(1, np.int32)
-    monkeypatch.setattr(transport, "_SEND_SECONDS", 0.1)
+    monkeypatch.setattr(endpoint, "_SEND_SECONDS", 0.1)
     waited: list[float] = []
 
-    async def ask(number: int, verb: str, argument: Any, timeout: float) -> str:
+    async def request(number: int, what: WorkerRequest, timeout: float) -> Accepted:
         waited.append(timeout)
-        return "taken"
+        return Accepted()
 
-    async def answer(**_: Any) -> str:
-        return "taken"
+    async def answer(**_: Any) -> Accepted:
+        return Accepted()
 
     async def no(_: int) -> bool:
         return False
@@ -151,12 +153,12 @@ def test_what_is_large_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch):
         return await asked
 
     async def check() -> None:
-        members = Membership(SimpleNamespace(ask=ask, lost=no), {0: Member("a")}, 0.1)  # type: ignore[arg-type]
+        members = Membership(SimpleNamespace(request=request, lost=no), {0: Member("a")}, 0.1)  # type: ignore[arg-type]
         await members.put(0, Assignment(1, none, none, {}, values))
         worker: Any = SimpleNamespace(rpc=lambda _: SimpleNamespace(ooc_mdp=answer))
-        monkeypatch.setattr(transport, "asyncio", SimpleNamespace(wait_for=wait_for))
+        monkeypatch.setattr(endpoint, "asyncio", SimpleNamespace(wait_for=wait_for))
         for update in (an_update({0: (1, 1, np.zeros(10**6))}), an_update({})):
-            assert await transport._deliver(worker, "run", "a", update)
+            assert await endpoint._deliver(worker, "run", "a", update)
 
     asyncio.run(check())
     assert len(waited) == 3

@@ -26,7 +26,7 @@ from ooc_mdp.distributed.placement import (
     cut_fraction,
     parse_placement,
     partition_graph,
-    take_over,
+    reassign,
 )
 from ooc_mdp.errors import MissingExtraError, OptionsError
 from ooc_mdp.model.partition import Coupling
@@ -317,11 +317,11 @@ def test_the_lost_workers_partitions_go_to_the_living_and_no_other_moves(
                                         max_size=given.weight.size)))  # fmt: skip
     alive = np.array(data.draw(st.lists(st.integers(0, workers - 1), min_size=1, unique=True)))
     lost = np.setdiff1d(np.arange(-1, workers), alive)
-    after = take_over(given, owner, lost, alive, shares[alive])
+    after = reassign(given, owner, lost, alive, shares[alive])
     stay = np.isin(owner, alive)
     assert (after[stay] == owner[stay]).all()
     assert np.isin(after, alive).all()
-    np.testing.assert_array_equal(after, take_over(given, owner, lost, alive, shares[alive]))
+    np.testing.assert_array_equal(after, reassign(given, owner, lost, alive, shares[alive]))
 
     # Whoever got something is, for its share, no more than a partition above the one who has least.
     before, carries = (np.bincount(o[np.isin(o, alive)], given.weight[np.isin(o, alive)], workers)[alive]
@@ -333,21 +333,21 @@ def test_the_lost_workers_partitions_go_to_the_living_and_no_other_moves(
 
 def test_a_lost_run_goes_to_the_neighbours_on_either_side() -> None:
     owner = np.repeat([0, 1, 2], 4)
-    after = take_over(path(12), owner, np.array([1]), np.array([0, 2]))
+    after = reassign(path(12), owner, np.array([1]), np.array([0, 2]))
     assert after.tolist() == [0] * 6 + [2] * 6
 
 
 def test_partitions_go_to_whom_they_are_strongly_coupled_with() -> None:
     mass = np.array([[0.0, 0.0, 0.1, 0.9], [0.0, 0.0, 0.9, 0.1], [0.0] * 4, [0.0] * 4])
-    after = take_over(graph(mass), np.array([0, 1, 2, 2]), np.array([2]), np.array([0, 1]))
+    after = reassign(graph(mass), np.array([0, 1, 2, 2]), np.array([2]), np.array([0, 1]))
     assert after.tolist() == [0, 1, 1, 0]
 
 
 def test_those_who_own_least_are_filled_up_first() -> None:
     owner = np.array([0] * 7 + [1] * 2 + [2] * 3)
-    after = take_over(path(12), owner, np.array([2]), np.array([0, 1]))
+    after = reassign(path(12), owner, np.array([2]), np.array([0, 1]))
     assert after.tolist() == [0] * 7 + [1] * 5
-    larger = take_over(path(12), owner, np.array([2]), np.array([1, 0]), np.array([1.0, 5.0]))
+    larger = reassign(path(12), owner, np.array([2]), np.array([1, 0]), np.array([1.0, 5.0]))
     assert larger.tolist() == [0] * 7 + [1] * 2 + [0] * 3
 
 
@@ -359,7 +359,7 @@ def test_a_takeover_parts_fewer_neighbours_than_chance_would() -> None:
         alive = np.array([0, 1, 3, 4])
         dealt = owner.copy()
         dealt[owner == 2] = rng.permutation(np.resize(alive, np.count_nonzero(owner == 2)))
-        after = take_over(given, owner, np.array([2]), alive)
+        after = reassign(given, owner, np.array([2]), alive)
         assert cut_fraction(given, after) < cut_fraction(given, dealt) - 0.02
         assert np.ptp(held(given, after, 5)[alive]) <= 2
 
@@ -367,10 +367,10 @@ def test_a_takeover_parts_fewer_neighbours_than_chance_would() -> None:
 def test_nobody_can_be_lost_and_alive_and_somebody_must_be_left() -> None:
     owner = np.array([0, 0, 1, 1])
     with pytest.raises(ValueError, match=r"\[1\] are both lost and alive"):
-        take_over(path(4), owner, np.array([0, 1]), np.array([1]))
+        reassign(path(4), owner, np.array([0, 1]), np.array([1]))
     with pytest.raises(ValueError, match="no worker is left for 2 partitions"):
-        take_over(path(4), owner, np.array([0]), np.empty(0, np.int64))
-    assert take_over(path(4), owner, np.array([2]), np.array([0, 1])).tolist() == [0, 0, 1, 1]
+        reassign(path(4), owner, np.array([0]), np.empty(0, np.int64))
+    assert reassign(path(4), owner, np.array([2]), np.array([0, 1])).tolist() == [0, 0, 1, 1]
 
 
 def test_facts_of_a_grid_hold_the_middles_and_its_periodic_axes(tmp_path: Path) -> None:

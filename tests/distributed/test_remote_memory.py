@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ooc_mdp.distributed import remote_memory, transport
+from ooc_mdp.distributed import endpoint, remote_memory
+from ooc_mdp.distributed.endpoint import SolverPlugin, unwrapped
 from ooc_mdp.distributed.mailbox import Request
 from ooc_mdp.distributed.membership import Member, Membership
-from ooc_mdp.distributed.messages import Command, SnapshotRequest, Values
+from ooc_mdp.distributed.messages import Command, CommandRequest, ReleaseRequest, SnapshotRequest, Values
 from ooc_mdp.distributed.remote_memory import (
     ExposedArrays,
     ProcessId,
@@ -28,7 +29,6 @@ from ooc_mdp.distributed.remote_memory import (
     read,
     this_process,
 )
-from ooc_mdp.distributed.transport import SolverPlugin, unwrapped
 
 needs_linux = pytest.mark.skipif(this_process() is None, reason="no process can read another's memory here")
 
@@ -39,7 +39,7 @@ from ooc_mdp.distributed.remote_memory import ExposedArrays, this_process
 from ooc_mdp.distributed.messages import Values
 answer = Values(np.arange(2), np.arange(500_000.0), np.arange(500_000, dtype=np.int32), np.ones(2, np.bool_))
 loan = ExposedArrays(answer)
-sys.stdout.buffer.write(pickle.dumps((this_process(), loan.lent())))
+sys.stdout.buffer.write(pickle.dumps((this_process(), loan.handle())))
 sys.stdout.buffer.flush()
 sys.stdin.read()
 """
@@ -80,7 +80,7 @@ def test_only_large_arrays_are_lent() -> None:
     few = Values(np.arange(2), np.zeros(10), np.zeros(10, np.int32), np.ones(2, np.bool_))
     some = Values(np.arange(2), np.zeros(200_000), np.zeros(200_000, np.int32), np.ones(2, np.bool_))
     assert not ExposedArrays(few).worth_while
-    answer = attach(ExposedArrays(some).lent())
+    answer = attach(ExposedArrays(some).handle())
     assert isinstance(answer.values, RemoteArray)
     assert isinstance(answer.policy, np.ndarray)
 
@@ -94,7 +94,7 @@ def test_a_process_borrows_of_others_of_its_machine_only() -> None:
 @needs_linux
 def test_a_loan_stays_until_that_one_is_given_back_or_its_solver_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy and what a solver gives up are read at the same time."""
-    monkeypatch.setattr(transport, "_LOAN_SECONDS", 0.0)
+    monkeypatch.setattr(endpoint, "_EXPOSED_SECONDS", 0.0)
     own = this_process()
     assert own is not None
     asker = ProcessId(own.machine, own.process + 1)
@@ -110,7 +110,9 @@ def test_a_loan_stays_until_that_one_is_given_back_or_its_solver_has_ended(monke
         assert mailbox is not None
 
         async def lent(number: int) -> Any:
-            asked = asyncio.ensure_future(plugin.handle("run", "command", (Command(number, SnapshotRequest()), asker)))
+            asked = asyncio.ensure_future(
+                plugin.handle("run", CommandRequest(Command(number, SnapshotRequest()), asker))
+            )
             await asyncio.sleep(0)
             (request,) = mailbox.take()
             assert isinstance(request, Request)
@@ -120,7 +122,7 @@ def test_a_loan_stays_until_that_one_is_given_back_or_its_solver_has_ended(monke
             return copy[0]
 
         async def give_back(number: int, whole: bool = False) -> Any:
-            return unwrapped(await plugin.handle("run", "give back", (number, whole)))
+            return unwrapped(await plugin.handle("run", ReleaseRequest(number, whole)))
 
         assert [await lent(number) for number in range(2)] == [0, 1]
         assert await give_back(0) is True
@@ -134,9 +136,9 @@ def test_a_loan_stays_until_that_one_is_given_back_or_its_solver_has_ended(monke
         plugin.close("run", 3)
         assert plugin.mailbox("run") is None
         for _ in range(1000):
-            if plugin._loans:
+            if plugin._exposed:
                 await asyncio.sleep(0.01)
-        assert not plugin._loans
+        assert not plugin._exposed
 
     asyncio.run(check())
 
@@ -149,11 +151,11 @@ def test_what_was_read_counts_only_if_the_loan_was_there_to_the_end(kept: bool |
         assert copied
         return kept
 
-    async def ask(*_: Any) -> RemoteAnswer:
+    async def request(*_: Any) -> RemoteAnswer:
         return RemoteAnswer(answer, settle)
 
     async def check() -> Any:
-        members = Membership(SimpleNamespace(ask=ask), {0: Member("a")}, 1.0)  # type: ignore[arg-type]
+        members = Membership(SimpleNamespace(request=request), {0: Member("a")}, 1.0)  # type: ignore[arg-type]
         return await members.command(0, SnapshotRequest(), taken.append)
 
     answer = Values(np.arange(1), np.zeros(1), np.zeros(1, np.int32), np.ones(1, np.bool_))

@@ -22,6 +22,8 @@ from ooc_mdp.distributed.mailbox import Mailbox
 from ooc_mdp.distributed.messages import (
     Assignment,
     Command,
+    CommandRequest,
+    PostRequest,
     SnapshotRequest,
     Start,
     Values,
@@ -41,7 +43,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ooc_mdp.distributed.membership._AGAIN_SECONDS", 0.01)
     monkeypatch.setattr("ooc_mdp.distributed.ownership._MOVE_SECONDS", 0.0)
     monkeypatch.setattr("ooc_mdp.distributed.ownership._LEAST_LEFT", 1)
-    monkeypatch.setattr("ooc_mdp.distributed.membership._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("ooc_mdp.distributed.stragglers._LOOK_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -111,8 +113,8 @@ def test_who_reads_from_before_hears_of_what_was_done_to_all_values_at_once(tmp_
         network, numbers = Network(2, Weather(0, 0.0), work), itertools.count(1)
 
         async def tell(k: int, what: Any) -> Any:
-            verb = "command" if isinstance(what, SnapshotRequest) else "post"
-            return await network.ask(k, verb, Command(next(numbers), what), 300.0)
+            request = CommandRequest if isinstance(what, SnapshotRequest) else PostRequest
+            return await network.request(k, request(Command(next(numbers), what)), 300.0)
 
         async def at_rest(epoch: int) -> None:
             while True:
@@ -212,7 +214,7 @@ def test_who_stopped_by_itself_goes_on_with_the_next_assignment(tmp_path: Path) 
         network, numbers = Network(1, Weather(0, 0.0), work), itertools.count(1)
 
         async def tell(what: Any) -> None:
-            await network.ask(0, "post", Command(next(numbers), what), 300.0)
+            await network.request(0, PostRequest(Command(next(numbers), what)), 300.0)
 
         async def stopped(epoch: int) -> None:
             while (status := network.mailboxes[0].look()).epoch != epoch or status.outcome is None:

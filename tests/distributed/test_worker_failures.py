@@ -21,7 +21,7 @@ from store_models import random_model
 from worker_clusters import PATIENCE, Clusters, Later, check, no_end_before, placed, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import coordinator, membership, subscriptions, termination, transport, worker
+from ooc_mdp.distributed import coordinator, endpoint, stragglers, subscriptions, termination, transport, worker
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import SnapshotRequest, Status
@@ -85,7 +85,7 @@ def test_messages_that_are_lost_late_or_double_change_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     met: set[str] = set()
-    monkeypatch.setattr(transport, "_deliver", faulty(transport._deliver, seed, met))
+    monkeypatch.setattr(endpoint, "_deliver", faulty(endpoint._deliver, seed, met))
     monkeypatch.setattr(subscriptions, "_RETRY_SECONDS", 0.02)
     solution = solve(ragged, 0.9, clusters[4], method=method, epsilon=1e-6, **placed(placement))
     check(ragged, 0.9, solution, size=100.0)
@@ -185,7 +185,7 @@ def busy(client: Client, *which: int) -> Iterator[None]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The patience with workers that do not begin, or hang, is over at the second look at them."""
-    monkeypatch.setattr(membership, "time", Later())
+    monkeypatch.setattr(stragglers, "time", Later())
     monkeypatch.setattr(transport, "_PROBE_SECONDS", 60.0)
 
 
@@ -238,7 +238,7 @@ def test_a_worker_that_was_busy_takes_part_once_it_is_free(
         rest(self)
 
     monkeypatch.setattr(worker.NetworkPeers, "rest", patient)
-    monkeypatch.setattr(membership, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(stragglers, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
         solution, said = told(ragged, clusters[2], notes=notes, epsilon=1e-6)
     check(ragged, 0.9, solution, size=100.0)
@@ -264,7 +264,7 @@ def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cac
             joined.set()
 
     monkeypatch.setattr(worker.NetworkPeers, "exchange", held)
-    monkeypatch.setattr(membership, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(stragglers, "_LOOK_SECONDS", 0.02)
     with busy(clusters[2], 1):
         solution, _ = told(ragged, clusters[2], share=1.0, epsilon=1e-6, method=method)
     check(ragged, 0.9, solution, size=100.0)
@@ -343,7 +343,7 @@ def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
 
     monkeypatch.setattr(worker.NetworkPeers, "exchange", hung)
     monkeypatch.setattr(Mailbox, "look", looked)
-    monkeypatch.setattr(membership, "time", Later(hanging.is_set))
+    monkeypatch.setattr(stragglers, "time", Later(hanging.is_set))
     try:
         solution, said = told(ragged, clusters[2], epsilon=1e-6, time_limit=600.0)
     finally:

@@ -11,7 +11,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.checks import RawRows, checked_block
+from ooc_mdp.io.checked_rows import RawRows, checked_block
 
 
 def integers(*values: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from umb_files import f8, umb_file, umb_index
 
 import ooc_mdp
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats import ReadOptions, open_source
+from ooc_mdp.io.registry import ReadOptions, open_source
 
 ARRAYS = {
     "state_ptr": np.array([0, 2, 3, 3]),

@@ -12,8 +12,8 @@ import pytest
 from format_checks import OTHER, SIZES, peak_bytes, read, refusal, same
 from paths import PUBLIC
 
-from ooc_mdp.formats.base import ReadOptions
-from ooc_mdp.formats.npz import ARRAYS
+from ooc_mdp.io.arrays.npz import ARRAYS
+from ooc_mdp.io.source import ReadOptions
 
 CASES = sorted(PUBLIC.glob("*/model.npz"))
 SMALL = {

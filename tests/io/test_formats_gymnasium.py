@@ -10,8 +10,8 @@ from format_checks import read, refusal, value_iteration
 from paths import PUBLIC
 
 from ooc_mdp.errors import MissingExtraError
-from ooc_mdp.formats.base import ReadOptions
-from ooc_mdp.formats.gymnasium_env import GYMNASIUM
+from ooc_mdp.io.gymnasium import GYMNASIUM
+from ooc_mdp.io.source import ReadOptions
 
 
 class FakeEnvironment:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from format_checks import OTHER, SIZES, peak_bytes, read, refusal
 
-from ooc_mdp.formats.base import ReadOptions
-from ooc_mdp.formats.johannsson_xml import JOHANNSSON_XML
+from ooc_mdp.io.johannsson.xml import JOHANNSSON_XML
+from ooc_mdp.io.source import ReadOptions
 
 XML = """<?xml version="1.0" encoding="utf-8"?>
 <MDP domain="Corridor" author="nobody">

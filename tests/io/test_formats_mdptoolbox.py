@@ -12,8 +12,8 @@ from format_checks import SIZES, read, refusal, rows_of, value_iteration
 from paths import PUBLIC
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import ReadOptions
-from ooc_mdp.formats.mdptoolbox import MDPTOOLBOX, MdptoolboxSource
+from ooc_mdp.io.arrays.mdptoolbox import MDPTOOLBOX, MdptoolboxSource
+from ooc_mdp.io.source import ReadOptions
 
 _GENERATOR = np.random.default_rng(20)
 S, A = 6, 3

@@ -8,11 +8,11 @@ import pytest
 from text_models import read
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import ReadOptions
-from ooc_mdp.formats.drn import DRN
-from ooc_mdp.formats.johannsson import JOHANNSSON
-from ooc_mdp.formats.prism import PRISM
-from ooc_mdp.formats.transition_list import TRANSITION_LIST
+from ooc_mdp.io.johannsson.text import JOHANNSSON
+from ooc_mdp.io.prism.transitions import PRISM
+from ooc_mdp.io.source import ReadOptions
+from ooc_mdp.io.storm.drn import DRN
+from ooc_mdp.io.transition_list import TRANSITION_LIST
 
 SEGMENTS = [1, 64, 16 << 20]
 TRA = "3 4 6\n0 0 0 0.5\n0 0 1 0.5\n0 1 1 1\n1 0 1 0.75\n1 0 2 0.25\n2 0 2 1\n"

@@ -19,7 +19,7 @@ from format_checks import OTHER, peak_bytes, rows_of
 from paths import PUBLIC, REPOSITORY
 
 from ooc_mdp.errors import InputError, OptionsError
-from ooc_mdp.formats import FORMATS, ReadOptions, open_source
+from ooc_mdp.io.registry import FORMATS, ReadOptions, open_source
 
 JOHANNSSON = b"S:0:0:1\nA:0:1\nD:1:1:5\nS:1:0:0\n"
 XML = b'<MDP><States><State id="0"/></States></MDP>'
@@ -61,18 +61,18 @@ def test_every_format_has_a_name_of_its_own_and_a_line_of_description():
 
 def test_importing_the_package_imports_no_reader_and_no_compiler():
     code = (
-        "import sys, ooc_mdp.formats; "
-        "print([m for m in sys.modules if m.startswith(('numba', 'ooc_mdp.formats.', 'gymnasium'))])"
+        "import sys, ooc_mdp.io.registry; "
+        "print(sorted(m for m in sys.modules if m.startswith(('numba', 'ooc_mdp.io.', 'gymnasium'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['ooc_mdp.formats.base']"
+    assert done.stdout.strip() == "['ooc_mdp.io.registry', 'ooc_mdp.io.source']"
 
 
 def test_an_attribute_that_is_not_there_is_reported_as_such():
-    import ooc_mdp.formats
+    import ooc_mdp.io.registry
 
     with pytest.raises(AttributeError, match="NOTHING"):
-        _ = ooc_mdp.formats.NOTHING
+        _ = ooc_mdp.io.registry.NOTHING
 
 
 @pytest.mark.parametrize("name", ["model", "model.txt", "model.dat"])

@@ -27,11 +27,11 @@ from text_models import (
 )
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import ReadOptions
-from ooc_mdp.formats.drn import DRN
-from ooc_mdp.formats.johannsson import JOHANNSSON
-from ooc_mdp.formats.prism import PRISM
-from ooc_mdp.formats.transition_list import TRANSITION_LIST
+from ooc_mdp.io.johannsson.text import JOHANNSSON
+from ooc_mdp.io.prism.transitions import PRISM
+from ooc_mdp.io.source import ReadOptions
+from ooc_mdp.io.storm.drn import DRN
+from ooc_mdp.io.transition_list import TRANSITION_LIST
 
 FORMATS = {"johannsson": JOHANNSSON, "translist": TRANSITION_LIST, "prism": PRISM}
 SEGMENTS = [1, 64, 16 << 20]

@@ -13,7 +13,7 @@ from format_checks import SIZES, peak_bytes, read, refusal, same
 from paths import PUBLIC
 from umb_files import UMB_FILES, f8, u8, umb_file, umb_index
 
-from ooc_mdp.formats.umb import UMB
+from ooc_mdp.io.umb.reader import UMB
 
 
 @pytest.mark.parametrize("size", SIZES)

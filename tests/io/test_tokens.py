@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, seed, settings
 from hypothesis import strategies as st
 
-from ooc_mdp.formats import tokens
-from ooc_mdp.formats.lines import mark_lines, next_state
+from ooc_mdp.io.text import columns, numbers
+from ooc_mdp.io.text.lines import mark_lines, next_state
 
 digits = st.text("0123456789", min_size=1, max_size=25)
 exponents = st.one_of(
@@ -33,8 +33,8 @@ def parse(text: bytes, n_integers: int = 0, word: bool = False, capacity: int = 
     ints = np.zeros((n_integers, capacity), np.int64)
     floats = np.zeros((1, capacity))
     offsets = np.zeros(capacity, np.int64)
-    slow = np.zeros((tokens.SLOW_SLOTS, 3), np.int64)
-    _, count, n_slow, bad = tokens.parse_columns(
+    slow = np.zeros((numbers.SLOW_SLOTS, 3), np.int64)
+    _, count, n_slow, bad = columns.parse_columns(
         buffer, 0, buffer.size, n_integers, word, 0, ints, floats, offsets, slow
     )
     for index, begin, end in slow[:n_slow].tolist():
@@ -92,7 +92,7 @@ def test_printed_probabilities_do_not_need_the_slow_way() -> None:
 
 
 def test_powers_of_ten_are_exact_pairs() -> None:
-    for k, (high, low) in enumerate(zip(tokens._HIGH.tolist(), tokens._LOW.tolist(), strict=True)):
+    for k, (high, low) in enumerate(zip(numbers._HIGH.tolist(), numbers._LOW.tolist(), strict=True)):
         assert int(high) + int(low) == 10**k
 
 
@@ -139,11 +139,11 @@ def test_a_malformed_line_is_where_the_parse_stops() -> None:
 
 
 def test_more_slow_decimals_than_slots_are_read_in_rounds() -> None:
-    count = tokens.SLOW_SLOTS + 5
+    count = numbers.SLOW_SLOTS + 5
     text = b"0.1234567890123456789012345\n" * count
     _, _, _, n_slow, bad = parse(text, capacity=count)
     assert not bad
-    assert n_slow == tokens.SLOW_SLOTS
+    assert n_slow == numbers.SLOW_SLOTS
 
 
 def test_a_new_state_is_found_by_its_id_or_by_its_letter() -> None:

@@ -37,7 +37,7 @@ from ooc_mdp.report.cache_curve import (
 from ooc_mdp.report.cache_plot import plot_cache_curves
 from ooc_mdp.report.cache_report import SizeOption, TraceCurves, curves_of_traces
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
-from ooc_mdp.report.files import whole_file
+from ooc_mdp.store.atomic_file import atomic_file
 
 HEADER = "access,partition,kind,visit,hit,sweeps,bound,priority,seconds\n"
 PARTITIONS = 36
@@ -642,7 +642,7 @@ def test_an_output_is_on_disk_before_it_takes_its_place(tmp_path: Path, monkeypa
         synced.append((os.fstat(fd).st_ino, file.read_text()))
 
     monkeypatch.setattr("ooc_mdp.store.transaction.os.fsync", sync)
-    with whole_file(file, overwrite=True) as temporary:
+    with atomic_file(file, overwrite=True) as temporary:
         temporary.write_text("new")
     assert synced == [(file.stat().st_ino, "mine"), (tmp_path.stat().st_ino, "new")]
 
@@ -652,7 +652,7 @@ def test_an_output_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
     file.write_text("mine")
 
     def write_half() -> None:
-        with whole_file(file, overwrite=True) as temporary:
+        with atomic_file(file, overwrite=True) as temporary:
             temporary.write_text("half")
             raise OSError(28, "No space left on device")
 

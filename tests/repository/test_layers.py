@@ -105,6 +105,16 @@ def test_a_cycle_inside_a_layer_is_refused_with_its_path(tree):
     assert result.stdout.count(": cycle inside") == 1
 
 
+def test_a_folder_inside_a_room_may_be_a_room_of_a_higher_layer(tree):
+    export = "from ooc_mdp.store import result\n"
+    files = {"io/__init__.py": "", "store/__init__.py": "", "io/export.py": export}
+    assert tree(files).returncode == 0
+    below = tree(files | {"io/text/lines.py": export})
+    assert "io imports store" in below.stdout
+    above = tree(files | {"io/text/lines.py": "from ooc_mdp.io import export\n"})
+    assert "io imports io/export" in above.stdout
+
+
 def test_an_unknown_room_asks_to_be_added(tree):
     result = tree({"gadgets.py": "", "model.py": ""})
     assert result.returncode == 1
@@ -120,7 +130,7 @@ def test_an_unknown_room_asks_to_be_added(tree):
         ("dask.distributed", "distributed/worker.py"),
         ("matplotlib.pyplot", "report/plots.py"),
         ("pymetis", "conversion/metis.py"),
-        ("gymnasium", "formats/gym.py"),
+        ("gymnasium", "io/gymnasium.py"),
     ],
 )
 def test_an_optional_package_is_imported_in_its_place_only(tree, module, allowed):

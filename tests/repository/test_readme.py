@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,14 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import environment
+from command_line import environment, with_command
 from paths import DOCS, REPOSITORY
 
 import ooc_mdp
 from ooc_mdp.conversion.options import ConvertOptions
-from ooc_mdp.formats import FORMATS
+from ooc_mdp.io.registry import FORMATS
 
-PAGES = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [
+    *sorted(REPOSITORY.glob("*.md")),
+    *sorted(DOCS.rglob("*.md")),
+    *sorted((REPOSITORY / "benchmarks").rglob("*.md")),
+]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
 
@@ -27,18 +30,9 @@ def block_after(heading: str, language: str) -> str:
     return found[1]
 
 
-def with_command(folder: Path) -> dict[str, str]:
-    """An environment in which `ooc-mdp` is this checkout's."""
-    (folder / "bin").mkdir()
-    script = folder / "bin" / "ooc-mdp"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ooc_mdp "$@"\n')
-    script.chmod(0o755)
-    return {**environment(), "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-
-
-def test_the_quick_start_runs_and_prints_what_the_readme_shows(tmp_path):
+def test_the_first_commands_run_and_print_what_the_readme_shows(tmp_path):
     done = subprocess.run(
-        ["bash", "-e", "-c", block_after("Quick start", "sh")],
+        ["bash", "-e", "-c", block_after("Solve something", "sh")],
         cwd=tmp_path,
         env=with_command(tmp_path),
         capture_output=True,
@@ -47,11 +41,11 @@ def test_the_quick_start_runs_and_prints_what_the_readme_shows(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     shown = [line.strip() for line in README.splitlines() if line.startswith("    ")]
-    for word in ("outcome", "method", "table", "result", "verdict"):  # lines without seconds or rounding in them
+    for word in ("outcome", "method", "table", "result"):  # lines without seconds or rounding in them
         line = next(line for line in done.stdout.splitlines() if line.startswith(word))
         assert line in shown
-    with np.load(tmp_path / "maze.npz") as arrays:
-        assert arrays["value"].shape == arrays["policy"].shape == (65536,)
+    with np.load(tmp_path / "car.npz") as arrays:
+        assert arrays["value"].shape == arrays["policy"].shape == (90000,)
 
 
 def test_the_python_example_runs(tmp_path):
@@ -70,28 +64,41 @@ def test_the_python_example_runs(tmp_path):
     assert second == "True"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_to_files(page):
-    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
-    for link in links:
-        assert (page.parent / link).exists(), link
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as the ends of links."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-def test_every_page_is_in_the_index():
-    index = (DOCS / "index.md").read_text(encoding="utf-8")
-    for page in DOCS.glob("*.md"):
-        assert page.name == "index.md" or f"]({page.name})" in index
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_links_between_pages_lead_to_files_and_headings(page):
+    for link in re.findall(r"\]\(\s*([^):]+)\)", page.read_text(encoding="utf-8")):
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/decisions", "benchmarks/notes"])
+def test_every_page_is_in_the_index_of_its_folder(folder):
+    index = REPOSITORY / folder / ("index.md" if folder == "docs" else "README.md")
+    listed = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#:]+)\)", index.read_text("utf-8"))}
+    pages = (REPOSITORY / folder).rglob("*.md") if folder == "docs" else (REPOSITORY / folder).glob("*.md")
+    for page in pages:
+        elsewhere = folder == "docs" and page.parent.name in ("decisions", "changelog") and page.name != "README.md"
+        assert page == index or page in listed or elsewhere, page
 
 
 def test_every_format_is_documented():
-    headings = re.findall(r"^## ([a-z-]+)", (DOCS / "formats.md").read_text(encoding="utf-8"), re.MULTILINE)
+    headings = re.findall(r"^## ([a-z-]+)", (DOCS / "guides" / "formats.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(headings) == sorted(known.name for known in FORMATS)
 
 
 def test_every_attribute_of_a_result_is_documented(tmp_path):
     store = ooc_mdp.generate("random", tmp_path / "s", {"states": 20, "seed": 1})
     ooc_mdp.solve(store, 0.5, output=tmp_path / "r", device="cpu")
-    page = (DOCS / "result-format.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "result-format.md").read_text(encoding="utf-8")
     import zarr
 
     attributes = dict(zarr.open_group(tmp_path / "r", mode="r").attrs)

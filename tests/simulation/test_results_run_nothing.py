@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 import os
 import py_compile
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +57,28 @@ class Solved:
         return hashlib.sha256(self.file.read_bytes()).hexdigest()
 
 
-@pytest.fixture
-def solved(tmp_path: Path) -> Solved:
-    file, marker = tmp_path / "mine.py", tmp_path / "marker"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Solved:
+    """Made once, as the functions of each file are compiled anew."""
+    place = tmp_path_factory.mktemp("solved")
+    file, marker = place / "mine.py", place / "marker"
     file.write_text(DEFINITION.format(marker=str(marker)))
-    store = ooc_mdp.generate(file, tmp_path / "s", {"grid": "11"}, device="cpu")
-    ooc_mdp.solve(store, 0.5, device="cpu", output=tmp_path / "r")
+    store = ooc_mdp.generate(file, place / "s", {"grid": "11"}, device="cpu")
+    ooc_mdp.solve(store, 0.5, device="cpu", output=place / "r")
     assert marker.exists()
-    marker.unlink()
-    return Solved(tmp_path / "r", file, marker)
+    return Solved(place / "r", file, marker)
+
+
+@pytest.fixture
+def solved(made: Solved) -> Iterator[Solved]:
+    """A result whose file was not run since; the file may be changed or replaced."""
+    made.marker.unlink(missing_ok=True)
+    text, times = made.file.read_text(), made.file.stat()
+    yield made
+    made.file.unlink()
+    made.file.write_text(text)
+    os.utime(made.file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    shutil.rmtree(made.file.with_name("__pycache__"), ignore_errors=True)
 
 
 def with_provenance(solved: Solved, **changes: Any) -> Result:

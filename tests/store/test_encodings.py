@@ -116,7 +116,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_the_documented_decoding_gives_every_table_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (DOCS / "store-format.md").read_text()
+    text = (DOCS / "reference" / "store-format.md").read_text()
     example = text.split("```python\n")[1].split("```")[0]
     assert example.count("p = 0") == 1
     store.path.rename(store.path.parent / "model.store")

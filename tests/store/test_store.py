@@ -538,7 +538,7 @@ def test_importing_the_store_brings_neither_dask_nor_numba_nor_zarr() -> None:
 
 
 def test_the_example_in_the_documentation_reads_a_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (DOCS / "store-format.md").read_text()
+    text = (DOCS / "reference" / "store-format.md").read_text()
     example = text.split("```python\n")[1].split("```")[0]
     store.path.rename(store.path.parent / "model.store")
     monkeypatch.chdir(store.path.parent)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -122,3 +123,12 @@ def _done(line: list[str], environment: dict[str, str], timeout: float) -> Ran:
         line, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
     )
     return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def with_command(folder: Path) -> dict[str, str]:
+    """An environment in which `ooc-mdp` is this checkout's."""
+    (folder / "bin").mkdir()
+    script = folder / "bin" / "ooc-mdp"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ooc_mdp "$@"\n')
+    script.chmod(0o755)
+    return {**environment(), "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}

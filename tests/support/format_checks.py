@@ -11,7 +11,7 @@ import pytest
 from paths import CASES
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.formats.base import Format, ReadOptions, Source
+from ooc_mdp.io.source import Format, ReadOptions, Source
 
 OTHER = CASES / "bad" / "other"
 SIZES = [1, 300, 16 << 20]

@@ -17,9 +17,15 @@ from ooc_mdp.distributed.coordinator import Coordinator, Division
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.membership import Member, Membership
 from ooc_mdp.distributed.messages import (
+    Accepted,
+    CommandRequest,
+    NoSuchRunError,
+    PostRequest,
     Start,
+    StatusRequest,
     Subscribe,
     Update,
+    WorkerRequest,
 )
 from ooc_mdp.distributed.placement import partition_graph
 from ooc_mdp.distributed.snapshots import StartingPoint, ValueSnapshot
@@ -137,23 +143,25 @@ class Network:
 
     # What the coordinator sees:
 
-    async def ask(self, number: int, verb: str, argument: Any, timeout: float) -> Any:
+    async def request(self, number: int, request: WorkerRequest, timeout: float) -> Any:
         mailbox, fate = self.mailboxes[number], self.fate(None, number)
         if number in self.ended:
-            return "unknown"
+            raise NoSuchRunError("it has ended")
         if fate == "lost":
             await asyncio.sleep(0.001)
             raise OSError("lost")
-        if verb == "status":
-            return await mailbox.changed(*argument)
-        request = Request(argument)
+        if isinstance(request, StatusRequest):
+            return await mailbox.changed(request.seen, request.wait)
+        assert isinstance(request, PostRequest | CommandRequest)
+        command = request.command
+        waiting = Request(command)
         if fate == "late":
-            self.soon(0.03, lambda: mailbox.put(Request(argument)))
+            self.soon(0.03, lambda: mailbox.put(Request(command)))
             raise OSError("late")
-        mailbox.put(request)
+        mailbox.put(waiting)
         if fate == "answer lost":
             raise OSError("answer lost")
-        return "taken" if verb == "post" else await asyncio.wrap_future(request.answer)
+        return Accepted() if isinstance(request, PostRequest) else await asyncio.wrap_future(waiting.answer)
 
     async def lost(self, number: int) -> bool:
         return number == self.cut

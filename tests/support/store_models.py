@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ooc_mdp.formats.base import Job
+from ooc_mdp.io.source import Job
 from ooc_mdp.model.mdp import Block, Rows
 from ooc_mdp.problems.base import RowBounds
 from ooc_mdp.store import Store

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from ooc_mdp.formats.base import Format, ReadOptions
+from ooc_mdp.io.source import Format, ReadOptions
 from ooc_mdp.model.mdp import Block
 
 

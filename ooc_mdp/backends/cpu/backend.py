@@ -4,7 +4,7 @@ One partition after the other (`sweep`) gets Gauss-Seidel sweeps, in the order t
 Several at the same time (`relax`) are shared by the threads (`backends.cpu.visits`): rounds of policy sweeps, and then
 a measurement of their residuals at the values of all of them. Loops are in `ooc_mdp.backends.cpu.loops`; they release
 the interpreter lock, so partitions are decoded meanwhile.
-``docs/cpu-engine.md`` has the figures and what did not help.
+``docs/theory/cpu-sweeps.md`` describes it; the figures are in ``benchmarks/notes/2026-11-cpu-engine.md``.
 """
 
 from __future__ import annotations

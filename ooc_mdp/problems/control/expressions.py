@@ -96,7 +96,7 @@ class Expressions:
         line = getattr(node, "lineno", self._node.lineno)
         return OptionsError(
             f"{self._python.__code__.co_filename}, line {line}: {what} cannot run on a GPU; "
-            f"{remedy or 'write it with floats, if, tuples and functions of math'} (docs/control-problems.md), "
+            f"{remedy or 'write it with floats, if, tuples and functions of math'} (docs/guides/control-problems.md), "
             f"or run with --device cpu"
         )
 

@@ -62,6 +62,6 @@ def load_definition(file: str, contents: bytes | None = None) -> ControlProblem:
     if not isinstance(problem, ControlProblem):
         raise OptionsError(
             f"{file} assigns no ControlProblem to the name problem (it is {type(problem).__name__}); see "
-            f"docs/control-problems.md"
+            f"docs/guides/control-problems.md"
         )
     return problem

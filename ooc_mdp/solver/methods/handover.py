@@ -1,10 +1,10 @@
 """The change of the method while a solve runs: P-EVA until it has cost more than policy iteration usually does in all.
 
 P-EVA reads partitions about once where they depend on few others, and tens of times where they depend on many; policy
-iteration some six times, whatever the coupling (``docs/policy-iteration.md`` has the figures). So the coupling decides
-at first (`solver.plan.choose_method`), and where P-EVA then costs more than policy iteration usually does in all, the
-rest is policy iteration's: it begins at the values that are there, so the whole costs at most about twice the better of
-the two.
+iteration some six times, whatever the coupling (``benchmarks/notes/2026-11-policy-iteration.md``). So the coupling
+decides at first (`solver.plan.choose_method`), and where P-EVA then costs more than policy iteration usually does in
+all, the rest is policy iteration's: it begins at the values that are there, so the whole costs at most about twice the
+better of the two.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     host      choose ─▶ begin sweeps ─▶ [ admit what was read, begin to read more ] ... ─▶ propagate
     device              rounds over dirty tiles of all partitions of the batch
 
-A device sweeps tiles in no order, and proves a bound from what has moved since (`docs/engine.md`). Sweeps leave the
-host's cores to reading threads, so loads run all the time; clean residents are evicted for them, until half of the
-cache is dirty, which is work enough.
+A device sweeps tiles in no order, and proves a bound from what has moved since (`docs/theory/gpu-sweeps.md`). Sweeps
+leave the host's cores to reading threads, so loads run all the time; clean residents are evicted for them, until half
+of the cache is dirty, which is work enough.
 """
 
 from __future__ import annotations

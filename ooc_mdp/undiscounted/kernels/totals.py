@@ -4,8 +4,8 @@
 
 *With s* are s itself and the states of its class, where one may stay for nothing: what a row keeps there is summed up
 as a geometric series, so that a state left with probability 1e-13 takes one backup. Each departure is charged to L and
-paid to U, which makes both of them strictly inductive where the sweeps end (``docs/undiscounted.md``). The check knows
-neither classes nor charges: it looks at the table and the numbers alone, its rounding on the safe side.
+paid to U, which makes both of them strictly inductive where the sweeps end (``docs/theory/undiscounted.md``). The check
+knows neither classes nor charges: it looks at the table and the numbers alone, its rounding on the safe side.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def _drift(t, i, j, values, sign):
 
 @njit(nogil=True, cache=True)
 def check(t, values, middle, policy, sign, pending):
-    """Whether U and L of the partition's states are inductive, L under the policy; see ``docs/undiscounted.md``.
+    """Whether U and L of the partition's states are inductive, L under the policy; see ``docs/theory/undiscounted.md``.
 
     Parameters
     ----------

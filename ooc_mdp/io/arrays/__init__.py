@@ -1,0 +1,1 @@
+"""Models as arrays: .npz archives and the matrices of MDPtoolbox."""

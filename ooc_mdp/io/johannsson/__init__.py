@@ -1,0 +1,1 @@
+"""The two formats of J. Johannsson: colon-separated text and XML."""

@@ -1,0 +1,193 @@
+"""The plain-text format of Johannsson's MDPReader: one state, its actions and their successors, line by line.
+
+    S:0:0:2        state 0, initial value 0, 2 actions
+    A:0:1          action 0, 1 successor
+    D:1:0.5:10     to state 1 with probability 0.5, reward r(s,a,s') = 10
+
+States come as 0, 1, 2, ...; a state with 0 actions is terminal. Action numbers that are not 0, 1, ... are
+kept as action labels; a successor named twice counts with the sum of both. Blanks around colons, blank lines,
+lines that begin with # and a byte-order mark are taken, which the format does not define; lower-case letters
+are refused. Source: A. P. Johannsson, "GPU-Based Markov Decision Process Solver", Reykjavik University 2009,
+appendix A.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import InputError
+from ooc_mdp.io.checked_rows import RawRows
+from ooc_mdp.io.johannsson.text_lines import parse_letters
+from ooc_mdp.io.source import ReadOptions, Source
+from ooc_mdp.io.text.errors import Field, byte_fault, explain_fields, fault_at, negative_state
+from ooc_mdp.io.text.source import (
+    Segment,
+    Table,
+    TextSource,
+    cut_table,
+    first_lines,
+    read_bytes,
+    read_table,
+    truncated,
+)
+from ooc_mdp.model.mdp import IntArray
+
+__all__ = ["JOHANNSSON", "JohannssonFormat"]
+
+_S, _A, _D = b"SAD"
+_FIELDS = {
+    "S": [Field("state id", True), Field("initial value", False), Field("number of actions", True)],
+    "A": [Field("action id", True), Field("number of successors", True)],
+    "D": [Field("successor", True), Field("probability", False), Field("reward", False)],
+}
+
+
+def _explain(raw: bytes) -> str:
+    fault = byte_fault(raw)
+    if fault is not None:
+        return fault
+    texts = [text.strip(" \t\r") for text in raw.decode("utf-8").split(":")]
+    letter = texts[0]
+    if letter.upper() in _FIELDS and letter not in _FIELDS:
+        return f"the line begins with {letter!r}; write the capital {letter.upper()}"
+    if letter not in _FIELDS:
+        return f"the line begins with {letter[:20]!r}; S: (state), A: (action) or D: (successor) is due"
+    return explain_fields(texts[1:], _FIELDS[letter], f"{'an' if letter in 'SA' else 'a'} {letter} line")
+
+
+def _pointers(letters: npt.NDArray[np.uint8], outer: int, inner: int) -> tuple[IntArray, IntArray]:
+    """Positions of the lines `outer`, and how many lines `inner` come before each (and in all) [n+1]."""
+    at = np.flatnonzero(letters == outer)
+    before = np.cumsum(letters == inner, dtype=np.int64)
+    return at, np.append(before[at], before[-1] if before.size else 0)
+
+
+def _first_fault(table: Table, segment: Segment) -> tuple[int, str] | None:
+    """The first line that comes where it may not: its index (n for what follows the segment) and why."""
+    letters, ids, counts = table.letters, table.ints[0], table.ints[1]
+    n = letters.size
+    faults: list[tuple[int, str]] = []
+    if n and letters[0] != _S:
+        return (
+            0,
+            f"{'an A' if letters[0] == _A else 'a D'} line before any S line; a file begins with state 0",
+        )
+    states, action_ptr = _pointers(letters, _S, _A)
+    actions, successor_ptr = _pointers(letters, _A, _D)
+    successors = np.flatnonzero(letters == _D)
+    expected = segment.first_state + np.arange(states.size)
+    for i in np.flatnonzero(ids[states] != expected)[:1].tolist():
+        faults.append((int(states[i]), _wrong_state(int(ids[states[i]]), int(expected[i]))))
+    for i in np.flatnonzero(counts[states] < 0)[:1].tolist():
+        faults.append((int(states[i]), f"state {ids[states[i]]} announces {counts[states[i]]} actions"))
+    for i in np.flatnonzero(ids[actions] < 0)[:1].tolist():
+        faults.append((int(actions[i]), f"action {ids[actions[i]]} is negative; actions are numbered from 0"))
+    for i in np.flatnonzero(counts[actions] < 1)[:1].tolist():
+        at = int(actions[i])
+        why = f"action {ids[at]} announces {counts[at]} successors; leave the action out or give it one"
+        faults.append((at, why))
+    early = np.flatnonzero((letters[1:] == _D) & (letters[:-1] == _S))[:1] + 1
+    for at in early.tolist():
+        faults.append((at, f"a D line before any A line of state {ids[at - 1]}"))
+    # The last row and state may lack lines only because the table ends at a malformed one.
+    open_ended = table.fault is not None
+    for owners, ptr, children, what in (
+        (actions, successor_ptr, successors, "action {} announces {} successors, a D line is due after {}"),
+        (states, action_ptr, actions, "state {} announces {} actions, an A line is due after {}"),
+    ):
+        got, due = np.diff(ptr), counts[owners]
+        for i in np.flatnonzero(got > np.maximum(due, 0))[:1].tolist():
+            at = int(children[ptr[i] + max(int(due[i]), 0)])
+            announced = what.format(ids[owners[i]], due[i], due[i]).split(",")[0]
+            faults.append((at, f"{announced}, this is one more"))
+        short = got < due
+        if open_ended and short.size:
+            short[-1] = False
+        for i in np.flatnonzero(short)[:1].tolist():
+            behind = letters[owners[i] + 1 :]
+            later = np.flatnonzero(behind != _D if owners is actions else behind == _S)
+            at = int(owners[i]) + 1 + int(later[0]) if later.size else n
+            faults.append((at, what.format(ids[owners[i]], due[i], got[i])))
+    end = segment.first_state + states.size
+    if not open_ended and segment.next_state >= 0 and segment.next_state != end:
+        faults.append((n, _wrong_state(segment.next_state, end)))
+    return min(faults, key=lambda fault: fault[0]) if faults else None
+
+
+def _wrong_state(found: int, expected: int) -> str:
+    if found < 0:
+        return negative_state(found)
+    if found < expected:
+        above = f"its first definition is among states 0..{expected - 1} above"
+        return f"state {found} is defined again ({above}); remove one of the two"
+    return f"state {found} where state {expected} is due: states are numbered 0, 1, 2, ... without gaps"
+
+
+class _JohannssonSource(TextSource):
+    format = "johannsson"
+    marker = _S
+
+    def _rows(self, segment: Segment) -> tuple[RawRows, InputError | None]:
+        buffer = read_bytes(self.path, segment.begin, segment.end)
+        table = read_table(self.path, segment.begin, buffer, (2, 2), parse_letters, _explain)
+        found = _first_fault(table, segment)
+        if found is not None:
+            index, why = found
+            if index < table.offsets.size:
+                offset = int(table.offsets[index])
+            elif segment.last:
+                offset = int(table.offsets[-1])
+                why = f"{why}, but the file ends"
+            else:
+                offset = segment.end
+            excess = index < table.offsets.size and table.letters[index] == _D
+            table = cut_table(table, index, fault_at(self.path, offset, why))
+            return _raw(table, excess), table.fault
+        return _raw(table, False), table.fault
+
+
+def _raw(table: Table, excess: bool) -> RawRows:
+    """The rows of a table; before a fault, without the last if that is incomplete or (`excess`) goes on."""
+    letters = table.letters
+    states, action_ptr = _pointers(letters, _S, _A)
+    actions, successor_ptr = _pointers(letters, _A, _D)
+    successors = np.flatnonzero(letters == _D)
+    raw = RawRows(
+        action_ptr=action_ptr,
+        successor_ptr=successor_ptr,
+        successors=table.ints[0, successors],
+        probabilities=table.floats[0, successors],
+        transition_rewards=table.floats[1, successors],
+        initial_values=table.floats[0, states],
+        action_labels=table.ints[0, actions],
+        row_lines=table.offsets[actions],
+        transition_lines=table.offsets[successors],
+    )
+    if table.fault is not None and actions.size:
+        incomplete = int(successor_ptr[-1] - successor_ptr[-2]) < int(table.ints[1, actions[-1]])
+        return truncated(raw, actions.size - (incomplete or excess))
+    return raw
+
+
+class JohannssonFormat:
+    """Johannsson's S:/A:/D: text."""
+
+    name = "johannsson"
+    description = "S:/A:/D: text of Johannsson's MDPReader"
+
+    def detect(self, source: str, head: bytes) -> bool:
+        """Whether the first line that is not blank or a comment begins with S:."""
+        lines = first_lines(head)
+        return bool(lines) and re.match(rb"[Ss][ \t]*:", lines[0]) is not None
+
+    def open(self, source: str, options: ReadOptions) -> Source:
+        """Open a file; raises InputError if it is empty, UTF-16 or not a regular file."""
+        if options.rewards is not None:
+            raise InputError(source, "this format holds its own rewards; leave out --rewards")
+        return _JohannssonSource(source, options)
+
+
+JOHANNSSON = JohannssonFormat()

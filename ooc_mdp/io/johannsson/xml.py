@@ -1,0 +1,368 @@
+"""Format "johannsson-xml": Johannsson's XML, read as a stream.
+
+    <MDP domain=.. author=..>
+      <Description>..</Description>  <Actions> <Action id=.. description=../> .. </Actions>   (both optional)
+      <States>
+        <State id="0">
+          <AvailableActions>
+            <Action id="0"> <ResultingState id="1" probability="1" actionReward="0"/> .. </Action> ..
+          </AvailableActions>
+        </State> ..
+      </States>
+    </MDP>
+
+    V(s) = opt_a sum_s' p(s'|s,a) [ r(s,a,s') + gamma V(s') ],    V(s) = 0 where no action is available.
+
+States are numbered 0, 1, 2, ... in the order of the file; action ids are kept as labels. The XML has no
+initial values (the text form has). An element or attribute that the format does not define is refused, not
+passed over; so is any document type declaration or entity, before it is expanded.
+Source: Johannsson, "GPU-Based Markov Decision Process Solver", M.Sc. thesis, Reykjavik University, 2009,
+appendix A.1.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any
+from xml.sax import SAXException, SAXParseException
+from xml.sax.handler import ContentHandler, property_lexical_handler
+
+import numpy as np
+from defusedxml.common import DefusedXmlException
+from defusedxml.sax import make_parser
+
+from ooc_mdp.errors import InputError
+from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.files import open_file
+from ooc_mdp.io.source import Job, ReadOptions, Source
+from ooc_mdp.io.text.errors import Field, number_fault
+from ooc_mdp.model.mdp import FloatArray, IntArray
+
+__all__ = ["JOHANNSSON_XML", "JohannssonXmlFormat"]
+
+_PIECE = 1 << 16
+_LONGEST_TAG = 1 << 20
+"""Bytes without a tag or text after which a file is refused: what bounds the parser's buffer."""
+_INSIDE: dict[str, tuple[str, ...]] = {
+    "": ("MDP",),
+    "MDP": ("Description", "Actions", "States"),
+    "Actions": ("Action",),
+    "States": ("State",),
+    "State": ("AvailableActions",),
+    "AvailableActions": ("Action",),
+    "Action": ("ResultingState",),
+}
+_ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "State": ("id",),
+    "Action": ("id",),
+    "ResultingState": ("id", "probability", "actionReward"),
+}
+_ID = Field("id", True)
+_FIELDS = {"probability": Field("probability", False), "actionReward": Field("actionReward", False)}
+_FREE_TEXT = "Description"
+_LIST_OF_NAMES = ["MDP", "Actions", "Action"]
+"""The actions' descriptions: attributes are free there and nothing is kept."""
+
+
+class _Gathered:
+    """Rows of consecutive states as they are parsed, with their lines."""
+
+    def __init__(self, first_state: int) -> None:
+        self.first_state = first_state
+        self.action_ptr = array("q", [0])
+        self.successor_ptr = array("q", [0])
+        self.successors = array("q")
+        self.probabilities = array("d")
+        self.rewards = array("d")
+        self.labels = array("q")
+        self.row_lines = array("q")
+        self.transition_lines = array("q")
+
+    def raw(self) -> RawRows:
+        return RawRows(
+            action_ptr=_integers(self.action_ptr),
+            successor_ptr=_integers(self.successor_ptr),
+            successors=_integers(self.successors),
+            probabilities=_floats(self.probabilities),
+            transition_rewards=_floats(self.rewards),
+            action_labels=_integers(self.labels),
+            row_lines=_integers(self.row_lines),
+            transition_lines=_integers(self.transition_lines),
+        )
+
+
+def _integers(values: array[int]) -> IntArray:
+    return np.array(values, np.int64)
+
+
+def _floats(values: array[float]) -> FloatArray:
+    return np.array(values, np.float64)
+
+
+class _Handler(ContentHandler):
+    """Builds rows from SAX events; refuses what the format does not define at the line where it stands."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+        self._stack: list[str] = []
+        self._seen: set[str] = set()
+        self.events = 0
+        self.cut_due = False
+        """Whether the next state that ends also ends a block."""
+        self.blocks: list[_Gathered] = []
+        """Complete blocks, for whoever feeds the parser to take away."""
+        self.doctype_line: int | None = None
+        self.rows = _Gathered(0)
+        self.n_states = 0
+        self.largest: tuple[int, int] = (-1, 0)
+        """The largest successor and its line."""
+
+    def setDocumentLocator(self, locator: Any) -> None:
+        """Remember where lines are asked for."""
+        self._locator = locator
+
+    def line(self) -> int:
+        return int(self._locator.getLineNumber())
+
+    def refuse(self, message: str) -> InputError:
+        return InputError(self._path, message, self.line())
+
+    def cut(self) -> None:
+        """End the block with the states that are complete."""
+        self.blocks.append(self.rows)
+        self.rows = _Gathered(self.n_states)
+        self.cut_due = False
+
+    # Document type declarations: a lexical handler's methods, which SAX calls by these names.
+
+    def startDTD(self, name: str, public_id: str | None, system_id: str | None) -> None:
+        """Note a declaration; its first entity, or else its end, refuses the file."""
+        self.doctype_line = self.line()
+
+    def endDTD(self) -> None:
+        """Refuse a declaration without entities."""
+        raise InputError(self._path, _DOCTYPE, self.doctype_line)
+
+    def comment(self, content: str) -> None:
+        """Comments count as progress, no more."""
+        self.events += 1
+
+    def startCDATA(self) -> None:
+        """Nothing to note."""
+
+    def endCDATA(self) -> None:
+        """Nothing to note."""
+
+    # Elements.
+
+    def startElement(self, name: str, attributes: Any) -> None:
+        """Open an element."""
+        self.events += 1
+        parent = self._stack[-1] if self._stack else ""
+        if name not in _INSIDE.get(parent, ()) or (name == "ResultingState" and self._in_names()):
+            self._refuse_element(name, parent)
+        if name in ("States", "AvailableActions"):
+            if name in self._seen:
+                raise self.refuse(f"a second <{name}> in one <{parent}>; put everything into the first")
+            self._seen.add(name)
+        self._stack.append(name)
+        if self._in_names():
+            return
+        if name in _ATTRIBUTES:
+            self._check_attributes(name, attributes)
+        if name == "State":
+            self._open_state(self._number("State", _ID, attributes["id"]))
+        elif name == "Action":
+            self._open_action(self._number("Action", _ID, attributes["id"]))
+        elif name == "ResultingState":
+            self._add_transition(attributes)
+
+    def endElement(self, name: str) -> None:
+        """Close an element."""
+        self.events += 1
+        named = self._in_names()
+        self._stack.pop()
+        if name == "State":
+            self.rows.action_ptr.append(len(self.rows.labels))
+            if self.cut_due:
+                self.cut()
+            self._seen.discard("AvailableActions")
+        elif name == "Action" and not named:
+            self.rows.successor_ptr.append(len(self.rows.successors))
+
+    def characters(self, content: str) -> None:
+        """Text, which only a description may hold."""
+        self.events += 1
+        if self._stack[-1] != _FREE_TEXT and not content.isspace():
+            shown = content.strip()[:40]
+            raise self.refuse(f"text {shown!r} inside <{self._stack[-1]}>; only <Description> holds text")
+
+    def _in_names(self) -> bool:
+        return self._stack[:3] == _LIST_OF_NAMES
+
+    def _refuse_element(self, name: str, parent: str) -> None:
+        if not parent:
+            raise self.refuse(f"the root element is <{name}>; Johannsson's XML has <MDP>")
+        allowed = ", ".join(f"<{child}>" for child in _INSIDE.get(parent, ())) or "nothing"
+        raise self.refuse(f"<{name}> inside <{parent}>; only {allowed} may stand there")
+
+    def _check_attributes(self, name: str, attributes: Any) -> None:
+        wanted = _ATTRIBUTES[name]
+        for attribute in wanted:
+            if attribute not in attributes:
+                raise self.refuse(f"<{name}> without {attribute}; it has {', '.join(wanted)}")
+        for attribute in attributes.getNames():
+            if attribute not in wanted:
+                raise self.refuse(f"<{name}> has an attribute {attribute!r}; it has {', '.join(wanted)} only")
+
+    def _number(self, name: str, field: Field, text: str) -> int:
+        fault = number_fault(text, field)
+        if fault is not None:
+            raise self.refuse(f"<{name}>: {fault}")
+        number = int(text)
+        if number < 0 and name != "ResultingState":
+            raise self.refuse(f"<{name}>: id {number} is negative; ids count from 0")
+        return number
+
+    def _open_state(self, state: int) -> None:
+        if state != self.n_states:
+            what = "is there already" if state < self.n_states else f"comes before state {self.n_states}"
+            raise self.refuse(f"state {state} {what}; states are numbered 0, 1, 2, ... in the order of the file")
+        self.n_states += 1
+
+    def _open_action(self, action: int) -> None:
+        self.rows.labels.append(action)
+        self.rows.row_lines.append(self.line())
+
+    def _add_transition(self, attributes: Any) -> None:
+        successor = self._number("ResultingState", _ID, attributes["id"])
+        for name, field in _FIELDS.items():
+            fault = number_fault(attributes[name], field)
+            if fault is not None:
+                raise self.refuse(f"<ResultingState>: {fault}")
+        line = self.line()
+        if successor > self.largest[0]:
+            self.largest = (successor, line)
+        self.rows.successors.append(successor)
+        self.rows.probabilities.append(float(attributes["probability"]))
+        self.rows.rewards.append(float(attributes["actionReward"]))
+        self.rows.transition_lines.append(line)
+
+
+_DOCTYPE = "has a document type declaration; remove it: nothing is expanded and no other file is read"
+_ENTITY = (
+    "declares an entity or refers to another file; remove the document type declaration: nothing is expanded "
+    "and no other file is read"
+)
+
+
+def _events(path: str, handler: _Handler, segment_bytes: int = _PIECE) -> Generator[int, None, None]:
+    """Feed a file to a parser; yield the bytes fed after each piece."""
+    parser = make_parser()
+    parser.forbid_entities = True
+    parser.forbid_external = True
+    parser.setContentHandler(handler)
+    handler.setDocumentLocator(parser)
+    parser.setProperty(property_lexical_handler, handler)
+    quiet = 0
+    events = 0
+    try:
+        with open_file(path) as file:
+            while piece := file.read(min(_PIECE, segment_bytes)):
+                parser.feed(piece)
+                if handler.doctype_line is not None:
+                    raise InputError(path, _DOCTYPE, handler.doctype_line)
+                quiet = quiet + len(piece) if handler.events == events else 0
+                events = handler.events
+                if quiet > _LONGEST_TAG:
+                    raise handler.refuse(f"no tag in more than {_LONGEST_TAG} bytes; this is no model")
+                yield len(piece)
+            end = parser.getLineNumber()
+            parser.close()
+        if handler.n_states == 0:
+            raise InputError(path, "has no state; a model has at least one", end)
+    except DefusedXmlException:
+        raise InputError(path, _ENTITY, parser.getLineNumber()) from None
+    except SAXParseException as error:
+        raise InputError(path, f"not well-formed XML: {error.getMessage()}", error.getLineNumber()) from None
+    except (SAXException, UnicodeError, LookupError) as error:
+        raise InputError(path, f"cannot be read as XML: {error}", parser.getLineNumber()) from None
+
+
+class _XmlSource:
+    """An open XML model; its number of states is known when all jobs were handed out."""
+
+    format = "johannsson-xml"
+
+    def __init__(self, path: str, options: ReadOptions) -> None:
+        self.path = path
+        self.n_states: int | None = None
+        self._options = options
+        self._handler = _Handler(path)
+
+    def jobs(self) -> Iterator[Job]:
+        """Blocks of about options.segment_bytes of text, parsed here and checked by their jobs."""
+        handler = self._handler = _Handler(self.path)
+        fed = 0
+        for piece in _events(self.path, handler, self._options.segment_bytes):
+            fed += piece
+            if fed >= self._options.segment_bytes:
+                handler.cut_due = True
+                fed = 0
+            while handler.blocks:
+                yield self._job(handler.blocks.pop(0))
+        if handler.rows.first_state < handler.n_states:
+            handler.cut()
+        while handler.blocks:
+            yield self._job(handler.blocks.pop(0))
+
+    def _job(self, rows: _Gathered) -> Job:
+        return partial(
+            checked_block,
+            self.path,
+            rows.first_state,
+            rows.raw(),
+            n_states=None,
+            renormalise=self._options.renormalise,
+        )
+
+    def finish(self) -> None:
+        """Compare the largest successor with the number of states; raises InputError."""
+        n_states = self._handler.n_states
+        successor, line = self._handler.largest
+        if successor >= n_states:
+            raise InputError(
+                self.path,
+                f"successor {successor} does not exist: the {n_states} states are 0..{n_states - 1}",
+                line,
+            )
+        self.n_states = n_states
+
+    def close(self) -> None:
+        """Nothing stays open between jobs."""
+
+
+class JohannssonXmlFormat:
+    """Format "johannsson-xml": the XML form of Johannsson's thesis."""
+
+    name = "johannsson-xml"
+    description = "Johannsson's XML: MDP > States > State > AvailableActions > Action > ResultingState"
+
+    def detect(self, source: str, head: bytes) -> bool:
+        """Any text that begins as XML does."""
+        return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"<?xml", b"<!DOCTYPE", b"<!--", b"<MDP"))
+
+    def open(self, source: str, options: ReadOptions) -> Source:
+        """Read up to the first state; raises InputError for another root element or a document type."""
+        handler = _Handler(source)
+        with closing(_events(source, handler)) as events:
+            while handler.n_states == 0:
+                next(events)
+        return _XmlSource(source, options)
+
+
+JOHANNSSON_XML = JohannssonXmlFormat()

@@ -1,0 +1,1 @@
+"""PRISM's explicit files."""

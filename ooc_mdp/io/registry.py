@@ -1,0 +1,106 @@
+"""The formats that models are read from, and opening a source in one of them.
+
+`FORMATS` is in the order in which they are asked whether a source is theirs: those with magic bytes before
+those that look at text, the least particular last. Readers are imported when FORMATS is first used, so that
+importing this package is quick.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ooc_mdp.errors import InputError, OptionsError
+from ooc_mdp.io.source import Format, Job, ReadOptions, Source
+
+__all__ = ["FORMATS", "Format", "Job", "ReadOptions", "Source", "open_source"]
+
+if TYPE_CHECKING:
+    FORMATS: tuple[Format, ...]
+
+_READERS = (
+    ("gymnasium", "GYMNASIUM"),
+    ("umb.reader", "UMB"),
+    ("arrays.npz", "ARRAYS"),
+    ("arrays.mdptoolbox", "MDPTOOLBOX"),
+    ("johannsson.xml", "JOHANNSSON_XML"),
+    ("storm.drn", "DRN"),
+    ("johannsson.text", "JOHANNSSON"),
+    ("prism.transitions", "PRISM"),
+    ("transition_list", "TRANSITION_LIST"),
+)
+"""Module and instance of each format. To add one, see `ooc_mdp.io.source`."""
+_HEAD = 4096
+_OWN_REWARDS = ("gymnasium", "arrays", "mdptoolbox", "johannsson-xml", "umb")
+_UNNAMED_REWARDS = ("gymnasium", "arrays", "mdptoolbox", "johannsson", "johannsson-xml", "transition-list")
+
+
+def __getattr__(name: str) -> tuple[Format, ...]:
+    if name != "FORMATS":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    formats = tuple(getattr(import_module(f"ooc_mdp.io.{module}"), own) for module, own in _READERS)
+    globals()["FORMATS"] = formats
+    return formats
+
+
+def _formats() -> tuple[Format, ...]:
+    return globals().get("FORMATS") or __getattr__("FORMATS")
+
+
+def _named(name: str) -> Format:
+    names = [known.name for known in _formats()]
+    if name in names:
+        return _formats()[names.index(name)]
+    close = difflib.get_close_matches(name, names, n=1)
+    meant = f" (did you mean {close[0]}?)" if close else ""
+    raise OptionsError(f"unknown format {name!r}{meant}; the formats are {', '.join(names)}")
+
+
+def _detected(source: str) -> Format:
+    """The format whose mark a source bears; refuses what is empty, special or unknown."""
+    head = b""
+    if not (source.startswith("gymnasium:") or os.path.isdir(source)):
+        head = _head(source)
+    for known in _formats():
+        if known.detect(source, head):
+            return known
+    from ooc_mdp.io.unrecognised import explain
+
+    raise explain(source, head, [known.name for known in _formats()])
+
+
+def _head(source: str) -> bytes:
+    from ooc_mdp.io.files import open_file
+
+    with open_file(source) as file:
+        head = file.read(_HEAD)
+    if not head:
+        raise InputError(source, "the file is empty; write the model to it again", 1)
+    return head
+
+
+def open_source(source: str, format: str | None, options: ReadOptions) -> Source:
+    """Open a model in a named format, or in the one that its contents show.
+
+    Parameters
+    ----------
+    source : a file, a folder (format "mdptoolbox"), or "gymnasium:ENV-ID".
+    format : the name of one of FORMATS; None to detect it.
+    options : what the user says about the source.
+
+    Raises
+    ------
+    InputError : the source is missing, empty, not a regular file, of no known format, or not what its format
+        promises.
+    OptionsError : there is no format of that name, or an option that the format has no use for.
+    """
+    chosen = _detected(source) if format is None else _named(format)
+    if format is not None and chosen.name != "gymnasium" and not os.path.isdir(source):
+        _head(source)
+    if options.rewards is not None and chosen.name in _OWN_REWARDS:
+        raise OptionsError(f"{source}: format {chosen.name} holds its own rewards; leave out --rewards")
+    if options.reward_model is not None and chosen.name in _UNNAMED_REWARDS:
+        raise OptionsError(f"{source}: format {chosen.name} has no named rewards; leave out --reward-model")
+    return chosen.open(source, options)

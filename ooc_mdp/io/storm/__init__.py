@@ -1,0 +1,1 @@
+"""Storm's DRN files."""

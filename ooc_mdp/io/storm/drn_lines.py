@@ -1,0 +1,146 @@
+"""Lines of DRN files out of bytes, by the tokens of `tokens.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ooc_mdp.io.text.numbers import (
+    BAD,
+    GOOD,
+    MAX_LINE,
+    NEWLINE,
+    SLOW,
+    SLOW_SLOTS,
+    blank,
+    decimal_at,
+    integer_at,
+    skip_blanks,
+    skip_line,
+)
+
+__all__ = ["parse_drn"]
+
+_SPACE, _COLON, _COMMA, _SLASH = 32, 58, 44, 47
+_OPEN, _CLOSE, _RATE, _OBSERVATION = 91, 93, 33, 123
+_LOWER_A, _LOWER_S, _LOWER_T = 97, 115, 116
+_WORD_STATE = np.frombuffer(b"state", np.uint8)
+_WORD_ACTION = np.frombuffer(b"action", np.uint8)
+
+
+@njit(cache=True, nogil=True)
+def _bracket(buf, i, wanted):  # type: ignore[no-untyped-def]
+    """(status, value, begin, after, next) of decimal number `wanted` in the list `[x, y, ...]` at i."""
+    status, value, begin, after = BAD if wanted >= 0 else GOOD, 0.0, i, i
+    i += 1
+    position = 0
+    while True:
+        i = skip_blanks(buf, i)
+        first = i
+        state, number, i = decimal_at(buf, i)
+        if state == BAD:
+            return BAD, 0.0, begin, after, i
+        if position == wanted:
+            status, value, begin, after = state, number, first, i
+        i = skip_blanks(buf, i)
+        position += 1
+        if buf[i] == _CLOSE:
+            return status, value, begin, after, i + 1
+        if buf[i] != _COMMA:
+            return BAD, 0.0, begin, after, i
+        i += 1
+
+
+@njit(cache=True, nogil=True)
+def _starts(buf, i, word):  # type: ignore[no-untyped-def]
+    """Whether `word` stands at i, followed by a blank."""
+    for k in range(word.size):
+        if buf[i + k] != word[k]:
+            return False
+    return blank(buf[i + word.size])
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _drn_word_line(buf, i, wanted):  # type: ignore[no-untyped-def]
+    """(status, id, reward, begin, after, next) of `state id [rewards] labels` or `action name [rewards]` at i.
+
+    `next` is where the line is to end; begin and after delimit the reward.
+    """
+    status, number, value = GOOD, np.int64(0), 0.0
+    begin, after = i, i
+    is_state = buf[i] == _LOWER_S
+    if is_state:
+        if not _starts(buf, i, _WORD_STATE):
+            return BAD, number, value, begin, after, i
+        status, number, i = integer_at(buf, skip_blanks(buf, i + 5))
+        if not (blank(buf[i]) or buf[i] == NEWLINE):
+            status = BAD
+    else:
+        if not _starts(buf, i, _WORD_ACTION):
+            return BAD, number, value, begin, after, i
+        i = skip_blanks(buf, i + 6)
+        first = i
+        while buf[i] > _SPACE:
+            i += 1
+        if i == first:
+            return BAD, number, value, begin, after, i
+    i = skip_blanks(buf, i)
+    if status == GOOD and buf[i] == _OPEN:
+        status, value, begin, after, i = _bracket(buf, i, wanted)
+    elif buf[i] == _RATE or buf[i] == _OBSERVATION:
+        status = BAD
+    while is_state and buf[i] != NEWLINE:  # labels
+        i += 1
+    return status, number, value, begin, after, skip_blanks(buf, i)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _drn_transition_line(buf, i):  # type: ignore[no-untyped-def]
+    """(status, successor, probability, begin, after, next) of `successor : probability` at i."""
+    status, number, i = integer_at(buf, i)
+    i = skip_blanks(buf, i)
+    if status == BAD or buf[i] != _COLON:
+        return BAD, number, 0.0, i, i, i
+    begin = skip_blanks(buf, i + 1)
+    status, value, after = decimal_at(buf, begin)
+    return status, number, value, begin, after, skip_blanks(buf, after)
+
+
+@njit(cache=True, nogil=True)
+def parse_drn(  # type: ignore[no-untyped-def]
+    buf, pos, end, wanted, count, letters, ints, floats, offsets, slow
+):
+    """Lines `state id [rewards] labels`, `action name [rewards]`, `successor : probability`; not // comments.
+
+    letters [capacity] takes s, a or t; ints [1, capacity] the id or successor; floats [1, capacity] the
+    reward number `wanted` (0 for -1: none) or the probability. Else as :func:`~ooc_mdp.io.text.numbers.parse_columns`.
+    """
+    n_slow = 0
+    while pos < end:
+        line = pos
+        i = skip_blanks(buf, pos)
+        if buf[i] == NEWLINE or (buf[i] == _SLASH and buf[i + 1] == _SLASH):
+            pos = skip_line(buf, i)
+            continue
+        if n_slow == SLOW_SLOTS:
+            return line, count, n_slow, False
+        letter = np.uint8(_LOWER_T)
+        if buf[i] == _LOWER_S or buf[i] == _LOWER_A:
+            letter = buf[i]
+            status, number, value, begin, after, i = _drn_word_line(buf, i, wanted)
+        else:
+            status, number, value, begin, after, i = _drn_transition_line(buf, i)
+        if status == BAD or buf[i] != NEWLINE or i - line > MAX_LINE:
+            return line, count, n_slow, True
+        if status == SLOW:
+            slow[n_slow, 0] = count
+            slow[n_slow, 1] = begin
+            slow[n_slow, 2] = after
+            n_slow += 1
+        letters[count] = letter
+        ints[0, count] = number
+        floats[0, count] = value
+        offsets[count] = line
+        count += 1
+        pos = i + 1
+    return pos, count, n_slow, False

@@ -1,0 +1,1 @@
+"""What the text formats share: strict numbers, lines, columns, byte ranges that are read alone, and their errors."""

@@ -1,0 +1,204 @@
+"""Lines of integers, one decimal and perhaps a name, and their rows: what transition lists and PRISM's files share.
+
+    state action successor probability [name]
+
+The kernel parses columns; :func:`group_rows` makes rows of a segment's lines, which are ordered by state, then action.
+Knows no headers and no rewards.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from numba import njit
+
+from ooc_mdp.errors import InputError
+from ooc_mdp.io.checked_rows import RawRows
+from ooc_mdp.io.text.errors import Field, byte_fault, explain_fields, fault_at, negative_state
+from ooc_mdp.io.text.numbers import (
+    BAD,
+    GOOD,
+    MAX_LINE,
+    NEWLINE,
+    SLOW,
+    SLOW_SLOTS,
+    blank,
+    decimal_at,
+    integer_at,
+    skip_blanks,
+    skip_line,
+)
+from ooc_mdp.io.text.source import Segment, Table, cut_table, read_bytes, read_table, truncated
+
+__all__ = ["column_table", "explain_columns", "group_rows", "parse_columns"]
+
+_SPACE, _HASH = 32, 35
+_SORT = "lines must be ordered by state, then action: sort -n -k1,1 -k2,2 -s"
+
+
+@njit(cache=True, nogil=True)
+def parse_columns(  # type: ignore[no-untyped-def]
+    buf, pos, end, n_integers, word, count, ints, floats, offsets, slow
+):
+    """Lines of n_integers integers, one decimal and (if `word`) perhaps a name; not blank lines, # comments.
+
+    Fills ints [n_integers, capacity], floats [1, capacity] and the lines' offsets from `count` on. Decimals
+    left to float() go to slow [SLOW_SLOTS, 3] as (flat index into floats, begin, end).
+
+    Returns (pos, count, n_slow, bad): where to go on (`end`: all read), lines so far, slots filled, and
+    whether the line at pos is malformed.
+    """
+    n_slow = 0
+    while pos < end:
+        line = pos
+        i = skip_blanks(buf, pos)
+        if buf[i] == NEWLINE or buf[i] == _HASH:
+            pos = skip_line(buf, i)
+            continue
+        if n_slow == SLOW_SLOTS:
+            return line, count, n_slow, False
+        for column in range(n_integers):
+            status, number, i = integer_at(buf, i)
+            if status != GOOD or not blank(buf[i]):
+                return line, count, n_slow, True
+            ints[column, count] = number
+            i = skip_blanks(buf, i)
+        begin = i
+        status, value, i = decimal_at(buf, i)
+        if status == BAD or not (blank(buf[i]) or buf[i] == NEWLINE):
+            return line, count, n_slow, True
+        after = i
+        i = skip_blanks(buf, i)
+        if word and buf[i] != NEWLINE:
+            while buf[i] > _SPACE:
+                i += 1
+            i = skip_blanks(buf, i)
+        if buf[i] != NEWLINE or i - line > MAX_LINE:
+            return line, count, n_slow, True
+        if status == SLOW:
+            slow[n_slow, 0] = count
+            slow[n_slow, 1] = begin
+            slow[n_slow, 2] = after
+            n_slow += 1
+        floats[0, count] = value
+        offsets[count] = line
+        count += 1
+        pos = i + 1
+    return pos, count, n_slow, False
+
+
+def explain_columns(fields: tuple[Field, ...], raw: bytes, word: bool = False) -> str:
+    """Why a line is not these fields (and, if `word`, perhaps a name)."""
+    fault = byte_fault(raw)
+    if fault is not None:
+        return fault
+    texts = raw.decode("utf-8").split()
+    if word and len(texts) == len(fields) + 1:
+        texts.pop()
+    fault = explain_fields(texts, fields, "a line")
+    return f"{fault} (and perhaps a name without blanks)" if word and len(texts) > len(fields) else fault
+
+
+def column_table(path: str, begin: int, end: int, fields: tuple[Field, ...], word: bool = False) -> Table:
+    """Parse the lines begin:end: integers, then one decimal, and perhaps a name."""
+    n_integers = len(fields) - 1
+
+    def kernel(buf, pos, stop, count, letters, ints, floats, offsets, slow):  # type: ignore[no-untyped-def]
+        return parse_columns(buf, pos, stop, n_integers, word, count, ints, floats, offsets, slow)
+
+    buffer = read_bytes(path, begin, end)
+    return read_table(path, begin, buffer, (n_integers, 1), kernel, partial(explain_columns, fields, word=word))
+
+
+def _order_fault(table: Table, segment: Segment, gaps: bool, numbered: bool) -> tuple[int, str] | None:
+    """The first line out of order: its index and why; for `gaps` and `numbered` see :func:`group_rows`."""
+    states, actions = table.ints[0], table.ints[1]
+    before = np.concatenate([[segment.first_state - 1], states[:-1]])
+    step = states - before
+    same = step == 0
+    same[:1] = False
+    move = np.diff(actions, prepend=0)
+    wrong_state = (step < 0) | (~same & (step < 1))
+    if not gaps:
+        wrong_state |= step > 1
+    wrong_action = np.where(same, move < 0, actions < 0)
+    if numbered:
+        wrong_action |= np.where(same, move > 1, actions != 0)
+    wrong = np.flatnonzero(wrong_state | wrong_action)
+    if not wrong.size:
+        return None
+    i = int(wrong[0])
+    state, last, action = int(states[i]), int(before[i]), int(actions[i])
+    if wrong_state[i]:
+        return i, _state_fault(state, last)
+    if action < 0:
+        return i, f"state {state}: action {action} is negative"
+    if same[i] and move[i] < 0:
+        return i, f"state {state}: action {action} comes after action {actions[i - 1]}; {_SORT}"
+    due = f"{actions[i - 1]} or {actions[i - 1] + 1}" if same[i] else "0"
+    return i, f"state {state}: choice {action} where {due} is due; choices of a state are numbered 0, 1, ..."
+
+
+def _state_fault(state: int, last: int) -> str:
+    if state < 0:
+        return negative_state(state)
+    if state <= last:
+        return f"state {state} comes again after state {last}; {_SORT}"
+    return (
+        f"state {state} where state {last + 1} is due: state {last + 1} has no transition, and this format "
+        "cannot say that a state has no action (a loop to itself with probability 1 ends there)"
+    )
+
+
+def group_rows(
+    path: str, table: Table, segment: Segment, n_states: int | None, *, gaps: bool, numbered: bool
+) -> tuple[RawRows, InputError | None]:
+    """Rows (s, a) of columns s, a, s' and p, up to the first line at fault.
+
+    Parameters
+    ----------
+    n_states : states that exist, if known.
+    gaps : states without any line are states without action; they go with the segment before the next state.
+    numbered : the actions of a state must be 0, 1, ...
+    """
+    found = _order_fault(table, segment, gaps, numbered)
+    states = table.ints[0]
+    if n_states is not None:
+        beyond = np.flatnonzero(states >= n_states)
+        if beyond.size and (found is None or beyond[0] < found[0]):
+            i = int(beyond[0])
+            found = i, f"state {states[i]} does not exist: there are {n_states} states, 0..{n_states - 1}"
+    if found is not None:
+        table = cut_table(table, found[0], fault_at(path, int(table.offsets[found[0]]), found[1]))
+        states = table.ints[0]
+    fault = table.fault
+    first = segment.first_state
+    end = int(states[-1]) + 1 if states.size else first
+    if fault is None and segment.next_state >= 0:
+        following = segment.next_state
+        if n_states is not None and following >= n_states:
+            why = f"state {following} does not exist: there are {n_states} states, 0..{n_states - 1}"
+            fault = fault_at(path, segment.end, why)
+        elif following < end or (following > end and not gaps):
+            fault = fault_at(path, segment.end, _state_fault(following, end - 1))
+        else:
+            end = following
+    elif fault is None and segment.last and gaps and n_states is not None:
+        end = n_states
+    opens = np.ones(states.size, np.bool_)
+    opens[1:] = (np.diff(states) != 0) | (np.diff(table.ints[1]) != 0)
+    starts = np.flatnonzero(opens)
+    counts = np.bincount(states[starts] - first, minlength=end - first)
+    raw = RawRows(
+        action_ptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        successor_ptr=np.append(starts, states.size).astype(np.int64),
+        successors=table.ints[2],
+        probabilities=table.floats[0],
+        action_labels=table.ints[1, starts],
+        row_lines=table.offsets[starts],
+        transition_lines=table.offsets,
+    )
+    if table.fault is not None and found is None and starts.size:
+        raw = truncated(raw, starts.size - 1)
+    return raw, fault

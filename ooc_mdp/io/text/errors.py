@@ -1,0 +1,136 @@
+"""Why a line of text is malformed, in words: the slow second look at a line that a kernel refused.
+
+This module reads single lines and counts newlines; it runs only when an error is about to be raised.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ooc_mdp.errors import InputError
+from ooc_mdp.io.files import open_file
+from ooc_mdp.io.text.numbers import MAX_LINE
+
+__all__ = [
+    "Field",
+    "byte_fault",
+    "explain_fields",
+    "fault_at",
+    "line_bytes",
+    "line_number",
+    "negative_state",
+    "number_fault",
+]
+
+_CHUNK = 1 << 20
+_INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+_BLANKS = " \t\r"
+_FINITE = "give a finite number (to forbid an action, leave it out)"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a line, as messages name it."""
+
+    name: str
+    integer: bool
+
+
+def line_number(path: str, offset: int) -> int:
+    """1-based line that holds byte `offset`, counted by streaming over the bytes before it."""
+    line = 1
+    with open_file(path) as file:
+        left = offset
+        while left > 0:
+            piece = file.read(min(left, _CHUNK))
+            if not piece:
+                break
+            line += piece.count(b"\n")
+            left -= len(piece)
+    return line
+
+
+def line_bytes(path: str, offset: int) -> bytes:
+    """The line at `offset` without its newline, at most MAX_LINE + 2 bytes of it."""
+    with open_file(path) as file:
+        file.seek(offset)
+        kept = b""
+        while len(kept) < MAX_LINE + 2:
+            piece = file.read(MAX_LINE + 2 - len(kept))
+            if not piece:
+                break
+            kept += piece
+            if b"\n" in piece:
+                break
+    return kept.split(b"\n", 1)[0]
+
+
+def fault_at(path: str, offset: int, message: str) -> InputError:
+    """An InputError at the line that holds byte `offset`."""
+    return InputError(path, message, line_number(path, offset))
+
+
+def byte_fault(raw: bytes) -> str | None:
+    """What is wrong with the bytes of a line before any field is looked at; None if nothing."""
+    if b"\0" in raw:
+        return (
+            "NUL bytes, as an interrupted write, a sparse copy or UTF-16 text leaves them; "
+            "write the file again, as plain UTF-8 text"
+        )
+    if len(raw) > MAX_LINE:
+        return f"the line is longer than {MAX_LINE} bytes; no line of a model file needs that many digits"
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = raw[error.start]
+        return f"byte 0x{byte:02X} at column {error.start + 1} is not UTF-8 text; save the file as UTF-8"
+    return None
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def number_fault(text: str, field: Field) -> str | None:
+    """What is wrong with one number; None if nothing. An overflow to infinity is a fault."""
+    shown = _quoted(text)
+    if field.integer:
+        if _INTEGER.fullmatch(text):
+            if len(text) < 21 and -(2**63) < int(text) < 2**63:
+                return None
+            return f"{field.name} {shown} does not fit into 64 bits"
+        return f"{field.name} {shown} is not an integer written in the digits 0-9"
+    if _DECIMAL.fullmatch(text):
+        if math.isinf(float(text)):
+            return f"{field.name} {shown} overflows to infinity; {_FINITE}"
+        return None
+    word = text.lstrip("+-").lower()
+    if word == "nan":
+        return f"{field.name} is NaN; give a number"
+    if word in ("inf", "infinity"):
+        return f"{field.name} is infinite; {_FINITE}"
+    if "," in text and _DECIMAL.fullmatch(text.replace(",", ".", 1)):
+        return f"{field.name} {shown} has a decimal comma; write a decimal point"
+    return f"{field.name} {shown} is not a decimal number"
+
+
+def negative_state(state: int) -> str:
+    """Why a state below 0 is refused."""
+    return f"state {state} is negative; states are numbered from 0"
+
+
+def explain_fields(texts: Sequence[str], fields: Sequence[Field], what: str) -> str:
+    """Why these texts are not those fields; `what` names the line, as in "a D line"."""
+    names = ", ".join(field.name for field in fields)
+    count = len(texts)
+    if count != len(fields):
+        return f"{what} of {count} field{'s' * (count != 1)}; {len(fields)} are due: {names}"
+    for text, field in zip(texts, fields, strict=True):
+        fault = number_fault(text.strip(_BLANKS), field)
+        if fault is not None:
+            return fault
+    return f"{what} that is not {names}"

@@ -1,0 +1,334 @@
+"""A text model as a sequence of byte ranges that can be parsed alone, in any order, in bounded memory.
+
+    file   | header | state 0 ... state k-1 | state k ... | ... |
+    jobs            [ segment 0             )[ segment 1   )...
+
+A cut is found by seeking near the target and reading on to the next line that opens a state; it gives the id
+of that state, so a job knows which states it must find without its neighbours. Errors carry byte offsets
+until they are raised; only then are the lines before them counted. This module knows no format's grammar.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import InputError
+from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.files import file_size, open_file
+from ooc_mdp.io.source import Job, ReadOptions
+from ooc_mdp.io.text.errors import fault_at, line_bytes
+from ooc_mdp.io.text.lines import mark_lines, next_state
+from ooc_mdp.io.text.numbers import MAX_LINE, SLOW_SLOTS
+from ooc_mdp.model.mdp import Block, FloatArray, IntArray
+
+__all__ = [
+    "Segment",
+    "Table",
+    "TextSource",
+    "cut_table",
+    "data_lines",
+    "first_lines",
+    "read_bytes",
+    "read_table",
+    "truncated",
+    "whole_lines",
+]
+
+Bytes = npt.NDArray[np.uint8]
+_LOOK = 1 << 16
+"""Bytes read at a time when looking for a line."""
+_COUNT = 1 << 22
+"""Bytes read at a time when a whole file is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Bytes begin:end of a file, which hold whole states."""
+
+    begin: int
+    end: int
+    first_state: int
+    """The state that must come first; 0 where the id there is negative or cannot be read, which is a fault."""
+    next_state: int
+    """Id of the state at `end`; -1 at the end of the file or where the id there is negative or cannot be read."""
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Parsed lines: n lines as columns, up to the first malformed one."""
+
+    letters: Bytes
+    """uint8 [n], the kind of line, in formats that have kinds."""
+    ints: IntArray
+    """int64 [columns, n]."""
+    floats: FloatArray
+    """float64 [columns, n]."""
+    offsets: IntArray
+    """int64 [n], byte offset of each line in the file."""
+    fault: InputError | None
+    """What is wrong with the line after the last one here."""
+
+
+def first_lines(head: bytes, comment: bytes = b"#") -> list[bytes]:
+    """Stripped lines of a file's head, without blank lines, comments and a last line that may be cut."""
+    lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if len(lines) > 1 and len(head) >= 4096:
+        lines.pop()
+    stripped = (line.strip(b" \t\r") for line in lines)
+    return [line for line in stripped if line and not line.startswith(comment)]
+
+
+def cut_table(table: Table, count: int, fault: InputError) -> Table:
+    """The first `count` lines of a table, with what is wrong with the next."""
+    return Table(table.letters[:count], table.ints[:, :count], table.floats[:, :count], table.offsets[:count], fault)
+
+
+def read_bytes(path: str, begin: int, end: int) -> Bytes:
+    """uint8 [end - begin (+ 1)]: those bytes of the file, with a newline put behind if there is none."""
+    size = end - begin
+    buffer = np.empty(size + 1, np.uint8)
+    view = buffer.data
+    with open_file(path) as file:
+        file.seek(begin)
+        done = 0
+        while done < size:
+            got = file.readinto(view[done:size])  # type: ignore[attr-defined]
+            if not got:
+                message = f"ends at byte {begin + done}, earlier than before: it changed while being read"
+                raise InputError(path, message)
+            done += got
+    if size and buffer[size - 1] == 10:
+        return buffer[:size]
+    buffer[size] = 10
+    return buffer
+
+
+def whole_lines(path: str, begin: int, end: int, size: int) -> Iterator[tuple[int, Bytes]]:
+    """Offset and bytes of pieces of whole lines that cover begin:end, each of about `size` bytes."""
+    while begin < end:
+        want = size
+        while True:
+            stop = min(end, begin + want)
+            buffer = read_bytes(path, begin, stop)
+            if stop == end:
+                yield begin, buffer
+                return
+            newlines = np.flatnonzero(buffer[: stop - begin][::-1] == 10)
+            if newlines.size:
+                keep = stop - begin - int(newlines[0])
+                yield begin, buffer[:keep]
+                begin += keep
+                break
+            if want > MAX_LINE:
+                raise fault_at(path, begin, f"the line is longer than {MAX_LINE} bytes; is this a text file?")
+            want *= 4
+
+
+def data_lines(path: str, begin: int, end: int, step: int) -> tuple[int, IntArray, int]:
+    """Number of lines neither blank nor # comments, offsets of every `step`-th, offset of the last."""
+    seen = 0
+    last = begin
+    marks: list[IntArray] = []
+    for offset, buffer in whole_lines(path, begin, end, _COUNT):
+        room = np.empty(buffer.size // 2 // step + 2, np.int64)
+        before = seen
+        seen, n_marks, place = mark_lines(buffer, buffer.size, before, step, room)
+        marks.append(room[:n_marks] + offset)
+        if place >= 0:
+            last = offset + int(place)
+    return int(seen), np.concatenate(marks) if marks else np.empty(0, np.int64), last
+
+
+def read_table(
+    path: str,
+    begin: int,
+    buffer: Bytes,
+    shape: tuple[int, int],
+    kernel: Callable[..., tuple[int, int, int, bool]],
+    explain: Callable[[bytes], str],
+) -> Table:
+    """Parse whole lines at offset `begin` of a file with one of the kernels of `ooc_mdp.io.text.numbers`.
+
+    Parameters
+    ----------
+    shape : integer and decimal columns.
+    kernel : called as kernel(buffer, pos, end, count, letters, ints, floats, offsets, slow).
+    explain : says why a line is malformed.
+    """
+    capacity = int(np.count_nonzero(buffer == 10))
+    letters = np.empty(capacity, np.uint8)
+    ints = np.empty((shape[0], capacity), np.int64)
+    floats = np.empty((shape[1], capacity))
+    offsets = np.empty(capacity, np.int64)
+    slow = np.empty((SLOW_SLOTS, 3), np.int64)
+    pos = count = 0
+    fault = None
+    while fault is None and pos < buffer.size:
+        pos, count, n_slow, bad = kernel(buffer, pos, buffer.size, count, letters, ints, floats, offsets, slow)
+        if bad:
+            fault = fault_at(path, begin + pos, explain(line_bytes(path, begin + pos)))
+        flat = floats.reshape(-1)
+        for index, start, stop in slow[:n_slow].tolist():
+            flat[index] = float(buffer[start:stop].tobytes())
+            if np.isinf(flat[index]):
+                count = index % capacity
+                offset = begin + int(offsets[count])
+                fault = fault_at(path, offset, explain(line_bytes(path, offset)))
+                break
+    return Table(letters[:count], ints[:, :count], floats[:, :count], offsets[:count] + begin, fault)
+
+
+class TextSource(ABC):
+    """An open text model; each format says how to parse one segment.
+
+    Jobs run in any thread; what they find is kept by segment, so a job that is run twice counts once.
+    """
+
+    format: str
+    marker = 0
+    """Byte that opens the first line of a state; 0: the state's id opens every line of it."""
+
+    def __init__(self, path: str, options: ReadOptions) -> None:
+        if options.segment_bytes < 1:
+            raise ValueError("segment_bytes must be positive")
+        self.path = path
+        self.n_states: int | None = None
+        self.size = file_size(path)
+        self.begin = self._check_start()
+        self._options = options
+        self._lock = threading.Lock()
+        self._found: dict[int, tuple[int, int, int, int]] = {}
+
+    def _check_start(self) -> int:
+        """Offset behind a UTF-8 byte-order mark."""
+        if self.size == 0:
+            raise InputError(self.path, "the file is empty; a model has at least one state", 1)
+        head = read_bytes(self.path, 0, min(self.size, 3)).tobytes()
+        if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise InputError(self.path, "a UTF-16 file (byte-order mark); save it as UTF-8 text", 1)
+        return 3 if head[:3] == b"\xef\xbb\xbf" else 0
+
+    @abstractmethod
+    def _rows(self, segment: Segment) -> tuple[RawRows, InputError | None]:
+        """Rows of the states of the segment, with byte offsets for lines, up to the first malformed one."""
+
+    def jobs(self) -> Iterator[Job]:
+        """Jobs in state order, cut from the file as they are asked for."""
+        for segment in self._segments():
+            yield partial(self._run, segment)
+
+    def _segments(self) -> Iterator[Segment]:
+        begin, first, last = self.begin, 0, False
+        while not last:
+            end, following = self._cut(begin)
+            last = end == self.size
+            yield Segment(begin, end, first, following, last)
+            begin, first = end, max(following, 0)
+
+    def _cut(self, begin: int) -> tuple[int, int]:
+        """Offset and id, or -1, of the first state that opens at least segment_bytes behind `begin`."""
+        target = begin + self._options.segment_bytes
+        previous = -2
+        if target >= self.size:
+            return self.size, -1
+        # The byte before the target tells whether a line starts there; its line is dropped otherwise.
+        drop = True
+        for offset, buffer in whole_lines(self.path, target - 1, self.size, _LOOK):
+            skip = int(np.flatnonzero(buffer == 10)[0]) + 1 if drop else 0
+            drop = False
+            rest = buffer[skip:]
+            where, number, previous = next_state(rest, rest.size, self.marker, previous)
+            if where >= 0:
+                return offset + skip + int(where), max(int(number), -1)
+        return self.size, -1
+
+    def _run(self, segment: Segment) -> Block:
+        raw, fault = self._rows(segment)
+        first = segment.first_state
+        try:
+            block = checked_block(self.path, first, raw, n_states=self.n_states, renormalise=self._options.renormalise)
+        except InputError as error:
+            if error.line is None:
+                raise
+            raise self._at_end(segment, raw, error) from None
+        if fault is not None:
+            raise fault
+        found = (
+            raw.successor_ptr.size - 1,
+            raw.successors.size,
+            block.max_successor,
+            first + block.rows.n_states,
+        )
+        with self._lock:
+            self._found[segment.begin] = found
+        return replace(block, max_successor_line=None)
+
+    def _at_end(self, segment: Segment, raw: RawRows, error: InputError) -> InputError:
+        """The error of checked_block, its byte offset made a line; says if the file ends inside that line."""
+        offset = error.line or 0
+        lines = raw.transition_lines
+        if not segment.last or lines is None or not lines.size or self._ends_in_newline():
+            return fault_at(self.path, offset, error.message)
+        if offset < int(lines[raw.successor_ptr[-2]]):
+            return fault_at(self.path, offset, error.message)
+        message = f"{error.message}; the file ends inside this line, without a newline: it may be cut short"
+        return fault_at(self.path, int(lines[-1]), message)
+
+    def _ends_in_newline(self) -> bool:
+        return bool(read_bytes(self.path, self.size - 1, self.size)[0] == 10)
+
+    def _totals(self) -> tuple[int, int, int, int]:
+        """Rows, transitions, largest successor and end of the states over all jobs."""
+        with self._lock:
+            found = np.array(list(self._found.values()), np.int64).reshape(-1, 4)
+        if not found.size:
+            return 0, 0, -1, 0
+        return int(found[:, 0].sum()), int(found[:, 1].sum()), int(found[:, 2].max()), int(found[:, 3].max())
+
+    def finish(self) -> None:
+        """Settle the number of states, and refuse what only the whole file shows.
+
+        Raises
+        ------
+        InputError : there is no state, or a successor is not among the states; the first such line is named.
+        """
+        _, _, largest, end = self._totals()
+        if self.n_states is None:
+            if end == 0:
+                raise fault_at(self.path, self.size - 1, "nothing but blank lines and comments; no state is defined")
+            self.n_states = end
+            if largest >= end:
+                for job in self.jobs():
+                    job()
+
+    def close(self) -> None:
+        """Forget what the jobs found; no file stays open between them."""
+        with self._lock:
+            self._found.clear()
+
+
+def truncated(raw: RawRows, rows: int) -> RawRows:
+    """The first `rows` rows: what may be judged before a malformed line."""
+    end = int(raw.successor_ptr[rows])
+    changes: dict[str, Any] = {
+        "action_ptr": np.minimum(raw.action_ptr, rows),
+        "successor_ptr": raw.successor_ptr[: rows + 1],
+        "successors": raw.successors[:end],
+        "probabilities": raw.probabilities[:end],
+    }
+    for name, stop in (("row_rewards", rows), ("action_labels", rows), ("row_lines", rows)):
+        value = getattr(raw, name)
+        changes[name] = None if value is None else value[:stop]
+    for name in ("transition_rewards", "transition_lines"):
+        value = getattr(raw, name)
+        changes[name] = None if value is None else value[:end]
+    return replace(raw, **changes)

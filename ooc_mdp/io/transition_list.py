@@ -1,0 +1,155 @@
+"""Transition lists: a line `s a s' p` for each transition, and a file with one reward r(s) a line.
+
+    0 0 0 0.5          5        r(0)
+    0 0 1 0.5         -1        r(1)
+    1 0 1 1
+
+Lines are ordered by state, then action; every state has at least one action, as the format cannot say "none".
+A state's reward is paid at each visit, so r(s,a) = r(s). The rewards file tells the number of states. Action
+numbers that are not 0, 1, ... are kept as action labels; a transition given twice counts with the sum of
+both. Tabs, blank lines, lines that begin with # and a byte-order mark are taken; state ids such as 1.0 are
+refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ooc_mdp.errors import InputError
+from ooc_mdp.io.checked_rows import RawRows
+from ooc_mdp.io.files import file_size
+from ooc_mdp.io.source import ReadOptions, Source
+from ooc_mdp.io.text.columns import column_table, group_rows
+from ooc_mdp.io.text.errors import Field, fault_at, line_number
+from ooc_mdp.io.text.source import (
+    Segment,
+    Table,
+    TextSource,
+    data_lines,
+    first_lines,
+    read_bytes,
+    truncated,
+)
+from ooc_mdp.model.mdp import FloatArray
+
+__all__ = ["TRANSITION_LIST", "TransitionListFormat"]
+
+_FIELDS = (Field("state", True), Field("action", True), Field("successor", True), Field("probability", False))
+_REWARD = (Field("reward", False),)
+_STEP = 4096
+"""Rewards between two remembered offsets of the rewards file."""
+
+
+class _Rewards:
+    """One reward a line, read by ranges of states: a few remembered offsets, not the whole file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.size = file_size(path)
+        head = read_bytes(path, 0, min(self.size, 3)).tobytes() if self.size else b""
+        if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise InputError(path, "a UTF-16 file (byte-order mark); save it as UTF-8 text", 1)
+        begin = 3 if head[:3] == b"\xef\xbb\xbf" else 0
+        self.count, self._marks, _ = data_lines(path, begin, self.size, _STEP)
+        if self.count == 0:
+            raise InputError(path, "holds no reward; one r(s) a line is due", 1)
+
+    def _table(self, first: int, end: int) -> tuple[Table, int]:
+        low, high = first // _STEP, -(-end // _STEP)
+        stop = int(self._marks[high]) if high < self._marks.size else self.size
+        return column_table(self.path, int(self._marks[low]), stop, _REWARD), low * _STEP
+
+    def between(self, first: int, end: int) -> FloatArray:
+        """float64 [end - first]: r(s) of these states, which must have lines."""
+        if end <= first:
+            return np.empty(0)
+        table, base = self._table(first, end)
+        if base + table.offsets.size < end and table.fault is not None:
+            raise table.fault
+        return table.floats[0, first - base : end - base]
+
+    def line(self, state: int) -> int:
+        """Line of a state's reward."""
+        table, base = self._table(state, state + 1)
+        return line_number(self.path, int(table.offsets[state - base]))
+
+
+class _TransitionListSource(TextSource):
+    format = "transition-list"
+
+    def __init__(self, path: str, options: ReadOptions) -> None:
+        super().__init__(path, options)
+        if data_lines(path, self.begin, min(self.size, self.begin + (1 << 16)), 1)[0] == 0:
+            self._refuse_blank()
+        if options.rewards is None:
+            raise InputError(
+                path,
+                "a transition list holds no rewards: name a file with one r(s) a line by --rewards FILE",
+            )
+        self._rewards = _Rewards(os.fspath(options.rewards))
+        self.n_states = self._rewards.count
+
+    def _refuse_blank(self) -> None:
+        if data_lines(self.path, self.begin, self.size, 1 << 40)[0] == 0:
+            raise fault_at(self.path, self.size - 1, "nothing but blank lines and comments; no transition is given")
+
+    def _rows(self, segment: Segment) -> tuple[RawRows, InputError | None]:
+        table = column_table(self.path, segment.begin, segment.end, _FIELDS)
+        raw, fault = group_rows(self.path, table, segment, None, gaps=False, numbered=False)
+        first = segment.first_state
+        end = first + raw.action_ptr.size - 1
+        known = min(end, self._rewards.count)
+        if end > known:
+            row = int(raw.action_ptr[max(known - first, 0)])
+            why = (
+                f"state {max(known, first)} has no reward: {self._rewards.path} holds {known} rewards, "
+                f"for the states 0..{known - 1}"
+            )
+            fault = fault_at(self.path, int(raw.row_lines[row]) if raw.row_lines is not None else 0, why)
+            rows = row
+            raw = truncated(raw, rows)
+        rewards = np.zeros(end - first)
+        rewards[: max(known - first, 0)] = self._rewards.between(first, known)
+        return replace(raw, row_rewards=np.repeat(rewards, np.diff(raw.action_ptr))), fault
+
+    def finish(self) -> None:
+        """Refuse rewards of states that have no transition; raises InputError in the rewards file."""
+        super().finish()
+        end = self._totals()[3]
+        count = self._rewards.count
+        if end < count:
+            why = (
+                f"{count} rewards, but {self.path} ends with state {end - 1}; give one reward a state, "
+                "and each state at least one transition"
+            )
+            raise InputError(self._rewards.path, why, self._rewards.line(end))
+
+
+class TransitionListFormat:
+    """Lines `s a s' p` with a file of state rewards."""
+
+    name = "transition-list"
+    description = "lines `state action successor probability`, with --rewards FILE of one r(s) a line"
+
+    def detect(self, source: str, head: bytes) -> bool:
+        """Whether the first data line has four fields that look like numbers (and the name is not .tra)."""
+        lines = first_lines(head)
+        if not lines or Path(source).suffix.lower() == ".tra":
+            return False
+        fields = lines[0].split()
+        return len(fields) == 4 and all(re.match(rb"[-+.]?[0-9]", field) for field in fields)
+
+    def open(self, source: str, options: ReadOptions) -> Source:
+        """Open a list and its rewards.
+
+        Raises InputError if a file is empty, UTF-16 or not a regular file, or no rewards are named.
+        """
+        return _TransitionListSource(source, options)
+
+
+TRANSITION_LIST = TransitionListFormat()

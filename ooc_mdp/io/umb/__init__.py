@@ -1,0 +1,1 @@
+"""UMB archives."""

@@ -1,0 +1,136 @@
+"""What to say of a source that no format takes: what it seems to be, and what to do.
+
+Only the first bytes are looked at, and the names in a zip archive; nothing here reads a model.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ooc_mdp.errors import InputError
+from ooc_mdp.io.arrays.array_stream import ZipArrays
+from ooc_mdp.io.files import open_file
+
+__all__ = ["explain"]
+
+_ARRAYS = "an .npz of state_ptr, indptr, indices, data and rewards (format arrays)"
+_MAGIC: tuple[tuple[bytes, str], ...] = (
+    (b"\x93NUMPY", f"one NumPy array (.npy), but a model takes several: give {_ARRAYS}"),
+    (b"\x00\x12\x7b\x50", f"a PETSc binary matrix, which is not read: give {_ARRAYS}"),
+    (
+        b"\x50\x7b\x12\x00",
+        f"a byte-swapped PETSc binary matrix, which is not read: give {_ARRAYS}",
+    ),
+    (b"\x89HDF", f"an HDF5 file, which is not read: give {_ARRAYS}"),
+    (b"MATLAB 5.0", f"a MATLAB file, which is not read: give {_ARRAYS}"),
+    (b"\x80\x02", "a pickle, which is never loaded"),
+    (b"\x80\x03", "a pickle, which is never loaded"),
+    (b"\x80\x04", "a pickle, which is never loaded"),
+    (b"\x80\x05", "a pickle, which is never loaded"),
+    (b"BZh", "a bzip2 file; decompress it first"),
+    (b"\x28\xb5\x2f\xfd", "a Zstandard file; decompress it first"),
+    (b"\xff\xfe", "UTF-16 text (little endian); save it as UTF-8"),
+    (b"\xfe\xff", "UTF-16 text (big endian); save it as UTF-8"),
+)
+_SUFFIXES = {
+    ".tra": "prism",
+    ".drn": "drn",
+    ".umb": "umb",
+    ".xml": "johannsson-xml",
+    ".npz": "arrays",
+    ".txt": "johannsson or transition-list",
+}
+_LANGUAGES = (b"mdp", b"dtmc", b"ctmc", b"pomdp", b"nondeterministic", b"probabilistic", b"smg", b"pta")
+
+
+def explain(source: str, head: bytes, names: Sequence[str]) -> InputError:
+    """Why a source is not read, as an error to raise.
+
+    Parameters
+    ----------
+    source : a regular file or a folder.
+    head : the file's first 4096 bytes; empty for a folder.
+    names : the formats there are.
+
+    Raises
+    ------
+    InputError : for a zip archive that is damaged or has an unsafe member; an unreadable file.
+    """
+    if os.path.isdir(source):
+        return _folder(source)
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return _zip(source)
+    for magic, what in _MAGIC:
+        if head.startswith(magic):
+            return InputError(source, f"this is {what}", 1 if what.startswith("UTF") else None)
+    if not head.strip(b" \t\r\n"):
+        return _blank(source, head, names)
+    if head.lstrip().startswith(b"{"):
+        return _json(source, head)
+    if _is_utf16(head):
+        return InputError(source, "this seems to be UTF-16 text; save it as UTF-8", 1)
+    if b"\0" in head:
+        return InputError(source, f"this is binary data of no known kind; {_known(names)}")
+    if head.split(None, 1)[0].lower() in _LANGUAGES:
+        return InputError(
+            source,
+            "this seems to be a model in the PRISM language or Storm's old explicit format; export it with "
+            "prism -exportmodel FILE.tra,srew or storm --exportbuild FILE.drn (or .umb)",
+            1,
+        )
+    guess = _SUFFIXES.get(os.path.splitext(source)[1].lower())
+    meant = f"; by its name it may be {guess}: name it with --format to see what is wrong" if guess else ""
+    return InputError(source, f"not recognised{meant}; {_known(names)}", 1)
+
+
+def _known(names: Sequence[str]) -> str:
+    return f"the formats are {', '.join(names)} (choose one with --format)"
+
+
+def _folder(source: str) -> InputError:
+    if os.path.exists(os.path.join(source, "zarr.json")):
+        return InputError(source, "this is a Zarr store, not a model to convert; solve it instead")
+    return InputError(
+        source,
+        "this is a directory without P.npy or P0.npz; only format mdptoolbox reads one, else give a file",
+    )
+
+
+def _zip(source: str) -> InputError:
+    archive = ZipArrays(source)
+    members = sorted(archive.members)
+    archive.close()
+    if any(name.rsplit("/", 1)[-1] in ("zarr.json", ".zgroup", ".zarray") for name in members):
+        return InputError(source, "this is a zipped Zarr store; unpack it and give the directory itself")
+    shown = ", ".join(members[:6]) + (", ..." if len(members) > 6 else "") or "nothing"
+    return InputError(
+        source,
+        f"this archive holds {shown}; format arrays needs state_ptr, indptr, indices and data, "
+        "format mdptoolbox needs P and R",
+    )
+
+
+def _blank(source: str, head: bytes, names: Sequence[str]) -> InputError:
+    """Blank at the beginning: all of it, or more than is looked at?"""
+    lines = 0
+    with open_file(source) as file:
+        while piece := file.read(1 << 20):
+            if piece.strip(b" \t\r\n"):
+                return InputError(source, f"the first {len(head)} bytes are blank; {_known(names)}")
+            lines += piece.count(b"\n")
+    return InputError(source, "the file holds nothing but blank lines; write the model again", max(1, lines))
+
+
+def _json(source: str, head: bytes) -> InputError:
+    if b'"zarr_format"' in head:
+        return InputError(source, "this is Zarr metadata; to solve a store, give its directory")
+    if b'"jani-version"' in head:
+        return InputError(source, "this is a JANI model; export it with storm --exportbuild FILE.umb")
+    return InputError(source, "this is JSON, which no format uses; a UMB file is the whole archive")
+
+
+def _is_utf16(head: bytes) -> bool:
+    even, odd = head[::2], head[1::2]
+    half = max(1, len(odd))
+    return (odd.count(0) > 0.9 * half and even.count(0) == 0) or (even.count(0) > 0.9 * half and odd.count(0) == 0)

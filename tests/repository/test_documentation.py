@@ -1,0 +1,132 @@
+"""Pages say what the program does: their commands run, their options exist, generated pages are up to date."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import environment, with_command
+from paths import DOCS, REPOSITORY
+
+PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def without_numbers(line: str) -> str:
+    return re.sub(r"[\d.,]+(e[+-]\d+)?", "#", line.strip())
+
+
+def run_python(code: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_commands_of_getting_started_run(tmp_path):
+    script = "\n".join(blocks(DOCS / "getting-started.md", "sh"))
+    done = subprocess.run(
+        ["bash", "-e", "-c", script],
+        cwd=tmp_path,
+        env=with_command(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the certificate holds" in done.stdout
+    assert "success: 1 of 1 starts" in done.stdout
+    shown = re.findall(
+        r"^    (?:outcome|error|loads|cache) .*$", (DOCS / "getting-started.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert len(shown) == 4
+    assert {without_numbers(line) for line in shown} <= {without_numbers(line) for line in done.stdout.splitlines()}
+    rows = [line.split(",") for line in (tmp_path / "choice.csv").read_text().splitlines()]
+    assert [row[2] for row in rows] == ["policy", "0", "0", "0"]
+
+
+@pytest.mark.parametrize("page", ["getting-started.md", "guides/python.md"])
+def test_the_python_of_a_page_runs(tmp_path, page):
+    for code in blocks(DOCS / page, "python"):
+        assert run_python(code, tmp_path)
+
+
+def command_options() -> dict[str, set[str]]:
+    """Options by command, as the generated page has them."""
+    page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    sections = re.split(r"^## ooc-mdp ", page, flags=re.MULTILINE)[1:]
+    return {s.split("\n", 1)[0]: set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", s)) for s in sections}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_commands_on_a_page_have_options_that_exist(page):
+    known = command_options()
+    for line in re.findall(r"^\s*ooc-mdp .*$", page.read_text(encoding="utf-8"), re.MULTILINE):
+        _, command, *words = shlex.split(line, comments=True)
+        if command == "──▶":  # the first word of a drawing
+            continue
+        assert command in known, line
+        for word in words:
+            assert not re.match(r"--?[a-z]", word) or word.partition("=")[0] in known[command], line
+
+
+@pytest.mark.parametrize("tool", ["tools/reference", "tools/changelog"])
+def test_generated_pages_and_fragments_are_in_order(tool):
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / tool), "--check"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def changelog(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(REPOSITORY / "tools" / "changelog"), "--root", str(root), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_fragments_become_a_section_of_the_changelog(tmp_path):
+    folder = tmp_path / "docs" / "changelog"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text("how\n")
+    (folder / "second.md").write_text("Fixed: one\nthing.\n")
+    (folder / "first.md").write_text("Added: another.\n")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [0.1.0] - 2026-11-30\n\n- old\n")
+    assert changelog(tmp_path, "--check").returncode == 0
+    assert changelog(tmp_path, "0.2.0", "2027-01-31").returncode == 0
+    assert (tmp_path / "CHANGELOG.md").read_text() == (
+        "# Changelog\n\n## [0.2.0] - 2027-01-31\n\n### Added\n\n- another.\n\n### Fixed\n\n- one thing.\n\n"
+        "## [0.1.0] - 2026-11-30\n\n- old\n"
+    )
+    assert [path.name for path in folder.iterdir()] == ["README.md"]
+
+
+@pytest.mark.parametrize("text", ["Mended: a thing.", "a thing", "Fixed:"])
+def test_a_fragment_without_kind_or_text_is_refused(tmp_path, text):
+    folder = tmp_path / "docs" / "changelog"
+    folder.mkdir(parents=True)
+    (folder / "wrong.md").write_text(text)
+    done = changelog(tmp_path, "--check")
+    assert done.returncode == 1
+    assert "wrong.md: begin with one of Added" in done.stderr
+
+
+def test_the_section_of_a_version_in_the_changelog_is_short():
+    lines = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) - lines.index("## [0.1.0] - not released") <= 40
+
+
+@pytest.mark.parametrize("word", ["loads a partition", "laggards?", "newcomers?", "at once sweeps?", "sweeps aside"])
+def test_pages_use_the_words_of_the_glossary(word):
+    for page in PAGES:
+        assert not re.search(rf"\b{word}\b", page.read_text(encoding="utf-8")), page
