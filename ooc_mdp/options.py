@@ -333,7 +333,7 @@ class ClusterOptions:
                 object.__setattr__(self, name, whole_number(name, value))
         object.__setattr__(self, "worker_timeout", real_number("worker_timeout", self.worker_timeout))
         if self.workers is not None and self.workers < 1:
-            raise OptionsError(f"{self.workers} workers solve nothing; give at least 1")
+            raise OptionsError(f"{self.workers} workers do nothing; give at least 1")
         if self.threads is not None and self.threads < 1:
             raise OptionsError(f"{self.threads} threads a worker sweep nothing; give at least 1")
         if not (self.worker_timeout > 0 and math.isfinite(self.worker_timeout)):

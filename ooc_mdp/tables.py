@@ -9,15 +9,19 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
 
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.options import parse_bytes, whole_number
+from ooc_mdp.options import ClusterOptions, parse_bytes, whole_number
 
 if TYPE_CHECKING:
+    from distributed import Client
+
+    from ooc_mdp.conversion.executor import Executor
     from ooc_mdp.conversion.options import ConvertOptions
     from ooc_mdp.conversion.recompute import RecomputedTable
     from ooc_mdp.events import Watcher
@@ -43,7 +47,7 @@ class TableKeywords(TypedDict, total=False):
     partitions : number of partitions, instead of a size.
     blocks : number of partitions along each axis of a grid, instead of a size.
     block_shape : points of a partition along each axis of a grid, instead of a size.
-    workers : threads that parse, compute and write; the number of cores by default.
+    threads : of this process that parse, compute and write; the number of cores by default.
     """
 
     sense: Literal["max", "min"] | None
@@ -52,7 +56,7 @@ class TableKeywords(TypedDict, total=False):
     partitions: int | None
     blocks: Sequence[int] | None
     block_shape: Sequence[int] | None
-    workers: int | None
+    threads: int | None
 
 
 def _with_table_keywords(function: Function) -> Function:
@@ -91,8 +95,8 @@ def _options(
     """The keywords, read and validated."""
     from ooc_mdp.conversion.options import ConvertOptions
 
-    size, workers = table.get("partition_size"), table.get("workers")
-    threads = {} if workers is None else {"workers": workers}
+    size, threads = table.get("partition_size"), table.get("threads")
+    given = {} if threads is None else {"threads": threads}
     return ConvertOptions(
         sense=table.get("sense"),
         partitioner=table.get("partitioner") or ("grid" if grid is not None else None),
@@ -104,7 +108,7 @@ def _options(
         dtype=dtype,
         overwrite=overwrite,
         resume=resume,
-        **threads,
+        **given,
     )
 
 
@@ -129,6 +133,9 @@ def convert(
     grid: Sequence[int] | None = None,
     dtype: Literal["float32", "float64"] = "float64",
     overwrite: bool = False,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    client: Client | None = None,
     progress: Watcher | None = None,
     **table: Unpack[TableKeywords],
 ) -> Store:
@@ -145,13 +152,18 @@ def convert(
     grid : points along each axis, if the states are a grid in C order.
     dtype : type in which probabilities and rewards are stored.
     overwrite : replace a store of that name.
+    workers : processes of this machine that compute and write partitions, in place of threads. They run the calling
+        script anew: call from under ``if __name__ == "__main__":``.
+    scheduler : address of a Dask scheduler, such as "tcp://host:8786", whose workers compute and write partitions; all
+        of them must see the directory of the store under the same path.
+    client : of a Dask cluster whose workers do so.
     progress : called with (what, done, of how many).
     **table : see :class:`TableKeywords`.
 
     Raises
     ------
     InputError : the source is not what its format promises; says file, line and what is wrong.
-    OptionsError, StoreError, MissingExtraError : as their names say.
+    ClusterError, OptionsError, StoreError, MissingExtraError : as their names say.
     """
     from ooc_mdp.conversion import convert as convert_source
     from ooc_mdp.io.registry import ReadOptions, open_source
@@ -167,9 +179,32 @@ def convert(
     opened = open_source(fspath(source), format, reading)
     try:
         said = {"renormalise": renormalise, "reward_model": reward_model}
-        return convert_source(opened, store, options, provenance=said, progress=progress)
+        with _executor(workers, scheduler, client) as executor:
+            return convert_source(opened, store, options, provenance=said, progress=progress, executor=executor)
     finally:
         opened.close()
+
+
+@contextmanager
+def _executor(workers: int | None, scheduler: str | None, client: Client | None) -> Iterator[Executor | None]:
+    """Where partitions are computed; None for the threads of this process. Raises ClusterError, OptionsError."""
+    asked = ClusterOptions(workers, scheduler)
+    if client is not None and (workers or scheduler):
+        raise OptionsError("give a client, or workers, or a scheduler: one of them says where partitions are computed")
+    if client is None and not workers and not scheduler:
+        yield None
+        return
+    from ooc_mdp.conversion.dask_executor import DaskExecutor
+    from ooc_mdp.distributed.cluster import connect, local_cluster, prepare_workers, quiet
+
+    with quiet(), ExitStack() as stack:
+        if asked.scheduler is not None:
+            client = stack.enter_context(connect(asked.scheduler))
+        elif asked.workers is not None:
+            client = stack.enter_context(local_cluster(asked.workers, 0))
+        assert client is not None
+        prepare_workers(client)
+        yield DaskExecutor(client)
 
 
 @_with_table_keywords
@@ -182,6 +217,9 @@ def generate(
     overwrite: bool = False,
     resume: bool = False,
     device: str = "auto",
+    workers: int | None = None,
+    scheduler: str | None = None,
+    client: Client | None = None,
     progress: Watcher | None = None,
     note: Callable[[str], None] | None = None,
     **table: Unpack[TableKeywords],
@@ -195,14 +233,14 @@ def generate(
     parameters : its options, such as {"seed": 1, "scramble": 0.1}, or {"grid": (300, 300)} for a control problem.
     dtype : type in which probabilities and rewards are stored; the problem's own by default.
     resume : go on where the same call was stopped, if it was; else as without.
-    device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem; others take the CPU.
+    device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem; others, and workers, take the CPU.
     note : called with a sentence on what is worth a line, such as why "auto" left a control problem to the CPU.
-    store, overwrite, progress : as for :func:`convert`.
+    store, overwrite, workers, scheduler, client, progress : as for :func:`convert`.
     **table : see :class:`TableKeywords`.
 
     Raises
     ------
-    OptionsError, StoreError, MissingExtraError : as their names say.
+    ClusterError, OptionsError, StoreError, MissingExtraError : as their names say.
     """
     from ooc_mdp.backends.cuda.control.rows import DeviceProblem
     from ooc_mdp.backends.select import select_rows
@@ -213,10 +251,14 @@ def generate(
 
     check_target(Path(store), overwrite)
     refuse_busy(Path(store))
-    problem = select_rows(make_problem(name, parameters), device, note)
+    spread = bool(workers or scheduler or client is not None)
+    if spread and device not in ("auto", "cpu"):
+        raise OptionsError(f"workers compute rows on the CPU; leave out the device {device}, or workers and scheduler")
+    problem = select_rows(make_problem(name, parameters), "cpu" if spread else device, note)
     options = _options(table, dtype=dtype or problem.default_dtype, overwrite=overwrite, resume=resume)
     if not isinstance(problem, DeviceProblem):
-        return generate_problem(problem, store, options, progress=progress)
+        with _executor(workers, scheduler, client) as executor:
+            return generate_problem(problem, store, options, progress=progress, executor=executor)
     try:
         return generate_problem(problem, store, options, provenance={"device": problem.source.name}, progress=progress)
     finally:

@@ -126,4 +126,4 @@ def maze(tmp_path_factory: pytest.TempPathFactory) -> Store:
     import ooc_mdp
 
     path = tmp_path_factory.mktemp("maze") / "s"
-    return ooc_mdp.generate("GW-24x4", path, {"seed": 1}, partitions=16, workers=1)
+    return ooc_mdp.generate("GW-24x4", path, {"seed": 1}, partitions=16, threads=1)

@@ -212,7 +212,7 @@ def test_exact_priorities_are_wingates_unless_said_otherwise() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"workers": 0}, "0 workers solve nothing"),
+        ({"workers": 0}, "0 workers do nothing"),
         ({"workers": 2, "scheduler": "tcp://there:8786"}, "or a cluster's --scheduler"),
         ({"worker_timeout": 0.0}, "worker timeout .* must be a positive number"),
         ({"threads": 0}, "0 threads a worker sweep nothing"),

@@ -60,7 +60,7 @@ def main() -> None:
     except OSError as error:
         _fail(f"the system reports: {error}", 2)
     except MemoryError as error:
-        remedy = "lower --cache (solve), or --partition-size and --workers (convert, generate)"
+        remedy = "lower --cache (solve), or --partition-size and --threads (convert, generate)"
         _fail(f"out of memory ({error or 'no details'}); {remedy}", 2)
     except _Stopped as stopped:
         left = getattr(stopped, "__notes__", ["nothing half-written was left behind"])

@@ -36,6 +36,15 @@ BlocksOption = Annotated[
 BlockShapeOption = Annotated[
     str | None, typer.Option(help="Points of a partition along each axis, such as 10,10, instead of a size.")
 ]
-WorkersOption = Annotated[int | None, typer.Option(help="Threads.  [default: the number of cores]")]
+ThreadsOption = Annotated[
+    int | None, typer.Option(help="Threads of this process that parse, compute and write.  [default: all cores]")
+]
+WritersOption = Annotated[
+    int | None, typer.Option("--workers", help="Processes of this machine that compute and write, instead of threads.")
+]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Compute and write on the workers of this Dask scheduler, tcp://HOST:8786."),
+]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new is whole.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]

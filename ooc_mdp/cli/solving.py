@@ -41,7 +41,7 @@ def solve(
     """Solve the MDP of a store, through a partition cache of bounded size, to a proved error.
 
     With problem:NAME in place of the store nothing is stored: each partition is computed when it is needed. The options
-    of problem:NAME are those of generate, whose --workers are --threads here.
+    of problem:NAME are those of generate.
 
     With --workers or --scheduler the partitions are divided among Dask workers, each with a cache of its own.
     """

@@ -17,9 +17,11 @@ from ooc_mdp.cli.options import (
     PartitionerOption,
     PartitionSizeOption,
     PartitionsOption,
+    SchedulerOption,
     SenseOption,
     StoreArgument,
-    WorkersOption,
+    ThreadsOption,
+    WritersOption,
 )
 from ooc_mdp.cli.tables import parameters_of, print_json, print_store, shape_of
 
@@ -48,7 +50,9 @@ def convert(
     partitions: PartitionsOption = None,
     grid: Annotated[str | None, typer.Option(help="Points along each axis, such as 100,200, in C order.")] = None,
     dtype: Annotated[Dtype, typer.Option(help="Stored type of probabilities and rewards.")] = "float64",
-    workers: WorkersOption = None,
+    threads: ThreadsOption = None,
+    workers: WritersOption = None,
+    scheduler: SchedulerOption = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,7 +74,9 @@ def convert(
             partitions=partitions,
             grid=shape_of(grid, "--grid"),
             dtype=dtype,
+            threads=threads,
             workers=workers,
+            scheduler=scheduler,
             overwrite=overwrite,
             progress=bar,
         )
@@ -88,7 +94,9 @@ def generate(
     states: Annotated[int | None, typer.Option(help="Short for -p states=N (random).")] = None,
     actions: Annotated[int | None, typer.Option(help="Short for -p actions=N (random).")] = None,
     successors: Annotated[int | None, typer.Option(help="Short for -p successors=N.")] = None,
-    workers: WorkersOption = None,
+    threads: ThreadsOption = None,
+    workers: WritersOption = None,
+    scheduler: SchedulerOption = None,
     device: Annotated[str, typer.Option(help="What computes a control problem's rows: auto, cpu or cuda:0.")] = "auto",
     overwrite: OverwriteOption = False,
     resume: Annotated[
@@ -108,7 +116,9 @@ def generate(
             store,
             parameters,
             **problem.keywords(),
+            threads=threads,
             workers=workers,
+            scheduler=scheduler,
             overwrite=overwrite,
             resume=resume,
             device=device,

@@ -70,7 +70,6 @@ def open_table(table: Path, parameter: list[str] | None, grid: str | None, devic
     def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    options["workers"] = options.pop("threads", None)
     with WorkBar() as bar:
         opened = api.open_problem(name, parameters, **options, device=device, progress=bar, note=note)
     note(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.conversion.assemble import Description, Progress, assemble, written_by
+from ooc_mdp.conversion.executor import Executor, ThreadsExecutor
 from ooc_mdp.conversion.localise import localise
 from ooc_mdp.conversion.options import ConvertOptions
 from ooc_mdp.conversion.partitioners import (
@@ -39,9 +40,10 @@ from ooc_mdp.store.layout import FORMAT_VERSION
 from ooc_mdp.store.locks import BusyError
 from ooc_mdp.store.opening import open_store
 from ooc_mdp.store.output_lock import locked_output
+from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.reader import Store
+from ooc_mdp.store.schema import TableSchema
 from ooc_mdp.store.transaction import check_target, clear, writing
-from ooc_mdp.store.writer import PartitionArrays
 from ooc_mdp.store.zarr_metadata import remove_metadata
 
 __all__ = ["generate", "partition_problem"]
@@ -59,12 +61,14 @@ def generate(
     provenance: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     geometry: Mapping[str, Any] | None = None,
+    executor: Executor | None = None,
 ) -> Store:
     """Write a problem as a store and open it.
 
     Parameters
     ----------
     geometry : axes of the grid for the store's attributes, instead of the problem's own; the shape is added.
+    executor : where partitions are computed and written; threads of this process by default.
 
     Raises
     ------
@@ -76,7 +80,7 @@ def generate(
     options = options or ConvertOptions()
     path = Path(store)
     with locked_output(path, partial(check_target, overwrite=options.overwrite)):
-        _write(problem, path, options, provenance, progress, geometry)
+        _write(problem, path, options, provenance, progress, geometry, executor or ThreadsExecutor(options.threads))
     return open_store(path)
 
 
@@ -87,15 +91,11 @@ def _write(
     provenance: Mapping[str, Any] | None,
     progress: Progress | None,
     geometry: Mapping[str, Any] | None,
+    executor: Executor,
 ) -> None:
     """:func:`generate` with the place checked and locked."""
     numbering, method = partition_problem(problem, options)
-
-    def arrays(p: int) -> PartitionArrays:
-        states = numbering.states(p)
-        rows = problem.rows(states)
-        return localise(rows, states, p, numbering, problem.n_states, options.stored_dtype, problem.name)
-
+    arrays = _ProblemPartitions(problem, numbering, options.stored_dtype)
     axes = dict(geometry or problem.geometry() or {})
     if problem.shape is not None:
         axes["shape"] = list(problem.shape)
@@ -115,7 +115,23 @@ def _write(
         _journal(root, header, options.resume) as run.journal,
     ):
         exact = problem.exact_weights
-        assemble(root, numbering, arrays, description, options, progress, exact_weights=exact, journal=run.journal)
+        schema = TableSchema.of(numbering.partition_ptr, options.stored_dtype, exact_weights=exact)
+        assemble(root, numbering, arrays, description, schema, executor, progress, run.journal)
+
+
+@dataclass(frozen=True, slots=True)
+class _ProblemPartitions:
+    """Partitions of the problem, in any process."""
+
+    problem: Problem
+    numbering: Numbering
+    dtype: np.dtype[np.floating]
+
+    def __call__(self, p: int) -> PartitionArrays:
+        """Partition p, computed."""
+        states, problem = self.numbering.states(p), self.problem
+        rows = problem.rows(states)
+        return localise(rows, states, p, self.numbering, problem.n_states, self.dtype, problem.name)
 
 
 @dataclass

@@ -4,7 +4,7 @@
     plan     counts a state, read back from the spool, choose the partitions and the padded lengths
     pass 2   each partition gathers its rows from the spool, renumbers them and writes its chunks
 
-Memory: `workers` blocks in pass 1, `workers` partitions in pass 2 (about ten times their decoded bytes), one
+Memory: `threads` blocks in pass 1, `threads` partitions in pass 2 (about ten times their decoded bytes), one
 bit a state, and a few numbers for each segment and partition. The partitioner metis adds the state graph.
 Disk: the spool takes 16 bytes a transition and 16 a row until the end.
 """
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.conversion.assemble import Description, Progress, assemble
+from ooc_mdp.conversion.executor import Executor, ThreadsExecutor, in_order
 from ooc_mdp.conversion.localise import localise
 from ooc_mdp.conversion.options import ConvertOptions
 from ooc_mdp.conversion.partitioners import (
@@ -31,7 +34,6 @@ from ooc_mdp.conversion.partitioners import (
     grid_numbering,
     metis_numbering,
 )
-from ooc_mdp.conversion.schedule import run_in_order
 from ooc_mdp.conversion.spool import Segment, Spool, write_segment
 from ooc_mdp.conversion.table_bytes import TableBytes
 from ooc_mdp.errors import InputError, OptionsError
@@ -40,13 +42,12 @@ from ooc_mdp.model.numbering import Numbering, owner
 from ooc_mdp.store.layout import Length
 from ooc_mdp.store.opening import open_store
 from ooc_mdp.store.output_lock import locked_output
+from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.reader import Store
+from ooc_mdp.store.schema import TableSchema
 from ooc_mdp.store.transaction import check_target, writing
-from ooc_mdp.store.writer import PartitionArrays
 
 __all__ = ["convert"]
-
-_JOBS_PER_WORKER = 4
 
 
 def convert(
@@ -56,6 +57,7 @@ def convert(
     provenance: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     geometry: Mapping[str, Any] | None = None,
+    executor: Executor | None = None,
 ) -> Store:
     """Write an open source as a store and open it; the source is left open.
 
@@ -63,6 +65,8 @@ def convert(
     ----------
     provenance : what to note beside the source's path and format (the user's options).
     geometry : axes of the grid (names, bounds, periodic) for the store's attributes; the shape is added.
+    executor : where partitions are computed and written; threads of this process by default, which parse in any case,
+        since a source is one stream.
 
     Raises
     ------
@@ -84,11 +88,6 @@ def convert(
         n_states = _check_states(source, spool)
         numbering, method = _numbering(spool, n_states, options)
 
-        def arrays(p: int) -> PartitionArrays:
-            states = numbering.states(p)
-            rows = spool.gather(states)
-            return localise(rows, states, p, numbering, n_states, options.stored_dtype, source.path)
-
         axes = {**(geometry or {}), **({"shape": list(options.shape)} if options.shape else {})}
         description = Description(
             sense=options.sense or "max",
@@ -96,27 +95,46 @@ def convert(
             provenance={"source": source.path, "format": source.format, **(provenance or {})},
             geometry=axes or None,
         )
-        lengths = _lengths(spool, numbering)
-        assemble(root, numbering, arrays, description, options, progress, lengths)
+        schema = TableSchema.of(numbering.partition_ptr, options.stored_dtype, _lengths(spool, numbering))
+        arrays = _SpooledPartitions(spool, numbering, n_states, options.stored_dtype, source.path)
+        assemble(root, numbering, arrays, description, schema, executor or ThreadsExecutor(options.threads), progress)
         shutil.rmtree(scratch)
     return open_store(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _SpooledPartitions:
+    """Partitions of the source, in any process that sees the spool."""
+
+    spool: Spool
+    numbering: Numbering
+    n_states: int
+    dtype: np.dtype[np.floating]
+    source: str
+
+    def __call__(self, p: int) -> PartitionArrays:
+        """Partition p, from its rows in the spool."""
+        states = self.numbering.states(p)
+        rows = self.spool.gather(states)
+        return localise(rows, states, p, self.numbering, self.n_states, self.dtype, self.source)
 
 
 def _read_all(source: Source, scratch: Path, options: ConvertOptions, progress: Progress | None) -> list[Segment]:
     """Pass 1: every job's block into the spool."""
 
-    def read(index: int, job: Job) -> Segment:
+    def read(task: tuple[int, Job]) -> Segment:
+        index, job = task
         return write_segment(scratch / f"{index:08d}", job())
 
-    tasks = (partial(read, index, job) for index, job in enumerate(source.jobs()))
     segments: list[Segment] = []
-    for segment in run_in_order(tasks, options.workers, _JOBS_PER_WORKER * options.workers):
-        expected = segments[-1].end_state if segments else 0
-        if segment.first_state != expected:
-            raise InputError(source.path, f"a block begins at state {segment.first_state}, not at {expected}")
-        segments.append(segment)
-        if progress is not None:
-            progress("read", segment.end_state, source.n_states)
+    with closing(in_order(ThreadsExecutor(options.threads), read, enumerate(source.jobs()))) as blocks:
+        for segment in blocks:
+            expected = segments[-1].end_state if segments else 0
+            if segment.first_state != expected:
+                raise InputError(source.path, f"a block begins at state {segment.first_state}, not at {expected}")
+            segments.append(segment)
+            if progress is not None:
+                progress("read", segment.end_state, source.n_states)
     source.finish()
     if progress is not None and source.n_states is not None:
         progress("read", source.n_states, source.n_states)  # else its clock runs on beside the steps that follow

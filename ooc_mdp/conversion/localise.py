@@ -19,7 +19,7 @@ from ooc_mdp.errors import InputError
 from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, FloatArray, IntArray, Rows
 from ooc_mdp.model.numbering import Numbering, owner
 from ooc_mdp.store.layout import successor_dtype
-from ooc_mdp.store.writer import PartitionArrays
+from ooc_mdp.store.partition_arrays import PartitionArrays
 
 __all__ = ["local_successors", "localise"]
 

@@ -35,8 +35,8 @@ class ConvertOptions:
     """Number of partitions along each axis, instead of a size (grid only)."""
     dtype: Literal["float32", "float64"] = "float64"
     """Type in which probabilities and rewards are stored."""
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
-    """Tasks at once; memory grows with it."""
+    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
+    """Of this process that parse, compute and write; memory grows with them."""
     overwrite: bool = False
     """Replace a store of the same name when the new one is whole."""
     resume: bool = False
@@ -50,7 +50,7 @@ class ConvertOptions:
             raise OptionsError(f"partitioner is {self.partitioner!r}; give ranges, grid or metis")
         if self.dtype not in ("float32", "float64"):
             raise OptionsError(f"dtype is {self.dtype!r}; give float32 or float64")
-        for name in ("partition_size", "partitions", "workers"):
+        for name in ("partition_size", "partitions", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionsError(f"{name} is {value}; give at least 1")
@@ -66,7 +66,7 @@ class ConvertOptions:
 
     def _take_plain_words(self) -> None:
         """Keep Python's own numbers and a dtype's name, whatever kind was given; refuse what is none."""
-        for name in ("partition_size", "partitions", "workers"):
+        for name in ("partition_size", "partitions", "threads"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, whole_number(name, value))

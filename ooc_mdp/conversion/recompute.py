@@ -13,9 +13,8 @@ import json
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,10 @@ import numpy.typing as npt
 from ooc_mdp.backends.cuda.control.grid_numbers import GridNumbers
 from ooc_mdp.backends.cuda.control.rows import DeviceProblem
 from ooc_mdp.conversion.assemble import Progress, written_by
+from ooc_mdp.conversion.executor import ThreadsExecutor
 from ooc_mdp.conversion.from_problem import partition_problem
 from ooc_mdp.conversion.localise import local_successors, localise
 from ooc_mdp.conversion.options import ConvertOptions
-from ooc_mdp.conversion.schedule import run_all
 from ooc_mdp.errors import InputError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.model.numbering import GridNumbering, Numbering
@@ -36,7 +35,7 @@ from ooc_mdp.model.table_source import Loader
 from ooc_mdp.problems.base import Problem, provenance_of
 from ooc_mdp.runtime.memory import give_memory_back
 from ooc_mdp.store.census import Census
-from ooc_mdp.store.writer import PartitionArrays
+from ooc_mdp.store.partition_arrays import PartitionArrays
 
 __all__ = ["TABLE_VERSION", "RecomputedTable"]
 
@@ -86,18 +85,15 @@ class RecomputedTable:
         self.name = name or f"problem:{problem.name}"
         self._dtype = options.stored_dtype
         self._rows_by = problem.source.name if isinstance(problem, DeviceProblem) else "cpu"
-        self._pieces = options.workers if self._rows_by == "cpu" else 1
+        self._pieces = options.threads if self._rows_by == "cpu" else 1
         self._numbering, method = partition_problem(problem, options)
         self._grid = self._grid_on_device(problem)
         self.partition_ptr: IntArray = self._numbering.partition_ptr
         self._census = Census(self.partition_ptr, self._dtype, problem.exact_weights)
-        tasks = (partial(self._examine, p) for p in range(self.n_partitions))
-
-        def tell(done: int) -> None:
-            if progress is not None:
-                progress("first pass", done, self.n_partitions)
-
-        run_all(tasks, options.workers, tell)
+        with closing(ThreadsExecutor(options.threads).map(self._examine, range(self.n_partitions))) as examined:
+            for done, _ in enumerate(examined, 1):
+                if progress is not None:
+                    progress("first pass", done, self.n_partitions)
         self.fields: dict[str, _Field] = {n: _Field(dtype) for n, dtype in self._census.fields().items()}
         self.partition_bytes: IntArray = self._census.partition_bytes()
         self.coupling: Coupling = self._census.coupling()

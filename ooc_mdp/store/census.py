@@ -17,9 +17,9 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, encode
 from ooc_mdp.store.layout import FIELDS, READ_FIELDS, PartitionSizes
+from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.partition_note import fits_float32
 from ooc_mdp.store.state_bits import StateBits
-from ooc_mdp.store.writer import PartitionArrays
 
 __all__ = ["Census"]
 

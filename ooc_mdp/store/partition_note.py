@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.store.layout import PartitionSizes
+from ooc_mdp.store.layout import FIELDS, PartitionSizes
 
 if TYPE_CHECKING:
-    from ooc_mdp.store.writer import PartitionArrays
+    from ooc_mdp.store.partition_arrays import PartitionArrays
 
 __all__ = ["PartitionNote", "fits_float32"]
 
 _RANGES = ("reward_range", "duration_range", "row_sum_range")
 _NUMBERS = ("actions", "successors", "most_actions", "most_successors", "float32_durations", *_RANGES)
+_OPTIONAL = tuple(f.name for f in FIELDS.values() if f.optional and not f.name.endswith("_ptr"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +47,8 @@ class PartitionNote:
     """int64, ascending."""
     coupling_mass: FloatArray
     """float64, of the same length."""
+    optional: tuple[str, ...] = ()
+    """Optional fields that the partition has, apart from pointers."""
 
     @classmethod
     def of(cls, part: PartitionArrays) -> Self:
@@ -68,6 +71,7 @@ class PartitionNote:
             part.row_sum_range,
             part.coupling_partitions,
             part.coupling_mass,
+            tuple(name for name in _OPTIONAL if getattr(part, name) is not None),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -78,6 +82,7 @@ class PartitionNote:
             **{name: getattr(self, name) for name in _NUMBERS},
             "coupling_partitions": self.coupling_partitions.tolist(),
             "coupling_mass": self.coupling_mass.tolist(),
+            "optional": list(self.optional),
         }
 
     @classmethod
@@ -89,6 +94,7 @@ class PartitionNote:
             sizes=PartitionSizes(*document["sizes"]),
             coupling_partitions=np.array(document["coupling_partitions"], np.int64),
             coupling_mass=np.array(document["coupling_mass"], np.float64),
+            optional=tuple(document["optional"]),
             **numbers,
         )
 

@@ -380,7 +380,7 @@ def test_a_failing_disk_or_memory_is_a_message_and_not_a_traceback(place, monkey
     said = refused("inspect", place / "maze.store")
     assert "Input/output error" in said or "9 TiB" in said
     if isinstance(failure, MemoryError):
-        assert "lower --cache (solve), or --partition-size and --workers (convert, generate)" in said
+        assert "lower --cache (solve), or --partition-size and --threads (convert, generate)" in said
 
 
 def test_brackets_in_a_name_are_shown_as_they_are_on_a_terminal(tmp_path, monkeypatch):

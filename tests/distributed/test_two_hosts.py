@@ -149,7 +149,7 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
 @pytest.fixture(scope="module")
 def maze(tmp_path_factory: pytest.TempPathFactory) -> Store:
     path = tmp_path_factory.mktemp("maze") / "s"
-    return ooc_mdp.generate("GW-32x4", path, {"seed": 1}, partitions=16, workers=1)
+    return ooc_mdp.generate("GW-32x4", path, {"seed": 1}, partitions=16, threads=1)
 
 
 class Asked:

@@ -126,7 +126,7 @@ def test_an_unknown_room_asks_to_be_added(tree):
     [
         ("cupy", "backends/cuda/gpu.py"),
         ("cupy.cuda", "backends/cuda/gpu.py"),
-        ("dask", "conversion/schedule.py"),
+        ("distributed", "conversion/dask_executor.py"),
         ("dask.distributed", "distributed/worker.py"),
         ("matplotlib.pyplot", "report/plots.py"),
         ("pymetis", "conversion/metis.py"),

@@ -165,7 +165,7 @@ def test_a_last_partition_may_change_how_all_are_stored(tmp_path: Path) -> None:
     plain = Action(0.5, {0: 0.5, 1: 0.5}, duration=0.5)
     odd = Action(0.5, {0: 0.25, 1: 0.5, 2: 0.25}, duration=0.1)
     model = Model((*(State((plain, plain)) for _ in range(300)), State((odd,))), durations=True)
-    store = generate(Exact(model), tmp_path / "s", ConvertOptions(partitions=3, workers=1))
+    store = generate(Exact(model), tmp_path / "s", ConvertOptions(partitions=3, threads=1))
     assert store.attributes["encodings"] == {"successors": "row-delta", "probabilities": "fixed24"}
     assert store.fields["durations"].stored == np.float64
     assert store.fields["successors"].dtype == np.uint8

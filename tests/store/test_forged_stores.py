@@ -37,7 +37,7 @@ models = [
 ]
 wholes = []
 for i, model in enumerate(models):
-    wholes.append(convert(ModelSource(model), place / f"whole{i}", ConvertOptions(partitions=3, workers=1)))
+    wholes.append(convert(ModelSource(model), place / f"whole{i}", ConvertOptions(partitions=3, threads=1)))
 extremes = [0, 1, -1, 2, 7, 255, 1 << 16, (1 << 31) - 1, 1 << 31, 1 << 32, (1 << 62), -(1 << 62)]
 
 def forge(path, whole):

@@ -26,13 +26,13 @@ from ooc_mdp.store.layout import chunk_path
 def car(tmp_path_factory: pytest.TempPathFactory) -> Store:
     path = tmp_path_factory.mktemp("frames") / "car"
     problem = make_problem("mountain-car", {"grid": "70,70"})
-    return generate(problem, path, ConvertOptions(block_shape=(35, 70), dtype="float32", workers=1))
+    return generate(problem, path, ConvertOptions(block_shape=(35, 70), dtype="float32", threads=1))
 
 
 @pytest.fixture
 def ragged(tmp_path: Path) -> Store:
     model = random_model(3, 60, durations=True, initial_values=True)
-    return convert(ModelSource(model), tmp_path / "ragged", ConvertOptions(partitions=4, workers=1))
+    return convert(ModelSource(model), tmp_path / "ragged", ConvertOptions(partitions=4, threads=1))
 
 
 def values_of(raw: RawField, buffer: np.ndarray) -> np.ndarray:
@@ -111,7 +111,7 @@ def test_what_devices_do_not_decompress_is_decompressed_beforehand(
 
 def test_values_that_do_not_compress_are_found_behind_the_header(tmp_path: Path) -> None:
     model = random_model(1, 30)
-    store = convert(ModelSource(model), tmp_path / "s", ConvertOptions(partitions=1, workers=1))
+    store = convert(ModelSource(model), tmp_path / "s", ConvertOptions(partitions=1, threads=1))
     meta = store.fields["rewards"]
     noise = np.frombuffer(np.random.default_rng(0).bytes(meta.max_len * 8), np.float64)
     frame = encode_frame(meta.field, noise, meta.max_len)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 HOLD = "from ooc_mdp.store.directory import Directory\ndef enter(path): return Directory(path).hold()"
 LOCK = "from ooc_mdp.store.output_lock import locked_output as enter"
 MODEL = random_model(3, 60)
-TEN = ConvertOptions(partitions=10, workers=1)
+TEN = ConvertOptions(partitions=10, threads=1)
 
 
 @contextmanager
@@ -160,12 +160,12 @@ def test_a_generation_that_a_reader_refuses_is_kept_for_resume(tmp_path: Path) -
             come.remove(done)
             held.__enter__()
 
-    options = ConvertOptions(partitions=10, workers=1, overwrite=True)
+    options = ConvertOptions(partitions=10, threads=1, overwrite=True)
     with pytest.raises(BusyError, match=r"is being read by .* what is done was kept: the same command with --resume"):
         generate(ModelProblem(MODEL), path, options, progress=read)
     assert ooc_mdp.open_store(path).fingerprint == old
     held.__exit__(None, None, None)
-    resume = ConvertOptions(partitions=10, workers=1, overwrite=True, resume=True)
+    resume = ConvertOptions(partitions=10, threads=1, overwrite=True, resume=True)
     assert generate(ModelProblem(MODEL), path, resume).fingerprint != old
     assert os.listdir(tmp_path) == ["s"]
 
@@ -455,7 +455,7 @@ def test_a_solve_works_without_flock(store: Path, tmp_path: Path) -> None:
         run = RunOptions(tmp_path / "r", overwrite=overwrite)
         solver.solve(ooc_mdp.open_store(store), SolveOptions(0.9, device="cpu"), run)
     shutil.copytree(store, tmp_path / "s")
-    generate(ModelProblem(MODEL), tmp_path / "s", ConvertOptions(partitions=10, workers=1, overwrite=True))
+    generate(ModelProblem(MODEL), tmp_path / "s", ConvertOptions(partitions=10, threads=1, overwrite=True))
     assert sorted(os.listdir(tmp_path)) == ["r", "s"]
 
 

@@ -40,7 +40,7 @@ def make_store(place: Path, seed: int) -> Path:
             return block
 
         source.read = reread  # type: ignore[method-assign]
-    convert(source, place, ConvertOptions(partitions=PARTITIONS, workers=1))
+    convert(source, place, ConvertOptions(partitions=PARTITIONS, threads=1))
     return place
 
 

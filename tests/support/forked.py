@@ -119,10 +119,10 @@ def saving_command_in_a_fork(*arguments: object) -> None:
 def conversion(path: Path, seed: int, overwrite: bool) -> None:
     """Convert a random model of 300 states into 20 partitions."""
     source = ModelSource(random_model(seed, 300), block=3)
-    convert(source, path, ConvertOptions(partitions=20, workers=2, overwrite=overwrite))
+    convert(source, path, ConvertOptions(partitions=20, threads=2, overwrite=overwrite))
 
 
 def generation(path: Path, resume: bool) -> None:
     """Generate a random model of 300 states into 30 partitions."""
     problem = ModelProblem(random_model(3, 300, durations=True, labels=True))
-    generate(problem, path, ConvertOptions(partitions=30, workers=2, resume=resume))
+    generate(problem, path, ConvertOptions(partitions=30, threads=2, resume=resume))

@@ -93,7 +93,7 @@ def model_of_shape(n: int, actions_each: int, successors_each: int) -> Model:
 
 
 def make_store(case: Case, path: Path) -> Store:
-    options = ConvertOptions(sense=case.sense, dtype=case.dtype, partitions=case.partitions, workers=1)
+    options = ConvertOptions(sense=case.sense, dtype=case.dtype, partitions=case.partitions, threads=1)
     return convert(ModelSource(case.model), path, options)
 
 

@@ -455,23 +455,23 @@ def assert_decoded_as_read(store: Store, device: Device) -> None:
 
 def car(path: Path) -> Store:
     problem = make_problem("mountain-car", {"grid": "60,60"})
-    return generate(problem, path, ConvertOptions(block_shape=(30, 60), dtype="float32", workers=1))
+    return generate(problem, path, ConvertOptions(block_shape=(30, 60), dtype="float32", threads=1))
 
 
 def pendulum(path: Path) -> Store:
     problem = make_problem("double-pendulum", {"grid": "8,8,8,8"})
-    return generate(problem, path, ConvertOptions(block_shape=(8, 4, 8, 8), dtype="float32", workers=1))
+    return generate(problem, path, ConvertOptions(block_shape=(8, 4, 8, 8), dtype="float32", threads=1))
 
 
 def ragged(path: Path) -> Store:
     model = random_model(5, 400, durations=True, initial_values=True)
-    return convert(ModelSource(model), path, ConvertOptions(partitions=3, workers=1))
+    return convert(ModelSource(model), path, ConvertOptions(partitions=3, threads=1))
 
 
 def terminal(path: Path) -> Store:
     one = State((Action(1.0, {0: 0.5, 1: 0.5}),))
     model = Model((one, State((), 2.0), one, State((), -1.0)))
-    return convert(ModelSource(model), path, ConvertOptions(partitions=2, workers=1))
+    return convert(ModelSource(model), path, ConvertOptions(partitions=2, threads=1))
 
 
 def with_zstd(path: Path) -> Store:

@@ -463,7 +463,7 @@ def test_a_target_that_turns_out_smaller_than_it_seemed_is_reached(
 
 def far_reading(n: int, shape: tuple[int, ...] | None, path: Path) -> Store:
     """A uniform model whose states read any others: tiles of 16 states read more of them than slots have room for."""
-    options = ConvertOptions(shape=shape, partitions=4 if shape else 1, workers=1)
+    options = ConvertOptions(shape=shape, partitions=4 if shape else 1, threads=1)
     return convert(ModelSource(random_model(7, n, max_successors=16, uniform=True)), path, options)
 
 

@@ -65,7 +65,7 @@ def test_a_table_read_back_equals_the_rows_written(
         partition_size=size,
         shape=grid_shape(n) if partitioner == "grid" else None,
         dtype=dtype,
-        workers=2,
+        threads=2,
     )
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "model.store")
@@ -145,7 +145,7 @@ def test_early_partitions_are_completed_by_what_later_ones_have(tmp_path: Path) 
     plain = [State((Action(1.0, {i: 1.0}),)) for i in range(400)]
     wide = State((Action(2.0, dict.fromkeys(range(256), 1 / 256), label=0), Action(3.0, {0: 1.0}, label=1)))
     model = Model((*plain, wide, State((), 5.0)))
-    store = generate(ModelProblem(model), tmp_path / "s", ConvertOptions(partitions=67, workers=1))
+    store = generate(ModelProblem(model), tmp_path / "s", ConvertOptions(partitions=67, threads=1))
     assert model_in(store).states == model.states
     assert store.fields["successors"].dtype == np.uint16
     assert store.read(0)[0].action_ptr.tolist() == list(range(7))
@@ -190,7 +190,7 @@ class FailingSource(ModelSource):
 def test_of_several_faults_the_first_in_the_file_is_raised(tmp_path: Path) -> None:
     source = FailingSource(random_model(0, 40), {8: 0.05, 12: 0.0, 16: 0.0, 20: 0.0}, block=4)
     with pytest.raises(InputError) as caught:
-        convert(source, tmp_path / "s", ConvertOptions(workers=4))
+        convert(source, tmp_path / "s", ConvertOptions(threads=4))
     assert caught.value.line == 8
     assert source.finished == 0
     assert os.listdir(tmp_path) == []
@@ -207,7 +207,7 @@ def test_no_job_is_drawn_long_after_a_fault(tmp_path: Path) -> None:
 
     source.jobs = jobs  # type: ignore[method-assign]
     with pytest.raises(InputError):
-        convert(source, tmp_path / "s", ConvertOptions(workers=2))
+        convert(source, tmp_path / "s", ConvertOptions(threads=2))
     assert len(drawn) <= 16
 
 
@@ -272,7 +272,7 @@ def test_options_that_do_not_fit_the_model_are_refused(tmp_path: Path, options: 
     [
         {"partitions": 2, "partition_size": 5},
         {"partitions": 0},
-        {"workers": 0},
+        {"threads": 0},
         {"dtype": "float16"},
         {"sense": "up"},
         {"partitioner": "squares"},
@@ -300,7 +300,7 @@ def test_numbers_and_types_of_numpy_are_options_too(tmp_path: Path, dtype: Any) 
     ("options", "message"),
     [
         ({"partitions": 4.0}, "partitions is 4.0, which is no whole number"),
-        ({"workers": 1.5}, "workers is 1.5, which is no whole number"),
+        ({"threads": 1.5}, "threads is 1.5, which is no whole number"),
         ({"partition_size": 4e4}, "a size is 40000.0, which is no whole number"),
         ({"blocks": 2}, "blocks is 2; give a whole number for each axis"),
         ({"blocks": "2,2"}, "blocks is '2,2'; give a whole number for each axis"),

@@ -50,7 +50,7 @@ class Ring:
     def close(self):
         pass
 
-options = ConvertOptions(partition_size=2 << 20, workers=2)
+options = ConvertOptions(partition_size=2 << 20, threads=2)
 convert(Ring(40_000), sys.argv[2] + ".warm", options)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 convert(Ring(int(sys.argv[1])), sys.argv[2], options)

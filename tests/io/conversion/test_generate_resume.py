@@ -89,11 +89,11 @@ class Stopping(ModelProblem):
 
 
 MODEL = random_model(3, 60, durations=True)
-TEN = ConvertOptions(partitions=10, workers=1)
+TEN = ConvertOptions(partitions=10, threads=1)
 
 
 def generate_from(problem: ModelProblem, path: Path, **options: Any) -> Store:
-    return generate(problem, path, ConvertOptions(**{"partitions": 10, "workers": 1, **options}))
+    return generate(problem, path, ConvertOptions(**{"partitions": 10, "threads": 1, **options}))
 
 
 def stopped(tmp_path: Path, at: int = 6) -> Path:
@@ -180,7 +180,7 @@ def test_other_parameters_are_refused_by_name(tmp_path: Path) -> None:
         if done == 2:
             raise Stop
 
-    options = ConvertOptions(partitions=4, workers=1)
+    options = ConvertOptions(partitions=4, threads=1)
     with pytest.raises(Stop):
         generate(make_problem("GW-12x4", {"seed": 1}), path, options, progress=stop)
     with pytest.raises(StoreError, match=r"cannot be resumed: seed was 1, is 2\. Give"):
@@ -230,7 +230,7 @@ def test_nothing_more_is_computed_once_the_disk_is_full(tmp_path: Path) -> None:
 
 def test_a_journal_without_room_keeps_what_is_done(tmp_path: Path) -> None:
     """The journal is the first file to reach the limit on the size of files, which stands in for a full disk."""
-    command = ("generate", "random", tmp_path / "s", "--states", 400, "--partitions", 40, "--workers", 1)
+    command = ("generate", "random", tmp_path / "s", "--states", 400, "--partitions", 40, "--threads", 1)
     ran = process(*command, limit="-f 14")
     assert ran.status == 2, ran
     assert "no room" in ran.err
@@ -270,7 +270,7 @@ def test_a_run_stopped_while_it_finishes_goes_on(tmp_path: Path) -> None:
 def test_the_order_of_partitions_does_not_change_a_store(tmp_path: Path) -> None:
     """Padded lengths are guessed from the partitions so far; a resumed run sees them in another order."""
     fingerprints = {
-        generate_from(Stopping(MODEL), tmp_path / str(workers), workers=workers).fingerprint for workers in (1, 3, 8)
+        generate_from(Stopping(MODEL), tmp_path / str(threads), threads=threads).fingerprint for threads in (1, 3, 8)
     }
     path = stopped(tmp_path, at=3)
     fingerprints.add(generate_from(Stopping(MODEL), path, resume=True).fingerprint)
@@ -352,7 +352,7 @@ def test_a_signal_leaves_a_state_to_go_on_from(tmp_path: Path, word: signal.Sign
     """It comes at the fourth entry of the journal; the thread that writes it goes on once it was handled."""
     path = tmp_path / "s"
     journal = tmp_path / "s.partial" / JOURNAL_FILE
-    command = ("generate", "random", path, "--states", 400, "--partitions", 40, "--workers", 1)
+    command = ("generate", "random", path, "--states", 400, "--partitions", 40, "--threads", 1)
     ran = interrupted(word, f"entry {journal}", 4, *command)
     assert ran.status == 1
     assert "interrupted; what is done was kept: the same command with --resume goes on" in ran.err

@@ -92,10 +92,10 @@ def test_every_table_is_that_of_the_store(name, parameters, options, tmp_path):
 
 
 @settings(max_examples=25, deadline=None)
-@given(case=cases(), workers=st.sampled_from([1, 3]))
-def test_tables_of_ragged_models_with_any_optional_fields_are_those_of_the_store(case: Case, workers: int) -> None:
-    options = ConvertOptions(sense=case.sense, dtype=case.dtype, partitions=case.partitions, workers=workers)  # type: ignore[arg-type]
-    least, recompute._LEAST_PIECE = recompute._LEAST_PIECE, 1  # so that three workers share even a small partition
+@given(case=cases(), threads=st.sampled_from([1, 3]))
+def test_tables_of_ragged_models_with_any_optional_fields_are_those_of_the_store(case: Case, threads: int) -> None:
+    options = ConvertOptions(sense=case.sense, dtype=case.dtype, partitions=case.partitions, threads=threads)  # type: ignore[arg-type]
+    least, recompute._LEAST_PIECE = recompute._LEAST_PIECE, 1  # so that three threads share even a small partition
     try:
         with both(ModelProblem(case.model), options) as (store, table):
             assert_equal_sources(store, table)
@@ -131,9 +131,9 @@ class _Claims(ModelProblem):
 )
 def test_what_the_first_pass_does_not_find_exact_is_not_said_to_be(low, duration, exact, dtype):
     states = (State((Action(1.0, {0: low, 3: 1 - low}, duration),)),) * 4
-    table = RecomputedTable(_Claims(Model(states, durations=True)), ConvertOptions(partitions=2, workers=1))
+    table = RecomputedTable(_Claims(Model(states, durations=True)), ConvertOptions(partitions=2, threads=1))
     assert (table.exact_weights, table.duration_dtype) == (exact, dtype)
-    silent = RecomputedTable(ModelProblem(Model(states)), ConvertOptions(partitions=2, workers=1))
+    silent = RecomputedTable(ModelProblem(Model(states)), ConvertOptions(partitions=2, threads=1))
     assert (silent.exact_weights, silent.duration_dtype) == (False, None), "nothing is said, or there is nothing"
 
 
@@ -211,7 +211,7 @@ def test_the_fingerprint_tells_tables_apart_and_nothing_else():
     def of(parameters: dict = CAR, **options: object) -> str:
         return ooc_mdp.open_problem("mountain-car", parameters, **{"partitions": 6, **options}).fingerprint  # type: ignore[arg-type]
 
-    assert of() == of(workers=1)
+    assert of() == of(threads=1)
     others = [
         of({"grid": "24,21"}),
         of({**CAR, "time_unit": 2.0}),
@@ -267,7 +267,7 @@ class _Fickle(ModelProblem):
 def test_a_problem_that_gives_other_rows_the_second_time_is_refused():
     from store_models import random_model
 
-    table = RecomputedTable(_Fickle(random_model(2, 9, max_successors=4)), ConvertOptions(partitions=1, workers=1))
+    table = RecomputedTable(_Fickle(random_model(2, 9, max_successors=4)), ConvertOptions(partitions=1, threads=1))
     with pytest.raises(
         InputError, match=r"partition 0 has \d+ rows, .* as before; rows must depend on the state alone"
     ):
@@ -304,11 +304,11 @@ def test_options_of_a_problem_are_refused_for_a_store_and_said_once(tmp_path):
     assert "there is no problem 'nothing'" in refused("solve", "problem:nothing", "--discount", 0.9)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("problem", [("mountain-car", "500,500", 2), ("double-pendulum", "14,14,14,14", 2)])
-def test_computing_a_partition_holds_no_more_than_is_planned(problem, workers):
+def test_computing_a_partition_holds_no_more_than_is_planned(problem, threads):
     name, grid, partitions = problem
-    table = ooc_mdp.open_problem(name, {"grid": grid}, partitions=partitions, workers=workers, device="cpu")
+    table = ooc_mdp.open_problem(name, {"grid": grid}, partitions=partitions, threads=threads, device="cpu")
     table.read(0)
     tracemalloc.start()  # what NumPy allocates, whatever the system gives and takes meanwhile
     try:
