@@ -19,8 +19,8 @@ import measuring
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control import Discretised
+from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.simulation import PolicyKind, SimulationOptions, random_starts, simulate
 
 CASES = (

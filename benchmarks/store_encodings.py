@@ -18,7 +18,7 @@ from numcodecs import blosc
 
 from ooc_mdp.conversion.localise import localise
 from ooc_mdp.conversion.partitioners import grid_numbering
-from ooc_mdp.problems import make_problem
+from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store.encodings import RowLayout, decode, encode
 from ooc_mdp.store.layout import PartitionSizes
 

@@ -1,6 +1,6 @@
 """One row of a discretised control problem in plain Python: what the compiled kernel is compared with.
 
-Written from the equations of `ooc_mdp.problems.control.integrate`, with lists, sorting and dictionaries.
+Written from the equations of `ooc_mdp.problems.control.integration`, with lists, sorting and dictionaries.
 """
 
 from __future__ import annotations

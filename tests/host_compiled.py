@@ -14,9 +14,9 @@ from emulated_cuda import EXPORT, compile_kernels, compile_library
 from ooc_mdp.backends.cuda.control.rows import kernel_source
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.problems.control import Discretised
-from ooc_mdp.problems.control.cuda_source import setup
-from ooc_mdp.problems.control.device_functions import Kind, mangled
-from ooc_mdp.problems.control.translate import Program
+from ooc_mdp.problems.control.cuda.builtins import Kind, mangled
+from ooc_mdp.problems.control.cuda.source import setup
+from ooc_mdp.problems.control.cuda.translate import Program
 
 _THREADS = 128
 _TEMPLATE = Path(__file__).parents[1] / "ooc_mdp" / "backends" / "cuda" / "control/rows.cu"

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import Rows
-from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control import Axis, ControlProblem, DiscretisationOptions, Discretised, discretise
+from ooc_mdp.problems.registry import make_problem
 
 UNIT = 2.0**-24
 

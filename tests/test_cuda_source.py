@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control import Discretised, discretise, mountain_car, pendulums
-from ooc_mdp.problems.control.cuda_source import problem_source
-from ooc_mdp.problems.control.device_functions import PARAMETERS, tuple_of
+from ooc_mdp.problems.control.cuda.builtins import PARAMETERS, tuple_of
+from ooc_mdp.problems.control.cuda.source import problem_source
+from ooc_mdp.problems.registry import make_problem
 
 CONSTRUCTS = [
     "arithmetic", "floored", "powers", "comparisons", "logic", "choices", "early", "assignments", "loops", "functions",

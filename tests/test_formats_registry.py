@@ -61,7 +61,7 @@ def test_every_format_has_a_name_of_its_own_and_a_line_of_description():
 def test_importing_the_package_imports_no_reader_and_no_compiler():
     code = (
         "import sys, ooc_mdp.io.registry; "
-        "print(sorted(m for m in sys.modules if m.startswith(('numba', 'ooc_mdp.io.', 'gymnasium')))))"
+        "print(sorted(m for m in sys.modules if m.startswith(('numba', 'ooc_mdp.io.', 'gymnasium'))))"
     )
     root = Path(__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import Rows
-from ooc_mdp.problems import PROBLEMS, make_problem
+from ooc_mdp.problems.registry import PROBLEMS, make_problem
 
 # Jóhannsson 2009, table 6.1: side, states, reward states; each with 1, 2 and 4 successors.
 TABLE_6_1 = [(64, 4_096, 5), (256, 65_536, 65), (512, 262_144, 260), (1024, 1_048_576, 1_024)]

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import ooc_mdp
 from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
-from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control import Axis, ControlProblem, discretise
+from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.report.trajectory_table import print_simulation
 from ooc_mdp.simulation import (
     PolicyKind,

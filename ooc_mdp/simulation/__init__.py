@@ -1,7 +1,7 @@
 """The policy of a solved control problem at work on the continuous dynamics."""
 
-from ooc_mdp.simulation.of_result import problem_of
 from ooc_mdp.simulation.options import PolicyKind, SimulationOptions
+from ooc_mdp.simulation.result_problem import problem_of
 from ooc_mdp.simulation.simulate import (
     RunOutcome,
     Simulation,

@@ -26,7 +26,7 @@ from numba.cpython.unsafe.tuple import tuple_setitem
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.integrate import STEP_SHARE, Point, compile_point, fastest, once_for_functions
+from ooc_mdp.problems.control.integration import STEP_SHARE, Point, compile_point, fastest, once_for_functions
 from ooc_mdp.problems.control.kuhn import cell_of, vertex_after, weight_of
 
 __all__ = ["LOOKAHEAD", "NEAREST", "VOTE", "Feedback", "Figures", "Limits", "Loop", "Samples", "compile_loop"]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.problems.control.definition import ControlProblem, State
-from ooc_mdp.problems.control.discretised import Discretised
+from ooc_mdp.problems.control.discretisation import Discretised
 from ooc_mdp.problems.control.kuhn import Grid
 from ooc_mdp.simulation.closed_loop import (
     LOOKAHEAD,

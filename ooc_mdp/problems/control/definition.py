@@ -4,7 +4,7 @@
 
 To add a problem, write a Python file that assigns a :class:`ControlProblem` to the name ``problem``; see
 ``docs/control-problems.md`` for a whole one. The functions in it are compiled twice, by Numba for the CPU and by
-:mod:`ooc_mdp.problems.control.cuda_source` for the GPU, so they keep to a small part of Python: float arithmetic,
+:mod:`ooc_mdp.problems.control.cuda.source` for the GPU, so they keep to a small part of Python: float arithmetic,
 ``if``, local names, the parameters' fields, and ``math``'s functions. This module compiles and discretises nothing.
 """
 

@@ -1,8 +1,8 @@
 // Rows of a discretised control problem: follow the trajectory out of a vertex's cell, then interpolate where it ends.
 //
-// The counterpart of problems/control/integrate.py, statement by statement; there stands what is computed and why.
+// The counterpart of problems/control/integration.py, statement by statement; there stands what is computed and why.
 // The problem's own functions and constants (D axes, A actions, PERIODIC, CLIPPED, Parameters, dynamics, ...), made
-// by problems/control/cuda_source.py, take the place of the line "@problem@".
+// by problems/control/cuda/source.py, take the place of the line "@problem@".
 //
 // Ownership: thread a + A i computes action a of the i-th state and writes its D + 1 transitions, reward and duration;
 // threads share nothing, so results do not depend on the launch shape. Compiled without fused multiply-add, results

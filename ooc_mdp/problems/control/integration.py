@@ -28,8 +28,8 @@ from numba.cpython.unsafe.tuple import tuple_setitem
 from numba.extending import register_jitable
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.problems.control.cuda.python_source import called_functions, plain_function
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.definitions_of import called_functions, plain_function
 from ooc_mdp.problems.control.kuhn import Grid, cell_of, grid_point, vertex_after, weight_of, wrapped
 
 __all__ = [

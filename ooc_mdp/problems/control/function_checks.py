@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.problems.control.cuda.python_source import plain_function
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.definitions_of import plain_function
 
 __all__ = ["check_functions", "not_compilable"]
 

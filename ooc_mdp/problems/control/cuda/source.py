@@ -1,9 +1,9 @@
 """A control problem as CUDA C++: its functions, its parameters and what its axes are like.
 
 The text is pasted into ``control/rows.cu``, which does on a GPU what
-:mod:`ooc_mdp.problems.control.integrate` does on a CPU. What the functions may contain is said, and translated, by
-:mod:`ooc_mdp.problems.control.translate`. The grid and the values of the parameters are no part of the text, so that
-one compiled kernel serves all of them. This module needs no GPU.
+:mod:`ooc_mdp.problems.control.integration` does on a CPU. What the functions may contain is checked, and translated, by
+:mod:`ooc_mdp.problems.control.cuda.translate`. The grid and the values of the parameters are no part of the text, so
+that one compiled kernel serves all of them. This module needs no GPU.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.definitions_of import plain_function
-from ooc_mdp.problems.control.device_functions import (
+from ooc_mdp.problems.control.cuda.builtins import (
     FLAG,
     NUMBER,
     PARAMETERS,
@@ -24,9 +22,11 @@ from ooc_mdp.problems.control.device_functions import (
     mangled,
     tuple_of,
 )
-from ooc_mdp.problems.control.discretised import Discretised
-from ooc_mdp.problems.control.integrate import MOST_STEPS, STEP_SHARE, WEIGHT_UNIT
-from ooc_mdp.problems.control.translate import Program
+from ooc_mdp.problems.control.cuda.python_source import plain_function
+from ooc_mdp.problems.control.cuda.translate import Program
+from ooc_mdp.problems.control.definition import ControlProblem
+from ooc_mdp.problems.control.discretisation import Discretised
+from ooc_mdp.problems.control.integration import MOST_STEPS, STEP_SHARE, WEIGHT_UNIT
 
 __all__ = ["problem_source", "setup"]
 

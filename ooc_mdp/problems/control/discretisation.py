@@ -19,11 +19,11 @@ from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
-from ooc_mdp.problems.configuration import SHOWN, Parameter, asked_states, configure, in_range
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.integrate import MOST_STEPS, Horizon, RowArrays, compile_rows
+from ooc_mdp.problems.control.function_checks import check_functions, not_compilable
+from ooc_mdp.problems.control.integration import MOST_STEPS, Horizon, RowArrays, compile_rows
 from ooc_mdp.problems.control.kuhn import Grid
-from ooc_mdp.problems.control.refusals import check_functions, not_compilable
+from ooc_mdp.problems.parameters import SHOWN, Parameter, asked_states, configure, in_range
 
 __all__ = ["DiscretisationOptions", "Discretised", "discretise"]
 
@@ -46,7 +46,7 @@ class DiscretisationOptions:
 
 
 class Discretised:
-    """The MDP of a control problem on a grid (satisfies :class:`~ooc_mdp.problems.base.Problem`)."""
+    """The MDP of a control problem on a grid (satisfies :class:`~ooc_mdp.problems.problem.Problem`)."""
 
     sense = "max"
     exact_weights = True
