@@ -45,8 +45,8 @@ def problem_source(problem: ControlProblem) -> str:
     wrappers = [
         _wrapper(program, problem, "dynamics", state, {"state": state, "control": control}, ""),
         _wrapper(program, problem, "reward_rate", NUMBER, {"state": state, "control": control}, "0.0"),
-        _wrapper(program, problem, "final_reward", NUMBER, {"state": state}, "0.0"),
-        _wrapper(program, problem, "ends", FLAG, {"state": state}, "false"),
+        _wrapper(program, problem, "terminal_reward", NUMBER, {"state": state}, "0.0"),
+        _wrapper(program, problem, "is_terminal", FLAG, {"state": state}, "false"),
     ]
     controls = ", ".join("{{" + ", ".join(literal(x) for x in values) + "}}" for values in problem.controls)
     # A struct without members would have a size that host and device might see differently.
@@ -80,8 +80,8 @@ def setup(discretised: Discretised) -> np.ndarray[Any, np.dtype[np.void]]:
             ("high", "f8", d),
             ("span", "f8", d),
             ("h", "f8", d),
-            ("longest_step", "f8"),
-            ("most_time", "f8"),
+            ("max_step", "f8"),
+            ("max_duration", "f8"),
             ("time_unit", "f8"),
             ("parameters", "f8", len(parameters)),
         ]
@@ -90,7 +90,7 @@ def setup(discretised: Discretised) -> np.ndarray[Any, np.dtype[np.void]]:
     values["points"], values["stride"] = discretised.points, discretised.strides
     values["low"], values["high"] = [x.low for x in axes], [x.high for x in axes]
     values["span"], values["h"] = [x.high - x.low for x in axes], discretised.steps
-    values["longest_step"], values["most_time"] = discretised.longest_step, discretised.most_time
+    values["max_step"], values["max_duration"] = discretised.max_step, discretised.max_duration
     values["time_unit"], values["parameters"] = discretised.options.time_unit, parameters
     return values
 
