@@ -42,7 +42,7 @@ import numpy as np
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import IntArray, Rows
-from ooc_mdp.problems.configuration import asked_states, in_range
+from ooc_mdp.problems.parameters import asked_states, in_range
 
 __all__ = ["IntegerMountainCar", "IntegerMountainCarOptions"]
 
@@ -68,7 +68,7 @@ class IntegerMountainCarOptions:
 
 
 class IntegerMountainCar:
-    """The integer mountain car as a :class:`~ooc_mdp.problems.base.Problem`."""
+    """The integer mountain car as a :class:`~ooc_mdp.problems.problem.Problem`."""
 
     sense = "min"
     exact_weights = True
