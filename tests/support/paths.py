@@ -18,6 +18,6 @@ PUBLIC = CASES / "public"
 
 
 def python_path() -> str:
-    """PYTHONPATH of a process of its own that imports the package, the helpers of the tests and what this process can."""
+    """PYTHONPATH of a process of its own that imports the package, the tests' helpers and what this one can."""
     inherited = os.environ.get("PYTHONPATH", "")
     return os.pathsep.join(filter(None, (*map(str, (REPOSITORY, *HELPERS)), inherited)))
