@@ -60,10 +60,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def shared_cases() -> Path:
     """Folder of models with certified reference values beside the checkout; skips where it is absent."""
-    cases = Path(__file__).parents[1].parent / "shared" / "cases"
-    if not cases.is_dir():
-        pytest.skip(f"the reference cases are not at {cases}")
-    return cases
+    from paths import CASES
+
+    if not CASES.is_dir():
+        pytest.skip(f"the reference cases are not at {CASES}")
+    return CASES
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,8 @@ _LEAST_PIECE = 2048
 """States below which a thread of its own costs more than it saves."""
 _SCRATCH = {"transition": 26, "row": 26, "state": 16}
 """Bytes that computing a partition holds beside its table: rows as the problem gives them (int64 and float64), their
-new numbers, and what joins the pieces of several threads. ``tests/test_recompute.py`` holds the measured peak to it."""
+new numbers, and what joins the pieces of several threads. ``tests/io/conversion/test_recompute.py`` holds the measured
+peak to it."""
 _DEVICE_SCRATCH = {"transition": 112, "row": 48, "state": 32}
 """The same in a device's memory: rows, and a dozen whole arrays on the way to local numbers."""
 

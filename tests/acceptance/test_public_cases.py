@@ -1,0 +1,167 @@
+"""Real MDPs with certified reference values: each method, priority and cache size proves what the reference shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_words import skip_where_refused
+from paths import PUBLIC
+from small_mdps import rows_of
+
+import ooc_mdp
+from ooc_mdp.backends.cuda.simple.literature.catalogue import SIMPLE_KERNELS
+from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
+from ooc_mdp.backends.layout import Needs
+from ooc_mdp.backends.select import select_backend
+from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.options import DEFAULT_KERNEL
+from ooc_mdp.reference import policy_iteration
+from ooc_mdp.store import Store
+
+NAMES = sorted(p.name for p in PUBLIC.glob("*") if (p / "case.json").exists()) if PUBLIC.exists() else []
+METHODS = [
+    ("vi", "h2", False),
+    ("p-eva", "joint", False),
+    ("p-eva", "h1", False),
+    ("p-eva", "h2", False),
+    ("p-eva", "h1", True),
+    ("p-eva", "h2", True),
+    ("policy-iteration", None, False),
+    ("auto", None, False),
+]
+SPIRALS = {"gym-frozenlake-4x4", "qvbs-consensus-2-2", "sutton-barto-car-rental"}
+"""Strongly coupled: exact H2 converges one partition at a time, thousands of times over (no result differs)."""
+
+pytestmark = pytest.mark.skipif(not NAMES, reason="the shared cases are not here")
+
+
+def problems(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((PUBLIC / name / "case.json").read_text())["problems"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Store]:
+    """One store for each case and sense, made when it is first asked for."""
+
+    class Stores(dict[tuple[str, str], Store]):
+        def __missing__(self, key: tuple[str, str]) -> Store:
+            name, sense = key
+            place = tmp_path_factory.mktemp("stores") / f"{name}-{sense}.zarr"
+            n = np.load(PUBLIC / name / "model.npz")["state_ptr"].size - 1
+            self[key] = ooc_mdp.convert(PUBLIC / name / "model.npz", place, sense=sense, partitions=min(n, 5))
+            return self[key]
+
+    return Stores()
+
+
+def cache_sizes(store: Store, device: str, kernel: str) -> Iterator[int]:
+    """All of the table, 22% of it or what the largest partition needs, and the smallest that holds two partitions."""
+    sizes = np.sort(store.partition_bytes)
+    backend = select_backend(device, kernel=kernel)
+    slot = backend.layout(ModelFacts.of(store, 0.5), Needs()).entry_bytes
+    sizes = sizes if slot is None else np.full_like(sizes, slot)
+    table = int(sizes.sum())
+    yield table
+    yield max(int(0.22 * table), int(sizes[-1]))
+    yield int(sizes[-2:].sum())
+
+
+def check(name: str, problem: dict[str, Any], store: Store, solution: ooc_mdp.Solution) -> None:
+    reference = np.load(PUBLIC / name / "reference.npz")
+    expected = reference["V_" + problem["key"]]
+    error = float(np.abs(solution.values - expected).max())
+    assert solution.outcome.proved
+    assert solution.error_bound <= 1e-6 * max(1.0, float(np.abs(expected).max()))
+    assert error <= solution.error_bound
+    model = np.load(PUBLIC / name / "model.npz")
+    actions = np.diff(model["state_ptr"])
+    optimal = np.unpackbits(reference["opt_" + problem["key"]])[: int(model["state_ptr"][-1])].astype(bool)
+    clear = reference["gap_" + problem["key"]] > solution.error_bound
+    for s in range(actions.size):
+        choice = int(solution.policy[s])
+        if actions[s] == 0:
+            assert choice == -1
+        else:
+            assert 0 <= choice < actions[s]
+            assert optimal[model["state_ptr"][s] + choice] or not clear[s]
+    s = solution.statistics
+    assert s.cache_peak_bytes <= s.cache_bytes
+    assert s.hits + s.misses == s.accesses
+
+
+def solve_all(name: str, stores: dict[tuple[str, str], Store], device: str, kernel: str = DEFAULT_KERNEL) -> None:
+    for problem in problems(name):
+        store = stores[name, problem["objective"]]
+        skip_where_refused(kernel, store, problem["discount"])
+        scale = max(1.0, *(abs(v) for v in problem["value_range"]))
+        for method, priority, exact in METHODS:
+            if exact and priority == "h2" and name in SPIRALS:
+                continue
+            if method == "policy-iteration" and kernel != DEFAULT_KERNEL:
+                continue  # it keeps no rows
+            for cache in cache_sizes(store, device, kernel):
+                solution = ooc_mdp.solve(
+                    store,
+                    problem["discount"],
+                    epsilon=1e-6 * scale,
+                    method=method,
+                    priority=priority,
+                    exact_priorities=exact,
+                    cache=cache,
+                    device=device,
+                    kernel=kernel,
+                )
+                check(name, problem, store, solution)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_method_and_cache_proves_the_reference_values_on_the_cpu(
+    name: str, stores: dict[tuple[str, str], Store]
+) -> None:
+    solve_all(name, stores, "cpu")
+
+
+@pytest.mark.parametrize("method", ["policy-iteration", "auto"])
+@pytest.mark.parametrize("name", NAMES)
+def test_cases_near_discount_1_have_the_values_of_exact_policy_iteration(
+    name: str, method: str, stores: dict[tuple[str, str], Store]
+) -> None:
+    """At 0.999, where few cases have reference values of their own."""
+    for sense in sorted({problem["objective"] for problem in problems(name)}):
+        store = stores[name, sense]
+        best = policy_iteration(rows_of(store), 0.999, sense).values
+        size = max(1.0, float(np.abs(best).max()))
+        for cache in cache_sizes(store, "cpu", DEFAULT_KERNEL):
+            solution = ooc_mdp.solve(store, 0.999, epsilon=1e-6 * size, method=method, cache=cache, device="cpu")
+            assert solution.outcome.proved
+            assert solution.error_bound <= 1e-6 * size
+            assert float(np.abs(solution.values - best).max()) <= solution.error_bound + 1e-10 * size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", ["100%", "22%"])
+@pytest.mark.parametrize("kernel", [kernel.word for kernel in SIMPLE_KERNELS])
+@pytest.mark.parametrize("name", NAMES)
+def test_each_schedule_proves_the_reference_values_on_the_cpu(
+    name: str, kernel: str, cache: str, stores: dict[tuple[str, str], Store]
+) -> None:
+    for problem in problems(name):
+        store = stores[name, problem["objective"]]
+        skip_where_refused(kernel, store, problem["discount"])
+        epsilon = 1e-6 * max(1.0, *(abs(v) for v in problem["value_range"]))
+        how: dict[str, Any] = {"method": "vi", "cache": cache, "device": "cpu", "kernel": kernel}
+        check(name, problem, store, ooc_mdp.solve(store, problem["discount"], epsilon=epsilon, **how))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", DEVICE_KERNELS)
+@pytest.mark.parametrize("name", NAMES)
+def test_each_method_and_cache_proves_the_reference_values_on_the_gpu(
+    name: str, kernel: str, stores: dict[tuple[str, str], Store]
+) -> None:
+    solve_all(name, stores, "cuda:0", kernel)

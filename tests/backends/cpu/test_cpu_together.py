@@ -1,0 +1,120 @@
+"""Threads that sweep partitions together: one at a time is at each, all get their rounds, nobody waits in between."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cpu_visits import LIMITS, started
+from numba import njit
+
+import ooc_mdp
+from ooc_mdp.backends.cpu.batch import groups_of
+from ooc_mdp.backends.cpu.claims import give_back, next_turn
+from ooc_mdp.backends.cpu.rounds import next_member
+
+ROUNDS = 5
+
+
+@njit
+def _let_go(turns: np.ndarray, m: int) -> None:
+    give_back(turns.ctypes.data + 8 * m)
+
+
+@njit(nogil=True)
+def _draw(turn: np.ndarray, found: np.ndarray) -> None:
+    for i in range(found.size):
+        found[i] = next_turn(turn.ctypes.data)
+
+
+@pytest.fixture
+def visit(tmp_path: Path):
+    """Members of one visit, and a way for a thread to take the next: all of eight partitions of a gridworld."""
+    backend, residents = started(ooc_mdp.generate("GW-16x4", tmp_path / "s", partitions=8), 0.9)
+    shared = backend._shared()
+    ((group, _),) = groups_of(residents, LIMITS, set(), shared)
+    values = shared.values
+
+    def take(path: np.ndarray) -> int:
+        here = group.kind, path, group.members, group.progress, values, shared.policy, shared.workspace
+        return next_member(*here, ROUNDS)
+
+    yield group, take, values
+    backend.close()
+
+
+def test_no_two_threads_are_at_one_member_and_nobody_gets_more_than_the_rounds(visit) -> None:
+    group, take, _ = visit
+    at, turns, faults = Counter(), Counter(), []
+
+    def work() -> None:
+        path = np.zeros(3, np.int64)
+        while (m := take(path)) >= 0:
+            at[m] += 1
+            turns[m] += 1
+            threading.Event().wait(1e-4)
+            if at[m] != 1:
+                faults.append(m)
+            at[m] -= 1
+            path[2] = 1
+            _let_go(group.progress.claims, m)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert set(turns) == set(range(8))
+    assert max(turns.values()) <= ROUNDS
+
+
+def test_one_thread_goes_round_by_round_in_the_order_of_the_members(visit) -> None:
+    group, take, _ = visit
+    path, seen = np.zeros(3, np.int64), []
+    while (m := take(path)) >= 0:
+        seen.append(m)
+        path[2] = 1
+        _let_go(group.progress.claims, m)
+    assert seen == list(range(8)) * ROUNDS
+
+
+def test_who_is_held_is_passed_by_and_has_its_turn_later(visit) -> None:
+    group, take, _ = visit
+    mine, other = np.zeros(3, np.int64), np.zeros(3, np.int64)
+    assert take(mine) == 0
+    assert [take(other) for _ in range(7)] == list(range(1, 8))
+    for m in range(8):
+        _let_go(group.progress.claims, m)
+    assert take(mine) == 0  # nobody else has anything left in the first round
+
+
+def test_quiescent_members_are_left_alone_until_what_they_read_has_changed(visit) -> None:
+    group, take, values = visit
+    path, seen = np.zeros(3, np.int64), []
+    for m in range(8):
+        assert take(path) == m
+        group.progress.quiescent[m] = m != 0
+        path[2] |= m == 0
+        _let_go(group.progress.claims, m)
+    values[int(group.members.tables[3, 0])] += 1.0  # a state of member 3, on its border
+    while (m := take(path)) >= 0:
+        seen.append(m)
+        group.progress.quiescent[m] = True
+        _let_go(group.progress.claims, m)
+    assert seen[0] == 0
+    assert 3 not in seen
+    assert len(seen) == len(set(seen)) > 1  # all are quiet now: there is no third round
+
+
+def test_turns_are_drawn_once_each_by_however_many_threads() -> None:
+    turn, found = np.zeros(1, np.int64), [np.zeros(50_000, np.int64) for _ in range(4)]
+    threads = [threading.Thread(target=_draw, args=(turn, f)) for f in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert np.sort(np.concatenate(found)).tolist() == list(range(200_000))

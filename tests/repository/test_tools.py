@@ -1,0 +1,78 @@
+"""The scripts for a bare machine are well-formed and say plainly what is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import REPOSITORY
+
+SCRIPTS = ("tools/test", "tools/demo", "tools/environment.sh", ".ci/run")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_shell_script_is_valid(script):
+    subprocess.run(["bash", "-n", str(REPOSITORY / script)], check=True)
+
+
+@pytest.mark.parametrize("script", ["tools/test", "tools/demo", "tools/check_layers", ".ci/run"])
+def test_a_script_can_be_executed(script):
+    assert os.access(REPOSITORY / script, os.X_OK)
+
+
+def environment_function(call: str, path: str) -> subprocess.CompletedProcess[str]:
+    script = f'source "{REPOSITORY}/tools/environment.sh"; PATH="{path}"; {call}'
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+
+
+def fake(folder: Path, name: str, body: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_the_first_python_that_runs_and_is_new_enough_is_taken(tmp_path):
+    fake(tmp_path, "python3", "exit 1")
+    fake(tmp_path, "python3.12", f'exec "{sys.executable}" "$@"')
+    result = environment_function("find_python", str(tmp_path))
+    assert result.stdout.strip() == str(tmp_path / "python3.12")
+
+
+def test_without_a_python_the_error_says_which_is_needed(tmp_path):
+    fake(tmp_path, "python3", "exit 1")
+    result = environment_function('fail() { echo "$1"; exit 1; }; find_python', str(tmp_path))
+    assert result.returncode == 1
+    assert "no Python 3.11 or newer here" in result.stdout
+
+
+def test_compiled_kernels_are_dropped_once_a_source_has_changed(tmp_path):
+    cached = tmp_path / "ooc_mdp" / "__pycache__" / "kernel.nbi"
+    cached.parent.mkdir(parents=True)
+    source = tmp_path / "ooc_mdp" / "kernel.py"
+    source.touch()
+    (tmp_path / ".venv").mkdir()
+    call = f'repository="{tmp_path}"; environment="{tmp_path}/.venv"; drop_stale_kernels'
+    kept = []
+    for age in (100, 100, -100):
+        now = (tmp_path / ".venv").stat().st_mtime
+        os.utime(source, (now - age, now - age))
+        cached.touch()
+        subprocess.run(["bash", "-c", f'source "{REPOSITORY}/tools/environment.sh"; {call}'], check=True)
+        kept.append(cached.exists())
+    assert kept == [False, True, False]
+
+
+def test_the_commands_of_the_readme_exist():
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"^```[^\n]*\n(.*?)^```", readme, re.DOTALL | re.MULTILINE))
+    commands = set(re.findall(r"^(?:\$ )?ooc-mdp ([a-z][a-z-]*)", blocks, re.MULTILINE))
+    source = "import sys; from ooc_mdp.cli import main; sys.argv = ['ooc-mdp', '--help']; main()"
+    shown = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout
+    assert commands
+    assert commands <= set(re.findall(r"[a-z][a-z-]*", shown))
+    for script in set(re.findall(r"\btools/[a-z_]+\b", readme)):
+        assert os.access(REPOSITORY / script, os.X_OK), script

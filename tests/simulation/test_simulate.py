@@ -1,0 +1,684 @@
+"""Policies at work: dynamics are followed truly, values interpolated exactly, goals reached when they should be."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from command_line import ooc, refused
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paths import REPOSITORY
+
+import ooc_mdp
+from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
+from ooc_mdp.problems import make_problem
+from ooc_mdp.problems.control import Axis, ControlProblem, discretise
+from ooc_mdp.report.trajectory_table import print_simulation
+from ooc_mdp.simulation import (
+    PolicyKind,
+    RunOutcome,
+    Simulation,
+    SimulationOptions,
+    parse_start,
+    problem_of,
+    random_starts,
+    simulate,
+)
+from ooc_mdp.simulation import simulate as run_policy
+from ooc_mdp.simulation.closed_loop import compile_loop
+from ooc_mdp.simulation.simulate import _limits
+
+CART_POLE = REPOSITORY / "docs" / "examples" / "cart_pole.py"
+REACTION_WHEEL = REPOSITORY / "docs" / "examples" / "reaction_wheel_pendulum.py"
+
+
+class NoParameters(NamedTuple):
+    unused: float = 0.0
+
+
+def drift(state, control, p):
+    return (control[0],)
+
+
+def one_on_the_right(state, p):
+    return 1.0 if state[0] > 0.0 else 0.0
+
+
+LINE = ControlProblem(
+    name="line",
+    summary="x' = u on [-1, 1]; 1 for leaving on the right",
+    axes=(Axis("x", -1.0, 1.0),),
+    controls=((-1.0,), (1.0,)),
+    dynamics=drift,
+    final_reward=one_on_the_right,
+    parameters=NoParameters(),
+)
+
+
+def divided_by_nothing(state, control, p):
+    return (-1.0 + 0.0 / max(state[0] - 0.25, 0.0),)
+
+
+def without_root(state, control, p):
+    return (-1.0 + 0.0 * math.sqrt(state[0] - 0.25),)
+
+
+def below_a_half(state, p):
+    return state[0] < 0.5
+
+
+def double_integrator(state, control, p):
+    return state[1], control[0]
+
+
+def near_origin(state, p):
+    return abs(state[0]) < 0.1 and abs(state[1]) < 0.2
+
+
+def one_near_origin(state, p):
+    return 1.0 if near_origin(state, p) else 0.0
+
+
+def minus_one_near_origin(state, p):
+    return -1.0 if near_origin(state, p) else 0.0
+
+
+ONLY_COSTS = """
+from typing import NamedTuple
+from ooc_mdp.problems.control import Axis, ControlProblem
+
+class Parameters(NamedTuple):
+    flow: float = 1.0
+
+def dynamics(state, control, p):
+    return (p.flow * control[0],)
+
+def reward_rate(state, control, p):
+    return SIGN(state[0] ** 2 + 1.0)
+
+problem = ControlProblem(
+    name="tank", summary="a level to be kept low", axes=(Axis("level", -2.0, 2.0, clipped=True),),
+    controls=((-1.0,), (1.0,)), dynamics=dynamics, reward_rate=reward_rate, parameters=Parameters(),
+)
+"""
+
+
+MASS = ControlProblem(
+    name="mass",
+    summary="x'' = u, to be brought to rest at 0",
+    axes=(Axis("x", -2.0, 2.0), Axis("v", -2.5, 2.5, clipped=True)),
+    controls=((-1.0,), (1.0,)),
+    dynamics=double_integrator,
+    ends=near_origin,
+    final_reward=one_near_origin,
+    parameters=NoParameters(),
+    longest_step=0.05,
+)
+
+
+def solved(problem, discount, folder, residual=1e-4):
+    """Values and policy of a problem that can be generated under a name."""
+    store = ooc_mdp.generate(problem[0], folder / "store", problem[1], dtype="float32")
+    solution = ooc_mdp.solve(store, discount, residual=residual, device="cpu", output=folder / "result")
+    assert solution.outcome.proved
+    return folder / "result"
+
+
+def iterated(problem, discount):
+    """Values and policy by plain value iteration, for problems too small for a store."""
+    rows = problem.rows(np.arange(problem.n_states))
+    gamma = np.where(np.isinf(rows.durations), 0.0, discount ** np.where(np.isinf(rows.durations), 0, rows.durations))
+    k = len(problem.problem.axes) + 1
+    values = np.zeros(problem.n_states)
+    for _ in range(20000):
+        q = rows.rewards + gamma * (rows.probabilities * values[rows.successors]).reshape(-1, k).sum(axis=1)
+        q = q.reshape(problem.n_states, -1)
+        new = q.max(axis=1)
+        if np.abs(new - values).max() < 1e-10:
+            return new, q.argmax(axis=1).astype(np.int32)
+        values = new
+    raise AssertionError("value iteration does not converge")
+
+
+def any_policy(problem):
+    return np.zeros(problem.n_states), np.zeros(problem.n_states, np.int32)
+
+
+# ------------------------------------------------------------------------------------------------------- dynamics
+
+
+@pytest.mark.slow
+def test_a_frictionless_pendulum_without_torque_keeps_its_energy():
+    problem = make_problem("single-pendulum", {"grid": "100", "torque": 0.0})
+    values, policy = any_policy(problem)
+    (run,) = simulate(problem, values, policy, 0.9, [(2.0, 1.0)], SimulationOptions(seconds=20.0)).trajectories
+    energy = 0.5 * run.states[:, 1] ** 2 + 9.81 * np.cos(run.states[:, 0])
+    assert np.ptp(run.states[:, 0]) > 2.0
+    np.testing.assert_allclose(energy, energy[0], atol=1e-5)
+
+
+def test_a_double_pendulum_without_torque_keeps_its_energy():
+    problem = make_problem("double-pendulum", {"grid": "12", "torque": 0.0})
+    values, policy = any_policy(problem)
+    (run,) = simulate(
+        problem, values, policy, 0.9, [(-2.0, 2.5, 0.0, 0.0)], SimulationOptions(seconds=5.0)
+    ).trajectories
+    a, b, da, db = run.states.T
+    energy = da**2 + 0.5 * db**2 + da * db * np.cos(a - b) + 9.81 * (2.0 * np.cos(a) + np.cos(b))
+    assert np.abs(run.states[:, 2]).max() < 10.0
+    assert np.abs(run.states[:, 3]).max() < 15.0
+    np.testing.assert_allclose(energy, energy[0], atol=1e-3)
+
+
+def test_periodic_components_stay_in_their_axis():
+    problem = make_problem("single-pendulum", {"grid": "50"})
+    values, policy = any_policy(problem)
+    (run,) = simulate(problem, values, policy, 0.9, [(0.0, 9.0)], SimulationOptions(seconds=5.0)).trajectories
+    assert run.states[:, 0].min() >= -math.pi
+    assert run.states[:, 0].max() < math.pi
+    assert np.abs(np.diff(run.states[:, 0])).max() > 6.0, "it goes round"
+
+
+@pytest.mark.parametrize("name", ["mountain-car", "single-pendulum", "double-pendulum"])
+def test_what_lies_ahead_of_a_grid_point_is_the_row_of_the_mdp(name):
+    problem = make_problem(name, {"grid": "11"})
+    rng = np.random.default_rng(3)
+    values = rng.random(problem.n_states)
+    states = rng.choice(problem.n_states, 60, replace=False)
+    rows = problem.rows(states)
+    k = len(problem.problem.axes) + 1
+    expected = (rows.probabilities * values[rows.successors]).reshape(-1, k).sum(axis=1)
+    loop, grid, limits = (
+        compile_loop(problem.problem),
+        problem.kernel_arguments()[0],
+        _limits(problem, SimulationOptions()),
+    )
+    row = 0
+    for start in problem.coordinates(states).tolist():
+        for control in problem.problem.controls:
+            x, time, earned, ended = loop.follow(
+                tuple(start),
+                control,
+                grid,
+                limits.longest_step,
+                limits.most_time,
+                1.0,
+                problem.problem.parameters,
+                False,
+            )
+            assert ended == math.isinf(rows.durations[row])
+            if not ended:
+                assert time == pytest.approx(rows.durations[row], rel=1e-6)
+                assert earned == pytest.approx(rows.rewards[row], rel=1e-5, abs=1e-7)
+                assert loop.value_at(x, grid, values) == pytest.approx(expected[row], abs=1e-5)
+            row += 1
+
+
+# -------------------------------------------------------------------------------------------------- interpolation
+
+
+@given(
+    slopes=st.tuples(*[st.floats(-3, 3)] * 4),
+    shares=st.tuples(*[st.floats(0, 1)] * 4),
+    points=st.tuples(*[st.integers(3, 6)] * 4),
+)
+@settings(max_examples=200)
+def test_a_linear_function_is_interpolated_exactly(slopes, shares, points):
+    axes = tuple(Axis(f"x{i}", -1.0 - i, 2.0 + i) for i in range(4))
+    problem = discretise(FOUR_AXES, {"grid": ",".join(map(str, points))})
+    where = tuple(axis.low + s * (axis.high - axis.low) for axis, s in zip(axes, shares, strict=True))
+    values = problem.coordinates(np.arange(problem.n_states)) @ np.array(slopes) + 0.5
+    found = compile_loop(FOUR_AXES).value_at(where, problem.kernel_arguments()[0], values)
+    assert found == pytest.approx(float(np.dot(where, slopes)) + 0.5, abs=1e-9)
+
+
+def still(state, control, p):
+    return 0.0, 0.0, 0.0, 0.0
+
+
+FOUR_AXES = ControlProblem(
+    name="still",
+    summary="nothing moves",
+    axes=tuple(Axis(f"x{i}", -1.0 - i, 2.0 + i) for i in range(4)),
+    controls=((0.0,),),
+    dynamics=still,
+    parameters=NoParameters(),
+)
+
+
+@given(angle=st.floats(-20.0, 20.0), speed=st.floats(-10.0, 10.0))
+def test_interpolation_goes_round_a_periodic_axis(angle, speed):
+    problem = make_problem("single-pendulum", {"grid": "8,5"})
+    values = np.random.default_rng(1).random(problem.n_states)
+    loop, grid = compile_loop(problem.problem), problem.kernel_arguments()[0]
+    found = loop.value_at((angle, speed), grid, values)
+    assert found == pytest.approx(loop.value_at((angle + 2 * math.pi, speed), grid, values), abs=1e-9)
+    assert values.min() <= found <= values.max()
+
+
+# ---------------------------------------------------------------------------------------------------------- goals
+
+
+@pytest.mark.parametrize("kind", PolicyKind)
+@pytest.mark.parametrize("start", [-0.7, 0.0, 0.35])
+def test_a_point_that_drifts_leaves_on_the_right_after_its_distance(kind, start):
+    problem = discretise(LINE, {"grid": "41"})
+    values, policy = iterated(problem, 0.9)
+    (run,) = simulate(problem, values, policy, 0.9, [(start,)], SimulationOptions(policy=kind)).trajectories
+    assert run.outcome is RunOutcome.GOAL
+    assert run.reached == run.seconds == pytest.approx(1.0 - start, abs=0.02)
+    assert run.earned == pytest.approx(0.9**run.seconds)
+    assert run.promising
+
+
+def test_where_there_is_nothing_to_win_the_run_ends_without_a_reward():
+    problem = discretise(LINE, {"grid": "41"})
+    values, policy = any_policy(problem)  # action 0: to the left
+    (run,) = simulate(problem, values, policy, 0.9, [(0.2,)], SimulationOptions(policy=PolicyKind.NEAREST)).trajectories
+    assert run.outcome is RunOutcome.ENDED
+    assert run.seconds == pytest.approx(1.2, abs=0.02)
+    assert (run.reached, run.final_reward, run.earned, run.promising) == (None, 0.0, 0.0, False)
+
+
+def test_a_mass_comes_to_rest_in_nearly_the_least_time():
+    """x'' = u from rest at distance d: the least time to the origin is 2 sqrt(d)."""
+    problem = discretise(MASS, {"grid": "81"})
+    values, policy = iterated(problem, 0.9)
+    for distance in (-1.5, -0.8, 1.0):
+        (run,) = simulate(problem, values, policy, 0.9, [(distance, 0.0)]).trajectories
+        assert run.outcome is RunOutcome.GOAL
+        least = 2.0 * math.sqrt(abs(distance)) - 0.6  # the region around the origin is met a little earlier
+        assert least < run.seconds < 2.0 * math.sqrt(abs(distance)) + 0.1
+
+
+def test_an_end_inside_the_axes_can_be_passed_to_see_what_holds():
+    problem = discretise(MASS, {"grid": "81"})
+    values, policy = iterated(problem, 0.9)
+    ended = simulate(problem, values, policy, 0.9, [(0.0, 0.0)]).trajectories[0]
+    assert (ended.outcome, ended.seconds, ended.reached) == (RunOutcome.GOAL, 0.0, 0.0)
+    assert ended.actions.tolist() == [-1]
+    options = SimulationOptions(past_end=True, seconds=8.0)
+    passed = simulate(problem, values, policy, 0.9, [(0.0, 0.0)], options).trajectories[0]
+    assert passed.seconds == 8.0
+    assert passed.outcome in (RunOutcome.KEPT, RunOutcome.NOT_KEPT)
+    assert (passed.outcome is RunOutcome.KEPT) == (passed.share_inside_last == pytest.approx(1.0))
+
+
+def test_a_minimisation_takes_the_control_of_least_value():
+    problem = discretise(LINE, {"grid": "41"})
+    values, policy = iterated(problem, 0.9)
+    (run,) = simulate(problem, values, policy, 0.9, [(0.5,)], sense="min").trajectories
+    assert run.outcome is RunOutcome.ENDED
+    assert run.states[-1, 0] < -1.0
+
+
+def test_the_goal_of_a_minimisation_is_where_what_is_paid_is_below_0():
+    values, policy = iterated(discretise(MASS, {"grid": "81"}), 0.9)
+    turned = discretise(dataclasses.replace(MASS, final_reward=minus_one_near_origin), {"grid": "81"})
+    simulation = simulate(turned, -values, policy, 0.9, [(0.5, 0.0)], sense="min")
+    (run,) = simulation.trajectories
+    assert simulation.has_goal
+    assert (run.outcome, run.final_reward, run.promising) == (RunOutcome.GOAL, -1.0, True)
+    assert run.reached is not None
+
+
+@pytest.mark.parametrize("sense", ["max", pytest.param("min", marks=pytest.mark.slow)])
+def test_where_there_are_only_costs_there_is_no_goal(sense, tmp_path):
+    file = tmp_path / "tank.py"
+    file.write_text(ONLY_COSTS.replace("SIGN", "-" if sense == "max" else "+"))
+    store = ooc_mdp.generate(file, tmp_path / "s", {"grid": 9}, sense=sense, device="cpu")
+    ooc_mdp.solve(store, 0.9, device="cpu", output=tmp_path / "r")
+    ran = ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--seconds", 8)
+    assert ran.status == 0
+    assert "there is no goal to reach: compare what the runs earned" in ran.out
+    figures = json.loads(
+        ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--seconds", 8, "--json").out
+    )
+    assert (figures["has_goal"], figures["successes"], figures["reached"]) == (False, 0, 0)
+
+
+def test_samples_lie_at_regular_times_and_the_period_is_kept():
+    problem = make_problem("single-pendulum", {"grid": "21"})
+    values = np.random.default_rng(5).random(problem.n_states)
+    options = SimulationOptions(seconds=3.0, sample=0.01, period=0.25)
+    (run,) = simulate(problem, values, any_policy(problem)[1], 0.9, [(1.0, 0.0)], options).trajectories
+    np.testing.assert_allclose(run.times, 0.01 * np.arange(301), atol=1e-9)
+    changes = run.times[1:][np.diff(run.actions) != 0]
+    assert changes.size
+    np.testing.assert_allclose(np.round(changes / 0.25) * 0.25, changes, atol=1e-9)
+
+
+def test_random_starts_are_in_the_axes_and_the_same_for_a_seed():
+    problem = make_problem("double-pendulum", {"grid": "5"}).problem
+    starts = random_starts(problem, 200, 4)
+    assert starts == random_starts(problem, 200, 4) != random_starts(problem, 200, 5)
+    for axis, xs in zip(problem.axes, np.array(starts).T, strict=True):
+        assert axis.low <= xs.min() < xs.max() <= axis.high
+        assert np.ptp(xs) > 0.8 * (axis.high - axis.low)
+
+
+@pytest.fixture(scope="module")
+def car(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("car")
+    return solved(("mountain-car", {"grid": "100"}), 0.9, folder)
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pendulum")
+    return solved(("single-pendulum", {"grid": "100"}), 0.9, folder)
+
+
+def run_result(result: Path, starts, options=None) -> Simulation:
+    opened = ooc_mdp.open_result(result)
+    problem = problem_of(opened)
+    solution = opened.solution
+    return run_policy(problem, solution.values, solution.policy, solution.discount, starts(problem.problem), options)
+
+
+def test_the_car_climbs_the_hill_from_the_valley(car):
+    (run,) = run_result(car, lambda p: [parse_start(p, "rest")]).trajectories
+    assert run.outcome is RunOutcome.GOAL
+    assert run.states[-1, 0] > 1.0
+    assert abs(run.states[-1, 1]) < 0.5, "slowly enough to be paid"
+    assert run.states[:, 0].min() < -0.6, "with a run-up"
+    assert run.final_reward == pytest.approx(1.0 - abs(run.states[-1, 1]) / 0.5)
+
+
+def test_single_controls_leave_the_car_before_its_exit_and_plans_do_not(car):
+    few = run_result(car, lambda p: [p.rest], SimulationOptions(depth=1)).trajectories[0]
+    stored = run_result(car, lambda p: [p.rest], SimulationOptions(policy=PolicyKind.NEAREST)).trajectories[0]
+    for run in (few, stored):
+        assert run.outcome is RunOutcome.NOT_REACHED
+        assert 0.9 < run.states[-1, 0] < 1.0
+
+
+def test_the_pendulum_is_swung_up_and_kept_up(pendulum):
+    simulation = run_result(pendulum, lambda p: [p.rest, *random_starts(p, 5, 1)])
+    for run in simulation.trajectories:
+        assert run.outcome is RunOutcome.KEPT
+        assert run.held_since is not None
+        assert run.held_since < 15.0
+        late = run.states[run.times > run.held_since + 0.1]
+        assert (np.abs(late[:, 0]) < 0.5).all()
+    assert simulation.summary()["success_share"] == 1.0
+    rest = simulation.trajectories[0].states[:, 1]
+    assert rest.min() < -1.0 < 1.0 < rest.max(), "rocked to and fro"
+
+
+# ------------------------------------------------------------------------------------------------- what is refused
+
+
+def test_options_out_of_range_are_refused():
+    for wrong in ({"seconds": 0.0}, {"period": -1.0}, {"depth": 0}, {"depth": 9}, {"share": math.inf}, {"keep": -1.0}):
+        with pytest.raises(OptionsError, match=next(iter(wrong))):
+            SimulationOptions(**wrong)
+    for wrong, said in (
+        ({"seconds": 10**400}, "seconds is larger than any float"),
+        ({"keep": "5"}, "keep is '5', which is no number"),
+        ({"depth": 2.5}, "depth is 2.5, which is no whole number"),
+    ):
+        with pytest.raises(OptionsError, match=said):
+            SimulationOptions(**wrong)
+    with pytest.raises(OptionsError, match="too many samples; give fewer seconds"):
+        SimulationOptions(seconds=1e9)
+    with pytest.raises(OptionsError, match="too many decisions; give a longer period"):
+        SimulationOptions(seconds=1.0, period=1e-9)
+
+
+def test_brackets_in_the_names_of_axes_are_shown_as_they_are(pendulum, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "400")
+    simulation = run_result(pendulum, lambda p: [parse_start(p, "rest")])
+    model = simulation.problem.problem
+    axes = tuple(dataclasses.replace(axis, name=f"{axis.name}[/b]") for axis in model.axes)
+    named = discretise(dataclasses.replace(model, axes=axes), {"grid": "100"})
+    print_simulation(dataclasses.replace(simulation, problem=named))
+    assert "angle[/b], speed[/b]" in capsys.readouterr().out
+
+
+def test_a_period_of_nothing_is_refused(pendulum):
+    assert "--period is 0; give a time above 0, or leave it out" in refused("simulate", pendulum, "--period", 0)
+
+
+def test_starts_and_values_that_do_not_fit_are_refused():
+    problem = make_problem("mountain-car", {"grid": "10"})
+    values, policy = any_policy(problem)
+    for start, message in (((0.0,), "needs 2"), ((2.0, 0.0), "outside -1 .. 1"), ((0.0, math.nan), "velocity = nan")):
+        with pytest.raises(OptionsError, match=message):
+            simulate(problem, values, policy, 0.9, [start])
+    with pytest.raises(OptionsError, match="no start"):
+        simulate(problem, values, policy, 0.9, [])
+    with pytest.raises(OptionsError, match="give the result of this grid"):
+        simulate(problem, values[1:], policy, 0.9, [(0.0, 0.0)])
+    with pytest.raises(OptionsError, match="no start called rest"):
+        parse_start(LINE, "rest")
+    with pytest.raises(OptionsError, match="write position,velocity"):
+        parse_start(problem.problem, "fast")
+
+
+@pytest.mark.parametrize("kind", PolicyKind)
+@pytest.mark.parametrize(
+    ("dynamics", "said"),
+    [(divided_by_nothing, "ZeroDivisionError: division by zero"), (without_root, "ValueError: the dynamics give no")],
+)
+def test_functions_that_fail_on_the_way_are_refused_with_the_start(dynamics, said, kind):
+    """Behind the end, where no row has led."""
+    problem = discretise(dataclasses.replace(LINE, dynamics=dynamics, ends=below_a_half), {"grid": "11"})
+    values, policy = any_policy(problem)
+    assert np.isfinite(problem.rows(np.arange(problem.n_states)).probabilities).all()
+    options = SimulationOptions(policy=kind, past_end=True, period=0.01, depth=1)
+    with pytest.raises(OptionsError, match=rf"problem 'line': {said}.* from the start x = 0.75; mend them there"):
+        simulate(problem, values, policy, 0.9, [(0.75,)], options)
+
+
+def test_more_plans_than_can_be_weighed_are_refused():
+    """256 controls to the power of 8 are 0 in 64 bits: no plan was weighed, and the first control taken."""
+    problem = discretise(dataclasses.replace(LINE, controls=tuple((i / 128 - 1,) for i in range(256))), {"grid": "5"})
+    values, policy = any_policy(problem)
+    with pytest.raises(OptionsError, match=r"256 controls give 1.84e\+19 plans of depth 8.* give a smaller depth"):
+        simulate(problem, values, policy, 0.9, [(0.5,)], SimulationOptions(depth=8))
+
+
+def test_a_rest_of_another_dimension_is_refused():
+    with pytest.raises(OptionsError, match="has not 1 numbers"):
+        dataclasses.replace(LINE, rest=(0.0, 0.0))
+
+
+def test_results_of_other_problems_are_refused_with_the_reason(tmp_path):
+    store = ooc_mdp.generate("random", tmp_path / "s", {"states": 20, "seed": 1})
+    ooc_mdp.solve(store, 0.5, output=tmp_path / "r", device="cpu")
+    assert "has no continuous dynamics" in refused("simulate", tmp_path / "r")
+    assert "is no result" in refused("simulate", tmp_path / "s")
+
+
+def test_a_solution_that_was_not_kept_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
+    solution = ooc_mdp.solve(ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s"), 0.9, device="cpu")
+    with pytest.raises(OptionsError, match="give solve an output, and simulate its path"):
+        ooc_mdp.simulate(solution)
+
+
+def test_results_that_say_nothing_of_their_problem_are_refused(car):
+    opened = dataclasses.replace(ooc_mdp.open_result(car), provenance={})
+    with pytest.raises(OptionsError, match="solve again"):
+        problem_of(opened)
+
+
+# -------------------------------------------------------------------------------------------------- command line
+
+
+def test_the_command_prints_a_line_a_start_and_the_share_of_success(pendulum):
+    ran = ooc("simulate", pendulum, "--start", "rest", "--start", "0.1,0", "--starts", 2, "--seconds", 10)
+    assert ran.status == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[0].startswith("start (angle, speed)")
+    assert sum(" kept " in line for line in lines) == 4
+    assert "success: 4 of 4 starts (100%); 4 of the 4 promising ones" in ran.out
+
+
+def test_json_holds_the_figures_of_each_run(car):
+    figures = ooc("simulate", car, "--starts", 6, "--seed", 3, "--json").figures
+    assert figures["problem"] == "mountain-car"
+    assert figures["starts"] == len(figures["runs"]) == 6
+    assert figures["successes"] == sum(run["success"] for run in figures["runs"])
+    assert figures["promising_starts"] == sum(run["promising"] for run in figures["runs"])
+    worthy = [run["success"] for run in figures["runs"] if run["start_value"] > 0.5]
+    assert worthy
+    assert all(worthy)
+    assert len(worthy) <= figures["promising_successes"] <= figures["promising_starts"]
+    again = ooc_mdp.simulate(car, random=6, seed=3).summary()
+    assert figures == json.loads(json.dumps(again))
+
+
+def test_the_python_interface_takes_states_and_texts_and_begins_at_rest_unless_told(car):
+    rest = ooc_mdp.simulate(ooc_mdp.open_result(car)).summary()["runs"]
+    assert [run["start"] for run in rest] == [[-0.5, 0.0]]
+    both = ooc_mdp.simulate(car, ["rest", (0.9, 0.1), "0.9,0.1"]).summary()["runs"]
+    assert both[0] == rest[0]
+    assert both[1] == both[2]
+
+
+def test_a_run_that_cannot_succeed_ends_with_status_1(car):
+    assert ooc("simulate", car, "--start", "-0.9,-4").status == 1
+
+
+def test_files_are_written_and_existing_ones_refused(car, tmp_path):
+    outputs = ("--csv", tmp_path / "a.csv", "--plot", tmp_path / "a.png", "--animation", tmp_path / "a.gif")
+    command = ("simulate", car, "--start", "0.8,0.5", "--start", "-0.5,0", *outputs)
+    ran = ooc(*command)
+    assert ran.status == 0, ran.err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.gif", "a.png"]
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "a.gif").read_bytes().startswith(b"GIF8")
+    with (tmp_path / "a.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["run", "time", "position", "velocity", "action", "control0", "value"]
+    assert {row["run"] for row in rows} == {"0", "1"}
+    assert [float(rows[0][name]) for name in ("time", "position", "velocity")] == [0.0, 0.8, 0.5]
+    before = (tmp_path / "a.csv").read_bytes()
+    for option, file in zip(outputs[::2], outputs[1::2], strict=True):
+        assert "--overwrite" in refused("simulate", car, option, file)
+    assert ooc(*command, "--overwrite").status == 0
+    assert (tmp_path / "a.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", ["svg", "pdf"])
+def test_plots_of_more_dimensions_are_drawn_too(suffix, tmp_path):
+    from ooc_mdp.report.animation import animate
+    from ooc_mdp.report.trajectory_plot import plot_trajectories
+
+    problem = make_problem("double-pendulum", {"grid": "5"})
+    values, policy = any_policy(problem)
+    simulation = simulate(problem, values, policy, 0.9, [problem.problem.rest], SimulationOptions(seconds=0.4))
+    file = tmp_path / f"a.{suffix}"
+    plot_trajectories(simulation, values, file)
+    assert file.stat().st_size > 5000
+    with pytest.raises(StoreError, match="exists"):
+        plot_trajectories(simulation, values, file)
+    animate(simulation, tmp_path / "a.gif")
+    from PIL import Image
+
+    with Image.open(tmp_path / "a.gif") as image:
+        assert image.n_frames == 11
+
+
+def test_what_cannot_be_drawn_is_refused_before_the_runs(pendulum, tmp_path):
+    assert ".png, .svg, .pdf" in refused("simulate", pendulum, "--plot", tmp_path / "a.jpg")
+    assert ".gif or .mp4" in refused("simulate", pendulum, "--animation", tmp_path / "a.avi")
+    too_long = refused("simulate", pendulum, "--animation", tmp_path / "a.gif", "--seconds", 1000)
+    assert "give --seconds 60 or less" in too_long
+    if shutil.which("ffmpeg") is None:
+        assert "name a .gif" in refused("simulate", pendulum, "--animation", tmp_path / "a.mp4")
+
+
+def test_problems_without_a_drawing_are_not_animated(tmp_path):
+    from ooc_mdp.report.animation import check_animation
+
+    with pytest.raises(OptionsError, match="there is no drawing of line; mountain-car"):
+        check_animation(tmp_path / "a.gif", LINE, 1.0)
+
+
+def test_without_matplotlib_the_message_names_the_extra(monkeypatch, tmp_path):
+    from ooc_mdp.report.animation import check_animation
+    from ooc_mdp.report.trajectory_plot import check_trajectory_plot
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"ooc-mdp\[plot\]"):
+        check_trajectory_plot(tmp_path / "a.png")
+    with pytest.raises(MissingExtraError, match=r"ooc-mdp\[plot\]"):
+        check_animation(tmp_path / "a.gif", make_problem("mountain-car", {}).problem, 1.0)
+
+
+# ------------------------------------------------------------------------------------------------ a user's problem
+
+
+@pytest.fixture(scope="module")
+def balanced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the example, generated on a small grid and solved; gives the result."""
+    folder = tmp_path_factory.mktemp("user")
+    shutil.copy(CART_POLE, folder / "mine.py")
+    return solved((str(folder / "mine.py"), {"grid": "9,9,13,13"}), 0.9, folder)
+
+
+def test_the_example_of_the_documentation_balances_its_pole(balanced):
+    starts = ("--start", "0,0,0.1,0", "--start", "rest")
+    figures = ooc("simulate", balanced, "--problem", CART_POLE, *starts, "--json").figures
+    assert figures["problem"] == "cart-pole"
+    assert [run["outcome"] for run in figures["runs"]] == ["kept", "kept"]
+
+
+def test_the_wheel_of_the_documentation_balances_its_pendulum(tmp_path):
+    result = solved((str(REACTION_WHEEL), {"grid": "41,41,21"}), 0.9, tmp_path)
+    starts = ("--start", "0.05,0,0", "--start", "-0.03,0.1,50")
+    figures = ooc("simulate", result, "--problem", REACTION_WHEEL, *starts, "--seconds", "5", "--json").figures
+    assert [run["outcome"] for run in figures["runs"]] == ["kept", "kept"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grid", [(5, 5, 7, 7), [5, 5, 7, 7], np.array([5, 5, 7, 7]), "5,5,7,7"])
+def test_a_users_file_is_a_path_and_its_grid_a_sequence_in_python(tmp_path, grid):
+    store = ooc_mdp.generate(CART_POLE, tmp_path / "s", {"grid": grid}, device="cpu")
+    assert store.attributes["provenance"]["options"]["grid"] == "5,5,7,7"
+    table = ooc_mdp.open_problem(CART_POLE, {"grid": grid}, device="cpu")
+    assert table.n_states == store.n_states == 1225
+    ooc_mdp.solve(store, 0.5, device="cpu", output=tmp_path / "r")
+    run = ooc_mdp.simulate(tmp_path / "r", options=SimulationOptions(seconds=0.1), problem=CART_POLE)
+    assert len(run.trajectories) == 1
+
+
+def test_several_numbers_are_no_single_one(tmp_path):
+    with pytest.raises(OptionsError, match=r"seed = \(1, 2\) is not a value of type int"):
+        ooc_mdp.generate("GW-16x4", tmp_path / "s", {"seed": (1, 2)})
+
+
+def test_a_file_that_moved_or_changed_is_found_or_spoken_of(balanced):
+    file = balanced.parent / "mine.py"
+    moved = file.with_name("other.py")
+    file.rename(moved)
+    try:
+        assert "no file that can be read (No such file" in refused("simulate", balanced)
+        assert "--problem FILE.py" in refused("simulate", balanced, "--trust")
+        ran = ooc("simulate", balanced, "--problem", moved, "--seconds", 2)
+        assert (ran.status, ran.err) == (0, "")
+        moved.write_text(moved.read_text() + "\n# changed\n")
+        assert "has changed since" in ooc("simulate", balanced, "--problem", moved, "--seconds", 2).err
+        assert "is no Python file" in refused("simulate", balanced, "--problem", "single-pendulum")
+    finally:
+        shutil.copy(CART_POLE, file)
+
+
+def test_a_result_keeps_the_provenance_of_its_store(balanced):
+    said = json.loads((balanced / "zarr.json").read_text())["attributes"]["about"]["provenance"]
+    assert said["source"] == "cart-pole"
+    assert said["options"]["grid"] == "9,9,13,13"
+    assert Path(said["file"]["path"]).name == "mine.py"
