@@ -6,9 +6,9 @@ solvers have been passive through an interval: with the same count of messages t
 on its way, since each waits for its receipt (Mattern's double wave over acknowledged messages; docs/distributed.md).
 What is then proved is worked out here, from the bounds of all partitions by their owners.
 
-A solver that does not answer for `worker_timeout` seconds, whose worker the scheduler has lost, or whose thread has not
-finished a step for 40 times the worker timeout, takes part no longer: an assignment of a new epoch gives its partitions to
-the others, at the values of the last copy.
+A worker that does not answer for `worker_timeout` seconds, whose process the scheduler has lost, or whose thread has
+not finished a step for 40 times as long, takes part no longer: an assignment of a new epoch gives its partitions to the
+others, with the values of the last snapshot.
 """
 
 from __future__ import annotations

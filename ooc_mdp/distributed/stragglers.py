@@ -86,8 +86,8 @@ class LateJoiners:
 
 
 _STILL = 40
-"""Times the worker timeout: a solver whose thread has not looked for messages for so long hangs. A read of a partition from a
-slow disk must take less."""
+"""Times the worker timeout: a worker whose thread has not looked for messages for so long hangs. Reading a partition
+from a slow disk must take less."""
 
 
 class Stragglers:
