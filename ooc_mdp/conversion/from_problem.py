@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -31,8 +31,8 @@ from ooc_mdp.conversion.partitioners import (
     metis_numbering,
 )
 from ooc_mdp.conversion.table_bytes import TableBytes
-from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.errors import InputError, OptionsError, StoreError
+from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.model.numbering import Numbering
 from ooc_mdp.problems.problem import Problem, provenance_of
 from ooc_mdp.store.journal import Journal, differences
@@ -114,9 +114,47 @@ def _write(
         writing(path, options.overwrite, resume=options.resume, keep=run.keeps) as root,
         _journal(root, header, options.resume) as run.journal,
     ):
-        exact = problem.exact_weights
-        schema = TableSchema.of(numbering.partition_ptr, options.stored_dtype, exact_weights=exact)
+        schema = _schema(problem, numbering, options.stored_dtype)
         assemble(root, numbering, arrays, description, schema, executor, progress, run.journal)
+
+
+def _schema(problem: Problem, numbering: Numbering, dtype: np.dtype[np.floating]) -> TableSchema:
+    """The schema of the store, as far as the problem states it."""
+    stated = problem.row_bounds
+    schema = TableSchema.of(numbering.partition_ptr, dtype, exact_weights=problem.exact_weights)
+    if stated.uniform_actions:
+        schema = replace(schema, actions=stated.max_actions, max_actions=stated.max_actions)
+    if stated.uniform_successors:
+        schema = replace(schema, successors=stated.max_successors, max_successors=stated.max_successors)
+    return replace(schema, optional=frozenset(stated.optional))
+
+
+def _check_bounds(problem: Problem, rows: Rows, states: IntArray, p: int) -> None:
+    """Refuse rows of partition p that are not as the problem states."""
+    stated = problem.row_bounds
+
+    def refuse(place: str, found: str, bound: str) -> None:
+        raise InputError(problem.name, f"partition {p}, {place} has {found}; row_bounds states {bound}: correct one")
+
+    actions, counts = np.diff(rows.action_ptr), np.diff(rows.successor_ptr)
+    state = _first_breach(actions, stated.max_actions, stated.uniform_actions)
+    if state is not None:
+        bound = f"{stated.max_actions} {'for every state' if stated.uniform_actions else 'at most'}"
+        refuse(f"state {states[state]}", f"{actions[state]} actions", bound)
+    row = _first_breach(counts, stated.max_successors, stated.uniform_successors)
+    if row is not None:
+        i = int(np.searchsorted(rows.action_ptr, row, side="right")) - 1
+        bound = f"{stated.max_successors} {'for every row' if stated.uniform_successors else 'at most'}"
+        refuse(f"state {states[i]}, action {row - rows.action_ptr[i]}", f"{counts[row]} successors", bound)
+    for name in ("durations", "terminal_rewards", "initial_values", "action_labels"):
+        if getattr(rows, name) is not None and name not in stated.optional:
+            refuse(f"state {states[0]}", name, f"{', '.join(stated.optional) or 'no optional arrays'}")
+
+
+def _first_breach(counts: IntArray, bound: int, uniform: bool) -> int | None:
+    """Where the first count is not the bound, or is above it."""
+    wrong = counts != bound if uniform else counts > bound
+    return int(wrong.argmax()) if wrong.any() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +169,7 @@ class _ProblemPartitions:
         """Partition p, computed."""
         states, problem = self.numbering.states(p), self.problem
         rows = problem.rows(states)
+        _check_bounds(problem, rows, states, p)
         return localise(rows, states, p, self.numbering, problem.n_states, self.dtype, problem.name)
 
 

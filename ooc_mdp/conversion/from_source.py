@@ -14,7 +14,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -95,7 +95,7 @@ def convert(
             provenance={"source": source.path, "format": source.format, **(provenance or {})},
             geometry=axes or None,
         )
-        schema = TableSchema.of(numbering.partition_ptr, options.stored_dtype, _lengths(spool, numbering))
+        schema = _schema(spool, numbering, options.stored_dtype)
         arrays = _SpooledPartitions(spool, numbering, n_states, options.stored_dtype, source.path)
         assemble(root, numbering, arrays, description, schema, executor or ThreadsExecutor(options.threads), progress)
         shutil.rmtree(scratch)
@@ -206,6 +206,20 @@ def _table_bytes(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[
 
 def _total_bytes(spool: Spool, table: TableBytes) -> int:
     return sum(table.total(s.n_states, s.n_rows, s.n_transitions) for s in spool.segments)
+
+
+def _schema(spool: Spool, numbering: Numbering, dtype: np.dtype[np.floating]) -> TableSchema:
+    """The schema of the store, of which only halos, and the type of successors with them, are not known yet."""
+    actions = {a for s in spool.segments for a in s.actions}
+    successors = {k for s in spool.segments if s.n_rows for k in s.successors}
+    original = {"original_state"} if numbering.state_order()["kind"] == "array" else set()
+    return replace(
+        TableSchema.of(numbering.partition_ptr, dtype, _lengths(spool, numbering)),
+        actions=actions.pop() if len(actions) == 1 else 0,
+        successors=successors.pop() if len(successors) == 1 else 0,
+        float32_durations=all(s.float32_durations for s in spool.segments),
+        optional=frozenset(original | spool.optional),
+    )
 
 
 def _lengths(spool: Spool, numbering: Numbering) -> dict[Length, int]:

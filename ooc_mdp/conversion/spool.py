@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from ooc_mdp.model.mdp import Block, IntArray, Rows
 from ooc_mdp.store.chunk_file import write_file
+from ooc_mdp.store.partition_note import fits_float32
 
 __all__ = ["Segment", "Spool", "write_segment"]
 
@@ -58,6 +59,8 @@ class Segment:
     """Fewest and most actions of a state."""
     successors: tuple[int, int]
     """Fewest and most transitions of a row; (0, 0) without rows."""
+    float32_durations: bool
+    """Whether float32 holds every duration without loss."""
 
     @property
     def end_state(self) -> int:
@@ -90,6 +93,7 @@ def write_segment(path: Path, block: Block) -> Segment:
         max_successor_line=block.max_successor_line,
         actions=_extent(actions),
         successors=_extent(counts),
+        float32_durations=rows.durations is None or fits_float32(np.asarray(rows.durations, np.float64)),
     )
 
 
@@ -104,6 +108,11 @@ class Spool:
     def has(self, name: str) -> bool:
         """Whether any segment has this optional array."""
         return name in self._present
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Names of the optional arrays that any segment has, and that :meth:`gather` gives."""
+        return frozenset(self._present)
 
     def gather(self, states: IntArray) -> Rows:
         """Rows of ascending states."""

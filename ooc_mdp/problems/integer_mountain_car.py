@@ -43,6 +43,7 @@ import numpy as np
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.problems.parameters import asked_states, in_range
+from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["IntegerMountainCar", "IntegerMountainCarOptions"]
 
@@ -83,6 +84,11 @@ class IntegerMountainCar:
         velocities = 2 * self._fastest + 1
         self.n_states = velocities * self._positions
         self.shape: tuple[int, ...] | None = (velocities, self._positions)
+
+    @property
+    def row_bounds(self) -> RowBounds:
+        """3 actions a state, none in a goal; one transition each."""
+        return RowBounds(3, 1, uniform_successors=True)
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of `states` (int64 [n]): 3 of one transition for each state that is no goal, none for a goal."""

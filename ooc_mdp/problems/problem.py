@@ -8,12 +8,29 @@ counter-based, never a stream), so partitions can be generated in parallel and a
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ooc_mdp.model.mdp import IntArray, Rows
 
-__all__ = ["Problem", "provenance_of"]
+__all__ = ["Problem", "RowBounds", "provenance_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowBounds:
+    """What a problem states of all of its rows before any is computed; a partition that breaks it is an error."""
+
+    max_actions: int
+    """Most actions of a state."""
+    max_successors: int
+    """Most transitions of a row."""
+    uniform_actions: bool = False
+    """Whether every state has `max_actions`."""
+    uniform_successors: bool = False
+    """Whether every row has `max_successors`."""
+    optional: tuple[str, ...] = ()
+    """Names of the arrays of :class:`~ooc_mdp.model.mdp.Rows` that may be left out, and that `rows` gives."""
 
 
 class Problem(Protocol):
@@ -29,6 +46,11 @@ class Problem(Protocol):
     """Whether every probability is a multiple of 2**-24, so that float32 holds it and 1 minus the others exactly."""
     default_dtype: Literal["float32", "float64"]
     """Type in which probabilities and rewards are stored unless the user says otherwise."""
+
+    @property
+    def row_bounds(self) -> RowBounds:
+        """What holds for all rows: chunks are laid out from it before the first row is computed."""
+        ...
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of the given states (int64 [n], any order), in that order; successors in the problem's numbering."""

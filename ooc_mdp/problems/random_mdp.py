@@ -19,6 +19,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.problems.counter_random import bits_below, draw, permuted, stream_key, unit
 from ooc_mdp.problems.parameters import asked_states, in_range
+from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["RandomMdp", "RandomMdpOptions"]
 
@@ -68,6 +69,11 @@ class RandomMdp:
         self.options = options
         self.n_states = options.states
         self.shape: tuple[int, ...] | None = None
+
+    @property
+    def row_bounds(self) -> RowBounds:
+        """A actions a state, K transitions each."""
+        return RowBounds(self.options.actions, self.options.successors, True, True)
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of `states` (int64 [n]): A a state, K transitions each."""

@@ -69,6 +69,9 @@ class PartitionWriter:
         )
         if not note.sizes.rows:
             arrays["successor_ptr"] = None
+        for name in schema.optional:
+            if arrays[name] is None:
+                arrays[name] = _default(name, note, schema, layout)
         own = replace(schema, max_halo=note.sizes.halo)
         chunks = {
             name: self._write(name, p, values, own, layout) for name, values in arrays.items() if values is not None
@@ -98,7 +101,7 @@ class PartitionWriter:
             elif name in entry.chunks:
                 values = self._values(name, entry, schema, layout)
             else:
-                values = self._default(name, entry, schema)
+                values = _default(name, entry.note, schema, layout or self._row_layout(entry))
             chunks[name] = self._write(name, entry.partition, values, schema, layout)
         return replace(entry, chunks=chunks)
 
@@ -165,22 +168,24 @@ class PartitionWriter:
         count = entry.note.sizes.of(FIELDS[name].length)
         return self._read(name, entry.partition, entry.chunks[name], count)
 
-    def _default(self, name: str, entry: PartitionEntry, schema: TableSchema) -> Array:
-        note, sizes = entry.note, entry.note.sizes
-        match name:
-            case "action_ptr":
-                return np.arange(sizes.states + 1, dtype=np.uint32) * np.uint32(note.actions)
-            case "successor_ptr":
-                return np.arange(sizes.rows + 1, dtype=np.uint32) * np.uint32(note.successors)
-            case "durations":
-                return np.ones(sizes.rows)
-            case "action_labels":
-                if note.actions:
-                    return np.tile(np.arange(note.actions), sizes.states)
-                ptr = self._pointer("action_ptr", entry).astype(np.int64)
-                return np.arange(sizes.rows) - np.repeat(ptr[:-1], np.diff(ptr))
-            case _:
-                return np.zeros(sizes.of(FIELDS[name].length), schema.dtype_of(name))
+
+def _default(name: str, note: PartitionNote, schema: TableSchema, layout: RowLayout) -> Array:
+    """What a field holds for a partition that came without it."""
+    sizes = note.sizes
+    match name:
+        case "action_ptr":
+            return np.arange(sizes.states + 1, dtype=np.uint32) * np.uint32(note.actions)
+        case "successor_ptr":
+            return np.arange(sizes.rows + 1, dtype=np.uint32) * np.uint32(note.successors)
+        case "durations":
+            return np.ones(sizes.rows)
+        case "action_labels":
+            if note.actions:
+                return np.tile(np.arange(note.actions), sizes.states)
+            ptr = layout.action_ptr.astype(np.int64)
+            return np.arange(sizes.rows) - np.repeat(ptr[:-1], np.diff(ptr))
+        case _:
+            return np.zeros(sizes.of(FIELDS[name].length), schema.dtype_of(name))
 
 
 def _is_final(name: str, entry: PartitionEntry, schema: TableSchema) -> bool:

@@ -1,7 +1,8 @@
 """How the chunks of a table are written: padded lengths, types, encodings, optional fields. Knows no files.
 
-A schema is a value. What is known before the first chunk is stated when it is made; `including` gives the schema of
-one more partition, and the order of partitions does not matter: two writings of a table end with the same schema.
+A schema is a value. What is known before the first chunk is stated when it is made: all but halos for a file, whose
+rows have been counted, and for a problem with uniform rows. `including` gives the schema of one more partition, and the
+order of partitions does not matter: two writings of a table end with the same schema.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import numpy as np
 
 from ooc_mdp.io.source import Job
 from ooc_mdp.model.mdp import Block, Rows
+from ooc_mdp.problems.problem import RowBounds
 from ooc_mdp.store import Store
 
 
@@ -131,6 +132,21 @@ class ModelProblem:
     def __init__(self, model: Model, shape: tuple[int, ...] | None = None) -> None:
         self.model, self.shape = model, shape
         self.n_states = len(model.states)
+
+    @property
+    def row_bounds(self) -> RowBounds:
+        m = self.model
+        actions = [len(s.actions) for s in m.states]
+        successors = [len(a.successors) for s in m.states for a in s.actions] or [0]
+        given = {"durations": m.durations, "initial_values": m.initial_values, "action_labels": m.labels}
+        given["terminal_rewards"] = any(s.terminal_reward for s in m.states)
+        return RowBounds(
+            max(actions),
+            max(successors),
+            len(set(actions)) == 1,
+            len(set(successors)) == 1,
+            tuple(name for name, present in given.items() if present),
+        )
 
     def rows(self, states: np.ndarray) -> Rows:
         return self.model.rows(states)

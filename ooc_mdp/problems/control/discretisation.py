@@ -24,6 +24,7 @@ from ooc_mdp.problems.control.function_checks import check_functions, not_compil
 from ooc_mdp.problems.control.integration import MOST_STEPS, Horizon, RowArrays, compile_rows
 from ooc_mdp.problems.control.kuhn import Grid
 from ooc_mdp.problems.parameters import SHOWN, Parameter, asked_states, configure, in_range
+from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["DiscretisationOptions", "Discretised", "discretise"]
 
@@ -100,6 +101,11 @@ class Discretised:
         """float64 [n, d]: where the states lie."""
         index = np.stack(np.unravel_index(states, self.points), axis=1)
         return np.array([axis.low for axis in self.problem.axes]) + index * np.array(self.steps)
+
+    @property
+    def row_bounds(self) -> RowBounds:
+        """A row for each control, a transition for each corner of a simplex."""
+        return RowBounds(self.n_actions, len(self.problem.axes) + 1, True, True, ("durations",))
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of the given states (int64 [n], any order).

@@ -52,6 +52,7 @@ from ooc_mdp.problems.gridworlds.cells import (
 )
 from ooc_mdp.problems.gridworlds.johannsson import reward_states
 from ooc_mdp.problems.parameters import SHOWN, asked_states, in_range
+from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["Animat", "AnimatOptions"]
 
@@ -111,6 +112,11 @@ class Animat:
         self._directions = np.ascontiguousarray(CLOCKWISE_OF_ACTION[:, outcomes > 0])
         self._probabilities = outcomes[outcomes > 0]
         self.exact_weights = bool((np.rint(outcomes * 2.0**24) == outcomes * 2.0**24).all())
+
+    @property
+    def row_bounds(self) -> RowBounds:
+        """4 actions a state; outcomes that lead to one cell are one transition."""
+        return RowBounds(4, self._probabilities.size, True, self._probabilities.size == 1)
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of `states` (int64 [n]): 4 a state, each of at most 4 transitions."""

@@ -47,6 +47,7 @@ from ooc_mdp.problems.gridworlds.cells import (
     moves,
 )
 from ooc_mdp.problems.parameters import SHOWN, asked_states, in_range
+from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["Gridworld", "GridworldOptions", "reward_states"]
 
@@ -94,6 +95,11 @@ class Gridworld:
         self.options = options
         self.n_states = options.height * options.width
         self.shape: tuple[int, ...] | None = (options.height, options.width)
+
+    @property
+    def row_bounds(self) -> RowBounds:
+        """4 actions a state; outcomes that lead to one cell are one transition."""
+        return RowBounds(4, self.options.successors, True, self.options.successors == 1)
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of `states` (int64 [n]): 4 a state, each of at most `successors` transitions."""

@@ -25,6 +25,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.problems.counter_random import draw, stream_key, unit
 from ooc_mdp.problems.gridworlds.cells import PLACE, cell_axes, check_grid, four_each, moves
 from ooc_mdp.problems.parameters import asked_states
+from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["QuintanillaOptions", "QuintanillaWorld"]
 
@@ -62,6 +63,11 @@ class QuintanillaWorld:
         self.options = options
         self.n_states = options.height * options.width
         self.shape: tuple[int, ...] | None = (options.height, options.width)
+
+    @property
+    def row_bounds(self) -> RowBounds:
+        """4 actions a state; outcomes that lead to one cell are one transition."""
+        return RowBounds(4, 3, True)
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of `states` (int64 [n]): 4 a state, each of at most 3 transitions."""
