@@ -40,7 +40,7 @@ problem = ControlProblem(
     terminal_reward=terminal_reward, parameters=Parameters(), initial_state=(0.5,), max_step=0.01, max_duration=1.0,
 )
 """
-SHORT = SimulationOptions(seconds=0.1)
+SHORT = SimulationOptions(duration=0.1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -445,7 +445,7 @@ def test_options_out_of_range_are_refused():
     ):
         with pytest.raises(OptionsError, match=said):
             SimulationOptions(**wrong)
-    with pytest.raises(OptionsError, match="too many samples; give fewer seconds"):
+    with pytest.raises(OptionsError, match="too many samples; give a shorter duration"):
         SimulationOptions(duration=1e9)
     with pytest.raises(OptionsError, match="too many decisions; give a longer period"):
         SimulationOptions(duration=1.0, period=1e-9)
@@ -493,7 +493,7 @@ def test_functions_that_fail_on_the_way_are_refused_with_the_start(dynamics, sai
     values, policy = any_policy(problem)
     assert np.isfinite(problem.rows(np.arange(problem.n_states)).probabilities).all()
     options = SimulationOptions(controller=kind, continue_after_end=True, period=0.01, plan_depth=1)
-    with pytest.raises(OptionsError, match=rf"problem 'line': {said}.* from the start x = 0.75; mend them there"):
+    with pytest.raises(OptionsError, match=rf"problem 'line': {said}.* from the start x = 0.75; correct them there"):
         simulate(problem, values, policy, 0.9, [(0.75,)], options)
 
 
@@ -538,7 +538,7 @@ def test_the_command_prints_a_line_a_start_and_the_share_of_success(pendulum):
     assert ran.status == 0, ran.err
     lines = ran.out.splitlines()
     assert lines[0].startswith("start (angle, speed)")
-    assert sum(" kept " in line for line in lines) == 4
+    assert sum(" held " in line for line in lines) == 4
     assert "success: 4 of 4 starts (100%); 4 of the 4 starts above the value threshold" in ran.out
 
 
@@ -669,14 +669,14 @@ def test_the_example_of_the_documentation_balances_its_pole(balanced):
     starts = ("--start", "0,0,0.1,0", "--start", "initial")
     figures = ooc("simulate", balanced, "--problem", CART_POLE, *starts, "--json").figures
     assert figures["problem"] == "cart-pole"
-    assert [run["outcome"] for run in figures["runs"]] == ["kept", "kept"]
+    assert [run["outcome"] for run in figures["runs"]] == ["held", "held"]
 
 
 def test_the_wheel_of_the_documentation_balances_its_pendulum(tmp_path):
     result = solved((str(REACTION_WHEEL), {"grid": "41,41,21"}), 0.9, tmp_path)
     starts = ("--start", "0.05,0,0", "--start", "-0.03,0.1,50")
     figures = ooc("simulate", result, "--problem", REACTION_WHEEL, *starts, "--duration", "5", "--json").figures
-    assert [run["outcome"] for run in figures["runs"]] == ["kept", "kept"]
+    assert [run["outcome"] for run in figures["runs"]] == ["held", "held"]
 
 
 @pytest.mark.slow

@@ -226,7 +226,7 @@ problem = ControlProblem(
     dynamics=dynamics,
     reward_rate=reward_rate,
     terminal_reward=terminal_reward,
-    ends=ends,
+    is_terminal=ends,
     parameters=Parameters(),
     default_grid=(12, 11, 10),
 )
