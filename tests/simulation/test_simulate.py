@@ -538,7 +538,7 @@ def test_the_command_prints_a_line_a_start_and_the_share_of_success(pendulum):
     assert ran.status == 0, ran.err
     lines = ran.out.splitlines()
     assert lines[0].startswith("start (angle, speed)")
-    assert sum(" held " in line for line in lines) == 4
+    assert sum("  held  " in line for line in lines) == 4
     assert "success: 4 of 4 starts (100%); 4 of the 4 starts above the value threshold" in ran.out
 
 
