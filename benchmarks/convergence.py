@@ -23,8 +23,8 @@ import numpy as np
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control import Discretised
+from ooc_mdp.problems.registry import make_problem
 
 KEPT = ("outcome", "method", "error_bound", "n_partitions", "loads_per_partition", "backups", "seconds")
 NOT_INCLUDED = (

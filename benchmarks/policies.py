@@ -19,16 +19,25 @@ import measuring
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control import Discretised
-from ooc_mdp.simulation import PolicyKind, SimulationOptions, random_starts, simulate
+from ooc_mdp.problems.registry import make_problem
+from ooc_mdp.simulation import Controller, SimulationOptions, random_starts, simulate
 
 CASES = (
     "mountain-car:100", "mountain-car:400", "single-pendulum:400", "single-pendulum:400:hold=0", "double-pendulum:16",
     "double-pendulum:20", "double-pendulum:24", "double-pendulum:30", "double-pendulum:40",
 )  # fmt: skip
 KEPT = ("outcome", "method", "device", "error_bound", "residual_bound", "table_bytes", "loads", "backups", "seconds")
-RUN_KEPT = ("start", "start_value", "promising", "outcome", "success", "reached", "held_since", "earned")
+RUN_KEPT = (
+    "start",
+    "start_value",
+    "above_value_threshold",
+    "outcome",
+    "success",
+    "reached",
+    "held_since",
+    "discounted_return",
+)
 NOT_INCLUDED = (
     "whether the optimal policy reaches the goal from a start: some cars are too fast to be stopped, whatever one does",
     "disturbances, delays and errors of the model: the policy is run on the dynamics that it was made for",
@@ -46,7 +55,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--starts", type=int, default=20, help="random starts, beside the one at rest")
     parser.add_argument("--seed", type=int, default=1, help="of the starts")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a run")
-    parser.add_argument("--depth", type=int, default=SimulationOptions().depth, help="controls in turn of a plan")
+    parser.add_argument("--depth", type=int, default=SimulationOptions().plan_depth, help="controls in turn of a plan")
     parser.add_argument("--cache", default="100%", help="of the table")
     parser.add_argument("--method", default="p-eva")
     parser.add_argument("--sweeps", type=int, default=1, help="sweeps of a visit by vi")
@@ -91,21 +100,22 @@ def measure(text: str, options: argparse.Namespace) -> dict[str, Any]:
         raise SystemExit(solution.outcome.message.partition(";")[0])
     print(f"{text}: {summary['outcome']} in {summary['seconds']:.0f} s", file=sys.stderr, flush=True)
     starts = random_starts(problem.problem, options.starts, options.seed)
-    rest = [] if problem.problem.rest is None else [problem.problem.rest]
+    rest = [] if problem.problem.initial_state is None else [problem.problem.initial_state]
     runs = []
     for kind in options.policies.split(","):
         began = time.monotonic()
         how = SimulationOptions(
-            seconds=options.seconds,
-            policy=PolicyKind(kind),
-            depth=options.depth,
-            past_end=problem.problem.final_reward is not None,  # an end that pays is a goal, which can be held
+            duration=options.seconds,
+            controller=Controller(kind),
+            plan_depth=options.depth,
+            continue_after_end=problem.problem.terminal_reward
+            is not None,  # an end that pays is a goal, which can be held
         )
         simulated = simulate(
             problem, solution.values, solution.policy, options.discount, [*rest, *starts], how
         ).summary()
         from_rest, random = simulated["runs"][: len(rest)], simulated["runs"][len(rest) :]
-        promising = [run for run in random if run["promising"]]
+        promising = [run for run in random if run["above_value_threshold"]]
         runs.append(
             {
                 "policy": kind,
@@ -116,8 +126,8 @@ def measure(text: str, options: argparse.Namespace) -> dict[str, Any]:
                 "promising_successes": sum(run["success"] for run in promising),
                 "reached": sum(run["reached"] is not None for run in random),
                 "rest_succeeds": all(run["success"] for run in from_rest) if rest else None,
-                "mean_share_of_last_at_goal": _mean([run["share_inside_last"] or 0.0 for run in random]),
-                "mean_earned": _mean([run["earned"] for run in random]),
+                "mean_share_of_last_at_goal": _mean([run["goal_fraction_last"] or 0.0 for run in random]),
+                "mean_earned": _mean([run["discounted_return"] for run in random]),
                 "mean_value": _mean([run["start_value"] for run in random]),
                 "runs": [{key: run[key] for key in RUN_KEPT} for run in simulated["runs"]],
             }

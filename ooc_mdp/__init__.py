@@ -18,10 +18,13 @@ if TYPE_CHECKING:
         UndefinedTotalError,
     )
     from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
+    from ooc_mdp.problems.control.definition import Axis, ControlProblem
 
 __all__ = [
+    "Axis",
     "Certificate",
     "ClusterError",
+    "ControlProblem",
     "InputError",
     "MemoryBudgetError",
     "MissingExtraError",
@@ -58,6 +61,7 @@ _ROOMS = {
         "UndefinedTotalError",
     ),
     "ooc_mdp.model.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
+    "ooc_mdp.problems.control.definition": ("Axis", "ControlProblem"),
 }
 
 

@@ -300,8 +300,8 @@ def simulate(
     Parameters
     ----------
     result : of a control problem; its path, or opened.
-    starts : states, as tuples or as texts such as "0.1,-2" and "rest".
-    random, seed : so many more starts, uniform over the axes. Without any start the run begins at rest.
+    starts : states, as tuples or as texts such as "0.1,-2" and "initial".
+    random, seed : so many more starts, uniform over the axes. Without any start the run begins at the initial state.
     options : length of a run, kind of policy, ...
     problem : the problem, or its Python file, which is run; not needed for the problems that are built in.
     trust : run the Python file that the result names, if its SHA-256 is the recorded one.
@@ -337,7 +337,7 @@ def simulate(
         opened.solution.values,
         opened.solution.policy,
         opened.solution.discount,
-        chosen or [parse_start(of.problem, "rest")],
+        chosen or [parse_start(of.problem, "initial")],
         options or SimulationOptions(),
         sense=opened.identity["sense"],
     )

@@ -228,8 +228,8 @@ def generate(
 
     Parameters
     ----------
-    name : a problem, such as "GW-1024x4", "QK-500" or "random" (`ooc_mdp.problems.PROBLEMS`), or a .py file that
-        defines one.
+    name : a problem, such as "GW-1024x4", "QK-500" or "random" (`ooc_mdp.problems.registry.PROBLEMS`), or a .py file
+        that defines one.
     parameters : its options, such as {"seed": 1, "scramble": 0.1}, or {"grid": (300, 300)} for a control problem.
     dtype : type in which probabilities and rewards are stored; the problem's own by default.
     resume : go on where the same call was stopped, if it was; else as without.
@@ -245,7 +245,7 @@ def generate(
     from ooc_mdp.backends.cuda.control.rows import DeviceProblem
     from ooc_mdp.backends.select import select_rows
     from ooc_mdp.conversion import generate as generate_problem
-    from ooc_mdp.problems import make_problem
+    from ooc_mdp.problems.registry import make_problem
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.transaction import check_target
 
@@ -316,8 +316,8 @@ def open_problem(
     """
     from ooc_mdp.backends.select import select_rows
     from ooc_mdp.conversion.recompute import RecomputedTable
-    from ooc_mdp.problems import make_problem
-    from ooc_mdp.problems.control.discretised import Discretised
+    from ooc_mdp.problems.control.discretisation import Discretised
+    from ooc_mdp.problems.registry import make_problem
 
     problem = make_problem(name, parameters)
     problem = select_rows(problem, device if isinstance(problem, Discretised) else "cpu", note)

@@ -175,7 +175,7 @@ def solve_in_memory(options: argparse.Namespace, path: Path, name: str, values: 
     from gpu_solvers import SOLVERS, Limits, drive
     from planes import planes_of_problem, planes_of_store, residuals
 
-    from ooc_mdp.problems import make_problem
+    from ooc_mdp.problems.registry import make_problem
 
     began = time.perf_counter()
     if options.from_store:

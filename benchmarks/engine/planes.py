@@ -19,8 +19,8 @@ import numpy as np
 
 from ooc_mdp.backends.select import select_rows
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems import make_problem
-from ooc_mdp.problems.control.discretised import Discretised
+from ooc_mdp.problems.control.discretisation import Discretised
+from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store
 
 __all__ = ["Planes", "Residuals", "planes_of_problem", "planes_of_store", "residuals"]

@@ -10,7 +10,7 @@ The equations are those of Barto, Sutton and Anderson (1983) without friction; t
 from math import cos, pi, sin
 from typing import NamedTuple
 
-from ooc_mdp.problems.control import Axis, ControlProblem
+from ooc_mdp import Axis, ControlProblem
 
 
 class Parameters(NamedTuple):
@@ -41,7 +41,7 @@ def reward_rate(state, control, p):
     return max(0.0, 1.0 - abs(state[2]) / p.angle)
 
 
-def ends(state, p):
+def is_terminal(state, p):
     """The pole has fallen."""
     return abs(state[2]) > 0.6
 
@@ -58,8 +58,8 @@ problem = ControlProblem(
     controls=((-1.0,), (1.0,)),
     dynamics=dynamics,
     reward_rate=reward_rate,
-    ends=ends,
+    is_terminal=is_terminal,
     parameters=Parameters(),
-    rest=(0.0, 0.0, 0.0, 0.0),
-    longest_step=0.05,
+    initial_state=(0.0, 0.0, 0.0, 0.0),
+    max_step=0.05,
 )

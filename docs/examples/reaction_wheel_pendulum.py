@@ -12,7 +12,7 @@ one way and the pendulum the other.
 from math import sin
 from typing import NamedTuple
 
-from ooc_mdp.problems.control import Axis, ControlProblem
+from ooc_mdp import Axis, ControlProblem
 
 
 class Parameters(NamedTuple):
@@ -39,7 +39,7 @@ def reward_rate(state, control, p):
     return max(0.0, 1.0 - abs(state[0]) / p.angle)
 
 
-def ends(state, p):
+def is_terminal(state, p):
     """The pendulum has fallen."""
     return abs(state[0]) > 0.3
 
@@ -55,8 +55,8 @@ problem = ControlProblem(
     controls=((-10.0,), (0.0,), (10.0,)),
     dynamics=dynamics,
     reward_rate=reward_rate,
-    ends=ends,
+    is_terminal=is_terminal,
     parameters=Parameters(),
-    rest=(0.0, 0.0, 0.0),
-    longest_step=0.02,
+    initial_state=(0.0, 0.0, 0.0),
+    max_step=0.02,
 )

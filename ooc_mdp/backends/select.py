@@ -9,7 +9,7 @@ from ooc_mdp.backends.base import Backend
 from ooc_mdp.backends.device_kernels import device_kernels
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import DEFAULT_KERNEL, SweepOrder
-from ooc_mdp.problems.base import Problem
+from ooc_mdp.problems.problem import Problem
 
 __all__ = ["select_backend", "select_rows"]
 
@@ -57,7 +57,7 @@ def select_rows(problem: Problem, device: str, note: Callable[[str], None] | Non
     """
     if device == "cpu":
         return problem
-    from ooc_mdp.problems.control.discretised import Discretised
+    from ooc_mdp.problems.control.discretisation import Discretised
 
     number = _cuda_number(device)
     if number is None:

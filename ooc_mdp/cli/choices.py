@@ -35,6 +35,7 @@ from ooc_mdp.cli.options import (
     SenseOption,
 )
 from ooc_mdp.cli.tables import open_table, shape_of
+from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
@@ -111,8 +112,29 @@ def _parameters_of(group: type[Any]) -> list[inspect.Parameter]:
     return parameters
 
 
+RENAMED_OPTIONS: dict[str, dict[str, str]] = {
+    "simulate": {
+        "--policy": "--controller",
+        "--keep": "--hold-time",
+        "--past-end": "--continue-after-end",
+        "--seconds": "--duration",
+        "--starts": "--random-starts",
+    },
+}
+"""Former names of options by command."""
+
+
 class GroupedCommand(TyperCommand):
-    """A command whose help shows its options by heading."""
+    """A command whose help shows its options by heading, and whose former options have an error that names the new."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; raises OptionsError for the former name of an option."""
+        renamed = RENAMED_OPTIONS.get(self.name or "", {})
+        for word in args:
+            option = word.partition("=")[0]
+            if option in renamed:
+                raise OptionsError(f"{option} is now called {renamed[option]}")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments first, then options without a heading, then each heading in the order of its first option."""

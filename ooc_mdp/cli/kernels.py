@@ -29,6 +29,6 @@ def kernels(as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"kernels": listed})
     else:
-        from ooc_mdp.report.terminal import print_kernels
+        from ooc_mdp.report.summaries import print_kernels
 
         print_kernels(listed)

@@ -11,7 +11,7 @@ import typer
 
 from ooc_mdp.cli.application import app
 from ooc_mdp.cli.choices import GroupedCommand, with_choices
-from ooc_mdp.cli.options import JsonOption, OverwriteOption, PolicyName
+from ooc_mdp.cli.options import ControllerName, JsonOption, OverwriteOption
 from ooc_mdp.cli.tables import print_json
 from ooc_mdp.errors import OptionsError
 
@@ -30,8 +30,8 @@ def cache_curve(
         str, typer.Option(help="Cache sizes of the table, in partitions or as shares of them.")
     ] = "5%,10%,22%,50%,100%",
     policy: Annotated[
-        str, typer.Option(help="Which partition goes: lru, priority (the lowest), optimum (needed again last).")
-    ] = "lru,priority,optimum",
+        str, typer.Option(help="Which partition goes: lru, priority (the lowest), belady (needed again last).")
+    ] = "lru,priority,belady",
     frontier_only: Annotated[
         bool | None,
         typer.Option(
@@ -87,32 +87,32 @@ class RunsChoices:
 
     heading: ClassVar[str] = "Runs"
 
-    seconds: Annotated[float, typer.Option(help="Longest run, in the problem's unit of time.")] = 20.0
-    policy: Annotated[
-        PolicyName, typer.Option(help="Plans weighed by interpolated values, or stored actions: vote, nearest.")
+    duration: Annotated[float, typer.Option(help="Longest run, in the problem's unit of time.")] = 20.0
+    controller: Annotated[
+        ControllerName, typer.Option(help="Plans weighed by interpolated values, or stored actions: vote, nearest.")
     ] = "lookahead"
-    depth: Annotated[int, typer.Option(help="Controls in turn of a plan (lookahead).")] = 4
+    plan_depth: Annotated[int, typer.Option("--depth", help="Controls in turn of a plan (lookahead).")] = 4
     period: Annotated[
         float | None, typer.Option(help="Time between decisions.  [default: the crossing of two cells]")
     ] = None
-    keep: Annotated[float, typer.Option(help="The goal must be held for this last part of a run.")] = 5.0
-    past_end: Annotated[
-        bool, typer.Option("--past-end", help="Go on where the problem ends inside its axes, to see what holds.")
+    hold_time: Annotated[float, typer.Option(help="The goal must be held for this last part of a run.")] = 5.0
+    continue_after_end: Annotated[
+        bool, typer.Option("--continue-after-end", help="Continue where the problem ends inside its axes.")
     ] = False
 
     def options(self) -> SimulationOptions:
         """What `api.simulate` is asked."""
-        from ooc_mdp.simulation import PolicyKind, SimulationOptions
+        from ooc_mdp.simulation import Controller, SimulationOptions
 
         if self.period == 0.0:
             raise OptionsError("--period is 0; give a time above 0, or leave it out to decide by the state's motion")
         return SimulationOptions(
-            seconds=self.seconds,
-            policy=PolicyKind(self.policy),
-            depth=self.depth,
+            duration=self.duration,
+            controller=Controller(self.controller),
+            plan_depth=self.plan_depth,
             period=0.0 if self.period is None else self.period,
-            keep=self.keep,
-            past_end=self.past_end,
+            hold_time=self.hold_time,
+            continue_after_end=self.continue_after_end,
         )
 
 
@@ -161,9 +161,11 @@ def simulate(
     files: RunFiles,
     start: Annotated[
         list[str] | None,
-        typer.Option(help="A start, such as 0.1,-2 or rest; repeat for more.  [default: rest, where there is one]"),
+        typer.Option(
+            help="A start, such as 0.1,-2 or initial; repeat for more.  [default: initial, where there is one]"
+        ),
     ] = None,
-    starts: Annotated[int | None, typer.Option(help="So many random starts, uniform over the axes.")] = None,
+    random_starts: Annotated[int | None, typer.Option(help="Number of random starts, uniform over the axes.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random starts.")] = 1,
     problem: Annotated[
         str | None, typer.Option(metavar="FILE.py", help="Python file of the problem, which is run.")
@@ -173,7 +175,7 @@ def simulate(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a control problem's continuous dynamics under the policy of a result; say whether the goal is reached.
+    """Run a control problem's continuous dynamics under the policy of a result and report whether the goal is reached.
 
     Exit status 1 where there is a goal and no start succeeds.
     """
@@ -184,8 +186,10 @@ def simulate(
     options = choices.options()
     opened = api.open_result(result)
     discretised = problem_of(opened, problem, trust, note=lambda text: print(text, file=sys.stderr))
-    files.check(discretised.problem, options.seconds)
-    simulation = api.simulate(opened, start or [], random=starts, seed=seed, options=options, problem=discretised)
+    files.check(discretised.problem, options.duration)
+    simulation = api.simulate(
+        opened, start or [], random=random_starts, seed=seed, options=options, problem=discretised
+    )
     files.write(simulation, opened.solution.values)
     if as_json:
         print_json(simulation.summary())

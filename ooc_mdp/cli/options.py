@@ -10,8 +10,8 @@ import typer
 Sense = Literal["max", "min"]
 Partitioner = Literal["ranges", "grid", "metis"]
 Dtype = Literal["float32", "float64"]
-PolicyName = Literal["lookahead", "vote", "nearest"]
-"""The kinds of `ooc_mdp.simulation.PolicyKind`."""
+ControllerName = Literal["lookahead", "vote", "nearest"]
+"""The kinds of `ooc_mdp.simulation.Controller`."""
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Store directory.")]
 TableArgument = Annotated[

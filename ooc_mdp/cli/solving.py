@@ -46,11 +46,12 @@ def solve(
     With --workers or --scheduler the partitions are divided among Dask workers, each with a cache of its own.
     """
     from ooc_mdp import api
-    from ooc_mdp.report.terminal import SolveLine, print_solution
+    from ooc_mdp.report.progress import SolveProgressLine
+    from ooc_mdp.report.summaries import print_solution
 
     options, asked = choices.options(discount), run.options()
     spread = cluster.options(choices.device)
-    line = SolveLine()
+    line = SolveProgressLine()
 
     def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -93,10 +94,11 @@ def verify(
     A result of problem:NAME is verified with the options that it was solved with.
     """
     from ooc_mdp import api
-    from ooc_mdp.report.terminal import WorkBar, print_verification
+    from ooc_mdp.report.progress import ProgressBar
+    from ooc_mdp.report.summaries import print_verification
 
     table = problem.open(store, device)
-    with WorkBar() as bar:
+    with ProgressBar() as bar:
         found = api.verify(table, result, other_store=other_store, progress=bar)
     if as_json:
         print_json(found.summary())

@@ -58,9 +58,9 @@ def convert(
 ) -> None:
     """Build a store from a model file, in bounded memory."""
     from ooc_mdp import api
-    from ooc_mdp.report.terminal import WorkBar
+    from ooc_mdp.report.progress import ProgressBar
 
-    with WorkBar() as bar:
+    with ProgressBar() as bar:
         built = api.convert(
             source,
             store,
@@ -106,11 +106,11 @@ def generate(
 ) -> None:
     """Build the store of a generated problem, partition by partition, of any size."""
     from ooc_mdp import api
-    from ooc_mdp.report.terminal import WorkBar
+    from ooc_mdp.report.progress import ProgressBar
 
     short = {"seed": seed, "scramble": scramble, "states": states, "actions": actions, "successors": successors}
     parameters = parameters_of(problem.parameter, **short, grid=problem.grid)
-    with WorkBar() as bar:
+    with ProgressBar() as bar:
         built = api.generate(
             name,
             store,
@@ -155,12 +155,12 @@ def _tell_of_leftover(store: Path) -> None:
 def validate(store: StoreArgument, as_json: JsonOption = False) -> None:
     """Check every chunk of a store: checksums, row sums, indices, coupling. Exit status 1 if anything is wrong."""
     from ooc_mdp import api
-    from ooc_mdp.report.terminal import WorkBar
+    from ooc_mdp.report.progress import ProgressBar
     from ooc_mdp.store.validate import validate_store
 
     opened = api.open_store(store)
     _tell_of_leftover(opened.path)
-    with WorkBar() as bar:
+    with ProgressBar() as bar:
         report = validate_store(opened, bar)
     if as_json:
         findings = [{"field": f.field, "partition": f.partition, "message": f.message} for f in report.findings]

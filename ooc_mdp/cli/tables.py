@@ -53,7 +53,7 @@ def open_table(table: Path, parameter: list[str] | None, grid: str | None, devic
     OptionsError : options of a problem for a store, whose table is what it is.
     """
     from ooc_mdp import api
-    from ooc_mdp.report.terminal import WorkBar
+    from ooc_mdp.report.progress import ProgressBar
 
     name = api.problem_name(table)
     if name is None:
@@ -70,7 +70,7 @@ def open_table(table: Path, parameter: list[str] | None, grid: str | None, devic
     def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    with WorkBar() as bar:
+    with ProgressBar() as bar:
         opened = api.open_problem(name, parameters, **options, device=device, progress=bar, note=note)
     note(
         f"{opened.name}: {opened.n_partitions} partitions computed once in {opened.first_pass_seconds:.1f} s; none is "
@@ -81,7 +81,7 @@ def open_table(table: Path, parameter: list[str] | None, grid: str | None, devic
 
 def print_store(store: Any, as_json: bool) -> None:
     """What a store holds, as a table or as JSON."""
-    from ooc_mdp.report.terminal import print_inspection
+    from ooc_mdp.report.summaries import print_inspection
     from ooc_mdp.store.inspect import inspect_store
 
     facts = inspect_store(store)

@@ -34,7 +34,7 @@ from ooc_mdp.conversion.table_bytes import TableBytes
 from ooc_mdp.errors import InputError, OptionsError, StoreError
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.model.numbering import Numbering
-from ooc_mdp.problems.base import Problem, provenance_of
+from ooc_mdp.problems.problem import Problem, provenance_of
 from ooc_mdp.store.journal import Journal, differences
 from ooc_mdp.store.layout import FORMAT_VERSION
 from ooc_mdp.store.locks import BusyError

@@ -32,7 +32,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.model.numbering import GridNumbering, Numbering
 from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
 from ooc_mdp.model.table_source import Loader
-from ooc_mdp.problems.base import Problem, provenance_of
+from ooc_mdp.problems.problem import Problem, provenance_of
 from ooc_mdp.runtime.memory import give_memory_back
 from ooc_mdp.store.census import Census
 from ooc_mdp.store.partition_arrays import PartitionArrays

@@ -7,9 +7,9 @@ on its way, since each waits for its receipt (Mattern's double wave over acknowl
 docs/theory/several-solvers.md).
 What is then proved is worked out here, from the bounds of all partitions by their owners.
 
-A solver that does not answer for `patience` seconds, whose worker the scheduler has lost, or whose thread has not
-finished a step for 40 times the patience, takes part no longer: an assignment of a new epoch gives its partitions to
-the others, at the values of the last copy.
+A worker that does not answer for `worker_timeout` seconds, whose process the scheduler has lost, or whose thread has
+not finished a step for 40 times as long, takes part no longer: an assignment of a new epoch gives its partitions to the
+others, with the values of the last snapshot.
 """
 
 from __future__ import annotations

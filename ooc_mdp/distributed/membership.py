@@ -1,7 +1,7 @@
 """The solvers of one solve as their coordinator sees them: who takes part, what each said last, and how to ask.
 
 Each solver has one open question for its status at any time. Commands are numbered, and are sent again until they are
-in the solver's mailbox or it is lost: does not answer for `patience` seconds, or its worker is known to be gone.
+in the solver's mailbox or it is lost: does not answer for `worker_timeout` seconds, or its worker is known to be gone.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Membership:
     ----------
     link : reaches them.
     of : those that begin, by number.
-    patience : seconds without an answer after which a solver is lost.
+    worker_timeout : seconds without an answer after which a solver is lost.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class Membership:
         return {k: answer for k, answer in zip(numbers, found, strict=True) if answer is not None}
 
     async def request(self, number: int, request: WorkerRequest, timeout: float | None = None) -> Any:
-        """The answer; None where there is none within `timeout` (`patience`), or the solver is lost meanwhile."""
+        """The answer; None where there is none within `timeout` (`worker_timeout`), or the solver is lost meanwhile."""
         asking = self.link.request(number, request, timeout or self.worker_timeout)
         return await self._unless(number, asking, self.of[number].gone)
 

@@ -24,7 +24,7 @@ from ooc_mdp.model.mdp import IntArray
 __all__ = ["Ownership"]
 
 _GIVING = 4
-"""Times the patience: for which a solver is waited for that is to give up partitions."""
+"""Times the worker timeout: for which a solver is waited for that is to give up partitions."""
 _MOVE_SECONDS = 0.05
 """Between two moves of partitions to idle solvers."""
 _LEAST_LEFT = 4

@@ -86,8 +86,8 @@ class LateJoiners:
 
 
 _STILL = 40
-"""Times the patience: a solver whose thread has not looked for messages for so long hangs. A read of a partition from a
-slow disk must take less."""
+"""Times the worker timeout: a worker whose thread has not looked for messages for so long hangs. Reading a partition
+from a slow disk must take less."""
 
 
 class Stragglers:
@@ -101,7 +101,7 @@ class Stragglers:
         """Those whose threads seem to hang, and since when."""
 
     def drop_unstarted(self) -> None:
-        """Go on without solvers that do not begin, once others have for as long as the patience."""
+        """Go on without solvers that do not begin, once others have for as long as the worker timeout."""
         alive, worker_timeout, now = self._solvers.alive(), self._solvers.worker_timeout, time.monotonic()
         late = [k for k in alive if not self._solvers.of[k].status.started]
         if len(late) != self._late:

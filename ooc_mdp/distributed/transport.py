@@ -193,7 +193,7 @@ class DaskTransport:
         try:
             return self.hosts[number].address not in await self._workers()
         except (OSError, TimeoutError):
-            return False  # nothing is known: patience decides
+            return False  # nothing is known: the worker timeout decides
 
     def failure(self, number: int) -> BaseException | None:
         """What the solver's task raised, unless its worker is lost."""

@@ -42,8 +42,8 @@ import numpy as np
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import IntArray, Rows
-from ooc_mdp.problems.base import RowBounds
-from ooc_mdp.problems.configuration import asked_states, in_range
+from ooc_mdp.problems.parameters import asked_states, in_range
+from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["IntegerMountainCar", "IntegerMountainCarOptions"]
 
@@ -69,7 +69,7 @@ class IntegerMountainCarOptions:
 
 
 class IntegerMountainCar:
-    """The integer mountain car as a :class:`~ooc_mdp.problems.base.Problem`."""
+    """The integer mountain car as a :class:`~ooc_mdp.problems.problem.Problem`."""
 
     sense = "min"
     exact_weights = True

@@ -17,9 +17,9 @@ import numpy as np
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import IntArray, Rows
-from ooc_mdp.problems.base import RowBounds
-from ooc_mdp.problems.configuration import asked_states, in_range
 from ooc_mdp.problems.counter_random import bits_below, draw, permuted, stream_key, unit
+from ooc_mdp.problems.parameters import asked_states, in_range
+from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["RandomMdp", "RandomMdpOptions"]
 
@@ -58,7 +58,7 @@ class RandomMdpOptions:
 
 
 class RandomMdp:
-    """A random MDP as a :class:`~ooc_mdp.problems.base.Problem`."""
+    """A random MDP as a :class:`~ooc_mdp.problems.problem.Problem`."""
 
     sense = "max"
     exact_weights = False

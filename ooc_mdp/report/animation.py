@@ -116,7 +116,7 @@ def check_animation(file: Path, problem: ControlProblem, seconds: float) -> None
         )
     if seconds * _FRAMES_PER_SECOND > _MOST_FRAMES:
         raise OptionsError(
-            f"{seconds:g} seconds are too long for an animation; give --seconds {_MOST_FRAMES // _FRAMES_PER_SECOND}"
+            f"{seconds:g} seconds are too long for an animation; give --duration {_MOST_FRAMES // _FRAMES_PER_SECOND}"
             f" or less"
         )
     _, writers = _matplotlib()
@@ -134,7 +134,7 @@ def animate(simulation: Simulation, file: Path, *, run: int = 0, overwrite: bool
     """
     trajectory = simulation.trajectories[run]
     problem = simulation.problem.problem
-    check_animation(file, problem, trajectory.seconds)
+    check_animation(file, problem, trajectory.duration)
     drawing = _drawing(problem)
     assert drawing is not None  # checked above
     new_figure, writers = _matplotlib()
@@ -142,7 +142,7 @@ def animate(simulation: Simulation, file: Path, *, run: int = 0, overwrite: bool
     panel = figure.subplots()
     panel.set_aspect("equal")
     drawing.prepare(panel)
-    frames = np.append(np.arange(0.0, trajectory.seconds, 1.0 / _FRAMES_PER_SECOND), trajectory.seconds)
+    frames = np.append(np.arange(0.0, trajectory.duration, 1.0 / _FRAMES_PER_SECOND), trajectory.duration)
     samples = np.minimum(np.searchsorted(trajectory.times, frames), trajectory.times.size - 1)
     writer = writers["pillow" if file.suffix == ".gif" else "ffmpeg"](fps=_FRAMES_PER_SECOND)
     with atomic_file(file, overwrite=overwrite) as temporary:

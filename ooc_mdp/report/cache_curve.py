@@ -28,14 +28,14 @@ __all__ = [
     "CacheCurve",
     "Policy",
     "Scope",
+    "belady_distances",
     "cache_curve",
     "lru_distances",
-    "optimum_distances",
     "priority_distances",
     "repeats",
 ]
 
-Policy = Literal["lru", "priority", "optimum"]
+Policy = Literal["lru", "priority", "belady"]
 """Which partition goes: the least recently used, the one of lowest priority, the one needed again last."""
 
 Scope = Literal["all", "frontier"]
@@ -102,7 +102,7 @@ def cache_curve(trace: AccessTrace, policy: Policy, scope: Scope = "all", *, raw
     if policy == "priority":
         distances = priority_distances(trace.partition, counted, trace.priority, trace.n_partitions)
     else:
-        find = lru_distances if policy == "lru" else optimum_distances
+        find = lru_distances if policy == "lru" else belady_distances
         distances = find(trace.partition[counted], trace.n_partitions)
     ever = distances[distances > 0]
     hits = np.cumsum(np.bincount(ever, minlength=trace.n_partitions + 1))
@@ -132,7 +132,7 @@ def lru_distances(partitions: IntArray, n_partitions: int) -> IntArray:
     return _lru_distances(partitions, n_partitions)
 
 
-def optimum_distances(partitions: IntArray, n_partitions: int) -> IntArray:
+def belady_distances(partitions: IntArray, n_partitions: int) -> IntArray:
     """Stack distances under Belady's optimum; as :func:`priority_distances` in time and result.
 
     Parameters

@@ -22,7 +22,7 @@ __all__ = ["PLOT_FORMATS", "check_plot", "plot_cache_curves"]
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 
-_DASHES = {"lru": "-", "priority": "--", "optimum": ":"}
+_DASHES = {"lru": "-", "priority": "--", "belady": ":"}
 _MOST_TRACES = 10
 """Colours of matplotlib's default cycle, C0 to C9."""
 

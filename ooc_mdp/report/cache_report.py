@@ -38,7 +38,7 @@ __all__ = [
 POLICY_WORDS: dict[Policy, str] = {
     "lru": "least recently used",
     "priority": "lowest priority",
-    "optimum": "Belady's optimum",
+    "belady": "Belady's optimum",
 }
 SCOPE_WORDS: dict[Scope, str] = {"all": "with auxiliary accesses", "frontier": "frontier accesses only"}
 
@@ -95,9 +95,11 @@ def parse_sizes(text: str) -> tuple[SizeOption, ...]:
 
 
 def parse_policies(text: str) -> tuple[Policy, ...]:
-    """Read "lru,optimum", in the order of POLICIES; raises OptionsError."""
+    """Read "lru,belady", in the order of POLICIES; raises OptionsError."""
     wanted = [part.strip() for part in text.split(",")]
     for name in wanted:
+        if name == "optimum":
+            raise OptionsError("the policy 'optimum' is now called 'belady'")
         if name not in POLICIES:
             raise OptionsError(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
     return tuple(policy for policy in POLICIES if policy in wanted)
@@ -199,7 +201,7 @@ def _resolve(sizes: Sequence[SizeOption], n_partitions: int) -> list[int]:
 def _point(curve: CacheCurve, size: int) -> dict[str, Any]:
     return {
         "partitions": size,
-        "share": size / curve.n_partitions,
+        "fraction": size / curve.n_partitions,
         "hits": int(curve.hits[size]),
         "loads": int(curve.loads[size]),
         "hit_rate": float(curve.hit_rate[size]),
@@ -217,7 +219,7 @@ def write_cache_curves(traces: Sequence[TraceCurves], file: Path, *, overwrite: 
     with atomic_file(file, overwrite=overwrite) as temporary, temporary.open("w", newline="", encoding="utf-8") as f:
         out = csv.writer(f, lineterminator="\n")
         out.writerow(
-            ("trace", "scope", "policy", "partitions", "share", "accesses", "hits", "loads", "hit_rate",
+            ("trace", "scope", "policy", "partitions", "fraction", "accesses", "hits", "loads", "hit_rate",
              "loads_per_partition")
         )  # fmt: skip
         for each in traces:
@@ -225,8 +227,8 @@ def write_cache_curves(traces: Sequence[TraceCurves], file: Path, *, overwrite: 
                 sizes = range(1, curve.n_partitions + 1)
                 columns = (curve.hits, curve.loads, curve.hit_rate, curve.loads_per_partition)
                 for size, *figures in zip(sizes, *(column[1:].tolist() for column in columns), strict=True):
-                    share = size / curve.n_partitions
-                    out.writerow((each.label, curve.scope, curve.policy, size, share, curve.n_accesses, *figures))
+                    fraction = size / curve.n_partitions
+                    out.writerow((each.label, curve.scope, curve.policy, size, fraction, curve.n_accesses, *figures))
 
 
 def print_cache_curves(traces: Sequence[TraceCurves], sizes: Sequence[SizeOption]) -> None:
@@ -253,7 +255,7 @@ def _table(curves: Sequence[CacheCurve], sizes: Sequence[int]) -> Table:
     """Narrow enough for 80 columns with every policy."""
     table = Table(box=None, pad_edge=False)
     table.add_column("cache\npartitions", justify="right")
-    table.add_column("\nshare", justify="right")
+    table.add_column("\nfraction", justify="right")
     for curve in curves:
         table.add_column(f"{curve.policy}\nhit rate", justify="right")
         table.add_column("loads a\npartition", justify="right")

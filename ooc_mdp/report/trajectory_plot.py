@@ -70,8 +70,8 @@ def plot_trajectories(simulation: Simulation, values: FloatArray, file: Path, *,
         _draw_plane(right.subplots(), simulation, values)
     figures = simulation.summary()
     figure.suptitle(
-        f"{simulation.problem.name}, {'x'.join(map(str, simulation.problem.points))} states, policy by "
-        f"{simulation.options.policy.value}: {figures['successes']} of {figures['starts']} starts succeed"
+        f"{simulation.problem.name}, {'x'.join(map(str, simulation.problem.points))} states, controller "
+        f"{simulation.options.controller.value}: {figures['successes']} of {figures['starts']} starts succeed"
     )
     with atomic_file(file, overwrite=overwrite) as temporary:
         figure.savefig(temporary, format=file.suffix[1:])

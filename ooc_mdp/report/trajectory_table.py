@@ -18,14 +18,22 @@ _PIPE_WIDTH = 160
 
 
 def print_simulation(simulation: Simulation) -> None:
-    """One line a start, then the shares of success."""
+    """One line a start, then the fractions of successes."""
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=_PIPE_WIDTH)
     options = simulation.options
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(f"start ({', '.join(axis.name for axis in simulation.problem.problem.axes)})", overflow="fold")
-    headers = ("value", "outcome", "seconds", "reached at", "held since", f"last {options.keep:g} at goal", "earned")
+    headers = (
+        "value",
+        "outcome",
+        "duration",
+        "reached at",
+        "held since",
+        f"last {options.hold_time:g} at goal",
+        "discounted return",
+    )
     for header in headers:
         table.add_column(header, justify="left" if header == "outcome" else "right")
     for run in simulation.trajectories:
@@ -39,22 +47,24 @@ def _cells(run: Trajectory) -> tuple[str, ...]:
         ", ".join(f"{x:.3g}" for x in run.states[0]),
         f"{run.start_value:.4g}",
         run.outcome.word,
-        f"{run.seconds:.2f}",
+        f"{run.duration:.2f}",
         "" if run.reached is None else f"{run.reached:.2f}",
         "" if run.held_since is None else f"{run.held_since:.2f}",
-        "" if run.share_inside_last is None else f"{run.share_inside_last:.1%}",
-        f"{run.earned:.4g}",
+        "" if run.goal_fraction_last is None else f"{run.goal_fraction_last:.1%}",
+        f"{run.discounted_return:.4g}",
     )
 
 
 def _conclusions(simulation: Simulation) -> list[str]:
     if not simulation.has_goal:
-        return ["no state is worth more than what it costs, so there is no goal to reach: compare what the runs earned"]
+        return [
+            "no state is worth more than what it costs, so there is no goal to reach: compare the discounted returns"
+        ]
     figures = simulation.summary()
     lines = [
-        f"success: {figures['successes']} of {figures['starts']} starts ({figures['success_share']:.0%}); "
-        f"{figures['promising_successes']} of the {figures['promising_starts']} promising ones "
-        f"(value above 1% of the largest)"
+        f"success: {figures['successes']} of {figures['starts']} starts ({figures['success_fraction']:.0%}); "
+        f"{figures['successes_above_value_threshold']} of the {figures['starts_above_value_threshold']} "
+        f"starts above the value threshold (value above 1% of the largest)"
     ]
     lines += [
         f"{outcome.word}: {outcome.message}"

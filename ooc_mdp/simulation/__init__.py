@@ -1,18 +1,12 @@
 """The policy of a solved control problem at work on the continuous dynamics."""
 
-from ooc_mdp.simulation.of_result import problem_of
-from ooc_mdp.simulation.options import PolicyKind, SimulationOptions
-from ooc_mdp.simulation.simulate import (
-    RunOutcome,
-    Simulation,
-    Trajectory,
-    parse_start,
-    random_starts,
-    simulate,
-)
+from ooc_mdp.simulation.options import Controller, SimulationOptions
+from ooc_mdp.simulation.result_problem import problem_of
+from ooc_mdp.simulation.simulate import parse_start, random_starts, simulate
+from ooc_mdp.simulation.trajectory import RunOutcome, Simulation, Trajectory
 
 __all__ = [
-    "PolicyKind",
+    "Controller",
     "RunOutcome",
     "Simulation",
     "SimulationOptions",

@@ -1,7 +1,7 @@
 """The kernel that runs a control problem's dynamics under a policy, compiled by Numba for one problem.
 
     V(x)        = sum_k weight_k V(vertex_k)          Kuhn's triangulation of the cell around x, as in the rows
-    W(x, plan)  = int_0^T gamma**t reward_rate dt + gamma**T V(x(T)),     or the final reward where the process ends
+    W(x, plan)  = int_0^T gamma**t reward_rate dt + gamma**T V(x(T)),     or the terminal reward where the process ends
 
 A plan is `depth` controls in turn, each held for the time T / depth in which the fastest control crosses `cells`
 cells; the best plan's first control is held for its time, then all plans are weighed again. All plans last equally
@@ -20,114 +20,27 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 from numba.cpython.unsafe.tuple import tuple_setitem
 
-from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.integrate import STEP_SHARE, Point, compile_point, fastest, once_for_functions
+from ooc_mdp.problems.control.integration import STEP_SHARE, Point, compile_point, fastest, once_for_functions
 from ooc_mdp.problems.control.kuhn import cell_of, vertex_after, weight_of
+from ooc_mdp.simulation.kernel_types import LOOKAHEAD, NEAREST, Figures, Goal
 
-__all__ = ["LOOKAHEAD", "NEAREST", "VOTE", "Feedback", "Figures", "Limits", "Loop", "Samples", "compile_loop"]
-
-LOOKAHEAD, NEAREST, VOTE = 0, 1, 2
-"""How the policy is interpolated."""
+__all__ = ["CompiledSimulation", "compile_loop"]
 
 
-class Limits(NamedTuple):
-    """Times, in the problem's unit."""
-
-    longest_step: float
-    """Of the integrator where it looks ahead."""
-    most_time: float
-    """That it looks ahead."""
-    seconds: float
-    """Length of the run."""
-    fine_step: float
-    """Longest step of the integrator in the run."""
-    sample: float
-    """Between two samples."""
-    keep: float
-    """Last part of the run, for which it is judged whether the goal is held."""
-    period: float
-    """Between two decisions; 0: the first stage of a plan, or until the state has moved by `share` of a cell."""
-    share: float
-    shortest: float
-    """Least time between two decisions, where the state decides when."""
-    cells: float
-    """That the fastest control crosses in one stage of a plan."""
-    depth: int
-    """Stages of a plan."""
-
-
-class Feedback(NamedTuple):
-    """A solution, and how controls are taken from it."""
-
-    values: FloatArray
-    """float64 [n]; V."""
-    policy: npt.NDArray[np.int32]
-    """int32 [n]; read by VOTE and NEAREST."""
-    kind: int
-    """LOOKAHEAD, NEAREST or VOTE."""
-    sign: float
-    """1 where rewards are maximised, -1 where they are minimised."""
-    decay: float
-    """-ln gamma per unit of time."""
-    past_end: bool
-    """Go on where the process ends inside its axes."""
-
-
-class Samples(NamedTuple):
-    """What a run fills, at regular times and at its end."""
-
-    times: FloatArray
-    """float64 [m]."""
-    states: FloatArray
-    """float64 [m, d]."""
-    actions: IntArray
-    """int64 [m]; -1 where the process was over from the beginning."""
-    values: FloatArray
-    """float64 [m]; interpolated, or the final reward where the process ended."""
-
-
-class Goal(NamedTuple):
-    """How the goal is held; times."""
-
-    reached: float
-    """First time at the goal; inf if never."""
-    held_since: float
-    """Since when it is held; inf where it is not."""
-    inside: float
-    """Time spent at the goal."""
-    inside_last: float
-    """Of it, in the last `keep` of the run."""
-
-
-class Figures(NamedTuple):
-    """What a run returns."""
-
-    samples: int
-    """Taken."""
-    over: bool
-    """Whether the process ended."""
-    time: float
-    final_reward: float
-    earned: float
-    """Discounted reward."""
-    goal: Goal
-
-
-class Loop(NamedTuple):
+class CompiledSimulation(NamedTuple):
     """The compiled functions of a problem; `grid`, `controls` and `p` are `Discretised.kernel_arguments`."""
 
     run: Callable[..., Any]
     """(start, grid, limits, controls, p, feedback, samples) -> Figures; fills the samples."""
     value_at: Callable[..., float]
     """(state, grid, values) -> V."""
-    follow: Callable[..., Any]
-    """(state, control, grid, longest step, most time, most cells, p, past_end) -> state, time, reward on the way and
-    whether it ended: a row of the MDP before its triangulation, where the state is a grid point and cells are 1."""
+    integrate_control: Callable[..., Any]
+    """(state, control, grid, longest step, most time, most cells, p, continues) -> state, time, reward on the way
+    and whether it ended: a row of the MDP before its triangulation, where the state is a grid point and cells are 1."""
 
 
 @njit(nogil=True)
@@ -212,7 +125,9 @@ def _due(time, decided, planned, x, decided_at, grid, limits):
     if planned < np.inf:
         return time >= planned
     waited = time - decided
-    return waited >= limits.longest_step or (waited >= limits.shortest and _moved(x, decided_at, grid) >= limits.share)
+    return waited >= limits.max_step or (
+        waited >= limits.shortest and _moved(x, decided_at, grid) >= limits.cell_fraction
+    )
 
 
 @njit(nogil=True)
@@ -220,7 +135,7 @@ def _judged(goal, inside, time, dt, limits):
     """The goal's figures after a step of dt that ends at `time`, inside the goal or not."""
     if not inside:
         return Goal(goal.reached, np.inf, goal.inside, goal.inside_last)
-    last = min(dt, max(0.0, time - (limits.seconds - limits.keep)))
+    last = min(dt, max(0.0, time - (limits.duration - limits.hold_time)))
     return Goal(min(goal.reached, time), min(goal.held_since, time), goal.inside + dt, goal.inside_last + last)
 
 
@@ -235,17 +150,17 @@ def _sample(samples, n, time, x, action, value):
 
 
 def _compile_advance(point: Point) -> Callable[..., Any]:
-    """(x, time, control, grid, longest step, until, p, past_end) -> one step of the integrator, no later than `until`.
+    """(x, time, control, grid, longest step, until, p, continues) -> one integrator step, no later than `until`.
 
     It returns the state, the state with its periodic components wrapped, the time, the length of the step, whether
-    the process ends there, and whether it is over: what ends inside the axes goes on with `past_end`.
+    the process ends there, and whether it is over: what ends inside the axes goes on with `continues`.
     """
     dynamics, step, look = point.dynamics, point.step, point.look
 
     @njit(nogil=True, inline="always")
-    def advance(x, time, control, grid, longest_step, until, p, past_end):
+    def advance(x, time, control, grid, max_step, until, p, continues):
         k1 = dynamics(x, control, p)
-        dt = longest_step
+        dt = max_step
         speed = fastest(k1, grid)
         if speed * dt > STEP_SHARE:
             dt = STEP_SHARE / speed
@@ -254,47 +169,48 @@ def _compile_advance(point: Point) -> Callable[..., Any]:
             dt = until - time
         y = step(x, control, p, dt, k1, grid)
         ended, at = look(y, p, grid)
-        over = ended and not (past_end and not _left(y, grid))
+        over = ended and not (continues and not _left(y, grid))
         return y, at, (until if arrives else time + dt), dt, ended, over
 
     return advance
 
 
-def _compile_follow(point: Point) -> Callable[..., Any]:
-    """`Loop.follow`: where a control leads within a time and so many cells."""
+def _compile_integrate_control(point: Point) -> Callable[..., Any]:
+    """`CompiledSimulation.integrate_control`: where a control leads within a time and so many cells."""
     rate, look, advance = point.rate, point.look, _compile_advance(point)
 
     @njit(nogil=True)
-    def follow(start, control, grid, longest_step, most_time, cells, p, past_end):
+    def integrate_control(start, control, grid, max_step, max_duration, cells, p, continues):
         x = start
         ended, at = look(x, p, grid)
-        over = ended and not (past_end and not _left(x, grid))
+        over = ended and not (continues and not _left(x, grid))
         time = 0.0
         earned = 0.0
         paid = rate(at, control, p)
-        while not over and time < most_time and _moved(x, start, grid) < cells:
-            x, at, time, dt, ended, over = advance(x, time, control, grid, longest_step, most_time, p, past_end)
+        while not over and time < max_duration and _moved(x, start, grid) < cells:
+            x, at, time, dt, ended, over = advance(x, time, control, grid, max_step, max_duration, p, continues)
             pays = rate(at, control, p)
             earned += 0.5 * dt * (paid + pays)
             paid = pays
         return (at if over else x), time, earned, over
 
-    return follow
+    return integrate_control
 
 
-def _compile_lookahead(point: Point, follow: Callable[..., Any]) -> Callable[..., Any]:
+def _compile_lookahead(point: Point, integrate_control: Callable[..., Any]) -> Callable[..., Any]:
     """(x, grid, limits, controls, p, feedback) -> first control of the best plan, and for how long it is held."""
     final = point.final
 
     @njit(nogil=True)
     def lookahead(x, grid, limits, controls, p, feedback):
-        sign, decay, past_end = feedback.sign, feedback.decay, feedback.past_end
-        part = limits.most_time
+        sign, decay, continues = feedback.sign, feedback.decay, feedback.continue_after_end
+        part = limits.max_duration
         for a in range(len(controls)):
-            part = min(part, follow(x, controls[a], grid, limits.longest_step, part, limits.cells, p, past_end)[1])
+            spent = integrate_control(x, controls[a], grid, limits.max_step, part, limits.cells, p, continues)[1]
+            part = min(part, spent)
         best = np.int64(0)
         most = -np.inf
-        plans = len(controls) ** limits.depth
+        plans = len(controls) ** limits.plan_depth
         for plan in range(plans):
             y = x
             time = 0.0
@@ -302,11 +218,13 @@ def _compile_lookahead(point: Point, follow: Callable[..., Any]) -> Callable[...
             rest = plan
             ended = False
             base = plans
-            for _ in range(limits.depth):
+            for _ in range(limits.plan_depth):
                 base //= len(controls)
                 a = rest // base
                 rest -= a * base
-                y, spent, earned, ended = follow(y, controls[a], grid, limits.longest_step, part, 1e300, p, past_end)
+                y, spent, earned, ended = integrate_control(
+                    y, controls[a], grid, limits.max_step, part, 1e300, p, continues
+                )
                 worth += np.exp(-decay * time) * earned
                 time += spent
                 if ended:
@@ -337,15 +255,15 @@ def _compile_decide(lookahead: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compile_run(point: Point, decide: Callable[..., Any]) -> Callable[..., Any]:
-    """`Loop.run`."""
+    """`CompiledSimulation.run`."""
     rate, final, look, advance = point.rate, point.final, point.look, _compile_advance(point)
 
     @njit(nogil=True)
     def run(start, grid, limits, controls, p, feedback, samples):
-        sign, decay, past_end = feedback.sign, feedback.decay, feedback.past_end
+        sign, decay, continues = feedback.sign, feedback.decay, feedback.continue_after_end
         ended, at = look(start, p, grid)
         x = at
-        over = ended and not (past_end and not _left(x, grid))
+        over = ended and not (continues and not _left(x, grid))
         time = 0.0
         earned = 0.0
         n = 0
@@ -359,13 +277,13 @@ def _compile_run(point: Point, decide: Callable[..., Any]) -> Callable[..., Any]
         goal = Goal(0.0 if inside else np.inf, 0.0 if inside else np.inf, 0.0, 0.0)
         decided_at = x
         decided = 0.0
-        while not over and time < limits.seconds:
+        while not over and time < limits.duration:
             if time >= n * limits.sample:
                 _sample(samples, n, time, at, action, value_at(x, grid, feedback.values))
                 n += 1
             planned = decided + (limits.period if limits.period > 0.0 else max(hold, limits.shortest))
-            until = min(limits.seconds, n * limits.sample, planned)
-            x, at, time, dt, ended, over = advance(x, time, control, grid, limits.fine_step, until, p, past_end)
+            until = min(limits.duration, n * limits.sample, planned)
+            x, at, time, dt, ended, over = advance(x, time, control, grid, limits.fine_step, until, p, continues)
             if not _finite(at) and not _left(at, grid):
                 raise ValueError("the dynamics give no finite number")
             pays = rate(at, control, p)
@@ -391,9 +309,9 @@ def _compile_run(point: Point, decide: Callable[..., Any]) -> Callable[..., Any]
 
 
 @once_for_functions
-def compile_loop(problem: ControlProblem) -> Loop:
+def compile_loop(problem: ControlProblem) -> CompiledSimulation:
     """The compiled functions of a problem; they serve all its parameters and grids."""
     point = compile_point(problem)
-    follow = _compile_follow(point)
-    decide = _compile_decide(_compile_lookahead(point, follow))
-    return Loop(_compile_run(point, decide), value_at, follow)
+    integrate_control = _compile_integrate_control(point)
+    decide = _compile_decide(_compile_lookahead(point, integrate_control))
+    return CompiledSimulation(_compile_run(point, decide), value_at, integrate_control)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import real_number, whole_number
 
-__all__ = ["PolicyKind", "SimulationOptions"]
+__all__ = ["Controller", "SimulationOptions"]
 
 _MOST_STEPS = 1e8
 """Samples or decisions of a run."""
 
 
-class PolicyKind(enum.StrEnum):
-    """How the policy is taken from the grid to states between its points."""
+class Controller(enum.StrEnum):
+    """How the controls of states between grid points follow from the solution."""
 
     LOOKAHEAD = "lookahead"
     """First control of the plan with the largest reward plus discounted interpolated value, from the state itself."""
@@ -30,37 +30,47 @@ class PolicyKind(enum.StrEnum):
 class SimulationOptions:
     """How runs are made; times are in the problem's unit."""
 
-    seconds: float = 20.0
+    duration: float = 20.0
     """Longest run."""
-    policy: PolicyKind = PolicyKind.LOOKAHEAD
-    """How the policy is interpolated."""
+    controller: Controller = Controller.LOOKAHEAD
+    """How controls are chosen between grid points."""
     period: float = 0.0
-    """Time between two decisions; 0: one stage of a plan, or for stored actions as `share` says."""
-    share: float = 0.1
+    """Time between two decisions; 0: one stage of a plan, or for stored actions as `cell_fraction` says."""
+    cell_fraction: float = 0.1
     """Stored actions are looked up again when the state has moved by this share of a cell along any axis."""
-    keep: float = 5.0
+    hold_time: float = 5.0
     """The goal must be held for this last part of a run (or for all of a shorter one)."""
     sample: float = 0.02
     """Time between two samples of a trajectory."""
-    depth: int = 4
+    plan_depth: int = 4
     """Controls in turn of a plan that "lookahead" weighs; there are controls**depth plans."""
     cells: float = 2.0
     """That the fastest control crosses in one stage of a plan; the first stage is carried out."""
-    past_end: bool = False
-    """Go on where the problem's `ends` holds, to see whether the goal is held; leaving the axes still ends a run."""
+    continue_after_end: bool = False
+    """Continue where the problem's `is_terminal` holds, to see whether the goal is held; leaving the axes ends it."""
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "period", "share", "keep", "sample", "cells"):
+        for name in ("duration", "period", "cell_fraction", "hold_time", "sample", "cells"):
             object.__setattr__(self, name, real_number(name, getattr(self, name)))
-        object.__setattr__(self, "depth", whole_number("depth", self.depth))
-        for name, least in (("seconds", 0.0), ("keep", 0.0), ("sample", 0.0), ("share", 0.0), ("cells", 0.0)):
+        object.__setattr__(self, "plan_depth", whole_number("plan_depth", self.plan_depth))
+        for name, least in (
+            ("duration", 0.0),
+            ("hold_time", 0.0),
+            ("sample", 0.0),
+            ("cell_fraction", 0.0),
+            ("cells", 0.0),
+        ):
             if not least < getattr(self, name) < math.inf:
                 raise OptionsError(f"{name} is {getattr(self, name)}; give a number above {least:g}")
         if not 0.0 <= self.period < math.inf:
             raise OptionsError(f"period is {self.period}; give a time above 0, or 0 to decide by the state's motion")
-        if not 1 <= self.depth <= 8:
-            raise OptionsError(f"depth is {self.depth}; give 1 to 8 controls in turn")
-        if self.seconds / self.sample > _MOST_STEPS:
-            raise OptionsError(f"{self.seconds} at {self.sample} a sample are too many samples; give fewer seconds")
-        if self.period > 0.0 and self.seconds / self.period > _MOST_STEPS:
-            raise OptionsError(f"{self.seconds} at {self.period} a period are too many decisions; give a longer period")
+        if not 1 <= self.plan_depth <= 8:
+            raise OptionsError(f"plan_depth is {self.plan_depth}; give 1 to 8 controls in turn")
+        if self.duration / self.sample > _MOST_STEPS:
+            raise OptionsError(
+                f"{self.duration} at {self.sample} per sample are too many samples; give a shorter duration"
+            )
+        if self.period > 0.0 and self.duration / self.period > _MOST_STEPS:
+            raise OptionsError(
+                f"{self.duration} at {self.period} per period are too many decisions; give a longer period"
+            )

@@ -1,13 +1,12 @@
-"""Runs of a control problem under the policy of its solution, and what is said of each.
+"""Runs of a control problem under the policy of its solution, and what is reported of each.
 
-The goal is where reward is paid: the process ends with a final reward above 0 (the car leaves on the right slowly
+The goal is where reward is paid: the process ends with a terminal reward above 0 (the car leaves on the right slowly
 enough), or the reward rate is above 0 and stays so to the end of the run (the pendulum is up and kept up). A problem
 whose rewards are never above 0 has no goal in this sense. No file is read here.
 """
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,35 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control.definition import ControlProblem, State
-from ooc_mdp.problems.control.discretised import Discretised
+from ooc_mdp.problems.control.discretisation import Discretised
 from ooc_mdp.problems.control.kuhn import Grid
-from ooc_mdp.simulation.closed_loop import (
-    LOOKAHEAD,
-    NEAREST,
-    VOTE,
-    Feedback,
-    Figures,
-    Limits,
-    Loop,
-    Samples,
-    compile_loop,
-)
-from ooc_mdp.simulation.options import PolicyKind, SimulationOptions
+from ooc_mdp.simulation.closed_loop import CompiledSimulation, compile_loop
+from ooc_mdp.simulation.kernel_types import LOOKAHEAD, NEAREST, VOTE, Feedback, Figures, Limits, Samples
+from ooc_mdp.simulation.options import Controller, SimulationOptions
+from ooc_mdp.simulation.trajectory import VALUE_THRESHOLD, RunOutcome, Simulation, Trajectory
 
-__all__ = [
-    "PROMISING",
-    "RunOutcome",
-    "Simulation",
-    "Trajectory",
-    "parse_start",
-    "random_starts",
-    "simulate",
-]
-
-PROMISING = 0.01
-"""A start is promising where its value is above this share of the largest value: the goal can be reached from it."""
+__all__ = ["parse_start", "random_starts", "simulate"]
 
 _FINER = 0.1
 """Longest step of a run's integrator, as a share of the discretisation's."""
@@ -56,111 +36,7 @@ _MOST_PLANS = 1e8
 """Weighed at one decision; of many more the number would not fit into 64 bits."""
 
 
-_KINDS = {PolicyKind.LOOKAHEAD: LOOKAHEAD, PolicyKind.VOTE: VOTE, PolicyKind.NEAREST: NEAREST}
-
-
-class RunOutcome(enum.Enum):
-    """How a run ended; the message says what to try next."""
-
-    GOAL = ("goal", "the process ended with a reward")
-    KEPT = ("kept", "the goal was reached and held throughout the last part of the run")
-    NOT_KEPT = (
-        "not kept",
-        "the goal was reached, but left again or reached too late; try more time or a finer grid",
-    )
-    ENDED = ("ended", "the process ended without a reward: left the axes, or was not at the goal")
-    NOT_REACHED = ("not reached", "the time ran out first; try more seconds, another start or a finer grid")
-
-    def __init__(self, word: str, message: str) -> None:
-        self.word = word
-        self.message = message
-
-    @property
-    def success(self) -> bool:
-        """Whether the goal was reached, and held where it is to be held."""
-        return self in (RunOutcome.GOAL, RunOutcome.KEPT)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Trajectory:
-    """One run."""
-
-    outcome: RunOutcome
-    times: FloatArray
-    """float64 [m]; 0, sample, 2 sample, ... and the end."""
-    states: FloatArray
-    """float64 [m, d]; periodic components wrapped into their axis."""
-    actions: IntArray
-    """int64 [m]; index of the control held at that time; -1 where the process was over from the beginning."""
-    values: FloatArray
-    """float64 [m]; interpolated value; the final reward where the process ended."""
-    start_value: float
-    """Interpolated value of the start."""
-    promising: bool
-    """Whether start_value is above `PROMISING` of the largest value."""
-    seconds: float
-    """Length of the run."""
-    final_reward: float
-    """Paid where the process ended; 0 if it did not."""
-    earned: float
-    """Discounted reward of the run."""
-    reached: float | None
-    """When the goal was first reached; None if never."""
-    held_since: float | None
-    """Since when the goal was held to the end of the run; None if it was not held at the end."""
-    share_inside: float | None
-    """Share of the time from `reached` to the end that was spent at the goal; None where there is no such time."""
-    share_inside_last: float | None
-    """Share of the last `keep` of a full run that was spent at the goal; None where the process ended before."""
-
-    def summary(self) -> dict[str, Any]:
-        """Figures for JSON, without the samples."""
-        return {
-            "start": self.states[0].tolist(),
-            "start_value": self.start_value,
-            "promising": self.promising,
-            "outcome": self.outcome.word,
-            "success": self.outcome.success,
-            "seconds": self.seconds,
-            "reached": self.reached,
-            "held_since": self.held_since,
-            "share_inside": self.share_inside,
-            "share_inside_last": self.share_inside_last,
-            "final_reward": self.final_reward,
-            "earned": self.earned,
-            "end": self.states[-1].tolist(),
-        }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Simulation:
-    """Runs from several starts."""
-
-    problem: Discretised
-    options: SimulationOptions
-    trajectories: tuple[Trajectory, ...]
-    has_goal: bool = True
-    """Whether some state's value is above 0 (below, in a minimisation); where none is, all there is are costs."""
-
-    def summary(self) -> dict[str, Any]:
-        """Figures for JSON: the share of success among all starts and among the promising ones, and every run."""
-        promising = [t for t in self.trajectories if t.promising]
-        successes = sum(t.outcome.success for t in self.trajectories)
-        return {
-            "problem": self.problem.name,
-            "grid": list(self.problem.points),
-            "policy": self.options.policy.value,
-            "seconds": self.options.seconds,
-            "keep": self.options.keep,
-            "has_goal": self.has_goal,
-            "starts": len(self.trajectories),
-            "successes": successes,
-            "success_share": successes / len(self.trajectories),
-            "promising_starts": len(promising),
-            "promising_successes": sum(t.outcome.success for t in promising),
-            "reached": sum(t.reached is not None for t in self.trajectories),
-            "runs": [t.summary() for t in self.trajectories],
-        }
+_KINDS = {Controller.LOOKAHEAD: LOOKAHEAD, Controller.VOTE: VOTE, Controller.NEAREST: NEAREST}
 
 
 def random_starts(problem: ControlProblem, count: int, seed: int) -> list[State]:
@@ -175,21 +51,23 @@ def random_starts(problem: ControlProblem, count: int, seed: int) -> list[State]
 
 
 def parse_start(problem: ControlProblem, text: str) -> State:
-    """The state that "0.1,-2" or "rest" says.
+    """The state of the text "0.1,-2", or the problem's own for "initial".
 
     Raises
     ------
-    OptionsError : the text is no state, or the problem says nothing of a start at rest.
+    OptionsError : the text is no state, or the problem has no initial state.
     """
     if text.strip() == "rest":
-        if problem.rest is None:
-            raise OptionsError(f"problem {problem.name!r} has no start called rest; give numbers, or --starts N")
-        return problem.rest
+        raise OptionsError("the start 'rest' is now called 'initial'")
+    if text.strip() == "initial":
+        if problem.initial_state is None:
+            raise OptionsError(f"problem {problem.name!r} has no initial state; give numbers, or --random-starts N")
+        return problem.initial_state
     try:
         return tuple(float(x) for x in text.split(","))
     except ValueError:
         names = ",".join(axis.name for axis in problem.axes)
-        raise OptionsError(f"the start {text!r} is no state; write {names} as numbers, or rest") from None
+        raise OptionsError(f"the start {text!r} is no state; write {names} as numbers, or initial") from None
 
 
 def simulate(
@@ -225,24 +103,24 @@ def simulate(
         )
     if not starts:
         raise OptionsError("there is no start to simulate from")
-    plans = problem.n_actions**options.depth
-    if options.policy is PolicyKind.LOOKAHEAD and plans > _MOST_PLANS:
+    plans = problem.n_actions**options.plan_depth
+    if options.controller is Controller.LOOKAHEAD and plans > _MOST_PLANS:
         raise OptionsError(
-            f"{problem.n_actions} controls give {plans:.3g} plans of depth {options.depth}, all weighed at each "
-            f"decision; give a smaller depth, or take another policy than lookahead"
+            f"{problem.n_actions} controls give {plans:.3g} plans of depth {options.plan_depth}, all weighed at each "
+            f"decision; give a smaller depth, or choose another controller than lookahead"
         )
     best = float(values.max()) if sense == "max" else -float(values.min())
     grid, controls, p = problem.kernel_arguments()
     feedback = Feedback(
         values=np.ascontiguousarray(values, np.float64),
         policy=np.ascontiguousarray(policy, np.int32),
-        kind=_KINDS[options.policy],
+        kind=_KINDS[options.controller],
         sign=1.0 if sense == "max" else -1.0,
         decay=-math.log(max(discount, 1e-300)) / problem.options.time_unit,
-        past_end=options.past_end,
+        continue_after_end=options.continue_after_end,
     )
     loop, limits = compile_loop(problem.problem), _limits(problem, options)
-    prepared = _Prepared(loop, grid, limits, controls, p, feedback, PROMISING * best)
+    prepared = _Prepared(loop, grid, limits, controls, p, feedback, VALUE_THRESHOLD * best)
     checked = [_checked(problem, start) for start in starts]
     runs = []
     for start in checked:
@@ -252,7 +130,7 @@ def simulate(
             place = ", ".join(f"{axis.name} = {x:.6g}" for axis, x in zip(problem.problem.axes, start, strict=True))
             raise OptionsError(
                 f"problem {problem.name!r}: {type(error).__name__}: {error} in its functions on the way from the start "
-                f"{place}; mend them there, or simulate from other starts"
+                f"{place}; correct them there, or simulate from other starts"
             ) from error
     return Simulation(problem, options, tuple(runs), best > 0.0)
 
@@ -261,18 +139,18 @@ def simulate(
 class _Prepared:
     """What every run of a simulation shares."""
 
-    loop: Loop
+    loop: CompiledSimulation
     grid: Grid
     limits: Limits
     controls: tuple[tuple[float, ...], ...]
     p: Any
     feedback: Feedback
-    promising: float
-    """Value, in the direction of the objective, above which a start is promising."""
+    value_threshold: float
+    """Value, in the direction of the objective, above which the goal can be reached from a start."""
 
 
 def _run(prepared: _Prepared, start: State, options: SimulationOptions) -> Trajectory:
-    capacity = math.ceil(options.seconds / options.sample) + 2
+    capacity = math.ceil(options.duration / options.sample) + 2
     samples = Samples(
         times=np.empty(capacity),
         states=np.empty((capacity, len(start))),
@@ -289,34 +167,34 @@ def _run(prepared: _Prepared, start: State, options: SimulationOptions) -> Traje
         samples,
     )
     goal, over = figures.goal, figures.over
-    last = min(options.keep, options.seconds)
+    last = min(options.hold_time, options.duration)
     start_value = float(prepared.loop.value_at(start, prepared.grid, prepared.feedback.values))
     after = figures.time - goal.reached
     return Trajectory(
-        outcome=_outcome(figures, prepared.feedback.sign, options.seconds - last),
+        outcome=_outcome(figures, prepared.feedback.sign, options.duration - last),
         times=samples.times[: figures.samples].copy(),
         states=samples.states[: figures.samples].copy(),
         actions=samples.actions[: figures.samples].copy(),
         values=samples.values[: figures.samples].copy(),
         start_value=start_value,
-        promising=prepared.feedback.sign * start_value > prepared.promising,
-        seconds=float(figures.time),
-        final_reward=float(figures.final_reward),
-        earned=float(figures.earned),
+        above_value_threshold=prepared.feedback.sign * start_value > prepared.value_threshold,
+        duration=float(figures.time),
+        terminal_reward=float(figures.terminal_reward),
+        discounted_return=float(figures.discounted_return),
         reached=None if math.isinf(goal.reached) else float(goal.reached),
         held_since=None if math.isinf(goal.held_since) else float(goal.held_since),
-        share_inside=min(1.0, goal.inside / after) if after > 0.0 else None,
-        share_inside_last=None if over else min(1.0, goal.inside_last / last),
+        goal_fraction=min(1.0, goal.inside / after) if after > 0.0 else None,
+        goal_fraction_last=None if over else min(1.0, goal.inside_last / last),
     )
 
 
 def _outcome(figures: Figures, sign: float, latest: float) -> RunOutcome:
     """How a run ended, whose goal is to be held from the time `latest` on."""
     if figures.over:
-        return RunOutcome.GOAL if sign * figures.final_reward > 0.0 else RunOutcome.ENDED
+        return RunOutcome.GOAL if sign * figures.terminal_reward > 0.0 else RunOutcome.ENDED
     if math.isinf(figures.goal.reached):
         return RunOutcome.NOT_REACHED
-    return RunOutcome.KEPT if figures.goal.held_since <= latest else RunOutcome.NOT_KEPT
+    return RunOutcome.HELD if figures.goal.held_since <= latest else RunOutcome.NOT_HELD
 
 
 def _checked(problem: Discretised, start: State) -> State:
@@ -333,15 +211,15 @@ def _checked(problem: Discretised, start: State) -> State:
 
 def _limits(problem: Discretised, options: SimulationOptions) -> Limits:
     return Limits(
-        longest_step=float(problem.longest_step),
-        most_time=float(problem.most_time),
-        seconds=float(options.seconds),
-        fine_step=_FINER * problem.longest_step,
+        max_step=float(problem.max_step),
+        max_duration=float(problem.max_duration),
+        duration=float(options.duration),
+        fine_step=_FINER * problem.max_step,
         sample=float(options.sample),
-        keep=float(options.keep),
+        hold_time=float(options.hold_time),
         period=float(options.period),
-        share=float(options.share),
-        shortest=_SHORTEST * problem.longest_step,
+        cell_fraction=float(options.cell_fraction),
+        shortest=_SHORTEST * problem.max_step,
         cells=float(options.cells),
-        depth=options.depth,
+        plan_depth=options.plan_depth,
     )

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import ooc_mdp
-from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control import Discretised
+from ooc_mdp.problems.registry import make_problem
 
 QUICK = (
     "mountain-car:40", "single-pendulum:40:hold=0", "single-pendulum:40:hold=1", "double-pendulum:6:hold=0",

@@ -15,7 +15,7 @@ from command_line import interrupted, ooc, process, refused
 
 import ooc_mdp
 from ooc_mdp.events import SolveProgress
-from ooc_mdp.report import terminal
+from ooc_mdp.report import progress
 from ooc_mdp.store.seal import digest_of
 
 COMMANDS = (
@@ -493,8 +493,8 @@ def test_an_option_that_is_no_list_of_numbers_is_named(tmp_path):
 
 def test_a_log_has_lines_of_the_step_that_is_at_work(monkeypatch, capsys):
     clock = iter([0.0, 1.0, 5.0, 11.5, 12.0, 18.0, 32.0])
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
-    bar = terminal.WorkBar()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    bar = progress.ProgressBar()
     with bar:
         for done in (10, 50, 1234):
             bar("read", done, None)
@@ -511,8 +511,8 @@ def test_a_log_has_lines_of_the_step_that_is_at_work(monkeypatch, capsys):
     ],
 )
 def test_a_log_has_the_target_beside_its_bound_and_the_rate_since_the_line_before(kind, bounds, monkeypatch, capsys):
-    monkeypatch.setattr(terminal, "_LOG_SECONDS", 0.0)
-    line = terminal.SolveLine()
+    monkeypatch.setattr(progress, "_LOG_SECONDS", 0.0)
+    line = progress.SolveProgressLine()
     earlier = 1 << 30, 1000.0  # of the run that is resumed, at 1 MiB a second
     for n_bytes, seconds in (earlier, (earlier[0] + (1 << 20), 1002.0), (earlier[0] + (3 << 20), 1010.0)):
         line(

@@ -15,9 +15,9 @@ from paths import REPOSITORY
 from ooc_mdp.backends.cuda.control.rows import kernel_source
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.problems.control import Discretised
-from ooc_mdp.problems.control.cuda_source import setup
-from ooc_mdp.problems.control.device_functions import Kind, mangled
-from ooc_mdp.problems.control.translate import Program
+from ooc_mdp.problems.control.cuda.builtins import Kind, mangled
+from ooc_mdp.problems.control.cuda.source import setup
+from ooc_mdp.problems.control.cuda.translate import Program
 
 _THREADS = 128
 _TEMPLATE = REPOSITORY / "ooc_mdp" / "backends" / "cuda" / "control/rows.cu"

@@ -20,7 +20,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.options import CacheSize, SolveOptions
-from ooc_mdp.problems import make_problem
+from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.solver.local import solve
 from ooc_mdp.store import Store

@@ -16,9 +16,9 @@ import ooc_mdp
 from ooc_mdp import reference
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import Rows
-from ooc_mdp.problems import make_problem
-from ooc_mdp.problems.animat import Animat, AnimatOptions
+from ooc_mdp.problems.gridworlds.animat import Animat, AnimatOptions
 from ooc_mdp.problems.integer_mountain_car import IntegerMountainCar, IntegerMountainCarOptions
+from ooc_mdp.problems.registry import make_problem
 
 UP_RIGHT_DOWN_LEFT = ((-1, 0), (0, 1), (1, 0), (0, -1))
 

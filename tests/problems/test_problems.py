@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import Rows
-from ooc_mdp.problems import PROBLEMS, make_problem
+from ooc_mdp.problems.registry import PROBLEMS, make_problem
 
 # Jóhannsson 2009, table 6.1: side, states, reward states; each with 1, 2 and 4 successors.
 TABLE_6_1 = [(64, 4_096, 5), (256, 65_536, 65), (512, 262_144, 260), (1024, 1_048_576, 1_024)]
@@ -292,7 +292,7 @@ def test_pairs_of_successors_in_small_random_mdps_are_equally_likely():
         ("gridworld", {"hight": 3}, "no parameter 'hight'; it takes height=64, width=64"),
         ("gridworld", {"hight": 3}, r"successors=4, reward_states=\(by the size\), scramble=0.0"),
         ("animat", {"hight": 3}, r"width=1024, food=\(by the size\), food_low=2.0"),
-        ("mountain-car", {"mas": 3}, "it takes grid=100,100, time_unit=1.0, longest_step=0.1, most_time=1.0, mass=1.0"),
+        ("mountain-car", {"mas": 3}, "it takes grid=100,100, time_unit=1.0, max_step=0.1, max_duration=1.0, mass=1.0"),
         ("double-pendulum", {"mas": 3}, "it takes grid=30,30,30,30, time_unit=1.0"),
         ("gridworld", {"height": "three"}, "height = 'three' is not a value of type int"),
         ("random", {"seed": 10**5000}, "problem 'random': seed is more than 64 bits hold"),

@@ -28,9 +28,9 @@ from ooc_mdp.report.cache_curve import (
     CacheCurve,
     Policy,
     Scope,
+    belady_distances,
     cache_curve,
     lru_distances,
-    optimum_distances,
     priority_distances,
     repeats,
 )
@@ -173,7 +173,7 @@ def test_curves_of_real_traces_equal_simulated_caches_at_twenty_sizes(
         assert curves["lru"].hits[size] == simulated_lru(kept, size)
         assert curves["priority"].hits[size] == simulated_priority(noted, size)
     for size in (1, 3, 8, 20, PARTITIONS):
-        assert curves["optimum"].hits[size] == simulated_optimum(kept, size)
+        assert curves["belady"].hits[size] == simulated_optimum(kept, size)
     assert all(curve.n_accesses == len(kept) for curve in curves.values())
 
 
@@ -220,14 +220,14 @@ def test_lru_distances_equal_a_simulated_lru_at_every_size(partitions: list[int]
 
 @given(sequences)
 def test_optimum_distances_equal_a_simulated_optimum_at_every_size(partitions: list[int]) -> None:
-    distances = optimum_distances(array(partitions), 8)
+    distances = belady_distances(array(partitions), 8)
     assert [hits_of(distances, c) for c in range(1, 9)] == [simulated_optimum(partitions, c) for c in range(1, 9)]
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.integers(1, 5))
 @settings(max_examples=60)
 def test_no_choice_of_what_to_evict_has_more_hits_than_the_optimum(partitions: list[int], size: int) -> None:
-    assert hits_of(optimum_distances(array(partitions), 5), size) == most_hits(tuple(partitions), size)
+    assert hits_of(belady_distances(array(partitions), 5), size) == most_hits(tuple(partitions), size)
 
 
 @given(events)
@@ -251,7 +251,7 @@ def test_curves_rise_with_the_size_up_to_one_load_for_each_partition(
         assert (np.diff(curve.hits) >= 0).all()
         assert curve.hits.shape == (9,)
         assert curve.loads[8] == len(accessed)
-        assert (curve.hits <= curves["optimum"].hits).all()
+        assert (curve.hits <= curves["belady"].hits).all()
         assert (curve.hit_rate <= 1).all()
         np.testing.assert_allclose(curve.loads_per_partition * 8, (1 - curve.hit_rate) * curve.n_accesses, atol=1e-12)
 
@@ -277,7 +277,7 @@ def test_a_scan_defeats_lru_and_the_optimum_keeps_most_of_what_fits() -> None:
     scans = array([*range(10)] * 5)
     distances = lru_distances(scans, 10)
     assert [hits_of(distances, c) for c in (1, 9, 10)] == [0, 0, 40]
-    assert hits_of(optimum_distances(scans, 10), 9) == simulated_optimum(scans.tolist(), 9) > 30
+    assert hits_of(belady_distances(scans, 10), 9) == simulated_optimum(scans.tolist(), 9) > 30
 
 
 def diminishing_by_definition(rate: list[Fraction]) -> int | None:
@@ -511,13 +511,13 @@ def test_the_command_prints_a_table_a_trace_and_scope(place: Path) -> None:
 
 
 def test_the_command_says_the_same_as_json_and_csv(place: Path, tmp_path: Path) -> None:
-    ran = ooc("cache-curve", place / "exact-h2.csv", "--json", "--csv", tmp_path / "c.csv", "--policy", "optimum,lru")
+    ran = ooc("cache-curve", place / "exact-h2.csv", "--json", "--csv", tmp_path / "c.csv", "--policy", "belady,lru")
     assert ran.status == 0
     (each,) = ran.figures["traces"]
     assert (each["method"], each["partitions"], each["order_is_fixed"]) == ("p-eva h2 exact", 36, True)
     with (tmp_path / "c.csv").open(newline="") as f:
         rows = {(r["scope"], r["policy"], int(r["partitions"])): r for r in csv.DictReader(f)}
-    assert set(rows) == {(s, p, c) for s in SCOPES for p in ("lru", "optimum") for c in range(1, 37)}
+    assert set(rows) == {(s, p, c) for s in SCOPES for p in ("lru", "belady") for c in range(1, 37)}
     trace = read_trace(place / "exact-h2.csv")
     for curve in each["curves"]:
         expected = cache_curve(trace, curve["policy"], curve["scope"])
@@ -594,6 +594,7 @@ def test_options_that_make_no_sense_are_refused(place: Path, tmp_path: Path) -> 
     trace = place / "vi.csv"
     assert "must end in .png, .svg, .pdf" in refused("cache-curve", trace, "--plot", tmp_path / "c.jpg")
     assert "unknown policy 'fifo'; there are lru, prio" in refused("cache-curve", trace, "--policy", "lru,fifo")
+    assert "'optimum' is now called 'belady'" in refused("cache-curve", trace, "--policy", "optimum")
     assert "'x' is no cache size" in refused("cache-curve", trace, "--sizes", "1,5%,x")
     assert "larger than the table, which has 36" in refused(
         "cache-curve", trace, "--sizes", 37, "--csv", tmp_path / "c.csv"

@@ -32,15 +32,15 @@ class Parameters(NamedTuple):
 def dynamics(state, control, p):
     return (control[0],)
 
-def final_reward(state, p):
+def terminal_reward(state, p):
     return 1.0 if state[0] > 0.0 else 0.0
 
 problem = ControlProblem(
     name="line", summary="x' = u", axes=(Axis("x", -1.0, 1.0),), controls=((-1.0,), (1.0,)), dynamics=dynamics,
-    final_reward=final_reward, parameters=Parameters(), rest=(0.5,), longest_step=0.01, most_time=1.0,
+    terminal_reward=terminal_reward, parameters=Parameters(), initial_state=(0.5,), max_step=0.01, max_duration=1.0,
 )
 """
-SHORT = SimulationOptions(seconds=0.1)
+SHORT = SimulationOptions(duration=0.1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ def test_a_result_of_a_users_file_shows_path_and_digests_and_runs_nothing(solved
 
 
 def test_trust_shows_the_file_and_runs_it(solved):
-    ran = ooc("simulate", solved.result, "--trust", "--seconds", 3)
+    ran = ooc("simulate", solved.result, "--trust", "--duration", 3)
     assert ran.status == 0, ran.err
     assert f"running the Python file '{solved.file}' (SHA-256 {solved.sha256})" in ran.err
     assert solved.marker.exists()

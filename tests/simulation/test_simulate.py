@@ -20,11 +20,11 @@ from paths import REPOSITORY
 
 import ooc_mdp
 from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
-from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control import Axis, ControlProblem, discretise
+from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.report.trajectory_table import print_simulation
 from ooc_mdp.simulation import (
-    PolicyKind,
+    Controller,
     RunOutcome,
     Simulation,
     SimulationOptions,
@@ -59,7 +59,7 @@ LINE = ControlProblem(
     axes=(Axis("x", -1.0, 1.0),),
     controls=((-1.0,), (1.0,)),
     dynamics=drift,
-    final_reward=one_on_the_right,
+    terminal_reward=one_on_the_right,
     parameters=NoParameters(),
 )
 
@@ -118,10 +118,10 @@ MASS = ControlProblem(
     axes=(Axis("x", -2.0, 2.0), Axis("v", -2.5, 2.5, clipped=True)),
     controls=((-1.0,), (1.0,)),
     dynamics=double_integrator,
-    ends=near_origin,
-    final_reward=one_near_origin,
+    is_terminal=near_origin,
+    terminal_reward=one_near_origin,
     parameters=NoParameters(),
-    longest_step=0.05,
+    max_step=0.05,
 )
 
 
@@ -160,7 +160,7 @@ def any_policy(problem):
 def test_a_frictionless_pendulum_without_torque_keeps_its_energy():
     problem = make_problem("single-pendulum", {"grid": "100", "torque": 0.0})
     values, policy = any_policy(problem)
-    (run,) = simulate(problem, values, policy, 0.9, [(2.0, 1.0)], SimulationOptions(seconds=20.0)).trajectories
+    (run,) = simulate(problem, values, policy, 0.9, [(2.0, 1.0)], SimulationOptions(duration=20.0)).trajectories
     energy = 0.5 * run.states[:, 1] ** 2 + 9.81 * np.cos(run.states[:, 0])
     assert np.ptp(run.states[:, 0]) > 2.0
     np.testing.assert_allclose(energy, energy[0], atol=1e-5)
@@ -170,7 +170,7 @@ def test_a_double_pendulum_without_torque_keeps_its_energy():
     problem = make_problem("double-pendulum", {"grid": "12", "torque": 0.0})
     values, policy = any_policy(problem)
     (run,) = simulate(
-        problem, values, policy, 0.9, [(-2.0, 2.5, 0.0, 0.0)], SimulationOptions(seconds=5.0)
+        problem, values, policy, 0.9, [(-2.0, 2.5, 0.0, 0.0)], SimulationOptions(duration=5.0)
     ).trajectories
     a, b, da, db = run.states.T
     energy = da**2 + 0.5 * db**2 + da * db * np.cos(a - b) + 9.81 * (2.0 * np.cos(a) + np.cos(b))
@@ -182,7 +182,7 @@ def test_a_double_pendulum_without_torque_keeps_its_energy():
 def test_periodic_components_stay_in_their_axis():
     problem = make_problem("single-pendulum", {"grid": "50"})
     values, policy = any_policy(problem)
-    (run,) = simulate(problem, values, policy, 0.9, [(0.0, 9.0)], SimulationOptions(seconds=5.0)).trajectories
+    (run,) = simulate(problem, values, policy, 0.9, [(0.0, 9.0)], SimulationOptions(duration=5.0)).trajectories
     assert run.states[:, 0].min() >= -math.pi
     assert run.states[:, 0].max() < math.pi
     assert np.abs(np.diff(run.states[:, 0])).max() > 6.0, "it goes round"
@@ -205,12 +205,12 @@ def test_what_lies_ahead_of_a_grid_point_is_the_row_of_the_mdp(name):
     row = 0
     for start in problem.coordinates(states).tolist():
         for control in problem.problem.controls:
-            x, time, earned, ended = loop.follow(
+            x, time, earned, ended = loop.integrate_control(
                 tuple(start),
                 control,
                 grid,
-                limits.longest_step,
-                limits.most_time,
+                limits.max_step,
+                limits.max_duration,
                 1.0,
                 problem.problem.parameters,
                 False,
@@ -268,25 +268,32 @@ def test_interpolation_goes_round_a_periodic_axis(angle, speed):
 # ---------------------------------------------------------------------------------------------------------- goals
 
 
-@pytest.mark.parametrize("kind", PolicyKind)
+@pytest.mark.parametrize("kind", Controller)
 @pytest.mark.parametrize("start", [-0.7, 0.0, 0.35])
 def test_a_point_that_drifts_leaves_on_the_right_after_its_distance(kind, start):
     problem = discretise(LINE, {"grid": "41"})
     values, policy = iterated(problem, 0.9)
-    (run,) = simulate(problem, values, policy, 0.9, [(start,)], SimulationOptions(policy=kind)).trajectories
+    (run,) = simulate(problem, values, policy, 0.9, [(start,)], SimulationOptions(controller=kind)).trajectories
     assert run.outcome is RunOutcome.GOAL
-    assert run.reached == run.seconds == pytest.approx(1.0 - start, abs=0.02)
-    assert run.earned == pytest.approx(0.9**run.seconds)
-    assert run.promising
+    assert run.reached == run.duration == pytest.approx(1.0 - start, abs=0.02)
+    assert run.discounted_return == pytest.approx(0.9**run.duration)
+    assert run.above_value_threshold
 
 
 def test_where_there_is_nothing_to_win_the_run_ends_without_a_reward():
     problem = discretise(LINE, {"grid": "41"})
     values, policy = any_policy(problem)  # action 0: to the left
-    (run,) = simulate(problem, values, policy, 0.9, [(0.2,)], SimulationOptions(policy=PolicyKind.NEAREST)).trajectories
+    (run,) = simulate(
+        problem, values, policy, 0.9, [(0.2,)], SimulationOptions(controller=Controller.NEAREST)
+    ).trajectories
     assert run.outcome is RunOutcome.ENDED
-    assert run.seconds == pytest.approx(1.2, abs=0.02)
-    assert (run.reached, run.final_reward, run.earned, run.promising) == (None, 0.0, 0.0, False)
+    assert run.duration == pytest.approx(1.2, abs=0.02)
+    assert (run.reached, run.terminal_reward, run.discounted_return, run.above_value_threshold) == (
+        None,
+        0.0,
+        0.0,
+        False,
+    )
 
 
 def test_a_mass_comes_to_rest_in_nearly_the_least_time():
@@ -297,20 +304,20 @@ def test_a_mass_comes_to_rest_in_nearly_the_least_time():
         (run,) = simulate(problem, values, policy, 0.9, [(distance, 0.0)]).trajectories
         assert run.outcome is RunOutcome.GOAL
         least = 2.0 * math.sqrt(abs(distance)) - 0.6  # the region around the origin is met a little earlier
-        assert least < run.seconds < 2.0 * math.sqrt(abs(distance)) + 0.1
+        assert least < run.duration < 2.0 * math.sqrt(abs(distance)) + 0.1
 
 
 def test_an_end_inside_the_axes_can_be_passed_to_see_what_holds():
     problem = discretise(MASS, {"grid": "81"})
     values, policy = iterated(problem, 0.9)
     ended = simulate(problem, values, policy, 0.9, [(0.0, 0.0)]).trajectories[0]
-    assert (ended.outcome, ended.seconds, ended.reached) == (RunOutcome.GOAL, 0.0, 0.0)
+    assert (ended.outcome, ended.duration, ended.reached) == (RunOutcome.GOAL, 0.0, 0.0)
     assert ended.actions.tolist() == [-1]
-    options = SimulationOptions(past_end=True, seconds=8.0)
+    options = SimulationOptions(continue_after_end=True, duration=8.0)
     passed = simulate(problem, values, policy, 0.9, [(0.0, 0.0)], options).trajectories[0]
-    assert passed.seconds == 8.0
-    assert passed.outcome in (RunOutcome.KEPT, RunOutcome.NOT_KEPT)
-    assert (passed.outcome is RunOutcome.KEPT) == (passed.share_inside_last == pytest.approx(1.0))
+    assert passed.duration == 8.0
+    assert passed.outcome in (RunOutcome.HELD, RunOutcome.NOT_HELD)
+    assert (passed.outcome is RunOutcome.HELD) == (passed.goal_fraction_last == pytest.approx(1.0))
 
 
 def test_a_minimisation_takes_the_control_of_least_value():
@@ -323,11 +330,11 @@ def test_a_minimisation_takes_the_control_of_least_value():
 
 def test_the_goal_of_a_minimisation_is_where_what_is_paid_is_below_0():
     values, policy = iterated(discretise(MASS, {"grid": "81"}), 0.9)
-    turned = discretise(dataclasses.replace(MASS, final_reward=minus_one_near_origin), {"grid": "81"})
+    turned = discretise(dataclasses.replace(MASS, terminal_reward=minus_one_near_origin), {"grid": "81"})
     simulation = simulate(turned, -values, policy, 0.9, [(0.5, 0.0)], sense="min")
     (run,) = simulation.trajectories
     assert simulation.has_goal
-    assert (run.outcome, run.final_reward, run.promising) == (RunOutcome.GOAL, -1.0, True)
+    assert (run.outcome, run.terminal_reward, run.above_value_threshold) == (RunOutcome.GOAL, -1.0, True)
     assert run.reached is not None
 
 
@@ -337,11 +344,11 @@ def test_where_there_are_only_costs_there_is_no_goal(sense, tmp_path):
     file.write_text(ONLY_COSTS.replace("SIGN", "-" if sense == "max" else "+"))
     store = ooc_mdp.generate(file, tmp_path / "s", {"grid": 9}, sense=sense, device="cpu")
     ooc_mdp.solve(store, 0.9, device="cpu", output=tmp_path / "r")
-    ran = ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--seconds", 8)
+    ran = ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--duration", 8)
     assert ran.status == 0
-    assert "there is no goal to reach: compare what the runs earned" in ran.out
+    assert "there is no goal to reach: compare the discounted returns" in ran.out
     figures = json.loads(
-        ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--seconds", 8, "--json").out
+        ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--duration", 8, "--json").out
     )
     assert (figures["has_goal"], figures["successes"], figures["reached"]) == (False, 0, 0)
 
@@ -349,7 +356,7 @@ def test_where_there_are_only_costs_there_is_no_goal(sense, tmp_path):
 def test_samples_lie_at_regular_times_and_the_period_is_kept():
     problem = make_problem("single-pendulum", {"grid": "21"})
     values = np.random.default_rng(5).random(problem.n_states)
-    options = SimulationOptions(seconds=3.0, sample=0.01, period=0.25)
+    options = SimulationOptions(duration=3.0, sample=0.01, period=0.25)
     (run,) = simulate(problem, values, any_policy(problem)[1], 0.9, [(1.0, 0.0)], options).trajectories
     np.testing.assert_allclose(run.times, 0.01 * np.arange(301), atol=1e-9)
     changes = run.times[1:][np.diff(run.actions) != 0]
@@ -386,31 +393,33 @@ def run_result(result: Path, starts, options=None) -> Simulation:
 
 
 def test_the_car_climbs_the_hill_from_the_valley(car):
-    (run,) = run_result(car, lambda p: [parse_start(p, "rest")]).trajectories
+    (run,) = run_result(car, lambda p: [parse_start(p, "initial")]).trajectories
     assert run.outcome is RunOutcome.GOAL
     assert run.states[-1, 0] > 1.0
     assert abs(run.states[-1, 1]) < 0.5, "slowly enough to be paid"
     assert run.states[:, 0].min() < -0.6, "with a run-up"
-    assert run.final_reward == pytest.approx(1.0 - abs(run.states[-1, 1]) / 0.5)
+    assert run.terminal_reward == pytest.approx(1.0 - abs(run.states[-1, 1]) / 0.5)
 
 
 def test_single_controls_leave_the_car_before_its_exit_and_plans_do_not(car):
-    few = run_result(car, lambda p: [p.rest], SimulationOptions(depth=1)).trajectories[0]
-    stored = run_result(car, lambda p: [p.rest], SimulationOptions(policy=PolicyKind.NEAREST)).trajectories[0]
+    few = run_result(car, lambda p: [p.initial_state], SimulationOptions(plan_depth=1)).trajectories[0]
+    stored = run_result(
+        car, lambda p: [p.initial_state], SimulationOptions(controller=Controller.NEAREST)
+    ).trajectories[0]
     for run in (few, stored):
         assert run.outcome is RunOutcome.NOT_REACHED
         assert 0.9 < run.states[-1, 0] < 1.0
 
 
 def test_the_pendulum_is_swung_up_and_kept_up(pendulum):
-    simulation = run_result(pendulum, lambda p: [p.rest, *random_starts(p, 5, 1)])
+    simulation = run_result(pendulum, lambda p: [p.initial_state, *random_starts(p, 5, 1)])
     for run in simulation.trajectories:
-        assert run.outcome is RunOutcome.KEPT
+        assert run.outcome is RunOutcome.HELD
         assert run.held_since is not None
         assert run.held_since < 15.0
         late = run.states[run.times > run.held_since + 0.1]
         assert (np.abs(late[:, 0]) < 0.5).all()
-    assert simulation.summary()["success_share"] == 1.0
+    assert simulation.summary()["success_fraction"] == 1.0
     rest = simulation.trajectories[0].states[:, 1]
     assert rest.min() < -1.0 < 1.0 < rest.max(), "rocked to and fro"
 
@@ -419,26 +428,33 @@ def test_the_pendulum_is_swung_up_and_kept_up(pendulum):
 
 
 def test_options_out_of_range_are_refused():
-    for wrong in ({"seconds": 0.0}, {"period": -1.0}, {"depth": 0}, {"depth": 9}, {"share": math.inf}, {"keep": -1.0}):
+    for wrong in (
+        {"duration": 0.0},
+        {"period": -1.0},
+        {"plan_depth": 0},
+        {"plan_depth": 9},
+        {"cell_fraction": math.inf},
+        {"hold_time": -1.0},
+    ):
         with pytest.raises(OptionsError, match=next(iter(wrong))):
             SimulationOptions(**wrong)
     for wrong, said in (
-        ({"seconds": 10**400}, "seconds is larger than any float"),
-        ({"keep": "5"}, "keep is '5', which is no number"),
-        ({"depth": 2.5}, "depth is 2.5, which is no whole number"),
+        ({"duration": 10**400}, "duration is larger than any float"),
+        ({"hold_time": "5"}, "hold_time is '5', which is no number"),
+        ({"plan_depth": 2.5}, "depth is 2.5, which is no whole number"),
     ):
         with pytest.raises(OptionsError, match=said):
             SimulationOptions(**wrong)
-    with pytest.raises(OptionsError, match="too many samples; give fewer seconds"):
-        SimulationOptions(seconds=1e9)
+    with pytest.raises(OptionsError, match="too many samples; give a shorter duration"):
+        SimulationOptions(duration=1e9)
     with pytest.raises(OptionsError, match="too many decisions; give a longer period"):
-        SimulationOptions(seconds=1.0, period=1e-9)
+        SimulationOptions(duration=1.0, period=1e-9)
 
 
 def test_brackets_in_the_names_of_axes_are_shown_as_they_are(pendulum, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "400")
-    simulation = run_result(pendulum, lambda p: [parse_start(p, "rest")])
+    simulation = run_result(pendulum, lambda p: [parse_start(p, "initial")])
     model = simulation.problem.problem
     axes = tuple(dataclasses.replace(axis, name=f"{axis.name}[/b]") for axis in model.axes)
     named = discretise(dataclasses.replace(model, axes=axes), {"grid": "100"})
@@ -460,24 +476,24 @@ def test_starts_and_values_that_do_not_fit_are_refused():
         simulate(problem, values, policy, 0.9, [])
     with pytest.raises(OptionsError, match="give the result of this grid"):
         simulate(problem, values[1:], policy, 0.9, [(0.0, 0.0)])
-    with pytest.raises(OptionsError, match="no start called rest"):
-        parse_start(LINE, "rest")
+    with pytest.raises(OptionsError, match="has no initial state"):
+        parse_start(LINE, "initial")
     with pytest.raises(OptionsError, match="write position,velocity"):
         parse_start(problem.problem, "fast")
 
 
-@pytest.mark.parametrize("kind", PolicyKind)
+@pytest.mark.parametrize("kind", Controller)
 @pytest.mark.parametrize(
     ("dynamics", "said"),
     [(divided_by_nothing, "ZeroDivisionError: division by zero"), (without_root, "ValueError: the dynamics give no")],
 )
 def test_functions_that_fail_on_the_way_are_refused_with_the_start(dynamics, said, kind):
     """Behind the end, where no row has led."""
-    problem = discretise(dataclasses.replace(LINE, dynamics=dynamics, ends=below_a_half), {"grid": "11"})
+    problem = discretise(dataclasses.replace(LINE, dynamics=dynamics, is_terminal=below_a_half), {"grid": "11"})
     values, policy = any_policy(problem)
     assert np.isfinite(problem.rows(np.arange(problem.n_states)).probabilities).all()
-    options = SimulationOptions(policy=kind, past_end=True, period=0.01, depth=1)
-    with pytest.raises(OptionsError, match=rf"problem 'line': {said}.* from the start x = 0.75; mend them there"):
+    options = SimulationOptions(controller=kind, continue_after_end=True, period=0.01, plan_depth=1)
+    with pytest.raises(OptionsError, match=rf"problem 'line': {said}.* from the start x = 0.75; correct them there"):
         simulate(problem, values, policy, 0.9, [(0.75,)], options)
 
 
@@ -486,12 +502,12 @@ def test_more_plans_than_can_be_weighed_are_refused():
     problem = discretise(dataclasses.replace(LINE, controls=tuple((i / 128 - 1,) for i in range(256))), {"grid": "5"})
     values, policy = any_policy(problem)
     with pytest.raises(OptionsError, match=r"256 controls give 1.84e\+19 plans of depth 8.* give a smaller depth"):
-        simulate(problem, values, policy, 0.9, [(0.5,)], SimulationOptions(depth=8))
+        simulate(problem, values, policy, 0.9, [(0.5,)], SimulationOptions(plan_depth=8))
 
 
 def test_a_rest_of_another_dimension_is_refused():
     with pytest.raises(OptionsError, match="has not 1 numbers"):
-        dataclasses.replace(LINE, rest=(0.0, 0.0))
+        dataclasses.replace(LINE, initial_state=(0.0, 0.0))
 
 
 def test_results_of_other_problems_are_refused_with_the_reason(tmp_path):
@@ -518,24 +534,24 @@ def test_results_that_say_nothing_of_their_problem_are_refused(car):
 
 
 def test_the_command_prints_a_line_a_start_and_the_share_of_success(pendulum):
-    ran = ooc("simulate", pendulum, "--start", "rest", "--start", "0.1,0", "--starts", 2, "--seconds", 10)
+    ran = ooc("simulate", pendulum, "--start", "initial", "--start", "0.1,0", "--random-starts", 2, "--duration", 10)
     assert ran.status == 0, ran.err
     lines = ran.out.splitlines()
     assert lines[0].startswith("start (angle, speed)")
-    assert sum(" kept " in line for line in lines) == 4
-    assert "success: 4 of 4 starts (100%); 4 of the 4 promising ones" in ran.out
+    assert sum("  held  " in line for line in lines) == 4
+    assert "success: 4 of 4 starts (100%); 4 of the 4 starts above the value threshold" in ran.out
 
 
 def test_json_holds_the_figures_of_each_run(car):
-    figures = ooc("simulate", car, "--starts", 6, "--seed", 3, "--json").figures
+    figures = ooc("simulate", car, "--random-starts", 6, "--seed", 3, "--json").figures
     assert figures["problem"] == "mountain-car"
     assert figures["starts"] == len(figures["runs"]) == 6
     assert figures["successes"] == sum(run["success"] for run in figures["runs"])
-    assert figures["promising_starts"] == sum(run["promising"] for run in figures["runs"])
+    assert figures["starts_above_value_threshold"] == sum(run["above_value_threshold"] for run in figures["runs"])
     worthy = [run["success"] for run in figures["runs"] if run["start_value"] > 0.5]
     assert worthy
     assert all(worthy)
-    assert len(worthy) <= figures["promising_successes"] <= figures["promising_starts"]
+    assert len(worthy) <= figures["successes_above_value_threshold"] <= figures["starts_above_value_threshold"]
     again = ooc_mdp.simulate(car, random=6, seed=3).summary()
     assert figures == json.loads(json.dumps(again))
 
@@ -543,7 +559,7 @@ def test_json_holds_the_figures_of_each_run(car):
 def test_the_python_interface_takes_states_and_texts_and_begins_at_rest_unless_told(car):
     rest = ooc_mdp.simulate(ooc_mdp.open_result(car)).summary()["runs"]
     assert [run["start"] for run in rest] == [[-0.5, 0.0]]
-    both = ooc_mdp.simulate(car, ["rest", (0.9, 0.1), "0.9,0.1"]).summary()["runs"]
+    both = ooc_mdp.simulate(car, ["initial", (0.9, 0.1), "0.9,0.1"]).summary()["runs"]
     assert both[0] == rest[0]
     assert both[1] == both[2]
 
@@ -579,7 +595,9 @@ def test_plots_of_more_dimensions_are_drawn_too(suffix, tmp_path):
 
     problem = make_problem("double-pendulum", {"grid": "5"})
     values, policy = any_policy(problem)
-    simulation = simulate(problem, values, policy, 0.9, [problem.problem.rest], SimulationOptions(seconds=0.4))
+    simulation = simulate(
+        problem, values, policy, 0.9, [problem.problem.initial_state], SimulationOptions(duration=0.4)
+    )
     file = tmp_path / f"a.{suffix}"
     plot_trajectories(simulation, values, file)
     assert file.stat().st_size > 5000
@@ -595,10 +613,27 @@ def test_plots_of_more_dimensions_are_drawn_too(suffix, tmp_path):
 def test_what_cannot_be_drawn_is_refused_before_the_runs(pendulum, tmp_path):
     assert ".png, .svg, .pdf" in refused("simulate", pendulum, "--plot", tmp_path / "a.jpg")
     assert ".gif or .mp4" in refused("simulate", pendulum, "--animation", tmp_path / "a.avi")
-    too_long = refused("simulate", pendulum, "--animation", tmp_path / "a.gif", "--seconds", 1000)
-    assert "give --seconds 60 or less" in too_long
+    too_long = refused("simulate", pendulum, "--animation", tmp_path / "a.gif", "--duration", 1000)
+    assert "give --duration 60 or less" in too_long
     if shutil.which("ffmpeg") is None:
         assert "name a .gif" in refused("simulate", pendulum, "--animation", tmp_path / "a.mp4")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("--policy", "vote"), "--controller"),
+        (("--keep", "5"), "--hold-time"),
+        (("--past-end",), "--continue-after-end"),
+        (("--seconds=8",), "--duration"),
+        (("--starts", "3"), "--random-starts"),
+        (("--start", "rest"), "initial"),
+    ],
+)
+def test_a_former_word_of_the_command_has_an_error_that_names_the_new_one(pendulum, old, new):
+    message = refused("simulate", pendulum, *old)
+    assert "is now called" in message
+    assert new in message
 
 
 def test_problems_without_a_drawing_are_not_animated(tmp_path):
@@ -631,17 +666,17 @@ def balanced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_example_of_the_documentation_balances_its_pole(balanced):
-    starts = ("--start", "0,0,0.1,0", "--start", "rest")
+    starts = ("--start", "0,0,0.1,0", "--start", "initial")
     figures = ooc("simulate", balanced, "--problem", CART_POLE, *starts, "--json").figures
     assert figures["problem"] == "cart-pole"
-    assert [run["outcome"] for run in figures["runs"]] == ["kept", "kept"]
+    assert [run["outcome"] for run in figures["runs"]] == ["held", "held"]
 
 
 def test_the_wheel_of_the_documentation_balances_its_pendulum(tmp_path):
     result = solved((str(REACTION_WHEEL), {"grid": "41,41,21"}), 0.9, tmp_path)
     starts = ("--start", "0.05,0,0", "--start", "-0.03,0.1,50")
-    figures = ooc("simulate", result, "--problem", REACTION_WHEEL, *starts, "--seconds", "5", "--json").figures
-    assert [run["outcome"] for run in figures["runs"]] == ["kept", "kept"]
+    figures = ooc("simulate", result, "--problem", REACTION_WHEEL, *starts, "--duration", "5", "--json").figures
+    assert [run["outcome"] for run in figures["runs"]] == ["held", "held"]
 
 
 @pytest.mark.slow
@@ -652,7 +687,7 @@ def test_a_users_file_is_a_path_and_its_grid_a_sequence_in_python(tmp_path, grid
     table = ooc_mdp.open_problem(CART_POLE, {"grid": grid}, device="cpu")
     assert table.n_states == store.n_states == 1225
     ooc_mdp.solve(store, 0.5, device="cpu", output=tmp_path / "r")
-    run = ooc_mdp.simulate(tmp_path / "r", options=SimulationOptions(seconds=0.1), problem=CART_POLE)
+    run = ooc_mdp.simulate(tmp_path / "r", options=SimulationOptions(duration=0.1), problem=CART_POLE)
     assert len(run.trajectories) == 1
 
 
@@ -668,10 +703,10 @@ def test_a_file_that_moved_or_changed_is_found_or_spoken_of(balanced):
     try:
         assert "no file that can be read (No such file" in refused("simulate", balanced)
         assert "--problem FILE.py" in refused("simulate", balanced, "--trust")
-        ran = ooc("simulate", balanced, "--problem", moved, "--seconds", 2)
+        ran = ooc("simulate", balanced, "--problem", moved, "--duration", 2)
         assert (ran.status, ran.err) == (0, "")
         moved.write_text(moved.read_text() + "\n# changed\n")
-        assert "has changed since" in ooc("simulate", balanced, "--problem", moved, "--seconds", 2).err
+        assert "has changed since" in ooc("simulate", balanced, "--problem", moved, "--duration", 2).err
         assert "is no Python file" in refused("simulate", balanced, "--problem", "single-pendulum")
     finally:
         shutil.copy(CART_POLE, file)

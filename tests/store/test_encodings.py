@@ -22,7 +22,7 @@ import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import Rows
-from ooc_mdp.problems import make_problem
+from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store, inspect_store, open_store, validate_store
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, stored_count
 from ooc_mdp.store.layout import FIELDS, PartitionSizes, chunk_path

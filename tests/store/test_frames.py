@@ -14,7 +14,7 @@ from store_models import ModelSource, random_model
 from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.partition import RawField
-from ooc_mdp.problems import make_problem
+from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store
 from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import RowLayout, decode

@@ -13,11 +13,11 @@ __all__ = ["CASES", "NAMES", "agree"]
 
 CASES = [
     ("mountain-car", {"grid": "50"}),
-    ("mountain-car", {"grid": "37,21", "thrust": "6", "tolerance": "2", "longest_step": "0.02"}),
+    ("mountain-car", {"grid": "37,21", "thrust": "6", "tolerance": "2", "max_step": "0.02"}),
     ("single-pendulum", {"grid": "50"}),
     ("single-pendulum", {"grid": "50", "hold": "0", "friction": "0.3", "time_unit": "0.01"}),
     ("double-pendulum", {"grid": "8"}),
-    ("double-pendulum", {"grid": "9,3,8,2", "mass1": "0.5", "length2": "1.5", "most_time": "0.2"}),
+    ("double-pendulum", {"grid": "9,3,8,2", "mass1": "0.5", "length2": "1.5", "max_duration": "0.2"}),
     ("triple-pendulum", {"grid": "5"}),
     (every_construct.__file__, {}),
     (every_construct.__file__, {"mass": "4", "grid": "3,2,5"}),

@@ -1,6 +1,6 @@
 """One row of a discretised control problem in plain Python: what the compiled kernel is compared with.
 
-Written from the equations of `ooc_mdp.problems.control.integrate`, with lists, sorting and dictionaries.
+Written from the equations of `ooc_mdp.problems.control.integration`, with lists, sorting and dictionaries.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ def row_of(mdp: Discretised, state: int, action: int) -> Row:
         gone = any(
             not (axis.periodic or axis.clipped or axis.low <= xi <= axis.high) for axis, xi in zip(axes, x, strict=True)
         )
-        return gone or (problem.ends is not None and bool(problem.ends(wrapped(x), p)))
+        return gone or (problem.is_terminal is not None and bool(problem.is_terminal(wrapped(x), p)))
 
     def moved(x: list[float], k: tuple[float, ...], dt: float) -> tuple[float, ...]:
         return tuple(xi + dt * ki for xi, ki in zip(x, k, strict=True))
 
     x, time, earned, paid, ended = start, 0.0, 0.0, rate(wrapped(start), control, p), over(start)
-    while not ended and time < mdp.most_time:
+    while not ended and time < mdp.max_duration:
         k1 = problem.dynamics(tuple(x), control, p)
         cells_a_second = max(abs(k) / hi for k, hi in zip(k1, h, strict=True))
-        dt = min(mdp.longest_step, mdp.most_time - time)
+        dt = min(mdp.max_step, mdp.max_duration - time)
         if cells_a_second * dt > 0.3:
             dt = 0.3 / cells_a_second
         k2 = problem.dynamics(moved(x, k1, 0.5 * dt), control, p)
@@ -74,7 +74,7 @@ def row_of(mdp: Discretised, state: int, action: int) -> Row:
             break
     if ended:
         time = math.inf
-        earned += problem.final_reward(wrapped(x), p) if problem.final_reward else 0.0
+        earned += problem.terminal_reward(wrapped(x), p) if problem.terminal_reward else 0.0
     return Row(tuple(x), ended, time, earned, _simplex(mdp, x))
 
 

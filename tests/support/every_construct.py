@@ -206,7 +206,7 @@ def reward_rate(state, control, p):
     return -weighed(state, p) if state[2] > 0.5 else 0
 
 
-def final_reward(state, p):
+def terminal_reward(state, p):
     return min(state[0], 1, state[1]) + (state[2] > 0)
 
 
@@ -225,8 +225,8 @@ problem = ControlProblem(
     controls=((-1.0,), (0.5,), (1.0,)),
     dynamics=dynamics,
     reward_rate=reward_rate,
-    final_reward=final_reward,
-    ends=ends,
+    terminal_reward=terminal_reward,
+    is_terminal=ends,
     parameters=Parameters(),
     default_grid=(12, 11, 10),
 )

@@ -18,5 +18,6 @@ PUBLIC = CASES / "public"
 
 
 def python_path() -> str:
-    """PYTHONPATH of a process of its own that imports the package and the helpers of the tests."""
-    return os.pathsep.join(map(str, (REPOSITORY, *HELPERS)))
+    """PYTHONPATH of a process of its own that imports the package, the tests' helpers and what this one can."""
+    inherited = os.environ.get("PYTHONPATH", "")
+    return os.pathsep.join(filter(None, (*map(str, (REPOSITORY, *HELPERS)), inherited)))

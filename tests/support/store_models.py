@@ -11,7 +11,7 @@ import numpy as np
 
 from ooc_mdp.io.source import Job
 from ooc_mdp.model.mdp import Block, Rows
-from ooc_mdp.problems.base import RowBounds
+from ooc_mdp.problems.problem import RowBounds
 from ooc_mdp.store import Store
 
 

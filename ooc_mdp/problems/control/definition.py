@@ -1,10 +1,10 @@
 """What a continuous-time control problem is: axes, controls, dynamics, rewards. One small file a problem.
 
-    dx/dt = dynamics(x, control, p),     maximise  int gamma**t reward_rate dt + gamma**T final_reward(x(T), p)
+    dx/dt = dynamics(x, control, p),     maximise  int gamma**t reward_rate dt + gamma**T terminal_reward(x(T), p)
 
 To add a problem, write a Python file that assigns a :class:`ControlProblem` to the name ``problem``; see
 ``docs/guides/control-problems.md`` for a whole one. The functions in it are compiled twice, by Numba for the CPU and by
-:mod:`ooc_mdp.problems.control.cuda_source` for the GPU, so they keep to a small part of Python: float arithmetic,
+:mod:`ooc_mdp.problems.control.cuda.source` for the GPU, so they keep to a small part of Python: float arithmetic,
 ``if``, local names, the parameters' fields, and ``math``'s functions. This module compiles and discretises nothing.
 """
 
@@ -70,17 +70,17 @@ class ControlProblem:
     """A NamedTuple of floats with defaults: masses, lengths, ...; given to every function as p."""
     reward_rate: Callable[[State, State, Any], float] | None = None
     """(state, control, p) -> reward a unit of time; None is 0. It is integrated without discount inside a step."""
-    final_reward: Callable[[State, Any], float] | None = None
-    """(state, p) -> reward where the process ends: outside a bounded axis or in the region `ends`; None is 0."""
-    ends: Callable[[State, Any], bool] | None = None
+    terminal_reward: Callable[[State, Any], float] | None = None
+    """(state, p) -> reward where the process ends: outside a bounded axis or in the region `is_terminal`; None is 0."""
+    is_terminal: Callable[[State, Any], bool] | None = None
     """(state, p) -> whether the process ends here, apart from leaving the axes; None is never."""
-    rest: State | None = None
+    initial_state: State | None = None
     """A natural start for simulations, such as hanging down at rest."""
     default_grid: tuple[int, ...] = ()
     """Points along each axis where the user says nothing; () is 100 on each."""
-    longest_step: float = 0.1
+    max_step: float = 0.1
     """Longest step of the integrator, in the problem's time; cells that are small shorten it."""
-    most_time: float = 1.0
+    max_duration: float = 1.0
     """Longest duration of a transition: where a state does not leave its cell (an equilibrium) it ends here."""
 
     def __post_init__(self) -> None:
@@ -94,12 +94,12 @@ class ControlProblem:
             )
         if self.default_grid and len(self.default_grid) != d:
             raise OptionsError(f"problem {self.name!r}: default_grid {self.default_grid} has not {d} numbers")
-        if self.rest is not None and len(self.rest) != d:
-            raise OptionsError(f"problem {self.name!r}: rest {self.rest} has not {d} numbers")
-        if not (0 < self.longest_step <= self.most_time < math.inf):
+        if self.initial_state is not None and len(self.initial_state) != d:
+            raise OptionsError(f"problem {self.name!r}: initial_state {self.initial_state} has not {d} numbers")
+        if not (0 < self.max_step <= self.max_duration < math.inf):
             raise OptionsError(
-                f"problem {self.name!r}: longest_step {self.longest_step} and most_time {self.most_time} are not "
-                f"0 < longest_step <= most_time < inf"
+                f"problem {self.name!r}: max_step {self.max_step} and max_duration {self.max_duration} are not "
+                f"0 < max_step <= max_duration < inf"
             )
         if not hasattr(self.parameters, "_asdict"):
             raise OptionsError(f"problem {self.name!r}: parameters is no NamedTuple but {self.parameters!r}")

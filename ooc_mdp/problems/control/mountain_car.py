@@ -42,7 +42,7 @@ def dynamics(state: State, control: State, p: Parameters) -> State:
     return v, (push - p.gravity * slope - v * v * slope * bend) / (1.0 + slope * slope)
 
 
-def final_reward(state: State, p: Parameters) -> float:
+def terminal_reward(state: State, p: Parameters) -> float:
     """1 for leaving on the right at rest."""
     x, v = state
     if x > 0.0:
@@ -56,7 +56,7 @@ problem = ControlProblem(
     axes=(Axis("position", -1.0, 1.0, unit="m"), Axis("velocity", -4.0, 4.0, clipped=True, unit="m/s")),
     controls=((-1.0,), (0.0,), (1.0,)),
     dynamics=dynamics,
-    final_reward=final_reward,
+    terminal_reward=terminal_reward,
     parameters=Parameters(),
-    rest=(-0.5, 0.0),
+    initial_state=(-0.5, 0.0),
 )

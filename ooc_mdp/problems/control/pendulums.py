@@ -82,10 +82,10 @@ single_pendulum = ControlProblem(
     controls=TORQUES,
     dynamics=single_dynamics,
     reward_rate=single_rate,
-    ends=single_ends,
-    final_reward=one_at_end,
+    is_terminal=single_ends,
+    terminal_reward=one_at_end,
     parameters=SingleParameters(),
-    rest=(-pi, 0.0),
+    initial_state=(-pi, 0.0),
 )
 
 
@@ -143,10 +143,10 @@ double_pendulum = ControlProblem(
     controls=TORQUES,
     dynamics=double_dynamics,
     reward_rate=double_rate,
-    ends=double_ends,
-    final_reward=one_at_end,
+    is_terminal=double_ends,
+    terminal_reward=one_at_end,
     parameters=DoubleParameters(),
-    rest=(-pi, -pi, 0.0, 0.0),
+    initial_state=(-pi, -pi, 0.0, 0.0),
     default_grid=(30, 30, 30, 30),
 )
 
@@ -241,9 +241,9 @@ triple_pendulum = ControlProblem(
     controls=TORQUES,
     dynamics=triple_dynamics,
     reward_rate=triple_rate,
-    ends=triple_ends,
-    final_reward=one_at_end,
+    is_terminal=triple_ends,
+    terminal_reward=one_at_end,
     parameters=TripleParameters(),
-    rest=(-pi, 0.0, -pi, 0.0, -pi, 0.0),
+    initial_state=(-pi, 0.0, -pi, 0.0, -pi, 0.0),
     default_grid=(10,) * 6,
 )

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems.configuration import Parameter
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.discretised import Discretised, discretise
+from ooc_mdp.problems.control.discretisation import Discretised, discretise
+from ooc_mdp.problems.parameters import Parameter
 
 __all__ = ["load_definition", "load_problem"]
 

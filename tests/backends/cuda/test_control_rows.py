@@ -15,7 +15,7 @@ from ooc_mdp.backends.cuda.control.rows import ControlRows, DeviceProblem, kerne
 from ooc_mdp.backends.select import select_rows
 from ooc_mdp.errors import MemoryBudgetError, MissingExtraError, OptionsError
 from ooc_mdp.model.mdp import Rows
-from ooc_mdp.problems import make_problem
+from ooc_mdp.problems.registry import make_problem
 
 UNTRANSLATABLE = """
 from typing import NamedTuple

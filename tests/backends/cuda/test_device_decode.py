@@ -28,7 +28,7 @@ from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.partition import PartitionTable, RawField, RawPartition, StoredField
-from ooc_mdp.problems import make_problem
+from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store
 from ooc_mdp.store.blosc_frame import frame_header
 from ooc_mdp.store.encodings import RowLayout, encode

@@ -19,7 +19,7 @@ import ooc_mdp
 from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import InputError, OptionsError, StoreError
 from ooc_mdp.model.mdp import Block
-from ooc_mdp.problems import make_problem
+from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import open_store, validate_store
 from ooc_mdp.store.encodings import encode
 

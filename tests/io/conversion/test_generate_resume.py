@@ -20,7 +20,7 @@ from store_models import ModelProblem, ModelSource, random_model
 from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.mdp import Rows
-from ooc_mdp.problems import make_problem
+from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store, open_store, validate_store
 from ooc_mdp.store.journal import Journal, differences
 from ooc_mdp.store.layout import JOURNAL_FILE, chunk_path

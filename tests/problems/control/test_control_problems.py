@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import Rows
-from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control import Axis, ControlProblem, DiscretisationOptions, Discretised, discretise
+from ooc_mdp.problems.registry import make_problem
 
 UNIT = 2.0**-24
 
@@ -112,15 +112,15 @@ def swirls(draw: st.DrawFn) -> Discretised:
         dynamics=SWIRLS[d - 1],
         parameters=Swirl(*(draw(st.floats(-1, 1)) for _ in range(3)), draw(st.floats(0, 0.5))),
         reward_rate=swirl_rate,
-        final_reward=swirl_final,
-        ends=swirl_ends,
+        terminal_reward=swirl_final,
+        is_terminal=swirl_ends,
     )
     points = [draw(st.integers(3 if axis.periodic else 2, most)) for axis in problem.axes]
     options = DiscretisationOptions(
         grid=",".join(map(str, points)),
         time_unit=draw(st.sampled_from([1.0, 0.01, 7.0])),
-        longest_step=draw(st.sampled_from([0.0, 0.03, 0.4])),
-        most_time=draw(st.sampled_from([0.0, 0.5, 2.0])),
+        max_step=draw(st.sampled_from([0.0, 0.03, 0.4])),
+        max_duration=draw(st.sampled_from([0.0, 0.5, 2.0])),
     )
     return Discretised(problem, options)
 
@@ -161,7 +161,7 @@ def test_rows_are_distributions_of_exact_multiples_over_ascending_states(case):
     assert np.array_equal(durations, durations.astype(np.float32))
     assert np.array_equal(rewards, rewards.astype(np.float32))
     finite = durations[np.isfinite(durations)]
-    assert (finite <= mdp.most_time / mdp.options.time_unit * (1 + 1e-6)).all()
+    assert (finite <= mdp.max_duration / mdp.options.time_unit * (1 + 1e-6)).all()
 
 
 @given(some_states(), st.randoms(use_true_random=False))
@@ -215,7 +215,7 @@ def test_a_trajectory_ends_a_cell_or_a_little_more_away_or_when_time_is_over(cas
         row = row_of(mdp, int(states[j // 2]), int(j % 2))
         start = mdp.coordinates(states[[j // 2]])[0]
         cells = np.abs((np.array(row.end) - start) / np.array(mdp.steps)).max()
-        timed_out = durations[j] == pytest.approx(mdp.most_time / mdp.options.time_unit, rel=1e-6)
+        timed_out = durations[j] == pytest.approx(mdp.max_duration / mdp.options.time_unit, rel=1e-6)
         assert timed_out or 1.0 <= cells < 2.0
 
 
@@ -241,7 +241,7 @@ def one_a_second(s, u, p):
 def line(**changes: object) -> Discretised:
     """dx/dt = u on 0 .. 10, cells of 1."""
     axis = changes.pop("axis", Axis("x", 0.0, 10.0))
-    changes = {"longest_step": 1.0} | changes
+    changes = {"max_step": 1.0} | changes
     problem = ControlProblem("line", "", (axis,), ((-2.0,), (0.0,), (4.0,)), drift, Plain(), **changes)
     return Discretised(problem, DiscretisationOptions(grid="10" if axis.periodic else "11"))
 
@@ -264,7 +264,7 @@ def test_constant_speed_leaves_its_cell_after_four_steps_of_three_tenths():
 
 
 def test_an_equilibrium_stays_for_the_longest_time_and_leads_to_itself():
-    mdp = line(reward_rate=one_a_second, most_time=2.5)
+    mdp = line(reward_rate=one_a_second, max_duration=2.5)
     for state in range(11):
         found, reward, duration = row(mdp, state, 1)
         assert found == {state: 1.0}
@@ -272,7 +272,7 @@ def test_an_equilibrium_stays_for_the_longest_time_and_leads_to_itself():
 
 
 def test_leaving_a_bounded_axis_ends_the_process_and_pays_the_final_reward():
-    mdp = line(reward_rate=one_a_second, final_reward=place)
+    mdp = line(reward_rate=one_a_second, terminal_reward=place)
     _, reward, duration = row(mdp, 10, 2)
     assert duration == math.inf
     assert reward == pytest.approx(10 + 0.3 + 3 * 0.075, rel=1e-6), "outside after one step of 0.3 cells"
@@ -286,7 +286,7 @@ def test_leaving_a_bounded_axis_ends_the_process_and_pays_the_final_reward():
 
 
 def test_where_the_process_ends_every_control_pays_the_final_reward_at_once():
-    mdp = line(reward_rate=one_a_second, final_reward=place, ends=swirl_ends_at_four)
+    mdp = line(reward_rate=one_a_second, terminal_reward=place, is_terminal=swirl_ends_at_four)
     for action in range(3):
         assert row(mdp, 4, action)[1:] == (4.0, math.inf)
     assert row(mdp, 3, 2)[1:] == (pytest.approx(3.9 + 3 * 0.225, rel=1e-6), math.inf), "on the way, after three steps"
@@ -355,7 +355,7 @@ def oscillated(step: float, rate: bool = False) -> tuple[float, float]:
     """x'' = -x from (-1, 0) for 2 units of time, in a cell that it does not leave: (x, integral of x)."""
     plane = (Axis("x", -1.0, 3.0), Axis("v", 0.0, 4.0))
     problem = ControlProblem("spring", "", plane, ((0.0,),), spring, Plain(), reward_rate=spring_rate)
-    mdp = Discretised(problem, DiscretisationOptions(grid="2", longest_step=step, most_time=2.0))
+    mdp = Discretised(problem, DiscretisationOptions(grid="2", max_step=step, max_duration=2.0))
     successors, weights, rewards, durations = tables(mdp, mdp.rows(np.array([0])))
     assert durations[0] == 2.0
     return float((weights[0] @ mdp.coordinates(successors[0]))[0]), float(rewards[0])
@@ -418,10 +418,10 @@ GOOD = ControlProblem("good", "", (Axis("x", 0.0, 1.0),), ((1.0,),), drift, Plai
         ({"controls": ((math.nan,), (1.0,))}, "controls are"),
         ({"controls": ((),)}, "controls are"),
         ({"default_grid": (3, 4)}, "has not 1 numbers"),
-        ({"rest": (0.0, 1.0)}, "rest .* has not 1 numbers"),
-        ({"longest_step": 0.0}, "longest_step"),
-        ({"longest_step": 2.0}, "0 < longest_step <= most_time"),
-        ({"most_time": math.inf}, "most_time"),
+        ({"initial_state": (0.0, 1.0)}, "initial_state .* has not 1 numbers"),
+        ({"max_step": 0.0}, "max_step"),
+        ({"max_step": 2.0}, "0 < max_step <= max_duration"),
+        ({"max_duration": math.inf}, "max_duration"),
         ({"parameters": {"mass": 1.0}}, "parameters is no NamedTuple"),
         ({"parameters": Plain("heavy")}, "parameter unused is 'heavy'"),
         ({"parameters": Plain(True)}, "parameter unused is True"),
@@ -442,10 +442,10 @@ def test_definitions_that_do_not_fit_are_refused_with_the_problems_name(change, 
         ({"unused": "much"}, "unused = 'much' is not a value of type float"),
         ({"unused": "inf"}, "unused = 'inf' is not a value"),
         ({"time_unit": 0}, "time_unit = 0.0 is outside"),
-        ({"longest_step": -1}, "longest_step = -1.0 is outside"),
-        ({"longest_step": 3, "most_time": 2}, "longest_step = 3.0 is above most_time = 2.0"),
-        ({"time_unit": 1e-40}, "most_time = 1.0 is 1e\\+40 units of time, more than a float32 holds"),
-        ({"most_time": 1e39}, "most_time = 1e\\+39 is 1e\\+39 units of time"),
+        ({"max_step": -1}, "max_step = -1.0 is outside"),
+        ({"max_step": 3, "max_duration": 2}, "max_step = 3.0 is above max_duration = 2.0"),
+        ({"time_unit": 1e-40}, "max_duration = 1.0 is 1e\\+40 units of time, more than a float32 holds"),
+        ({"max_duration": 1e39}, "max_duration = 1e\\+39 is 1e\\+39 units of time"),
     ],
 )
 def test_parameters_that_do_not_fit_are_refused_with_the_problems_name(given, message):
@@ -469,9 +469,9 @@ def test_a_grid_of_the_problems_own_has_as_many_points_as_one_that_is_given(poin
 
 def test_a_parameter_must_not_be_called_like_an_option_of_the_grid():
     class Clash(NamedTuple):
-        most_time: float = 1.0
+        max_duration: float = 1.0
 
-    with pytest.raises(OptionsError, match="problem 'good' calls a parameter 'most_time', which the grid has"):
+    with pytest.raises(OptionsError, match="problem 'good' calls a parameter 'max_duration', which the grid has"):
         discretise(dataclasses.replace(GOOD, parameters=Clash()), {})
 
 
@@ -570,7 +570,7 @@ def test_an_error_of_arithmetic_names_the_state_at_which_it_happens(tmp_path):
 @pytest.mark.parametrize(
     ("given", "remedy"),
     [
-        ({"longest_step": 1e-20}, "give a longest_step of 2e-06 or more, not 1e-20, or a smaller most_time"),
+        ({"max_step": 1e-20}, "give a max_step of 2e-06 or more, not 1e-20, or a smaller max_duration"),
         ({"thrust": 1e20}, "the state moves too fast for its cells: give other parameters, or a coarser grid"),
     ],
 )

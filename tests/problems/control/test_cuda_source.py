@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems import make_problem
 from ooc_mdp.problems.control import Discretised, discretise, mountain_car, pendulums
-from ooc_mdp.problems.control.cuda_source import problem_source
-from ooc_mdp.problems.control.device_functions import PARAMETERS, tuple_of
+from ooc_mdp.problems.control.cuda.builtins import PARAMETERS, tuple_of
+from ooc_mdp.problems.control.cuda.source import problem_source
+from ooc_mdp.problems.registry import make_problem
 
 CONSTRUCTS = [
     "arithmetic", "floored", "powers", "comparisons", "logic", "choices", "early", "assignments", "loops", "functions",
@@ -72,7 +72,7 @@ def test_the_problems_functions_keep_their_values(problem, data):
     values = data.draw(st.tuples(*[st.floats(0.1, 4.0)] * len(fields)))
     p = type(problem.parameters)(*values)
     of_control = {"dynamics": problem.dynamics, "reward_rate": problem.reward_rate}
-    of_state = {"final_reward": problem.final_reward, "ends": problem.ends}
+    of_state = {"terminal_reward": problem.terminal_reward, "is_terminal": problem.is_terminal}
     for functions, inputs in ((of_control, [state, control]), (of_state, [state])):
         functions = {name: function for name, function in functions.items() if function is not None}
         kinds = [*(tuple_of(len(values)) for values in inputs), PARAMETERS]
@@ -91,7 +91,7 @@ def test_the_kernel_compiled_for_the_host_gives_numbas_rows(name, parameters):
 
 
 def test_a_trajectory_of_too_many_steps_has_no_duration_in_cpp_either():
-    problem = make_problem("mountain-car", {"grid": 5, "longest_step": 1e-20})
+    problem = make_problem("mountain-car", {"grid": 5, "max_step": 1e-20})
     rows = rows_of_kernel(problem, np.arange(1))
     assert np.isnan(rows.durations).all()
     with pytest.raises(OptionsError, match=r"problem 'mountain-car': from state 0 .* control 0 .* 1,000,000 steps"):

@@ -1,8 +1,8 @@
 // Rows of a discretised control problem: follow the trajectory out of a vertex's cell, then interpolate where it ends.
 //
-// The counterpart of problems/control/integrate.py, statement by statement; there stands what is computed and why.
+// The counterpart of problems/control/integration.py, statement by statement; there stands what is computed and why.
 // The problem's own functions and constants (D axes, A actions, PERIODIC, CLIPPED, Parameters, dynamics, ...), made
-// by problems/control/cuda_source.py, take the place of the line "@problem@".
+// by problems/control/cuda/source.py, take the place of the line "@problem@".
 //
 // Ownership: thread a + A i computes action a of the i-th state and writes its D + 1 transitions, reward and duration;
 // threads share nothing, so results do not depend on the launch shape. Compiled without fused multiply-add, results
@@ -61,7 +61,7 @@ template <int N> __device__ __forceinline__ double whole_power(double x) {
 struct Setup {
     i64 points[D], stride[D];
     double low[D], high[D], span[D], h[D];
-    double longest_step, most_time, time_unit;
+    double max_step, max_duration, time_unit;
     Parameters p;
 };
 
@@ -107,7 +107,7 @@ __device__ __forceinline__ bool look(const State& x, const Setup& s, State& seen
     #pragma unroll
     for (int i = 0; i < D; ++i)
         if (!periodic(i) && !clipped(i) && (x.at[i] < s.low[i] || x.at[i] > s.high[i])) out = true;
-    return out || ends(seen, s.p);
+    return out || is_terminal(seen, s.p);
 }
 
 // Where the action leads from `start`, the reward on the way and how long it takes: no number after MOST_STEPS steps.
@@ -118,12 +118,12 @@ __device__ __forceinline__ State follow(
     double time = 0.0, earned = 0.0;
     double paid = reward_rate(seen, control, s.p);
     int steps = 0;
-    while (!ended && time < s.most_time) {
+    while (!ended && time < s.max_duration) {
         State k1 = dynamics(x, control, s.p);
         double fastest = 0.0;
         #pragma unroll
         for (int i = 0; i < D; ++i) fastest = larger(fastest, fabs(k1.at[i]) / s.h[i]);
-        double dt = smaller(s.longest_step, s.most_time - time);
+        double dt = smaller(s.max_step, s.max_duration - time);
         if (fastest * dt > STEP_SHARE) dt = STEP_SHARE / fastest;
         x = step(x, control, s, dt, k1);
         time += dt;
@@ -136,7 +136,7 @@ __device__ __forceinline__ State follow(
         for (int i = 0; i < D; ++i) left = left || fabs(x.at[i] - start.at[i]) >= s.h[i];
         if (++steps == MOST_STEPS || left) break;
     }
-    if (ended) earned += final_reward(wrapped(x, s), s.p);
+    if (ended) earned += terminal_reward(wrapped(x, s), s.p);
     duration = ended ? infinity() : (double)(float)(time / s.time_unit);
     if (steps == MOST_STEPS) duration = not_a_number();
     reward = (double)(float)earned;

@@ -20,9 +20,9 @@ from ooc_mdp.backends.cuda.sources import read_sources
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.options import format_bytes
-from ooc_mdp.problems.configuration import asked_states
-from ooc_mdp.problems.control.cuda_source import problem_source, setup
-from ooc_mdp.problems.control.discretised import Discretised
+from ooc_mdp.problems.control.cuda.source import problem_source, setup
+from ooc_mdp.problems.control.discretisation import Discretised
+from ooc_mdp.problems.parameters import asked_states
 
 __all__ = ["ControlRows", "DeviceProblem", "kernel_source"]
 

@@ -7,9 +7,9 @@ module's level, by value; functions of ``math``, the same of NumPy, ``abs``, ``m
 functions of the module. All else is refused with file and line. Where Python raises (1 / 0, sqrt(-1)) C++ gives an
 infinity or no number.
 
-This module has the statements, :mod:`ooc_mdp.problems.control.expressions` the expressions. A function is translated
-anew for each combination of kinds of arguments (number, tuple of n, parameters). The names that the C++ uses are those
-of ``control/rows.cu``.
+This module has the statements, :mod:`ooc_mdp.problems.control.cuda.expressions` the expressions. A function is
+translated anew for each combination of kinds of arguments (number, tuple of n, parameters). The names that
+the C++ uses are those of ``control/rows.cu``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import ast
 from collections.abc import Callable, Sequence
 from types import FunctionType
 
-from ooc_mdp.problems.control.device_functions import FLAG, NUMBER, PARAMETERS, Kind, Value, mangled
-from ooc_mdp.problems.control.expressions import Expressions
+from ooc_mdp.problems.control.cuda.builtins import FLAG, NUMBER, PARAMETERS, Kind, Value, mangled
+from ooc_mdp.problems.control.cuda.expressions import Expressions
 
 __all__ = ["Program"]
 

@@ -3,7 +3,7 @@
     wanted = 1 - deviation,     each other direction deviation / 3,     r(s,a) = sum_s' p(s'|s,a) R(s')
 
 with R(s') the value of the food in cell s', 0 without any; or, with `costs`, minimised C(s') = C_max - R(s'). Moves
-and placing are those of :mod:`ooc_mdp.problems.cells`; discount and accuracy belong to the solve.
+and placing are those of :mod:`ooc_mdp.problems.gridworlds.cells`; discount and accuracy belong to the solve.
 
 Source: T. Inamoto, Y. Higami, S. Kobayashi, on the time taken by convergence tests of infinite-stage dynamic
 programming on GPUs (in Japanese), section 6.1 and equations 7 and 13-17.
@@ -39,8 +39,8 @@ import numpy as np
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
-from ooc_mdp.problems.base import RowBounds
-from ooc_mdp.problems.cells import (
+from ooc_mdp.problems.counter_random import bits_below
+from ooc_mdp.problems.gridworlds.cells import (
     CLOCKWISE_OF_ACTION,
     LARGEST_SEED,
     LARGEST_SIDE,
@@ -50,9 +50,9 @@ from ooc_mdp.problems.cells import (
     four_each,
     moves,
 )
-from ooc_mdp.problems.configuration import SHOWN, asked_states, in_range
-from ooc_mdp.problems.counter_random import bits_below
-from ooc_mdp.problems.gridworld import reward_states
+from ooc_mdp.problems.gridworlds.johannsson import reward_states
+from ooc_mdp.problems.parameters import SHOWN, asked_states, in_range
+from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["Animat", "AnimatOptions"]
 
@@ -96,7 +96,7 @@ class AnimatOptions:
 
 
 class Animat:
-    """The animat problem as a :class:`~ooc_mdp.problems.base.Problem`."""
+    """The animat problem as a :class:`~ooc_mdp.problems.problem.Problem`."""
 
     default_dtype: Literal["float32", "float64"] = "float64"
 

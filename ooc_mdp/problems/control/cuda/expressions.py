@@ -1,4 +1,4 @@
-"""Python's expressions as C++ ones of the same value; see :mod:`ooc_mdp.problems.control.translate` for which.
+"""Python's expressions as C++ ones of the same value; see :mod:`ooc_mdp.problems.control.cuda.translate` for which.
 
 Every number is a double, also Python's integers and booleans, which gives what Python gives as long as integers stay
 below 2**53. Expressions have no effects, so one may be written twice (``a < b < c``). Names that are not local stand
@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems.control.definitions_of import definition_of, plain_function
-from ooc_mdp.problems.control.device_functions import (
+from ooc_mdp.problems.control.cuda.builtins import (
     FLAG,
     FUNCTIONS,
     NUMBER,
@@ -28,6 +27,7 @@ from ooc_mdp.problems.control.device_functions import (
     mangled,
     tuple_of,
 )
+from ooc_mdp.problems.control.cuda.python_source import definition_of, plain_function
 
 __all__ = ["Callables", "Expressions"]
 

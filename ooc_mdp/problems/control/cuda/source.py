@@ -1,9 +1,9 @@
 """A control problem as CUDA C++: its functions, its parameters and what its axes are like.
 
 The text is pasted into ``control/rows.cu``, which does on a GPU what
-:mod:`ooc_mdp.problems.control.integrate` does on a CPU. What the functions may contain is said, and translated, by
-:mod:`ooc_mdp.problems.control.translate`. The grid and the values of the parameters are no part of the text, so that
-one compiled kernel serves all of them. This module needs no GPU.
+:mod:`ooc_mdp.problems.control.integration` does on a CPU. What the functions may contain is checked, and translated, by
+:mod:`ooc_mdp.problems.control.cuda.translate`. The grid and the values of the parameters are no part of the text, so
+that one compiled kernel serves all of them. This module needs no GPU.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.definitions_of import plain_function
-from ooc_mdp.problems.control.device_functions import (
+from ooc_mdp.problems.control.cuda.builtins import (
     FLAG,
     NUMBER,
     PARAMETERS,
@@ -24,9 +22,11 @@ from ooc_mdp.problems.control.device_functions import (
     mangled,
     tuple_of,
 )
-from ooc_mdp.problems.control.discretised import Discretised
-from ooc_mdp.problems.control.integrate import MOST_STEPS, STEP_SHARE, WEIGHT_UNIT
-from ooc_mdp.problems.control.translate import Program
+from ooc_mdp.problems.control.cuda.python_source import plain_function
+from ooc_mdp.problems.control.cuda.translate import Program
+from ooc_mdp.problems.control.definition import ControlProblem
+from ooc_mdp.problems.control.discretisation import Discretised
+from ooc_mdp.problems.control.integration import MOST_STEPS, STEP_SHARE, WEIGHT_UNIT
 
 __all__ = ["problem_source", "setup"]
 
@@ -45,8 +45,8 @@ def problem_source(problem: ControlProblem) -> str:
     wrappers = [
         _wrapper(program, problem, "dynamics", state, {"state": state, "control": control}, ""),
         _wrapper(program, problem, "reward_rate", NUMBER, {"state": state, "control": control}, "0.0"),
-        _wrapper(program, problem, "final_reward", NUMBER, {"state": state}, "0.0"),
-        _wrapper(program, problem, "ends", FLAG, {"state": state}, "false"),
+        _wrapper(program, problem, "terminal_reward", NUMBER, {"state": state}, "0.0"),
+        _wrapper(program, problem, "is_terminal", FLAG, {"state": state}, "false"),
     ]
     controls = ", ".join("{{" + ", ".join(literal(x) for x in values) + "}}" for values in problem.controls)
     # A struct without members would have a size that host and device might see differently.
@@ -80,8 +80,8 @@ def setup(discretised: Discretised) -> np.ndarray[Any, np.dtype[np.void]]:
             ("high", "f8", d),
             ("span", "f8", d),
             ("h", "f8", d),
-            ("longest_step", "f8"),
-            ("most_time", "f8"),
+            ("max_step", "f8"),
+            ("max_duration", "f8"),
             ("time_unit", "f8"),
             ("parameters", "f8", len(parameters)),
         ]
@@ -90,7 +90,7 @@ def setup(discretised: Discretised) -> np.ndarray[Any, np.dtype[np.void]]:
     values["points"], values["stride"] = discretised.points, discretised.strides
     values["low"], values["high"] = [x.low for x in axes], [x.high for x in axes]
     values["span"], values["h"] = [x.high - x.low for x in axes], discretised.steps
-    values["longest_step"], values["most_time"] = discretised.longest_step, discretised.most_time
+    values["max_step"], values["max_duration"] = discretised.max_step, discretised.max_duration
     values["time_unit"], values["parameters"] = discretised.options.time_unit, parameters
     return values
 

@@ -1,16 +1,15 @@
-"""Gridworlds: Jóhannsson's GW domains and Quintanilla and Kolisetti's worlds, of any size.
+"""Jóhannsson's gridworlds, the GW domains, of any size.
 
 States are the cells of a height x width grid in row-major order; an action moves to a neighbour, and a move
 out of the grid stays. The action decides the direction of outcome i, which has probability p_i:
 
-    r(s,a) = sum_i p_i R(s'_i)   (paid on arrival, Jóhannsson)       r(s,a) = R(s)   (paid in s, Quintanilla)
+    r(s,a) = sum_i p_i R(s'_i),   paid on arrival
 
 Outcomes that end in the same cell are one successor, so rows are shorter along the border. Cells with
-rewards are found by hashing, never listed. Solving, and the discounts the authors used, are no business of
-this module.
+rewards are found by hashing, never listed. This module solves nothing and has no discount.
 
-Sources
--------
+Source
+------
 Á. Þ. Jóhannsson, *GPU-Based Markov Decision Process Solver*, M.Sc. thesis, Reykjavík University, 2009,
 sections 6.1 and 6.3, table 6.1, appendix A; solved there with a discount of 0.9. Where the text leaves room
 we read:
@@ -26,11 +25,6 @@ we read:
 - Sizes that table 6.1 does not have get one reward state in 1,024, its density at 1024 x 1024.
 - Section 6.3 makes a share of the successors random states: here each outcome is replaced with that chance
   by a state drawn uniformly.
-
-A. Quintanilla, A. Kolisetti, *Parallelizing Markov Decision Process Problems*, sections 2, 3.4 and 4;
-discount 0.8. Actions 0, 1, 2, 3 are up, left, right, down (up and down by the sample in section 2, the
-other two unsaid); 0.8 as wanted, 0.1 to each side. R(s) is -0.003, or +10 or -10 with a chance of 5% each.
-Their 119,992 transitions of 100 x 100 cells are what merging gives: 12 a cell, less 2 in each corner.
 """
 
 from __future__ import annotations
@@ -38,34 +32,27 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-import numba
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
-from ooc_mdp.problems.base import RowBounds
-from ooc_mdp.problems.cells import (
+from ooc_mdp.problems.counter_random import bits_below
+from ooc_mdp.problems.gridworlds.cells import (
     CLOCKWISE_OF_ACTION,
-    LARGEST_SEED,
-    LARGEST_SIDE,
-    PLACE,
     arrival_rewards,
     cell_axes,
     cell_rewards,
+    check_grid,
     four_each,
     moves,
 )
-from ooc_mdp.problems.configuration import SHOWN, asked_states, in_range
-from ooc_mdp.problems.counter_random import bits_below, draw, stream_key, unit
+from ooc_mdp.problems.parameters import SHOWN, asked_states, in_range
+from ooc_mdp.problems.problem import RowBounds
 
-__all__ = ["Gridworld", "GridworldOptions", "QuintanillaOptions", "QuintanillaWorld", "reward_states"]
+__all__ = ["Gridworld", "GridworldOptions", "reward_states"]
 
 _OUTCOMES = {1: (1.0,), 2: (0.9, 0.1), 4: (0.7, 0.1, 0.1, 0.1)}
 _TABLE_6_1 = {(64, 64): 5, (256, 256): 65, (512, 512): 260, (1024, 1024): 1024}
-
-# Row a: outcome directions of action a, as `CLOCKWISE_OF_ACTION` numbers them.
-_QUINTANILLA_DIRECTIONS = (np.array([[0], [3], [1], [2]]) + np.array([0, 3, 1])) % 4
-_QUINTANILLA_PROBABILITIES = np.array([0.8, 0.1, 0.1])
 
 _LOWEST_REWARD, _HIGHEST_REWARD = 2.0, 20.0
 
@@ -88,31 +75,14 @@ class GridworldOptions:
     """Chooses reward states, rewards and replaced successors."""
 
     def __post_init__(self) -> None:
-        _check_grid("gridworld", self.height, self.width, self.scramble, self.seed)
+        check_grid("gridworld", self.height, self.width, self.scramble, self.seed)
         in_range("gridworld", "reward_states", self.reward_states, 0, self.height * self.width)
         if self.successors not in _OUTCOMES:
             raise OptionsError(f"problem 'gridworld': successors = {self.successors}; it can be 1, 2 or 4")
 
 
-@dataclass(frozen=True, slots=True)
-class QuintanillaOptions:
-    """A world of Quintanilla and Kolisetti; theirs are 100, 200, 500 and 750 cells square."""
-
-    height: int = 100
-    """Rows of cells."""
-    width: int = 100
-    """Columns of cells."""
-    scramble: float = 0.0
-    """Share of successors replaced by random states, 0 .. 0.5."""
-    seed: int = 0
-    """Chooses the cells that pay +10 and -10, and the replaced successors."""
-
-    def __post_init__(self) -> None:
-        _check_grid("quintanilla", self.height, self.width, self.scramble, self.seed)
-
-
 class Gridworld:
-    """Jóhannsson's domain as a :class:`~ooc_mdp.problems.base.Problem`."""
+    """Jóhannsson's domain as a :class:`~ooc_mdp.problems.problem.Problem`."""
 
     sense = "max"
     exact_weights = False
@@ -170,69 +140,6 @@ class Gridworld:
         return cell_axes(self.options.height, self.options.width)
 
 
-class QuintanillaWorld:
-    """Quintanilla and Kolisetti's world as a :class:`~ooc_mdp.problems.base.Problem`."""
-
-    sense = "max"
-    exact_weights = False
-    default_dtype: Literal["float32", "float64"] = "float64"
-
-    def __init__(self, options: QuintanillaOptions) -> None:
-        self.name = "quintanilla"
-        self.options = options
-        self.n_states = options.height * options.width
-        self.shape: tuple[int, ...] | None = (options.height, options.width)
-
-    @property
-    def row_bounds(self) -> RowBounds:
-        """4 actions a state; outcomes that lead to one cell are one transition."""
-        return RowBounds(4, 3, True)
-
-    def rows(self, states: IntArray) -> Rows:
-        """Rows of `states` (int64 [n]): 4 a state, each of at most 3 transitions."""
-        o = self.options
-        states = asked_states(states, self.n_states, self.name)
-        pointers, successors, masses = moves(
-            states,
-            o.height,
-            o.width,
-            _QUINTANILLA_DIRECTIONS,
-            _QUINTANILLA_PROBABILITIES,
-            o.scramble,
-            np.uint64(o.seed),
-        )
-        rewards = np.repeat(_scattered_rewards(states, np.uint64(o.seed)), 4)
-        return Rows(four_each(states.size), pointers, successors, masses, rewards)
-
-    def cell_rewards(self, states: IntArray) -> FloatArray:
-        """float64 [n]: R(s) of each of `states` (int64 [n])."""
-        return _scattered_rewards(asked_states(states, self.n_states, self.name), np.uint64(self.options.seed))
-
-    def parameters(self) -> dict[str, int | float | str | bool]:
-        """Every option."""
-        return asdict(self.options)
-
-    def geometry(self) -> dict[str, Any]:
-        """Rows and columns of cells."""
-        return cell_axes(self.options.height, self.options.width)
-
-
 def reward_states(height: int, width: int) -> int:
     """Number of reward states of a GW domain: table 6.1's, else one in 1,024, at least one."""
     return _TABLE_6_1.get((height, width), max(1, round(height * width / 1024)))
-
-
-def _check_grid(problem: str, height: int, width: int, scramble: float, seed: int) -> None:
-    in_range(problem, "height", height, 1, LARGEST_SIDE)
-    in_range(problem, "width", width, 1, LARGEST_SIDE)
-    in_range(problem, "scramble", scramble, 0.0, 0.5)
-    in_range(problem, "seed", seed, 0, LARGEST_SEED)
-
-
-@numba.njit(cache=True, nogil=True)
-def _scattered_rewards(states, seed):  # type: ignore[no-untyped-def]
-    rewards = np.empty(states.size, np.float64)
-    for i in range(states.size):
-        chance = unit(draw(stream_key(seed, PLACE), np.uint64(states[i]), np.uint64(0)))
-        rewards[i] = 10.0 if chance < 0.05 else (-10.0 if chance < 0.10 else -0.003)
-    return rewards

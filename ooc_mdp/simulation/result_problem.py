@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems import Problem, built_in_problem
-from ooc_mdp.problems.control.discretised import Discretised
+from ooc_mdp.problems.control.discretisation import Discretised
 from ooc_mdp.problems.control.user_file import load_problem
+from ooc_mdp.problems.registry import Problem, built_in_problem
 from ooc_mdp.store.regular_file import read_regular_file
 from ooc_mdp.store.result import Result
 

@@ -2,7 +2,7 @@
 
 States are the cells of a height x width grid in row-major order; a move leads to a neighbour, and one out of the
 grid stays. Which cells pay, and how much, is a hash of seed and cell. The gridworlds of several authors are made
-of this; which of them says what is the business of their own modules.
+of this; each author has a module.
 
     directions   0 up   1 right   2 down   3 left        +1 turns clockwise
 """
@@ -16,6 +16,7 @@ import numpy as np
 
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.problems.counter_random import draw, permuted, stream_key, unit
+from ooc_mdp.problems.parameters import in_range
 
 __all__ = [
     "CLOCKWISE_OF_ACTION",
@@ -25,6 +26,7 @@ __all__ = [
     "arrival_rewards",
     "cell_axes",
     "cell_rewards",
+    "check_grid",
     "four_each",
     "moves",
 ]
@@ -133,3 +135,11 @@ def arrival_rewards(  # type: ignore[no-untyped-def]
             expected += masses[k] * _cell_reward(successors[k], cells, bits, n_rewarded, low, high, seed)
         rewards[j] = expected
     return rewards
+
+
+def check_grid(problem: str, height: int, width: int, scramble: float, seed: int) -> None:
+    """Refuse sides, shares and seeds out of range."""
+    in_range(problem, "height", height, 1, LARGEST_SIDE)
+    in_range(problem, "width", width, 1, LARGEST_SIDE)
+    in_range(problem, "scramble", scramble, 0.0, 0.5)
+    in_range(problem, "seed", seed, 0, LARGEST_SEED)

@@ -7,7 +7,7 @@ is then in (`kuhn.py`) gives d + 1 vertices and barycentric weights (Munos and M
     V(x) = max_a { int_0^tau reward_rate dt + gamma**tau sum_k weight_k V(vertex_k) }
 
     steps   dt = 0.3 min_i h_i / |dx_i/dt|, so that four of them leave a cell at constant speed and none ends on its
-            face, where rounding would decide which cell is next (longest_step, where it is shorter, may)
+            face, where rounding would decide which cell is next (max_step, where it is shorter, may)
     ends    duration inf: nothing after counts; the vertices are those of the last cell inside
 
 Weights are multiples of 2**-24 that sum to 1 exactly, durations and rewards are float32 numbers: part of the model's
@@ -28,8 +28,8 @@ from numba.cpython.unsafe.tuple import tuple_setitem
 from numba.extending import register_jitable
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.problems.control.cuda.python_source import called_functions, plain_function
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.definitions_of import called_functions, plain_function
 from ooc_mdp.problems.control.kuhn import Grid, cell_of, grid_point, vertex_after, weight_of, wrapped
 
 __all__ = [
@@ -103,7 +103,7 @@ def once_for_functions(compile_problem: Callable[[ControlProblem], T]) -> Callab
 
     @wraps(compile_problem)
     def compiled(problem: ControlProblem) -> T:
-        key = (problem.dynamics, problem.reward_rate, problem.final_reward, problem.ends, len(problem.axes))
+        key = (problem.dynamics, problem.reward_rate, problem.terminal_reward, problem.is_terminal, len(problem.axes))
         with compiling:
             if key not in made:
                 if len(made) == _MOST_COMPILED:
@@ -132,7 +132,7 @@ class Point(NamedTuple):
 def compile_point(problem: ControlProblem) -> Point:
     """The functions of a problem, with defaults for those that it does not have."""
     dynamics = compiled_function(problem.dynamics)
-    ends = compiled_function(problem.ends or _never)
+    is_terminal = compiled_function(problem.is_terminal or _never)
 
     @njit(nogil=True, inline="always")
     def step(x, control, p, dt, k1, grid):
@@ -155,20 +155,20 @@ def compile_point(problem: ControlProblem) -> Point:
             if not grid.periodic[i] and not grid.clipped[i] and (x[i] < grid.low[i] or x[i] > grid.high[i]):
                 ended = True
         if not ended:
-            ended = ends(seen, p)
+            ended = is_terminal(seen, p)
         return ended, seen
 
     rate = compiled_function(problem.reward_rate or _no_rate)
-    final = compiled_function(problem.final_reward or _nothing_at_end)
+    final = compiled_function(problem.terminal_reward or _nothing_at_end)
     return Point(dynamics, rate, final, step, look)
 
 
 class Horizon(NamedTuple):
     """Times of a discretisation, in the problem's unit."""
 
-    longest_step: float
+    max_step: float
     """Of the integrator."""
-    most_time: float
+    max_duration: float
     """That a trajectory is followed."""
     time_unit: float
     """That one unit of duration stands for."""
@@ -230,10 +230,10 @@ def _compile_trajectory(point: Point) -> Callable[..., Any]:
         earned = 0.0
         paid = rate(seen, control, p)
         steps = 0
-        while not ended and time < horizon.most_time:
+        while not ended and time < horizon.max_duration:
             k1 = dynamics(x, control, p)
             speed = fastest(k1, grid)
-            dt = min(horizon.longest_step, horizon.most_time - time)
+            dt = min(horizon.max_step, horizon.max_duration - time)
             if speed * dt > STEP_SHARE:
                 dt = STEP_SHARE / speed
             x = step(x, control, p, dt, k1, grid)

@@ -19,12 +19,12 @@ from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
-from ooc_mdp.problems.base import RowBounds
-from ooc_mdp.problems.configuration import SHOWN, Parameter, asked_states, configure, in_range
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.integrate import MOST_STEPS, Horizon, RowArrays, compile_rows
+from ooc_mdp.problems.control.function_checks import check_functions, not_compilable
+from ooc_mdp.problems.control.integration import MOST_STEPS, Horizon, RowArrays, compile_rows
 from ooc_mdp.problems.control.kuhn import Grid
-from ooc_mdp.problems.control.refusals import check_functions, not_compilable
+from ooc_mdp.problems.parameters import SHOWN, Parameter, asked_states, configure, in_range
+from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["DiscretisationOptions", "Discretised", "discretise"]
 
@@ -40,14 +40,14 @@ class DiscretisationOptions:
     """Points along each axis, such as 300,300; one number stands for all axes; "" is the problem's own."""
     time_unit: float = 1.0
     """So much of the problem's time is one unit of duration: the discount of solve belongs to it."""
-    longest_step: float = 0.0
+    max_step: float = 0.0
     """Longest step of the integrator; 0 is the problem's own."""
-    most_time: float = 0.0
+    max_duration: float = 0.0
     """Longest duration of a transition, in the problem's time; 0 is the problem's own."""
 
 
 class Discretised:
-    """The MDP of a control problem on a grid (satisfies :class:`~ooc_mdp.problems.base.Problem`)."""
+    """The MDP of a control problem on a grid (satisfies :class:`~ooc_mdp.problems.problem.Problem`)."""
 
     sense = "max"
     exact_weights = True
@@ -66,20 +66,20 @@ class Discretised:
         if self.n_states > _MOST_STATES:
             raise OptionsError(f"a grid of {self.points} has {self.n_states} states; give at most 2**62")
         in_range(problem.name, "time_unit", options.time_unit, 1e-300, 1e300)
-        for name in ("longest_step", "most_time"):
+        for name in ("max_step", "max_duration"):
             in_range(problem.name, name, getattr(options, name), 0.0, 1e300)
-        self.longest_step = options.longest_step or problem.longest_step
-        self.most_time = options.most_time or max(problem.most_time, self.longest_step)
-        if self.longest_step > self.most_time:
+        self.max_step = options.max_step or problem.max_step
+        self.max_duration = options.max_duration or max(problem.max_duration, self.max_step)
+        if self.max_step > self.max_duration:
             raise OptionsError(
-                f"problem {problem.name!r}: longest_step = {self.longest_step} is above most_time = {self.most_time}"
+                f"problem {problem.name!r}: max_step = {self.max_step} is above max_duration = {self.max_duration}"
             )
         # Longer durations would be stored as infinite, which ends the process.
-        if self.most_time / options.time_unit > _LONGEST_DURATION:
+        if self.max_duration / options.time_unit > _LONGEST_DURATION:
             raise OptionsError(
-                f"problem {problem.name!r}: most_time = {self.most_time} is "
-                f"{self.most_time / options.time_unit:g} units of time, more than a float32 holds; give a larger "
-                f"time_unit than {options.time_unit}, or a smaller most_time"
+                f"problem {problem.name!r}: max_duration = {self.max_duration} is "
+                f"{self.max_duration / options.time_unit:g} units of time, more than a float32 holds; give a larger "
+                f"time_unit than {options.time_unit}, or a smaller max_duration"
             )
 
     @property
@@ -148,10 +148,10 @@ class Discretised:
         if not endless.any():
             return
         n, action = divmod(int(endless.argmax()), self.n_actions)
-        least = 2 * self.most_time / MOST_STEPS
+        least = 2 * self.max_duration / MOST_STEPS
         remedy = "the state moves too fast for its cells: give other parameters, or a coarser grid"
-        if self.longest_step < least:
-            remedy = f"give a longest_step of {least:g} or more, not {self.longest_step:g}, or a smaller most_time"
+        if self.max_step < least:
+            remedy = f"give a max_step of {least:g} or more, not {self.max_step:g}, or a smaller max_duration"
         control = ", ".join(map(str, self.problem.controls[action]))
         raise OptionsError(
             f"problem {self.name!r}: from state {self._place(states[n])}, control {action} ({control}) takes "
@@ -183,7 +183,7 @@ class Discretised:
     def _computed(self, states: IntArray) -> Rows:
         n, a, k = states.size, self.n_actions, len(self.problem.axes) + 1
         rows = RowArrays(np.empty(n * a * k, np.int64), np.empty(n * a * k), np.empty(n * a), np.empty(n * a))
-        horizon = Horizon(float(self.longest_step), float(self.most_time), float(self.options.time_unit))
+        horizon = Horizon(float(self.max_step), float(self.max_duration), float(self.options.time_unit))
         compile_rows(self.problem)(states, *self.kernel_arguments(), horizon, rows)
         return Rows(
             action_ptr=np.arange(n + 1, dtype=np.int64) * a,
@@ -196,8 +196,8 @@ class Discretised:
         return {
             "grid": ",".join(map(str, self.points)),
             "time_unit": self.options.time_unit,
-            "longest_step": self.longest_step,
-            "most_time": self.most_time,
+            "max_step": self.max_step,
+            "max_duration": self.max_duration,
             **self.problem.parameters._asdict(),
         }
 
@@ -219,8 +219,8 @@ def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> 
         raise OptionsError(f"problem {problem.name!r} calls a parameter {both[0]!r}, which the grid has; rename it")
     shown = {
         "grid": ",".join(map(str, _own_grid(problem))),
-        "longest_step": problem.longest_step,
-        "most_time": problem.most_time,
+        "max_step": problem.max_step,
+        "max_duration": problem.max_duration,
     }
     everything = dataclasses.make_dataclass(
         "Parameters",

@@ -1,121 +1,17 @@
-"""Progress and summaries for people, on stderr and stdout; in a log, plain lines a few seconds apart.
-
-Nothing here computes: it renders what it is given.
-"""
+"""Summaries of solves, stores, verifications and kernels on stdout. Computes nothing: it renders what it is given."""
 
 from __future__ import annotations
 
-import sys
-import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import format_bytes
 
-__all__ = ["SolveLine", "WorkBar", "print_inspection", "print_kernels", "print_solution", "print_verification"]
-
-_LOG_SECONDS = 10.0
-
-
-def _stderr() -> Console:
-    return Console(stderr=True, highlight=False, markup=False)
-
-
-class WorkBar:
-    """A progress bar a step, for conversion and validation; in a log, lines of the step that is at work."""
-
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._logged = self._began = time.monotonic()
-        self._step = ""
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=_stderr(),
-            disable=not self._live,
-        )
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        """Show `done` of `total` units of a step; in a log, every ten seconds."""
-        if not self._live:
-            self._log(what, done, total)
-            return
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=total)
-        self._progress.update(self._tasks[what], completed=done, total=total)
-
-    def _log(self, what: str, done: int, total: int | None) -> None:
-        now = time.monotonic()
-        if what != self._step:
-            self._step, self._began = what, now
-        if now - self._logged >= _LOG_SECONDS:
-            self._logged = now
-            of = "" if total is None else f" of {total:,}"
-            print(f"{what}: {done:,}{of}, {now - self._began:.0f} s", file=sys.stderr, flush=True)
-
-
-class SolveLine:
-    """One line that says where a solve stands."""
-
-    def __init__(self) -> None:
-        self._console = _stderr()
-        self._live = sys.stderr.isatty()
-        self._status = self._console.status("starting") if self._live else None
-        self._logged = time.monotonic()
-        self._since: SolveProgress | None = None
-        """At the last line of a log; before one, at the first report, which may be of a resumed solve."""
-
-    def __enter__(self) -> Self:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def __call__(self, p: SolveProgress) -> None:
-        """Show progress; in a log, every ten seconds."""
-        self._since = self._since or p
-        if self._status is not None:
-            self._status.update(_progress(p, p.read_rate))
-        elif time.monotonic() - self._logged >= _LOG_SECONDS:
-            rate = (p.bytes_read - self._since.bytes_read) / max(p.seconds - self._since.seconds, 1e-9)
-            self._logged, self._since = time.monotonic(), p
-            self._console.print(_progress(p, rate), soft_wrap=True)
-
-
-def _progress(p: SolveProgress, rate: float) -> str:
-    """Where a solve stands; the target beside the bound that it is for, and bytes a second as they are given."""
-    target = f" (target {p.target:.1e})"
-    of_error, of_residual = ("", target) if p.target_kind == "residual" else (target, "")
-    return (
-        f"error ≤ {p.error_bound:.2e}{of_error}, residual ≤ {p.residual_bound:.1e}{of_residual}, "
-        f"{p.dirty} of {p.partitions} partitions dirty, {p.loads} loads, hit rate {p.hit_rate:.1%}, "
-        f"{format_bytes(int(rate))}/s, {p.seconds:.0f} s"
-    )
-
+__all__ = ["print_inspection", "print_kernels", "print_solution", "print_verification"]
 
 _FILE_WIDTH = 160
 """Columns of a table that goes to a file or pipe."""
@@ -161,7 +57,7 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
         ("residual", f"≤ {bound('residual_bound')}"),
         ("table", f"{figures['n_states']:,} states, {figures['n_partitions']:,} partitions, "
                   f"{format_bytes(figures['table_bytes'])}; cache {format_bytes(figures['cache_bytes'])}"),
-        ("loads", f"{figures['loads']:,} = {figures['loads_per_partition']:.2f} a partition; "
+        ("loads", f"{figures['loads']:,} = {figures['loads_per_partition']:.2f} per partition; "
                   f"{figures['partitions_never_read']:,} partitions never read"),
         ("cache", f"hit rate {figures['hit_rate']:.1%} of {figures['accesses']:,} accesses"
                   + (f" and {figures['auxiliary_accesses']:,} auxiliary" if figures["auxiliary_accesses"] else "")),

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.problems.control.cuda.python_source import plain_function
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.definitions_of import plain_function
 
 __all__ = ["check_functions", "not_compilable"]
 
@@ -45,8 +45,8 @@ def check_functions(problem: ControlProblem) -> None:
             )
     for name, arguments in (
         ("reward_rate", (middle, control, p)),
-        ("final_reward", (middle, p)),
-        ("ends", (middle, p)),
+        ("terminal_reward", (middle, p)),
+        ("is_terminal", (middle, p)),
     ):
         function = getattr(problem, name)
         number = None if function is None else _run(problem, function, *arguments)
@@ -77,7 +77,7 @@ def _run(problem: ControlProblem, function: Callable[..., Any], *arguments: Any)
 
 def not_compilable(problem: ControlProblem, error: Exception) -> OptionsError:
     """For what Numba said of functions that it cannot compile: the first reason, and the last place in their file."""
-    functions = (problem.dynamics, problem.reward_rate, problem.final_reward, problem.ends)
+    functions = (problem.dynamics, problem.reward_rate, problem.terminal_reward, problem.is_terminal)
     plain = [plain_function(function) for function in functions if function is not None]
     files = {Path(function.__code__.co_filename).name for function in plain if function is not None}
     places = [f"{file}, line {line}: " for file, line in _PLACE.findall(str(error)) if Path(file).name in files]

@@ -1,7 +1,7 @@
 """Where a Python function was written, and which others it calls: what both compilers of a problem must know.
 
 Numba compiles a function from its byte code and refuses to call a plain Python function from it;
-:mod:`ooc_mdp.problems.control.translate` reads its source. This module translates nothing.
+:mod:`ooc_mdp.problems.control.cuda.translate` reads its source. This module translates nothing.
 """
 
 from __future__ import annotations

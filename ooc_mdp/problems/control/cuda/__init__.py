@@ -1,0 +1,1 @@
+"""Translation of a problem's Python functions to CUDA C++."""

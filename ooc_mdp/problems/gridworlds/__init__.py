@@ -1,0 +1,1 @@
+"""Gridworlds of the literature: cells of a plane, and who proposed what is in them."""

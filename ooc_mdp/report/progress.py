@@ -1,0 +1,114 @@
+"""Progress on stderr: bars and a status line in a terminal, plain lines a few seconds apart in a log.
+
+Computes nothing: it renders what it is given.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from ooc_mdp.events import SolveProgress
+from ooc_mdp.options import format_bytes
+
+__all__ = ["ProgressBar", "SolveProgressLine"]
+
+_LOG_SECONDS = 10.0
+
+
+def _stderr() -> Console:
+    return Console(stderr=True, highlight=False, markup=False)
+
+
+class ProgressBar:
+    """One progress bar per step, for conversion and validation; in a log, lines of the current step."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._logged = self._began = time.monotonic()
+        self._step = ""
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=_stderr(),
+            disable=not self._live,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        """Show `done` of `total` units of a step; in a log, every ten seconds."""
+        if not self._live:
+            self._log(what, done, total)
+            return
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[what], completed=done, total=total)
+
+    def _log(self, what: str, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if what != self._step:
+            self._step, self._began = what, now
+        if now - self._logged >= _LOG_SECONDS:
+            self._logged = now
+            of = "" if total is None else f" of {total:,}"
+            print(f"{what}: {done:,}{of}, {now - self._began:.0f} s", file=sys.stderr, flush=True)
+
+
+class SolveProgressLine:
+    """One line with the state of a solve."""
+
+    def __init__(self) -> None:
+        self._console = _stderr()
+        self._live = sys.stderr.isatty()
+        self._status = self._console.status("starting") if self._live else None
+        self._logged = time.monotonic()
+        self._since: SolveProgress | None = None
+        """At the last line of a log; before one, at the first report, which may be of a resumed solve."""
+
+    def __enter__(self) -> Self:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def __call__(self, p: SolveProgress) -> None:
+        """Show progress; in a log, every ten seconds."""
+        self._since = self._since or p
+        if self._status is not None:
+            self._status.update(_progress(p, p.read_rate))
+        elif time.monotonic() - self._logged >= _LOG_SECONDS:
+            rate = (p.bytes_read - self._since.bytes_read) / max(p.seconds - self._since.seconds, 1e-9)
+            self._logged, self._since = time.monotonic(), p
+            self._console.print(_progress(p, rate), soft_wrap=True)
+
+
+def _progress(p: SolveProgress, rate: float) -> str:
+    """The state of a solve; the target follows the bound that it is for, and `rate` is in bytes per second."""
+    target = f" (target {p.target:.1e})"
+    of_error, of_residual = ("", target) if p.target_kind == "residual" else (target, "")
+    return (
+        f"error ≤ {p.error_bound:.2e}{of_error}, residual ≤ {p.residual_bound:.1e}{of_residual}, "
+        f"{p.dirty} of {p.partitions} partitions dirty, {p.loads} loads, hit rate {p.hit_rate:.1%}, "
+        f"{format_bytes(int(rate))}/s, {p.seconds:.0f} s"
+    )
