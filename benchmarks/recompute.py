@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def compare(options: argparse.Namespace, problem: str, grid: str, method: str, epsilon: str) -> dict[str, Any]:
     """One problem from each source."""
-    made = {"partitions": options.partitions, "dtype": options.dtype, "workers": options.workers}
+    made = {"partitions": options.partitions, "dtype": options.dtype, "threads": options.workers}
     asked = {
         "discount": options.discount,
         "epsilon": float(epsilon),

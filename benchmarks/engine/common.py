@@ -101,7 +101,7 @@ def open_or_generate(options: argparse.Namespace, path: Path, device: str) -> tu
             parameters_of(options),
             block_shape=shape,
             device=device if device == "cpu" else "auto",
-            workers=options.workers,
+            threads=options.workers,
         )
     seconds = time.monotonic() - began
     say(f"generated {store.n_states:,} states in {store.n_partitions} partitions in {seconds:.1f} s")

@@ -28,7 +28,7 @@ from ooc_mdp.solver import session
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
 
-MOMENTS = [("Go", 1), ("exchange", 1), ("Report", 1), ("exchange", 4), ("Assignment", 1), ("End", 1)]
+MOMENTS = [("Start", 1), ("exchange", 1), ("SnapshotRequest", 1), ("exchange", 4), ("Assignment", 1), ("Stop", 1)]
 """Of a worker's solve: before it obeys the n-th command of a kind, or looks for messages for the n-th time after it was
 told to go. Every worker comes to each of them, since it has partitions to visit."""
 KILLS = int(os.environ.get("OOC_MDP_KILLS", "6"))
@@ -44,7 +44,7 @@ def have_killed(client: Client, victim: str, what: str, nth: int) -> None:
 
         from ooc_mdp.distributed.worker import NetworkPeers
 
-        usual, left = getattr(NetworkPeers, "exchange" if what == "exchange" else "_obey"), nth
+        usual, left = getattr(NetworkPeers, "exchange" if what == "exchange" else "_execute"), nth
 
         def counted(self: Any, *request: Any) -> None:
             nonlocal left
@@ -79,7 +79,7 @@ def test_solves_with_a_worker_killed_at_some_moment_end_right(maze: Store) -> No
                 assert float(np.abs(solution.values - best).max()) <= solution.error_bound <= 1e-4
                 figures = solution.statistics.workers
                 assert sum(w.partitions for w in figures if not w.lost) == maze.n_partitions
-                assert sum(w.lost for w in figures[:3]) == (what != "End"), (what, nth)
+                assert sum(w.lost for w in figures[:3]) == (what != "Stop"), (what, nth)
                 try:
                     client.wait_for_workers(3, timeout=60)
                 except TimeoutError:  # now and then Dask's nanny starts a worker that does not come up
