@@ -32,6 +32,7 @@ def test_solves_compares_proved_and_verified_solves(tmp_path):
         assert ratio["bytes_read_vi_over_method"] == vi["bytes_read"] / solve["bytes_read"]
 
 
+@pytest.mark.slow
 def test_executors_compares_ways_that_write_the_same_store(tmp_path):
     arguments = ("--problem", "mountain-car:12,12:4", "--repeat", "1", "--workers", "1", "--machine-shared")
     (case,) = figures_of("executors.py", tmp_path, *arguments, alone=True)["cases"]

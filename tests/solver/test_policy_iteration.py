@@ -208,6 +208,7 @@ def chains(partitions: int = 4, longest: int = 34) -> Model:
     return Model(tuple(states))
 
 
+@pytest.mark.slow
 def test_policy_iteration_goes_on_while_fewer_actions_change_though_bounds_do_not_fall(
     tmp_path: Path, taken_over: list[float]
 ) -> None:

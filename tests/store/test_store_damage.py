@@ -201,12 +201,12 @@ def copy_over(source: Path, target: Path, names: list[Path]) -> None:
         shutil.copyfile(source / name, target / name)
 
 
-@pytest.mark.parametrize("moments", [8, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moments", [4, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["renamed", "removed", "copied", "half"])
 def test_a_store_replaced_at_any_moment_never_proves_the_other(
     how: str, moments: int, stores: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At 50 moments in each of four ways (8 in the quick test), as on a file system without locks."""
+    """At 50 moments in each of four ways (4 in the quick test), as on a file system without locks."""
     place, rng = tmp_path / "model", np.random.default_rng(7)
     names = [file.relative_to(stores[0]) for file in files_of(stores[0])]
 
