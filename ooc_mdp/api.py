@@ -115,7 +115,7 @@ def solve(
     overwrite : replace an output or trace that exists.
     trace : CSV file that gets every access.
     time_limit, checkpoint_interval : seconds.
-    progress : told of progress a few times a second.
+    progress : called with the progress a few times a second.
     note : called with sentences: that loops are compiled first, the memory plan, where a resumed solve begins, what
         makes one slow, and which workers were lost or joined.
     client : of a Dask cluster, on whose workers the MDP is solved.
@@ -177,14 +177,14 @@ def solve_with(
     table : opens the source of tables, or computes a problem's; called once, after what can be refused was refused.
     cluster : how the solve is spread over several workers; None for a solve in this process.
     """
-    from ooc_mdp.backends.compiling import told_of_compiling
+    from ooc_mdp.backends.compiling import note_compiling
     from ooc_mdp.store.output_lock import refuse_busy
 
     if run.output is not None:
         refuse_busy(run.output)
     engine = _engine(options, run, cluster, client)
     say = note or (lambda _: None)
-    with told_of_compiling(say):
+    with note_compiling(say):
         return engine(table(), options, run, watch=progress, note=say)
 
 

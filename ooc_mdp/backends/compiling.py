@@ -9,7 +9,7 @@ from typing import Any
 
 from numba.core.event import Listener, install_listener, start_event
 
-__all__ = ["COMPILING", "compiling_kernels", "told_of_compiling"]
+__all__ = ["COMPILING", "compiling_kernels", "note_compiling"]
 
 COMPILING = "compiling loops for tables of this kind: some seconds, the first time only"
 
@@ -21,7 +21,7 @@ _SLOW_SECONDS = 0.5
 
 @contextmanager
 def compiling_kernels() -> Iterator[None]:
-    """Around the compilation of a device's kernels: whoever wants to know is told if that takes long."""
+    """Around the compilation of a device's kernels: registered callbacks are called if that takes long."""
     slow = threading.Timer(_SLOW_SECONDS, start_event, (_DEVICE,))
     slow.start()
     try:
@@ -47,8 +47,8 @@ class _First(Listener):
 
 
 @contextmanager
-def told_of_compiling(note: Callable[[str], None]) -> Iterator[None]:
-    """Meanwhile, `note` is told once if a loop or a device's kernel has to be compiled."""
+def note_compiling(note: Callable[[str], None]) -> Iterator[None]:
+    """Meanwhile, `note` is called once if a loop or a device's kernel has to be compiled."""
     first = _First(note)
     with install_listener("numba:compile", first), install_listener(_DEVICE, first):
         yield

@@ -48,7 +48,7 @@ def select_rows(problem: Problem, device: str, note: Callable[[str], None] | Non
     """The problem, its rows computed by what `device` says: "cpu", "cuda:N" or "auto".
 
     Only control problems' rows can come from a GPU; "auto" leaves all others, those whose functions cannot be
-    translated (`note` is told why) and all on a machine without a GPU to the CPU.
+    translated (`note` is called with the reason) and all on a machine without a GPU to the CPU.
 
     Raises
     ------

@@ -27,7 +27,8 @@ def nothing(_: object) -> None:
 class Executor(Protocol):
     """To add one, write a class with `map`, and give an instance to `convert` or `generate`.
 
-    ``tests/test_executor.py`` has what must hold; `completed` gives it to whatever submits tasks and waits for them.
+    ``tests/io/conversion/test_executor.py`` checks what must hold. An executor that submits tasks and waits for them
+    can build on `completed`, which provides order, errors and stopping.
     """
 
     def map(

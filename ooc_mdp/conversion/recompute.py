@@ -62,7 +62,7 @@ class RecomputedTable:
     problem : gives rows of any states; it must give the same ones each time.
     options : partitioning, type, sense and number of threads, as for :func:`~ooc_mdp.conversion.generate`.
     name : what messages and results call it.
-    progress : told of the first pass.
+    progress : called with the progress of the first pass.
 
     Raises
     ------

@@ -120,7 +120,7 @@ class Coordinator:
         )
         self._stragglers, self._late_joiners = Stragglers(solvers, self._note), LateJoiners(solvers, self._note)
         self._told = ValueRange(0.0, 0.0, 0.0)
-        self._told_of_compiling = False
+        self._note_compiling = False
         self._going = False
 
     async def run(self) -> Outcome:
@@ -163,8 +163,8 @@ class Coordinator:
     def check_limits(self) -> Outcome | None:
         """What says to stop, if anything does; say once where solvers have loops to compile, for which it stands."""
         statuses = [m.status for m in self._solvers.living()]
-        if not self._told_of_compiling and any(s.compiling for s in statuses):
-            self._told_of_compiling = True
+        if not self._note_compiling and any(s.compiling for s in statuses):
+            self._note_compiling = True
             self._note(COMPILING)
         self.clock.look(statuses, self._going)
         return self._session.ended()
@@ -176,7 +176,7 @@ class Coordinator:
             await self._look()
             self._stragglers.drop_unstarted()
         await self.broadcast_value_range()
-        await self._solvers.tell(Start(self.clock.seconds()))
+        await self._solvers.broadcast(Start(self.clock.seconds()))
         self._going = True
         self._copies.begin()
 
@@ -248,7 +248,7 @@ class Coordinator:
         self._solvers.stopping.clear()
         end = time.monotonic() + (self._solvers.worker_timeout if self._going else _LATE_SECONDS)
         try:
-            await self._solvers.tell(Pause())
+            await self._solvers.broadcast(Pause())
             while time.monotonic() < end:
                 await self.handle_failures()
                 if self._all(lambda s: s.passive and s.halted) and await confirm_quiescent(

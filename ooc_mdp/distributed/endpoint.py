@@ -1,7 +1,8 @@
 """A solver on a Dask worker: the worker's plugin brings messages in, its connections carry them out.
 
 Solvers run as one long task each, so that the scheduler knows that the worker is busy. Their messages do not pass the
-scheduler: they go from worker to worker over the connections that Dask itself uses (and encrypts, where it is told to).
+scheduler: they go from worker to worker over the connections that Dask itself uses (and encrypts,
+where configured).
 """
 
 from __future__ import annotations

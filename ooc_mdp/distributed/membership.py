@@ -304,13 +304,13 @@ class Membership:
         answers = {k: answer for k, answer in zip(numbers, found, strict=True) if answer is not None}
         return answers if len(answers) == len(numbers) else None
 
-    async def tell(self, command: Any) -> None:
+    async def broadcast(self, command: Any) -> None:
         """The same command to everybody."""
         await self.each(lambda _: command)
 
     async def broadcast_best_effort(self, command: Any) -> None:
         """The same, where it does not matter if it arrives: in a `hurry` that is not waited for."""
-        telling, hurried = (asyncio.ensure_future(each) for each in (self.tell(command), self.stopping.wait()))
+        telling, hurried = (asyncio.ensure_future(each) for each in (self.broadcast(command), self.stopping.wait()))
         try:
             await asyncio.wait({telling, hurried}, return_when=asyncio.FIRST_COMPLETED)
             if telling.done():

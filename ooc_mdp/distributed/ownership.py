@@ -4,7 +4,7 @@
     epoch e+1   those of a lost solver, or those that one gave up; a newcomer, which owns nothing yet
 
 An assignment tells everybody the owners of all partitions, and new owners the last values that are known. A partition
-that changes hands begins a *generation*: what the former owner told of it counts no longer.
+that changes hands begins a *generation*: what the former owner reported of it is ignored.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Ownership:
                         await self._migrate(k, spare, [poor], cached)
 
     def unknown(self) -> npt.NDArray[np.bool_]:
-        """bool [P]: partitions that nobody alive owns, or whose owner has not told of them yet."""
+        """bool [P]: partitions that nobody alive owns, or whose owner has not acknowledged them yet."""
         epochs = {k: m.status.epoch for k, m in self._solvers.of.items() if m.alive}
         told = np.array([epochs.get(k, -1) for k in self.owner.tolist()])
         unknown: npt.NDArray[np.bool_] = told < np.maximum(self.generation, 1)
@@ -151,7 +151,7 @@ class Ownership:
     def _known_of(
         self, partitions: npt.NDArray[np.int64], owners: list[int], with_bounds: bool
     ) -> dict[int, Values | None]:
-        """What each of the new owners of partitions is told of them."""
+        """The message to each new owner of partitions."""
         known, of = self._copies.known, self.owner[partitions]
         return {k: known.of(partitions[of == k], self._partition_ptr, with_bounds) for k in owners}
 

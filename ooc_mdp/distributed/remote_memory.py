@@ -97,7 +97,7 @@ class ExposedArrays:
         return bool(self._arrays)
 
     def handle(self) -> RemoteHandle:
-        """What the asker is told."""
+        """The answer to the process that asked."""
         file = io.BytesIO()
         _Lender(file, self._arrays).dump(self.answer)
         return RemoteHandle(os.getpid(), file.getvalue())

@@ -142,11 +142,11 @@ class Shard:
 
     def _update_peers(self, plan: AssignmentPlan, new: Assignment) -> None:
         for peer in plan.peers_removed:
-            self.outbox.forget(peer)
+            self.outbox.remove_peer(peer)
             self._readers.forget_reader(peer)
             self.gone.add(peer)
         for peer in plan.peers_added:
-            self.outbox.meet(peer, new.addresses[peer])
+            self.outbox.add_peer(peer, new.addresses[peer])
 
     def _unsubscribe(self, gained: list[int]) -> None:
         """Read gained partitions as this worker's own."""
@@ -161,7 +161,7 @@ class Shard:
         requested |= set(plan.reassigned.tolist()).intersection(self._interests)
         for q in requested:
             # A partition that is being migrated has no owner; an assignment follows.
-            self.outbox.ask(int(self.assignment.owner[q]), q)
+            self.outbox.request(int(self.assignment.owner[q]), q)
 
     def _activate_gained(self, gained: IntArray, initial_start: bool) -> None:
         """Sweep partitions of whose surroundings all is known; the others are pending."""
@@ -186,7 +186,7 @@ class Shard:
         for p, readers in self._readers.items():
             for reader in readers:
                 if mine[p] and (reader in plan.peers_added or p in gained):
-                    self.outbox.tell(reader, p)
+                    self.outbox.mark_changed(reader, p)
 
     def release(self, command: MigrateRequest) -> Values:
         """The least urgent dirty partitions, those first that would have to be loaded."""
@@ -228,10 +228,10 @@ class Shard:
         return rises
 
     def add_subscriber(self, message: Subscribe) -> None:
-        """Somebody reads states of ours from now on, and is told what they are."""
+        """Register another worker that reads states of this shard, and queue their present values for it."""
         for wanted in message.wanted:
             self._readers.add(message.sender, wanted)
-            self.outbox.tell(message.sender, wanted.partition)
+            self.outbox.mark_changed(message.sender, wanted.partition)
 
     def see(self, span: ValueRange) -> None:
         """The others' values, by which a relative target goes."""
@@ -257,7 +257,7 @@ class Shard:
         """Tell readers what moved, each as soon as it has taken in what it was told before."""
         for p in np.flatnonzero(self.moved).tolist():
             for reader in self._readers.of(p):
-                self.outbox.tell(reader, p)
+                self.outbox.mark_changed(reader, p)
         self.moved[:] = False
         self.outbox.post(self._question, self._update)
 

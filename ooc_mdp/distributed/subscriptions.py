@@ -217,7 +217,7 @@ class Subscribers:
             self._lists.pop(reader, None)
 
     def forget_reader(self, reader: int) -> None:
-        """It takes part no longer."""
+        """Remove a peer that no longer takes part."""
         for lists in self._wanted.values():
             lists.pop(reader, None)
         self._lists.pop(reader, None)
@@ -261,26 +261,26 @@ class SendQueue:
     def __contains__(self, solver: int) -> bool:
         return solver in self._peers
 
-    def meet(self, solver: int, address: str) -> None:
+    def add_peer(self, solver: int, address: str) -> None:
         """Another solver, which takes part from now on."""
         self._peers[solver] = _Peer(address)
 
-    def forget(self, solver: int) -> None:
-        """It takes part no longer."""
+    def remove_peer(self, solver: int) -> None:
+        """Remove a peer that no longer takes part."""
         self._peers.pop(solver, None)
 
-    def tell(self, solver: int, partition: int) -> None:
-        """It reads what has moved in this partition of ours; one that takes no part is told nothing."""
+    def mark_changed(self, solver: int, partition: int) -> None:
+        """Mark the changes of a partition for a subscriber; a peer that takes no part receives nothing."""
         if solver in self._peers:
             self._peers[solver].moved.add(partition)
 
     def discard(self, partition: int) -> None:
-        """It is no longer ours to tell of."""
+        """Send no more of a partition that now belongs to another worker."""
         for peer in self._peers.values():
             peer.moved.discard(partition)
 
-    def ask(self, solver: int, partition: int) -> None:
-        """We read this partition of its; one that takes no part is asked nothing."""
+    def request(self, solver: int, partition: int) -> None:
+        """Ask a peer for a partition that this worker reads; a peer that takes no part is not asked."""
         if solver in self._peers:
             self._peers[solver].questions[partition] = None
 

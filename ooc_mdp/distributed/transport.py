@@ -38,7 +38,7 @@ __all__ = ["DaskTransport"]
 
 _PROBE_SECONDS = 3.0
 _END_SECONDS = 10.0
-"""In which workers end once they have been told to stop."""
+"""Seconds within which workers end after a request to stop."""
 
 
 class DaskTransport:
@@ -48,7 +48,7 @@ class DaskTransport:
     ----------
     run : name of the solve, which no other has.
     prepare : what the solver of a number is asked, on a worker; raises OptionsError where it cannot take part.
-    forget : told of workers that are lost.
+    forget : called with workers that are lost.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class DaskTransport:
         return "the connection to the Dask scheduler is lost"
 
     def finish(self, numbers: list[int]) -> list[MemoryPlan]:
-        """Wait for solvers that were told that it is over, save those dismissed; what memory they had planned."""
+        """Wait for solvers that received the stop, except those dismissed; return the memory that they had planned."""
         tasks = [self._tasks[number] for number in numbers if number not in self._gone]
         with suppress(TimeoutError), self._client.as_current():
             wait(tasks, timeout=_END_SECONDS)

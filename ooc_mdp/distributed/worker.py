@@ -3,11 +3,11 @@
     own thread     method (p-eva, vi, policy iteration) ─ between accesses: take in ─▶ bounds; pass on ◀─ what moved
     event loop     Mailbox ◀─ others' updates, commands       peers ◀─ one message at a time to each, the newest values
 
-Values that a solver reads and another owns are as it was last told. Its bounds R[p] are about those: told of others, it
-raises them by what these mean (`SolveState.apply_remote`), as it does after visits of its own. So at any time R[p]
-bounds the residual of p at the values that its solver sees, and once nothing is on its way all see the same
-(docs/theory/several-solvers.md has the argument). Here is the loop; what the solver owns, reads and tells is
-`share.py`'s.
+Values that a solver reads and another owns are those of the last update received. Its bounds R[p] refer to these
+values; when an update arrives, the bounds are raised by its effect (`SolveState.apply_remote`), as after visits of
+its own. So at any time R[p] bounds the residual of p at the values that its solver sees, and once no update is in
+flight all solvers see the same values (docs/theory/several-solvers.md has the argument). This module is the loop;
+`shard.py` holds what the solver owns, reads and sends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.compiling import told_of_compiling
+from ooc_mdp.backends.compiling import note_compiling
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import (
@@ -126,7 +126,7 @@ def run_worker(
         model = ModelFacts.of(source, options.discount)
         give_memory_back()
         peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_))
-        with told_of_compiling(lambda _: mailbox.compiles()):
+        with note_compiling(lambda _: mailbox.compiles()):
             load_code(backend, model, options, writes=False)
             plan = plan_solve(source, options, backend, model, writes=False)
             announce(plan.memory)

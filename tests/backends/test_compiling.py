@@ -17,7 +17,7 @@ from tiled_engine import TILE_STATES, emulated
 
 import ooc_mdp
 from ooc_mdp.backends import compiling
-from ooc_mdp.backends.compiling import told_of_compiling
+from ooc_mdp.backends.compiling import note_compiling
 from ooc_mdp.backends.cpu import along_flow, loops, rounds
 from ooc_mdp.backends.cpu import backend as cpu
 from ooc_mdp.backends.cpu import flow_solver as cpu_flow_solver
@@ -40,7 +40,7 @@ HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
 def test_the_first_loop_that_is_compiled_is_told_of_once() -> None:
     one, other = njit(lambda x: x + 1), njit(lambda x: x + 2)
     said: list[str] = []
-    with told_of_compiling(said.append):
+    with note_compiling(said.append):
         assert (one(1), other(1), one(1.0)) == (2, 3, 2.0)
     assert len(said) == 1
     assert "compiling" in said[0]
@@ -50,7 +50,7 @@ def test_loops_that_are_compiled_already_are_not_told_of() -> None:
     one, other = njit(lambda x: x + 1), njit(lambda x: x + 2)
     one(1)
     said: list[str] = []
-    with told_of_compiling(said.append):
+    with note_compiling(said.append):
         one(2)
     other(1)
     assert said == []
@@ -60,7 +60,7 @@ def test_loops_that_are_compiled_already_are_not_told_of() -> None:
 def test_kernels_of_a_device_are_told_of_where_they_take_long(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "_SLOW_SECONDS", 0.01 if slow else 1e6)
     said: list[str] = []
-    with compiling.told_of_compiling(said.append):
+    with compiling.note_compiling(said.append):
         for _ in range(2):
             with compiling.compiling_kernels():
                 time.sleep(0.2)

@@ -22,7 +22,7 @@ class Sent:
         self.arrive: list[Callable[[bool], None]] = []
         self.wakes = 0
         self.outbox = SendQueue(self._send, self._wake)
-        self.outbox.meet(1, "one")
+        self.outbox.add_peer(1, "one")
         self.absent: set[int] = set()
         """Partitions of which there is nothing to say by now."""
 
@@ -57,10 +57,10 @@ def partitions_of(message: Subscribe | Update) -> list[int]:
 
 def test_a_message_waits_until_the_one_before_has_arrived_and_says_all_that_moved_meanwhile():
     it = Sent()
-    it.outbox.tell(1, 3)
+    it.outbox.mark_changed(1, 3)
     assert it.post() == [("Update", 1, [3])]
     for p in (5, 4, 5):
-        it.outbox.tell(1, p)
+        it.outbox.mark_changed(1, p)
         assert it.post() == []
     assert not it.outbox.quiet()
     it.arrive[0](True)
@@ -74,9 +74,9 @@ def test_a_message_waits_until_the_one_before_has_arrived_and_says_all_that_move
 
 def test_questions_go_before_what_moved_and_in_the_order_in_which_they_came():
     it = Sent()
-    it.outbox.tell(1, 3)
+    it.outbox.mark_changed(1, 3)
     for p in (9, 7, 8):
-        it.outbox.ask(1, p)
+        it.outbox.request(1, p)
     assert it.post() == [("Subscribe", 1, [9, 7, 8])]
     it.arrive[0](True)
     assert it.post() == [("Update", 2, [3])]
@@ -88,7 +88,7 @@ def test_what_did_not_arrive_is_sent_again_after_a_pause_with_what_came_since(
 ) -> None:
     monkeypatch.setattr(outbox_module, "_RETRY_SECONDS", 1000.0)
     it = Sent()
-    note = it.outbox.ask if ask else it.outbox.tell
+    note = it.outbox.request if ask else it.outbox.mark_changed
     note(1, 3)
     ((kind, _, _),) = it.post()
     note(1, 4)
@@ -105,14 +105,14 @@ def test_what_did_not_arrive_is_sent_again_after_a_pause_with_what_came_since(
 def test_what_is_nobodys_to_ask_or_tell_any_more_is_left_out():
     it = Sent()
     for p in (3, 4):
-        it.outbox.tell(1, p)
+        it.outbox.mark_changed(1, p)
     it.outbox.discard(3)
-    it.outbox.ask(1, 7)
+    it.outbox.request(1, 7)
     it.absent = {7}
     assert it.post() == [("Update", 1, [4])]
-    it.outbox.forget(1)
-    it.outbox.tell(1, 5)
-    it.outbox.ask(1, 8)
+    it.outbox.remove_peer(1)
+    it.outbox.mark_changed(1, 5)
+    it.outbox.request(1, 8)
     it.arrive[0](False)
     assert it.post() == []
     assert it.outbox.quiet()

@@ -22,9 +22,9 @@ def test_only_the_present_owner_of_a_partition_is_asked_for_it():
     share.assignment = Assignment(3, owner, np.zeros_like(owner), {})
     # 4 was 1's until now, and has been asked of 2 since; 6 has become this solver's own.
     for k in (1, 2):
-        share.outbox.meet(k, str(k))
+        share.outbox.add_peer(k, str(k))
     for k, p in ((1, 4), (1, 5), (1, 6), (2, 4)):
-        share.outbox.ask(k, p)
+        share.outbox.request(k, p)
     share.publish_changes()
     asked = [(address, [w.partition for w in message.wanted], message.number) for address, message in posted]
     assert asked == [("1", [5], 1), ("2", [4], 2)]

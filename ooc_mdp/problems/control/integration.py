@@ -83,7 +83,7 @@ def _ahead(x, h, k):
 
 
 def compiled_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function compiled; also where it calls plain functions of its module, which Numba must be told of."""
+    """The function compiled; also where it calls plain functions of its module, which Numba must know."""
     plain = plain_function(function)
     for called in [] if plain is None else called_functions(plain):
         if called not in _told:

@@ -58,7 +58,7 @@ def in_order(s: SolveState, order: IntArray, most: int, skip_clean: bool = False
 
 
 def _read_ahead(s: SolveState, order: IntArray) -> None:
-    """Begin to load the first of the order and those that follow; the system is told of more."""
+    """Begin to load the first of the order and those that follow; advise the system of later ones."""
     depth = s.stager.depth
     s.stager.announce(order[depth + 1 : depth + 1 + ANNOUNCED].tolist())
     first, *following = order[: depth + 1].tolist()

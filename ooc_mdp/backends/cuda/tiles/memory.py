@@ -148,7 +148,7 @@ class TileMemory:
 
     @staticmethod
     def page_locked_bytes(partitions: int) -> int:
-        """Of the host, for what a batch is told and reports."""
+        """Bytes on the host for the parameters and reports of a batch."""
         return _PAGE_LOCKED_A_PARTITION * partitions + _ROOM
 
     def upload(self, name: str, data: npt.NDArray[Any] | None) -> None:
