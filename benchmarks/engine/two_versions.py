@@ -42,6 +42,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device-memory", help="budget on the device in all")
     parser.add_argument("--cache", default="22%", help="the cache's budget, where no --device-memory is given")
     parser.add_argument("--method", default="p-eva", help="method of the solves")
+    parser.add_argument("--sweeps", type=int, help="sweeps of a visit by vi")
     parser.add_argument("--passes", type=int, default=12, help="pairs of passes for each pair of stores")
     parser.add_argument("--solves", type=int, default=12, help="pairs of solves likewise")
     parser.add_argument("--most-seconds", type=float, default=86_400.0, help="for passes, and again for solves")
@@ -87,6 +88,7 @@ class Version:
                 str(root),
                 str(folder / name),
                 options.method,
+                str(options.sweeps or 0),
                 *table,
             ],
             stdin=subprocess.PIPE,
@@ -144,7 +146,7 @@ def interval(ratios: list[float]) -> dict[str, float]:
     return {"ratio": round(statistics.geometric_mean(ratios), 4), "low": round(low, 4), "high": round(high, 4)}
 
 
-def serve(root: str, place: str, method: str, arguments: Sequence[str]) -> None:
+def serve(root: str, place: str, method: str, sweeps: str, arguments: Sequence[str]) -> None:
     """Answer requests on stdin with the benchmarks and the package of one version."""
     sys.path[:0] = [root, f"{root}/benchmarks/engine", f"{root}/benchmarks"]
     out, sys.stdout = sys.stdout, sys.stderr
@@ -166,13 +168,14 @@ def serve(root: str, place: str, method: str, arguments: Sequence[str]) -> None:
             answer = {"seconds": streaming.one_pass(options, store, "warm")[0]["seconds"], "loads": 1.0}
         else:
             common.make_warm(store.path)
-            cost = ooc_mdp.solve(store, 0.9, residual=1e-4, method=method, device=options.device, **budget).statistics
+            asked = budget | ({"sweeps": int(sweeps)} if int(sweeps) else {})
+            cost = ooc_mdp.solve(store, 0.9, residual=1e-4, method=method, device=options.device, **asked).statistics
             answer = {"seconds": cost.seconds, "loads": cost.loads_per_partition}
         print(json.dumps(answer), file=out, flush=True)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        serve(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])
+        serve(*sys.argv[2:6], sys.argv[6:])
     else:
         main()

@@ -68,7 +68,7 @@ class _Given(NamedTuple):
     durations: FloatArray
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def _row_sum(successors, probabilities, transition_rewards, first, last, n_states):  # type: ignore[no-untyped-def]
     """Judge the transitions of a row, first .. last-1.
 

@@ -27,7 +27,7 @@ _ROUNDS_OF_FEW_BITS = 12
 """A round of a few bits has few possible keys; 4 of them left pairs of 5 states 5% from equally likely."""
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(cache=True, nogil=True, forceinline=True)
 def mix(counter: np.uint64) -> np.uint64:
     """Hash of one uint64: a bijection whose output bits each depend on every input bit."""
     z = counter + _STEP
@@ -36,19 +36,19 @@ def mix(counter: np.uint64) -> np.uint64:
     return z ^ (z >> np.uint64(31))
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(cache=True, nogil=True, forceinline=True)
 def stream_key(seed: np.uint64, stream: np.uint64) -> np.uint64:
     """Key of one purpose (placing, amounts, ...) under a seed; neighbouring seeds have unrelated keys."""
     return mix(mix(seed) + stream)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(cache=True, nogil=True, forceinline=True)
 def draw(key: np.uint64, i: np.uint64, j: np.uint64) -> np.uint64:
     """Random uint64 of the stream `key` at the counter (i, j)."""
     return mix(mix(key + i) + j)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(cache=True, nogil=True, forceinline=True)
 def unit(bits: np.uint64) -> float:
     """Uniform float64 in [0, 1) from the upper 53 bits."""
     return np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)

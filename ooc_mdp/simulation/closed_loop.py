@@ -157,7 +157,7 @@ def _compile_advance(point: Point) -> Callable[..., Any]:
     """
     dynamics, step, look = point.dynamics, point.step, point.look
 
-    @njit(nogil=True, inline="always")
+    @njit(nogil=True, forceinline=True)
     def advance(x, time, control, grid, max_step, until, p, continues):
         k1 = dynamics(x, control, p)
         dt = max_step

@@ -90,7 +90,7 @@ def _element(context: Any, builder: Any, kind: Any, element: Any, span: Any, ind
     return builder.gep(builder.inttoptr(builder.extract_value(span, 0), element_type.as_pointer()), [index])
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def address_of(array):
     """Where a contiguous array begins; whoever keeps the address keeps the array."""
     return np.int64(array.ctypes.data)

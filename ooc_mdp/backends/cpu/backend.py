@@ -334,11 +334,12 @@ class CpuBackend(HostValues):
         """On all threads, each with its share of the partitions."""
         rows = self._rows
         assert rows is not None  # the caller has opened them
+        row_kind = rows.kind._replace(width=())  # one loop writes rows of any width
         measured = np.empty((len(residents), 8))
 
         def improve(thread: int) -> None:
             for kind, places, m in self._share_of(thread, residents):
-                loops = kind, self._loop_model, self._values, self._policy, m, rows.kind, rows.numbers
+                loops = kind, self._loop_model, self._values, self._policy, m, row_kind, rows.numbers
                 improve_rows(*loops, margin, self._workspaces[thread])
                 measured[places] = m.measured
 

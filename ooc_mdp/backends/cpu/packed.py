@@ -78,7 +78,7 @@ def packed_bytes(n: int, width: int, successor_bytes: int) -> int:
     return n * (8 * width + 8 + 8 + 4 + 4) + -(-n * successor_bytes * width // 8) * 8
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def packed_at(address, n, width):
     """The packed rows of n states with so many successors each that begin there."""
     keep = address + 8 * n * width
@@ -94,7 +94,7 @@ def packed_at(address, n, width):
     )
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _gathered_in(scratch, n, width):
     """Rows in the order of the table, in a thread's own arrays."""
     numbers = address_of(scratch.numbers)
@@ -155,7 +155,7 @@ def patch(kind, table, model, view, packed, place, lookahead):
         _scale_row(kind, table, packed, i, width, _step(kind, table, packed, i, place, lookahead)[0])
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _width(kind, table):
     """Successors of every row."""
     return len(kind.width) if len(kind.width) > 0 else table.width
@@ -187,7 +187,7 @@ def _gather(kind, table, model, view, rows, towards):
         towards[i] = nearest
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _copy_row(kind, table, model, rows, place, j):
     """Copy row j, discounted, to its place; its most likely successor."""
     width = _width(kind, table)
@@ -226,7 +226,7 @@ def _bring_into_order(kind, table, view, rows, packed, place, lookahead):
     return mean
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _step(kind, table, packed, i, place, lookahead):
     """w of the row at place i, and its g p_later."""
     width = _width(kind, table)
@@ -243,7 +243,7 @@ def _step(kind, table, packed, i, place, lookahead):
     return 1.0 / (1.0 - stays - (lookahead * later if later <= _MOST_LATER else 0.0)), later
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _scale_row(kind, table, packed, i, width, w):
     """Make w the step of the row at place i, which has none yet."""
     at = np.uint64(i)

@@ -70,7 +70,7 @@ class Block(NamedTuple):
     """and their length."""
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def open_rows(numbers):
     """The rows that numbers (int64 [26]: addresses and sizes in the order of the fields) describe.
 
@@ -93,7 +93,7 @@ def open_rows(numbers):
     )
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def block_of(kind, rows, p):
     """The rows of partition p."""
     at = np.uint64(p)
@@ -107,13 +107,13 @@ def block_of(kind, rows, p):
     )
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _whole(values):
     """Where the values of the model are."""
     return Span(address_of(values), values.size)
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _backup(kind, rows, model, values, block, i):
     """r + g sum_k p_k V(succ_k) of the block's state i."""
     begin = np.uint64(block.begin + i * block.width)
@@ -168,7 +168,7 @@ def _improve_states(kind, table, model, view, row_kind, rows, block, margin, row
     out[0], out[1], out[2], out[3], out[7] = rise, fall, plain_rise, plain_fall, differing
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _copy_row(kind, table, model, s, choice, row_kind, rows, block):
     """Keep the row of an action of state s (-1: it has none), filled up with probability 0."""
     state = np.uint64(block.first) + s

@@ -109,7 +109,7 @@ def next_member(kind, path, members, progress, values, policy, workspace, rounds
     return -1
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _begin(kind, table, view, values):
     """Copy a member's own values: to where they are kept, and to where sweeps change them."""
     copy_own(kind, table, values, view.before)
@@ -209,7 +209,7 @@ def boundaries(kind, values, policy, members, workspace, swept):
         swept[m, RISE], swept[m, FALL], swept[m, VALUE] = rise, fall, value
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def clear(kind, changes):
     """Forget the last changes."""
     for i in range(changes.size):

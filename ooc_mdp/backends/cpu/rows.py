@@ -64,38 +64,38 @@ def table_rows(table: PartitionTable) -> TableRows:
     )
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def first_row(t, i):
     """First row of the partition's state i."""
     return np.int64(i * t.actions) if t.actions > 0 else np.int64(t.action_ptr[i])
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def past_row(t, i):
     """Row after the last of state i."""
     return np.int64((i + 1) * t.actions) if t.actions > 0 else np.int64(t.action_ptr[i + 1])
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def row_begin(t, j):
     """First transition of row j."""
     return np.int64(j * t.width) if t.width > 0 else np.int64(t.successor_ptr[j])
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def row_end(t, j):
     """Transition after the last of row j."""
     return np.int64((j + 1) * t.width) if t.width > 0 else np.int64(t.successor_ptr[j + 1])
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def index(t, local):
     """The state, in the whole model's store order, that a local successor is."""
     k = np.int64(local)
     return t.first + k if k < t.n else t.halo[k - t.n]
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def ends(t, j):
     """Whether row j ends the process for certain."""
     return t.durations.size > 0 and np.isinf(t.durations[j])

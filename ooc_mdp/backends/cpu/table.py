@@ -92,7 +92,7 @@ class Table(NamedTuple):
     """Its number."""
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def open_table(row):
     """The table that a row of numbers (int64 [25]; see above) describes."""
     return Table(
@@ -114,14 +114,14 @@ def open_table(row):
     )
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def first_row(kind, table, s):
     """First row of state s, which is where those of the state before end."""
     n = len(kind.actions) if len(kind.actions) > 0 else table.actions
     return s * np.uint64(n) if n > 0 else np.uint64(load(kind, table.action_ptr, s, np.uint32(0)))
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def row_begin(kind, table, j):
     """First transition of row j, which is where those of the row before end."""
     n = len(kind.width) if len(kind.width) > 0 else table.width

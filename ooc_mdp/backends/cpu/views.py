@@ -73,7 +73,7 @@ class Scratch(NamedTuple):
     """int64; room for the lines of a walk."""
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def view_of(table, place, workspace, values, policy):
     """A partition whose place in the workspace is that."""
     base, n = address_of(workspace) + 8 * place, table.n
@@ -91,14 +91,14 @@ def view_of(table, place, workspace, values, policy):
     )
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def copy_own(kind, table, values, to):
     """Copy the partition's own values, float64 [n]."""
     for i in range(table.n):
         store(kind, to, np.uint64(i), values[np.uint64(table.first + i)])
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def gather_halo(kind, table, view, values):
     """Copy the values of the halo to their local places; the largest change of what was there."""
     inflow = 0.0
@@ -110,7 +110,7 @@ def gather_halo(kind, table, view, values):
     return inflow
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def open_member(kind, row, place, workspace, values, policy):
     """The table that a row of numbers describes, and its view with all values in their local places."""
     table = open_table(row)
@@ -121,7 +121,7 @@ def open_member(kind, row, place, workspace, values, policy):
     return table, view
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def put_back(kind, table, view, values):
     """Copy local values to those of the model."""
     if not table.global_successors:

@@ -60,7 +60,7 @@ def _starts(buf, i, word):  # type: ignore[no-untyped-def]
     return blank(buf[i + word.size])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def _drn_word_line(buf, i, wanted):  # type: ignore[no-untyped-def]
     """(status, id, reward, begin, after, next) of `state id [rewards] labels` or `action name [rewards]` at i.
 
@@ -94,7 +94,7 @@ def _drn_word_line(buf, i, wanted):  # type: ignore[no-untyped-def]
     return status, number, value, begin, after, skip_blanks(buf, i)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def _drn_transition_line(buf, i):  # type: ignore[no-untyped-def]
     """(status, successor, probability, begin, after, next) of `successor : probability` at i."""
     status, number, i = integer_at(buf, i)

@@ -73,7 +73,7 @@ def _no_rate(state, control, p):
     return 0.0
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True, forceinline=True)
 def _ahead(x, h, k):
     """x + h k for tuples."""
     out = x
@@ -134,7 +134,7 @@ def compile_point(problem: ControlProblem) -> Point:
     dynamics = compiled_function(problem.dynamics)
     is_terminal = compiled_function(problem.is_terminal or _never)
 
-    @njit(nogil=True, inline="always")
+    @njit(nogil=True, forceinline=True)
     def step(x, control, p, dt, k1, grid):
         k2 = dynamics(_ahead(x, 0.5 * dt, k1), control, p)
         k3 = dynamics(_ahead(x, 0.5 * dt, k2), control, p)
@@ -187,7 +187,7 @@ class RowArrays(NamedTuple):
     """float64 [n A]; inf where the process ends; no number where a trajectory takes MOST_STEPS steps."""
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True, forceinline=True)
 def fastest(slope, grid):
     """Cells a unit of time along the fastest axis."""
     most = 0.0
@@ -196,7 +196,7 @@ def fastest(slope, grid):
     return most
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True, forceinline=True)
 def _write_row(x, grid, base, successors, probabilities):
     """The row of a trajectory's end, from `base` on: ascending successors, weights as multiples of 2**-24."""
     d = len(x)
@@ -222,7 +222,7 @@ def _compile_trajectory(point: Point) -> Callable[..., Any]:
     """(start, its look, control, p, grid, horizon) -> end of a trajectory: x, whether ended, time, reward, steps."""
     dynamics, rate, step, look = point.dynamics, point.rate, point.step, point.look
 
-    @njit(nogil=True, inline="always")
+    @njit(nogil=True, forceinline=True)
     def trajectory(start, over, seen, control, p, grid, horizon):
         x = start
         ended = over

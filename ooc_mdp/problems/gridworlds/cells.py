@@ -105,7 +105,7 @@ def moves(states, height, width, directions, probabilities, scramble, seed):  # 
     return pointers, successors[:filled], masses[:filled]
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(cache=True, nogil=True, forceinline=True)
 def _cell_reward(cell, cells, bits, n_rewarded, low, high, seed):  # type: ignore[no-untyped-def]
     """R(cell): the cells whose image under a keyed bijection of all cells is below n_rewarded pay."""
     rank = permuted(np.uint64(cell), np.uint64(cells), np.uint64(bits), stream_key(seed, PLACE))

@@ -25,7 +25,7 @@ _TINY = 1e-300
 """Stands for products that underflow."""
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _outflow(t, i, j, classes, x):
     """Of row j of state i: sum p, sum p over what lies outside the state's class, and sum p x(s') of both columns."""
     s = t.first + i
@@ -43,7 +43,7 @@ def _outflow(t, i, j, classes, x):
     return mass, away, first, second
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _departure(t, i, j, classes, values, sign):
     """What row j is worth to L and U once it has left the class, -inf where it never does."""
     r = sign * np.float64(t.rewards[j])
@@ -208,7 +208,7 @@ def relax(t, x, classes, members, exits, policy, only, right, sweeps, forwards):
             x[s, 1] = count
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _drift(t, i, j, values, sign):
     """r + sum p V(s') - V(s): an interval about it, and whether the row keeps V for nothing."""
     s = t.first + i
