@@ -69,7 +69,7 @@ def check_resumed(store: Path, output: Path, whole: ooc_mdp.Solution) -> None:
     assert sorted(p.name for p in output.parent.iterdir()) == [output.name]
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_solve_killed_at_several_moments_is_resumed_to_the_same_answer(store, whole, tmp_path, kills):
     """Before changes to its files from first to last: checkpoints after each access, then the result."""
     changes = changes_of(tmp_path, saving_command_in_a_fork, *solving(store, tmp_path / "whole"))
@@ -144,6 +144,6 @@ def check_store(store: Path) -> None:
             ooc_mdp.open_store(partial)
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_conversion_killed_at_several_moments_can_be_run_again(tmp_path, kills):
     convert_and_kill(tmp_path, kills=kills, seed=6)

@@ -134,7 +134,7 @@ def test_a_first_solve_says_that_it_compiles_and_a_second_does_not(
         assert ("compiling loops" in ran.err) == compiles
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 @pytest.mark.parametrize("method", ["p-eva", "vi", "policy-iteration"])
 def test_no_loop_is_compiled_within_a_solve(
     tmp_path: Path, method: Literal["p-eva", "vi", "policy-iteration"], dtype: str

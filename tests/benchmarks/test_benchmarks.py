@@ -66,6 +66,7 @@ SMALL = "mountain-car:40;single-pendulum:40:hold=0;single-pendulum:40:hold=1;dou
 LARGER = "double-pendulum:11"
 
 
+@pytest.mark.slow
 def test_convergence_reads_named_states_on_nested_grids(tmp_path):
     figures = figures_of("convergence.py", tmp_path, "--cases", "mountain-car,single-pendulum-0", "--halvings", "2")
     for case in figures["cases"]:
@@ -89,6 +90,7 @@ def test_the_documented_convergence_is_that_of_the_kept_figures():
         assert run_here("convergence.py", "--table", file).strip() in text, file.name
 
 
+@pytest.mark.slow
 def test_solves_counts_loads_of_every_method_against_the_cache(tmp_path):
     arguments = ("--problem", "GW-16x4", "-p", "seed=1", "-p", "scramble=0.1", "--partitions", "8", "--exact")
     asked = ("--cache", "25%,100%", "--epsilon", "0.1", "--discount", "0.8", "--methods", "vi,p-eva joint")
@@ -101,6 +103,7 @@ def test_solves_counts_loads_of_every_method_against_the_cache(tmp_path):
             assert solve["loads_per_partition"] <= 1
 
 
+@pytest.mark.slow
 def test_coupling_compares_methods_and_stopping_rules(tmp_path):
     arguments = ("--toy", "--cases", "random-0.99,car-1", "--stopping-discounts", "0.8")
     figures = figures_of("coupling.py", tmp_path, *arguments, "--methods", "vi,p-eva,policy-iteration,auto")
@@ -187,6 +190,7 @@ def test_recompute_compares_a_store_with_the_problem_itself(tmp_path):
     assert compared["break_even_bytes_per_second"] > 0
 
 
+@pytest.mark.slow
 def test_solves_compares_the_orders_of_the_sweeps(tmp_path):
     arguments = ("--problem", "gridworld", "-p", "height=16", "-p", "width=16", "-p", "successors=4", "--cache", "100%")
     orders = ("--orders", "forward,alternating,voted", "--methods", "vi,p-eva joint")

@@ -413,6 +413,7 @@ def test_roofline_prints_bandwidths_and_sweeps(tmp_path, device):
     assert json.dumps(figures["settings"]).count("mountain-car") == 1
 
 
+@pytest.mark.slow
 def test_ways_to_evaluate_a_policy_reach_one_limit_from_the_same_values(tmp_path):
     module = benchmark("policy_rows")
     output = tmp_path / "figures.json"
@@ -433,6 +434,7 @@ def test_ways_to_evaluate_a_policy_reach_one_limit_from_the_same_values(tmp_path
             assert first["evaluations"]["solver"]["backups"] < first["evaluations"]["sweeps"]["backups"]
 
 
+@pytest.mark.slow
 def test_scaling_compares_workers_with_one_and_with_none(tmp_path):
     arguments = ("--device", "cpu", "--toy", "--cases", "single", "--placements", "blocks,random", "--workers", "1,2")
     figures = figures_of("engine/scaling.py", tmp_path, *arguments)

@@ -121,7 +121,7 @@ def test_the_animat_of_the_paper_is_a_plane_of_a_million_cells_with_johannssons_
 
 def solved(problem: str, parameters: dict[str, str | int | float], folder: Path, discount: float) -> np.ndarray:
     """Values by the out-of-core solver to 1e-9, through a cache of half the table."""
-    store = ooc_mdp.generate(problem, folder / "s", parameters, partitions=9 if problem != "animat" else 2)
+    store = ooc_mdp.generate(problem, folder / "s", parameters, partitions=12 if problem != "animat" else 2)
     solution = ooc_mdp.solve(store, discount, epsilon=1e-9, cache="60%", device="cpu")
     assert solution.outcome is ooc_mdp.Outcome.PROVED
     return solution.values

@@ -49,6 +49,7 @@ def test_the_plan_is_printed_and_adds_up(tmp_path):
     assert peak <= 1.2 * sum(plan.values())
 
 
+@pytest.mark.slow
 def test_undiscounted_totals_take_what_their_plan_says(tmp_path):
     """A walk that costs 1 a step; the loops are compiled by a first solve."""
     walk = Model((*(State((Action(-1.0, {s + 1: 0.6, max(s - 1, 0): 0.4}),) * 3) for s in range(999)), State(())))
@@ -62,7 +63,7 @@ def test_undiscounted_totals_take_what_their_plan_says(tmp_path):
 
 
 def test_a_cache_larger_than_the_table_is_planned_as_the_table(tmp_path):
-    made = ooc_mdp.generate("GW-16x4", tmp_path / "s")
+    made = ooc_mdp.generate("GW-12x4", tmp_path / "s")
     figures = ooc("solve", tmp_path / "s", "--discount", 0.5, "--device", "cpu", "--cache", "64GiB", "--json").figures
     assert figures["memory_plan"]["host"]["cache"] == int(made.partition_bytes.sum())
     assert figures["cache_bytes"] == 64 << 30

@@ -127,7 +127,7 @@ MASS = ControlProblem(
 
 def solved(problem, discount, folder, residual=1e-4):
     """Values and policy of a problem that can be generated under a name."""
-    store = ooc_mdp.generate(problem[0], folder / "store", problem[1], dtype="float32")
+    store = ooc_mdp.generate(problem[0], folder / "store", problem[1], dtype="float32", partitions=64)
     solution = ooc_mdp.solve(store, discount, residual=residual, device="cpu", output=folder / "result")
     assert solution.outcome.proved
     return folder / "result"

@@ -256,7 +256,7 @@ def test_certificates_hold_whatever_the_steps(lookahead: float, case: Case, disc
 
 
 @pytest.mark.parametrize("lookahead", [0.8, 5.0])
-@pytest.mark.parametrize("shape", [(2, 2), (2, 3)])
+@pytest.mark.parametrize("shape", [pytest.param((2, 2), marks=pytest.mark.slow), (2, 3)])
 def test_certificates_hold_for_steps_with_loops_made_for_a_shape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], lookahead: float
 ) -> None:
