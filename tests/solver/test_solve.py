@@ -229,6 +229,17 @@ def test_verify_agrees_with_every_certificate_and_catches_a_change(
                 assert not found.holds
 
 
+@pytest.mark.parametrize("action", [-2, 3, 2**31 - 1])
+def test_verify_reads_no_row_that_a_state_does_not_have(tmp_path: Path, action: int) -> None:
+    store = make_store(Case(random_model(0, 20, terminal=0, durations=True), partitions=3), tmp_path / "s")
+    solution = ooc_mdp.solve(store, 0.9, device="cpu")
+    policy = solution.policy.copy()
+    policy[-1] = action
+    result = Result(Path("result"), {"fingerprint": store.fingerprint}, damaged(solution, policy=policy))
+    found = ooc_mdp.verify(store, result)
+    assert (found.holds, found.policy_errors) == (False, 1)
+
+
 def test_verify_refuses_what_is_no_number_and_another_table(tmp_path: Path) -> None:
     store = make_store(Case(random_model(0, 20), partitions=3), tmp_path / "s")
     solution = ooc_mdp.solve(store, 0.9, device="cpu")

@@ -310,9 +310,10 @@ def _measure_states(kind, table, model, view, how, row_sum, out):
         normalised, kept_normalised = found.best - here, kept
         if found.action >= 0:
             if table.discounts.address != 0:
-                j = first_row(kind, table, s) + np.uint64(found.action if chooses else known)
                 normalised = found.normalised
-                kept_normalised = kept / (1.0 - discount_of(kind, table, model, j) * row_sum)
+                if kept > -np.inf:  # a policy from a file may name an action that the state does not have
+                    j = first_row(kind, table, s) + np.uint64(found.action if chooses else known)
+                    kept_normalised = kept / (1.0 - discount_of(kind, table, model, j) * row_sum)
             else:
                 normalised *= one_scale
                 kept_normalised *= one_scale
