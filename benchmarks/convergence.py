@@ -23,7 +23,7 @@ import numpy as np
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems.control import Discretised
+from ooc_mdp.problems.control import DiscretisedProblem
 from ooc_mdp.problems.registry import make_problem
 
 KEPT = ("outcome", "method", "error_bound", "n_partitions", "loads_per_partition", "backups", "seconds")
@@ -174,12 +174,12 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def make_case(case: Case, finer: int) -> Discretised:
+def make_case(case: Case, finer: int) -> DiscretisedProblem:
     """The problem on its coarsest grid, the step divided by `finer`."""
     axes = make_problem(case.problem).problem.axes  # type: ignore[attr-defined]
     points = [n * finer + (not axis.periodic) for n, axis in zip(case.cells, axes, strict=True)]
     problem = make_problem(case.problem, {"grid": ",".join(map(str, points)), **case.parameters})
-    if not isinstance(problem, Discretised):
+    if not isinstance(problem, DiscretisedProblem):
         raise OptionsError(f"{case.problem} is no control problem")
     return problem
 

@@ -19,7 +19,7 @@ import measuring
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems.control import Discretised
+from ooc_mdp.problems.control import DiscretisedProblem
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.simulation import Controller, SimulationOptions, random_starts, simulate
 
@@ -79,7 +79,7 @@ def measure(text: str, options: argparse.Namespace) -> dict[str, Any]:
     name, grid, said = (*text.split(":"), "")[:3]
     parameters = {"grid": grid, **dict(pair.split("=", 1) for pair in said.split(",") if pair)}
     problem = make_problem(name, parameters)
-    if not isinstance(problem, Discretised):
+    if not isinstance(problem, DiscretisedProblem):
         raise OptionsError(f"{name} is no control problem")
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
         store = ooc_mdp.generate(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ooc_mdp.events import SolveWatcher, Watcher
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.model.table_source import TableSource
-    from ooc_mdp.problems.control import Discretised, State
+    from ooc_mdp.problems.control import DiscretisedProblem, State
     from ooc_mdp.simulation import Simulation, SimulationOptions
     from ooc_mdp.solver.verify import Verification
     from ooc_mdp.store.result import Result
@@ -268,11 +268,11 @@ def verify(
     StoreError : store or result is missing or damaged.
     """
     from ooc_mdp.model.solution import Solution
-    from ooc_mdp.store.result import Result, unkept
+    from ooc_mdp.store.result import Result, unsaved_result
 
     table = _opened(store, "auto")
     if isinstance(result, Solution):
-        opened = unkept(result, table)
+        opened = unsaved_result(result, table)
     else:
         opened = result if isinstance(result, Result) else open_result(result)
     if opened.solution.discount == 1:
@@ -291,7 +291,7 @@ def simulate(
     random: int | None = None,
     seed: int = 1,
     options: SimulationOptions | None = None,
-    problem: Discretised | AnyPath | None = None,
+    problem: DiscretisedProblem | AnyPath | None = None,
     trust: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> Simulation:
@@ -314,7 +314,7 @@ def simulate(
     StoreError : the result is missing or damaged.
     """
     from ooc_mdp.model.solution import Solution
-    from ooc_mdp.problems.control import Discretised
+    from ooc_mdp.problems.control import DiscretisedProblem
     from ooc_mdp.simulation import SimulationOptions, parse_start, problem_of, random_starts
     from ooc_mdp.simulation import simulate as run_policy
     from ooc_mdp.store.result import Result
@@ -325,7 +325,7 @@ def simulate(
             "simulate its path"
         )
     opened = result if isinstance(result, Result) else open_result(result)
-    if isinstance(problem, Discretised):
+    if isinstance(problem, DiscretisedProblem):
         of = problem
     else:
         of = problem_of(opened, None if problem is None else fspath(problem), trust, note or (lambda _: None))

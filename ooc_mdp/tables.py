@@ -168,13 +168,13 @@ def convert(
     from ooc_mdp.conversion import convert as convert_source
     from ooc_mdp.io.registry import ReadOptions, open_source
     from ooc_mdp.store.output_lock import refuse_busy
-    from ooc_mdp.store.transaction import check_target
+    from ooc_mdp.store.transaction import check_destination
 
     options = _options(table, dtype=dtype, grid=grid, overwrite=overwrite)
     reading = ReadOptions(
         rewards=None if rewards is None else Path(rewards), reward_model=reward_model, renormalise=renormalise
     )
-    check_target(Path(store), overwrite)
+    check_destination(Path(store), overwrite)
     refuse_busy(Path(store))
     opened = open_source(fspath(source), format, reading)
     try:
@@ -247,9 +247,9 @@ def generate(
     from ooc_mdp.conversion import generate as generate_problem
     from ooc_mdp.problems.registry import make_problem
     from ooc_mdp.store.output_lock import refuse_busy
-    from ooc_mdp.store.transaction import check_target
+    from ooc_mdp.store.transaction import check_destination
 
-    check_target(Path(store), overwrite)
+    check_destination(Path(store), overwrite)
     refuse_busy(Path(store))
     spread = bool(workers or scheduler or client is not None)
     if spread and device not in ("auto", "cpu"):
@@ -316,10 +316,10 @@ def open_problem(
     """
     from ooc_mdp.backends.select import select_rows
     from ooc_mdp.conversion.recompute import RecomputedTable
-    from ooc_mdp.problems.control.discretisation import Discretised
+    from ooc_mdp.problems.control.discretisation import DiscretisedProblem
     from ooc_mdp.problems.registry import make_problem
 
     problem = make_problem(name, parameters)
-    problem = select_rows(problem, device if isinstance(problem, Discretised) else "cpu", note)
+    problem = select_rows(problem, device if isinstance(problem, DiscretisedProblem) else "cpu", note)
     options = _options(table, dtype=dtype or problem.default_dtype)
     return RecomputedTable(problem, options, _PROBLEM_PREFIX + Path(name).name, progress)

@@ -167,9 +167,9 @@ class RecordingStore(Store):
 
     reads: Reads = field(default_factory=Reads, repr=False)
 
-    def read_in(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
+    def read_into(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
         """Noted; `read` comes here, too."""
-        return self._note("read and decode", p, lambda: super(RecordingStore, self).read_in(p, memory))
+        return self._note("read and decode", p, lambda: super(RecordingStore, self).read_into(p, memory))
 
     def read_frames(self, p: int, into: npt.NDArray[np.uint8] | memoryview) -> RawPartition:
         """As the store's own."""

@@ -38,7 +38,7 @@ class Limits:
     epsilon: float | None
     """Once the normalised residuals prove this error, instead."""
     seconds: float = np.inf
-    most_sweeps: int = 1 << 40
+    max_sweeps: int = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def drive(solver: Solver, limits: Limits) -> Solved:
     sweeps, seconds, history = 0, 0.0, []
     outcome = ""
     while not outcome:
-        batch = min(max(sweeps // 50, 4), 200, limits.most_sweeps - sweeps)
+        batch = min(max(sweeps // 50, 4), 200, limits.max_sweeps - sweeps)
         if sweeps:
             batch = max(1, min(batch, int(2.0 * sweeps / max(seconds, 1e-9))))  # a look every two seconds at least
         seen = solver.sweep(batch)
@@ -98,7 +98,7 @@ def drive(solver: Solver, limits: Limits) -> Solved:
             outcome = "fixed point"  # of the solver's precision: more sweeps change nothing
         elif seconds >= limits.seconds:
             outcome = "time-limit"
-        elif sweeps >= limits.most_sweeps:
+        elif sweeps >= limits.max_sweeps:
             outcome = "sweep-limit"
     return Solved(outcome, sweeps, seconds, seen.plain, seen.error, history)
 

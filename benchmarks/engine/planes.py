@@ -19,7 +19,7 @@ import numpy as np
 
 from ooc_mdp.backends.select import select_rows
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems.control.discretisation import Discretised
+from ooc_mdp.problems.control.discretisation import DiscretisedProblem
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store
 
@@ -174,7 +174,7 @@ def planes_of_problem(
     OptionsError : states differ in their numbers of actions, or rows in their numbers of successors.
     """
     problem = make_problem(name, parameters)
-    problem = select_rows(problem, device if isinstance(problem, Discretised) else "cpu")
+    problem = select_rows(problem, device if isinstance(problem, DiscretisedProblem) else "cpu")
     xp: Any = np
     if device != "cpu":
         import cupy

@@ -238,7 +238,7 @@ def _store_read(s: Setting) -> Read:
 
 def _store_read_in(s: Setting) -> Read:
     arena = Arena(_TABLES_KEPT * int(s.store.partition_bytes.max()))
-    return lambda p: s.store.read_in(p, arena)
+    return lambda p: s.store.read_into(p, arena)
 
 
 def keep_memory() -> None:
@@ -297,7 +297,7 @@ WAYS: tuple[Way, ...] = (
     Way("zarr, default pipeline", "values", _zarr(None), close=_reset_zarr),
     Way("zarr, fused pipeline", "values", _zarr("zarr.core.codec_pipeline.FusedCodecPipeline"), close=_reset_zarr),
     Way("Store.read", "table", _store_read),
-    Way("Store.read_in an arena", "table", _store_read_in),
+    Way("Store.read_into an arena", "table", _store_read_in),
     Way("Store.read_frames, copied to the device", "bytes on the device", _frames_to_device),
     Way("Store.read_frames, decoded by the device", "table on the device", _decoded_by_device),
 )

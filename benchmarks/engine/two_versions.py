@@ -45,7 +45,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sweeps", type=int, help="sweeps of a visit by vi")
     parser.add_argument("--passes", type=int, default=12, help="pairs of passes for each pair of stores")
     parser.add_argument("--solves", type=int, default=12, help="pairs of solves likewise")
-    parser.add_argument("--most-seconds", type=float, default=86_400.0, help="for passes, and again for solves")
+    parser.add_argument("--max-seconds", type=float, default=86_400.0, help="for passes, and again for solves")
     measuring.add_common_options(parser)
     return parser.parse_args(arguments)
 
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
         versions = {name: Version(name, root, options, Path(folder)) for name, root in roots.items()}
         figures = {
-            what: compare(versions, what, n, options.most_seconds)
+            what: compare(versions, what, n, options.max_seconds)
             for what, n in (("pass", options.passes), ("solve", options.solves))
             if n
         }
@@ -120,9 +120,9 @@ class Version:
         return answer
 
 
-def compare(versions: dict[str, Version], what: str, pairs: int, most_seconds: float) -> dict[str, Any]:
+def compare(versions: dict[str, Version], what: str, pairs: int, max_seconds: float) -> dict[str, Any]:
     """Pairs of runs, the version that goes first changing from pair to pair; the first pair is not counted."""
-    end = time.monotonic() + most_seconds
+    end = time.monotonic() + max_seconds
     found: dict[str, list[list[dict[str, float]]]] = {name: [[], []] for name in versions}
     for n in range(pairs + 1):
         if n > 1 and time.monotonic() > end:

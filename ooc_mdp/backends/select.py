@@ -57,12 +57,12 @@ def select_rows(problem: Problem, device: str, note: Callable[[str], None] | Non
     """
     if device == "cpu":
         return problem
-    from ooc_mdp.problems.control.discretisation import Discretised
+    from ooc_mdp.problems.control.discretisation import DiscretisedProblem
 
     number = _cuda_number(device)
     if number is None:
         return problem
-    if not isinstance(problem, Discretised):
+    if not isinstance(problem, DiscretisedProblem):
         if device == "auto":
             return problem
         raise OptionsError(f"{device} computes rows of control problems only, not those of {problem.name!r}; take cpu")

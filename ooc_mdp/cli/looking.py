@@ -67,13 +67,13 @@ def cache_curve(
         raw=raw,
         labels=None if labels is None else [label.strip() for label in labels.split(",")],
     )
-    figures = cache_report.figures_of(curves, shown)
+    figures = cache_report.to_dict(curves, shown)
     if csv is not None:
         cache_report.write_cache_curves(curves, csv, overwrite=overwrite)
     if plot is not None:
         cache_plot.plot_cache_curves(curves, plot, overwrite=overwrite)
     for each in curves:
-        for sentence in cache_report.notes_on(each):
+        for sentence in cache_report.caveats(each):
             print(sentence, file=sys.stderr)
     if as_json:
         print_json(figures)

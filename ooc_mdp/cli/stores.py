@@ -140,9 +140,9 @@ def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
 
 def _tell_of_leftover(store: Path) -> None:
     """Name what takes room beside a store without being of use to anybody."""
-    from ooc_mdp.store.transaction import leftover
+    from ooc_mdp.store.transaction import stale_partial
 
-    left = leftover(store)
+    left = stale_partial(store)
     if left is not None:
         print(
             f"{left} is left of a run that was stopped or killed: the next that writes {store} removes it or, "

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.conversion.executor import Executor
-from ooc_mdp.model.numbering import Numbering
+from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.store.journal import Journal
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.partition_entry import PartitionEntry
@@ -80,7 +80,7 @@ class RestorePartition:
 
 def assemble(
     root: Path,
-    numbering: Numbering,
+    numbering: StateOrder,
     arrays: Callable[[int], PartitionArrays],
     description: Description,
     schema: TableSchema,

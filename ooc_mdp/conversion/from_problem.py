@@ -33,9 +33,9 @@ from ooc_mdp.conversion.partitioners import (
 from ooc_mdp.conversion.table_bytes import TableBytes
 from ooc_mdp.errors import InputError, OptionsError, StoreError
 from ooc_mdp.model.mdp import IntArray, Rows
-from ooc_mdp.model.numbering import Numbering
+from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.problems.problem import Problem, provenance_of
-from ooc_mdp.store.journal import Journal, differences
+from ooc_mdp.store.journal import Journal, describe_differences
 from ooc_mdp.store.layout import FORMAT_VERSION
 from ooc_mdp.store.locks import BusyError
 from ooc_mdp.store.opening import open_store
@@ -43,7 +43,7 @@ from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.schema import TableSchema
-from ooc_mdp.store.transaction import check_target, clear, writing
+from ooc_mdp.store.transaction import atomic_directory, check_destination, empty_directory
 from ooc_mdp.store.zarr_metadata import remove_metadata
 
 __all__ = ["generate", "partition_problem"]
@@ -79,7 +79,7 @@ def generate(
     """
     options = options or ConvertOptions()
     path = Path(store)
-    with locked_output(path, partial(check_target, overwrite=options.overwrite)):
+    with locked_output(path, partial(check_destination, overwrite=options.overwrite)):
         _write(problem, path, options, provenance, progress, geometry, executor or ThreadsExecutor(options.threads))
     return open_store(path)
 
@@ -111,14 +111,14 @@ def _write(
     header = _header(problem, options, description, numbering)
     run = _Run(options.resume)
     with (
-        writing(path, options.overwrite, resume=options.resume, keep=run.keeps) as root,
+        atomic_directory(path, options.overwrite, resume=options.resume, keep_partial=run.keeps) as root,
         _journal(root, header, options.resume) as run.journal,
     ):
         schema = _schema(problem, numbering, options.stored_dtype)
         assemble(root, numbering, arrays, description, schema, executor, progress, run.journal)
 
 
-def _schema(problem: Problem, numbering: Numbering, dtype: np.dtype[np.floating]) -> TableSchema:
+def _schema(problem: Problem, numbering: StateOrder, dtype: np.dtype[np.floating]) -> TableSchema:
     """The schema of the store, as far as the problem states it."""
     stated = problem.row_bounds
     schema = TableSchema.of(numbering.partition_ptr, dtype, exact_weights=problem.exact_weights)
@@ -162,7 +162,7 @@ class _ProblemPartitions:
     """Partitions of the problem, in any process."""
 
     problem: Problem
-    numbering: Numbering
+    numbering: StateOrder
     dtype: np.dtype[np.floating]
 
     def __call__(self, p: int) -> PartitionArrays:
@@ -185,7 +185,7 @@ class _Run:
         if isinstance(error, _OtherOptions):
             return True
         fault = isinstance(error, Exception) and not isinstance(error, (OSError, MemoryError, BusyError))
-        if fault or not (self.resumes if self.journal is None else self.journal.holds_work):
+        if fault or not (self.resumes if self.journal is None else self.journal.has_entries):
             return False
         error.add_note("what is done was kept: the same command with --resume goes on, without it starts over")
         return True
@@ -196,7 +196,7 @@ class _OtherOptions(StoreError):
 
 
 def _header(
-    problem: Problem, options: ConvertOptions, description: Description, numbering: Numbering
+    problem: Problem, options: ConvertOptions, description: Description, numbering: StateOrder
 ) -> dict[str, Any]:
     """Everything that decides what chunks hold."""
     order = json.dumps([numbering.state_order(), numbering.partition_ptr.tolist()]).encode()
@@ -218,9 +218,9 @@ def _journal(root: Path, header: Mapping[str, Any], resume: bool) -> Journal:
     """The journal of a directory that is new, or that a run with the same header left."""
     journal = Journal.resume(root) if resume else None
     if journal is None:
-        clear(root)
+        empty_directory(root)
         return Journal.create(root, header)
-    different = differences(journal.header, header)
+    different = describe_differences(journal.header, header)
     if different:
         journal.close()
         raise _OtherOptions(
@@ -231,7 +231,7 @@ def _journal(root: Path, header: Mapping[str, Any], resume: bool) -> Journal:
     return journal
 
 
-def partition_problem(problem: Problem, options: ConvertOptions) -> tuple[Numbering, dict[str, Any]]:
+def partition_problem(problem: Problem, options: ConvertOptions) -> tuple[StateOrder, dict[str, Any]]:
     """The partitions that the options ask for, and what the attributes say of them."""
     n = problem.n_states
     if options.partitions is not None:

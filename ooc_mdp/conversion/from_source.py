@@ -38,14 +38,14 @@ from ooc_mdp.conversion.spool import Segment, Spool, write_segment
 from ooc_mdp.conversion.table_bytes import TableBytes
 from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.io.source import Job, Source
-from ooc_mdp.model.numbering import Numbering, owner
+from ooc_mdp.model.state_order import StateOrder, partition_of
 from ooc_mdp.store.layout import Length
 from ooc_mdp.store.opening import open_store
 from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.schema import TableSchema
-from ooc_mdp.store.transaction import check_target, writing
+from ooc_mdp.store.transaction import atomic_directory, check_destination
 
 __all__ = ["convert"]
 
@@ -79,8 +79,8 @@ def convert(
         raise OptionsError("a conversion cannot be resumed, only the generation of a problem")
     path = Path(store)
     with (
-        locked_output(path, partial(check_target, overwrite=options.overwrite)),
-        writing(path, options.overwrite) as root,
+        locked_output(path, partial(check_destination, overwrite=options.overwrite)),
+        atomic_directory(path, options.overwrite) as root,
     ):
         scratch = root / ".spool"
         scratch.mkdir()
@@ -107,7 +107,7 @@ class _SpooledPartitions:
     """Partitions of the source, in any process that sees the spool."""
 
     spool: Spool
-    numbering: Numbering
+    numbering: StateOrder
     n_states: int
     dtype: np.dtype[np.floating]
     source: str
@@ -159,7 +159,7 @@ def _check_states(source: Source, spool: Spool) -> int:
     return n_states
 
 
-def _numbering(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[Numbering, dict[str, Any]]:
+def _numbering(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[StateOrder, dict[str, Any]]:
     """The partitions that the options ask for, and what the attributes say of them."""
     if options.partitions is not None:
         check_count(options.partitions, n_states)
@@ -208,7 +208,7 @@ def _total_bytes(spool: Spool, table: TableBytes) -> int:
     return sum(table.total(s.n_states, s.n_rows, s.n_transitions) for s in spool.segments)
 
 
-def _schema(spool: Spool, numbering: Numbering, dtype: np.dtype[np.floating]) -> TableSchema:
+def _schema(spool: Spool, numbering: StateOrder, dtype: np.dtype[np.floating]) -> TableSchema:
     """The schema of the store, of which only halos, and the type of successors with them, are not known yet."""
     actions = {a for s in spool.segments for a in s.actions}
     successors = {k for s in spool.segments if s.n_rows for k in s.successors}
@@ -222,13 +222,13 @@ def _schema(spool: Spool, numbering: Numbering, dtype: np.dtype[np.floating]) ->
     )
 
 
-def _lengths(spool: Spool, numbering: Numbering) -> dict[Length, int]:
+def _lengths(spool: Spool, numbering: StateOrder) -> dict[Length, int]:
     """Rows and transitions of the largest partition."""
     ptr = numbering.partition_ptr
     rows, transitions = np.zeros(ptr.size - 1, np.int64), np.zeros(ptr.size - 1, np.int64)
     for first, actions, counts in spool.counts():
         states = np.arange(first, first + actions.size, dtype=np.int64)
-        p = owner(ptr, numbering.to_new(states))
+        p = partition_of(ptr, numbering.to_store(states))
         for total, values in ((rows, actions), (transitions, counts)):
             np.add.at(total, p, values)
     return {"rows": int(rows.max()), "transitions": int(transitions.max())}

@@ -17,7 +17,7 @@ from numba import njit
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, FloatArray, IntArray, Rows
-from ooc_mdp.model.numbering import Numbering, owner
+from ooc_mdp.model.state_order import StateOrder, partition_of
 from ooc_mdp.store.layout import successor_dtype
 from ooc_mdp.store.partition_arrays import PartitionArrays
 
@@ -33,7 +33,7 @@ def localise(
     rows: Rows,
     states: IntArray,
     p: int,
-    numbering: Numbering,
+    numbering: StateOrder,
     n_states: int,
     dtype: np.dtype[np.floating],
     source: str,
@@ -61,9 +61,9 @@ def localise(
     code, row = _check_rows(rows.successor_ptr, rows.successors, rows.probabilities, n_states, _TOLERANCE)
     if code:
         raise InputError(source, f"{_name_row(rows, states, row)}: {_explain(code, rows, row, n_states)}")
-    successors, halo = local_successors(numbering.to_new(rows.successors), p, numbering.partition_ptr)
+    successors, halo = local_successors(numbering.to_store(rows.successors), p, numbering.partition_ptr)
     n_own = states.size
-    owners = owner(numbering.partition_ptr, halo)
+    owners = partition_of(numbering.partition_ptr, halo)
     partitions = np.union1d(owners, [p])
     mass, low, high = _row_masses(
         rows.successor_ptr,

@@ -18,7 +18,7 @@ from ooc_mdp.conversion.compiled_grid import CompiledGridNumbering
 from ooc_mdp.conversion.metis import cut_graph, need_metis
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import IntArray
-from ooc_mdp.model.numbering import ArrayNumbering, GridNumbering, RangeNumbering
+from ooc_mdp.model.state_order import GridOrder, IdentityOrder, PermutedOrder
 
 __all__ = [
     "balanced_ranges",
@@ -59,13 +59,13 @@ def even_shares(total: int, parts: int) -> IntArray:
     return i * quotient + i * rest // parts
 
 
-def even_ranges(n_states: int, partitions: int) -> RangeNumbering:
+def even_ranges(n_states: int, partitions: int) -> IdentityOrder:
     """Ranges of as equal numbers of states as possible."""
     check_count(partitions, n_states)
-    return RangeNumbering(even_shares(n_states, partitions))
+    return IdentityOrder(even_shares(n_states, partitions))
 
 
-def balanced_ranges(state_bytes: Iterable[IntArray], total: int, n_states: int, partitions: int) -> RangeNumbering:
+def balanced_ranges(state_bytes: Iterable[IntArray], total: int, n_states: int, partitions: int) -> IdentityOrder:
     """Ranges of as equal bytes as whole states allow, at least one state each.
 
     Parameters
@@ -88,10 +88,10 @@ def balanced_ranges(state_bytes: Iterable[IntArray], total: int, n_states: int, 
         first, held = first + piece.size, int(sums[-1])
     index = np.arange(partitions + 1)
     cuts = np.maximum.accumulate(cuts - index) + index  # one state each, going up
-    return RangeNumbering(np.minimum(cuts, n_states - index[::-1]))
+    return IdentityOrder(np.minimum(cuts, n_states - index[::-1]))
 
 
-def cut_ranges(state_bytes: Iterable[IntArray], target: int) -> RangeNumbering:
+def cut_ranges(state_bytes: Iterable[IntArray], target: int) -> IdentityOrder:
     """Ranges of at most `target` bytes; a single state that is larger has a range of its own.
 
     Parameters
@@ -119,7 +119,7 @@ def cut_ranges(state_bytes: Iterable[IntArray], target: int) -> RangeNumbering:
         first += piece.size
     if cuts[-1] != first:
         cuts.append(first)
-    return RangeNumbering(np.array(cuts, np.int64))
+    return IdentityOrder(np.array(cuts, np.int64))
 
 
 def grid_numbering(
@@ -128,7 +128,7 @@ def grid_numbering(
     partitions: int | None,
     block_states: int,
     blocks: Sequence[int] | None = None,
-) -> GridNumbering:
+) -> GridOrder:
     """Blocks of a given shape, or a number of blocks (along each axis or in all), or blocks of at most so many states.
 
     Raises
@@ -208,7 +208,7 @@ def metis_numbering(
     edges: Callable[[], Iterator[tuple[IntArray, IntArray]]],
     state_bytes: npt.NDArray[np.int64],
     partitions: int,
-) -> ArrayNumbering:
+) -> PermutedOrder:
     """Partitions of about equal bytes with few transitions between them.
 
     Holds the state graph in memory: about 40 bytes for each pair of connected states.
@@ -223,9 +223,9 @@ def metis_numbering(
     n = state_bytes.size
     check_count(partitions, n)
     if partitions == 1:
-        return ArrayNumbering(np.zeros(n, np.int64))
+        return PermutedOrder(np.zeros(n, np.int64))
     ptr, neighbours = _undirected(edges(), n)
-    return ArrayNumbering(cut_graph(ptr, neighbours, partitions, state_bytes))
+    return PermutedOrder(cut_graph(ptr, neighbours, partitions, state_bytes))
 
 
 def _undirected(pieces: Iterator[tuple[IntArray, IntArray]], n: int) -> tuple[IntArray, IntArray]:

@@ -29,13 +29,13 @@ from ooc_mdp.conversion.localise import local_successors, localise
 from ooc_mdp.conversion.options import ConvertOptions
 from ooc_mdp.errors import InputError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
-from ooc_mdp.model.numbering import GridNumbering, Numbering
 from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
+from ooc_mdp.model.state_order import GridOrder, StateOrder
 from ooc_mdp.model.table_source import Loader
 from ooc_mdp.problems.problem import Problem, provenance_of
 from ooc_mdp.runtime.memory import give_memory_back
-from ooc_mdp.store.census import Census
 from ooc_mdp.store.partition_arrays import PartitionArrays
+from ooc_mdp.store.table_summary import TableSummary
 
 __all__ = ["TABLE_VERSION", "RecomputedTable"]
 
@@ -44,7 +44,7 @@ TABLE_VERSION = 1
 
 _SAMPLE = 4096
 """States whose rows are part of the fingerprint."""
-_LEAST_PIECE = 2048
+_MIN_PIECE = 2048
 """States below which a thread of its own costs more than it saves."""
 _SCRATCH = {"transition": 26, "row": 26, "state": 16}
 """Bytes that computing a partition holds beside its table: rows as the problem gives them (int64 and float64), their
@@ -89,14 +89,14 @@ class RecomputedTable:
         self._numbering, method = partition_problem(problem, options)
         self._grid = self._grid_on_device(problem)
         self.partition_ptr: IntArray = self._numbering.partition_ptr
-        self._census = Census(self.partition_ptr, self._dtype, problem.exact_weights)
+        self._summary = TableSummary(self.partition_ptr, self._dtype, problem.exact_weights)
         with closing(ThreadsExecutor(options.threads).map(self._examine, range(self.n_partitions))) as examined:
             for done, _ in enumerate(examined, 1):
                 if progress is not None:
                     progress("first pass", done, self.n_partitions)
-        self.fields: dict[str, _Field] = {n: _Field(dtype) for n, dtype in self._census.fields().items()}
-        self.partition_bytes: IntArray = self._census.partition_bytes()
-        self.coupling: Coupling = self._census.coupling()
+        self.fields: dict[str, _Field] = {n: _Field(dtype) for n, dtype in self._summary.fields().items()}
+        self.partition_bytes: IntArray = self._summary.partition_bytes()
+        self.coupling: Coupling = self._summary.coupling()
         self.attributes: dict[str, Any] = self._describe(method, options)
         self.first_pass_seconds = time.monotonic() - began
         """Seconds that it took to compute everything once."""
@@ -109,12 +109,12 @@ class RecomputedTable:
     @property
     def exact_weights(self) -> bool:
         """Whether the first pass saw each row made of multiples of 2**-24 that sum to 1, as the problem says."""
-        return self._census.exact_weights
+        return self._summary.exact_weights
 
     @property
     def duration_dtype(self) -> np.dtype[Any] | None:
         """float32 where the first pass saw it hold every duration, else float64; None without durations."""
-        return self._census.duration_dtype
+        return self._summary.duration_dtype
 
     @property
     def stored_fields(self) -> tuple[StoredField, ...]:
@@ -144,27 +144,27 @@ class RecomputedTable:
     @property
     def partition_halo(self) -> IntArray:
         """int64 [P]; halo states."""
-        return self._census.halo
+        return self._summary.halo
 
     @property
     def reward_range(self) -> FloatArray:
         """float64 [P,2]; least and largest reward, terminal ones included."""
-        return self._census.reward_range
+        return self._summary.reward_range
 
     @property
     def duration_range(self) -> FloatArray:
         """float64 [P,2]; least and largest duration."""
-        return self._census.duration_range
+        return self._summary.duration_range
 
     @property
     def row_sum_range(self) -> FloatArray:
         """float64 [P,2]; least and largest sum of a row's probabilities."""
-        return self._census.row_sum_range
+        return self._summary.row_sum_range
 
     @property
     def max_successors(self) -> IntArray:
         """int64 [P]; transitions of the longest row."""
-        return self._census.max_successors
+        return self._summary.max_successors
 
     def loader(self, device: str) -> Loader:
         """Tables made in the device's memory where it computes the rows and numbers a grid, else on the host."""
@@ -173,7 +173,7 @@ class RecomputedTable:
         return Loader(self.read, self._scratch_bytes(_SCRATCH))
 
     def _scratch_bytes(self, each: Mapping[str, int]) -> int:
-        c = self._census
+        c = self._summary
         states = np.diff(self.partition_ptr)
         return int((c.transitions * each["transition"] + c.rows * each["row"] + states * each["state"]).max())
 
@@ -202,7 +202,7 @@ class RecomputedTable:
             rows = Rows(
                 action_ptr=np.arange(n + 1, dtype=np.int64) * (m // n),
                 successor_ptr=np.arange(m + 1, dtype=np.int64) * k,
-                successors=grid.to_new(successors),
+                successors=grid.to_store(successors),
                 probabilities=probabilities,
                 rewards=rewards,
                 durations=durations,
@@ -212,7 +212,7 @@ class RecomputedTable:
     def _table(self, p: int, rows: Rows) -> PartitionTable:
         """Partition p from its rows, successors in new numbers; arrays of NumPy or CuPy, which take the same calls."""
         successors, halo = local_successors(rows.successors, p, self.partition_ptr)
-        sizes = self._census.sizes(p)
+        sizes = self._summary.sizes(p)
         if (rows.n_rows, successors.size, halo.size) != (sizes.rows, sizes.transitions, sizes.halo):
             raise InputError(
                 self.name,
@@ -233,7 +233,7 @@ class RecomputedTable:
             durations=rows.durations,
             initial_values=rows.initial_values,
         )
-        return self._census.table(p, arrays)
+        return self._summary.table(p, arrays)
 
     def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
         """One field of partition p's table; the whole table is computed for it."""
@@ -242,7 +242,7 @@ class RecomputedTable:
 
     def action_counts(self, p: int) -> IntArray:
         """int64 [n]; number of actions of each state of partition p."""
-        uniform = self._census.actions_per_state
+        uniform = self._summary.actions_per_state
         states = self._numbering.states(p)
         return np.full(states.size, uniform) if uniform else np.diff(self.problem.rows(states).action_ptr)
 
@@ -250,12 +250,12 @@ class RecomputedTable:
         """int64 [n]; the problem's numbers of partition p's states."""
         return self._numbering.states(p)
 
-    def to_original(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values in the order of partitions, in the problem's order; `values` itself where both are the same."""
         if self.attributes["state_order"]["kind"] == "identity":
             return values
-        if isinstance(self._numbering, GridNumbering):
-            return self._numbering.to_original(values)
+        if isinstance(self._numbering, GridOrder):
+            return self._numbering.to_source(values)
         out = np.empty_like(values)
         for p in range(self.n_partitions):
             out[self.original_states(p)] = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
@@ -264,7 +264,7 @@ class RecomputedTable:
     def _grid_on_device(self, problem: Problem) -> GridNumbers | None:
         """The numbering in the memory of the device that computes the rows; None where neither is so."""
         numbering = self._numbering
-        if not isinstance(problem, DeviceProblem) or not isinstance(numbering, GridNumbering):
+        if not isinstance(problem, DeviceProblem) or not isinstance(numbering, GridOrder):
             return None
         return GridNumbers(problem.source.device, numbering.shape, numbering.edges, numbering.partition_ptr)
 
@@ -273,11 +273,11 @@ class RecomputedTable:
         states = self._numbering.states(p)
         rows = self.problem.rows(states)
         part = localise(rows, states, p, self._numbering, self.problem.n_states, self._dtype, self.problem.name)
-        self._census.note(p, part)
+        self._summary.note(p, part)
 
     def _rows(self, states: IntArray) -> Rows:
         """Rows in the table's type and with new numbers as successors; large partitions on several threads."""
-        pieces = min(self._pieces, states.size // _LEAST_PIECE)
+        pieces = min(self._pieces, states.size // _MIN_PIECE)
         if pieces < 2:
             return self._piece(states)
         with ThreadPoolExecutor(pieces, thread_name_prefix="recompute") as pool:
@@ -287,27 +287,27 @@ class RecomputedTable:
         rows = self.problem.rows(states)
         return replace(
             rows,
-            successors=self._numbering.to_new(rows.successors),
+            successors=self._numbering.to_store(rows.successors),
             probabilities=rows.probabilities.astype(self._dtype, copy=False),
             rewards=rows.rewards.astype(self._dtype, copy=False),
         )
 
     def _describe(self, method: Mapping[str, Any], options: ConvertOptions) -> dict[str, Any]:
-        problem, census = self.problem, self._census
+        problem, summary = self.problem, self._summary
         sense = options.sense or problem.sense
         axes = dict(problem.geometry() or {})
         if problem.shape is not None:
             axes["shape"] = list(problem.shape)
         return {
             "n_states": self.n_states,
-            "n_rows": int(census.rows.sum()),
-            "n_transitions": int(census.transitions.sum()),
+            "n_rows": int(summary.rows.sum()),
+            "n_transitions": int(summary.transitions.sum()),
             "n_partitions": self.n_partitions,
             "n_couplings": int(self.coupling.partitions.size),
             "sense": sense,
             "dtype": self._dtype.name,
-            "actions_per_state": census.actions_per_state,
-            "successors_per_action": census.successors_per_action,
+            "actions_per_state": summary.actions_per_state,
+            "successors_per_action": summary.successors_per_action,
             "fields": list(self.fields),
             "state_order": self._numbering.state_order(),
             "partitioning": dict(method),
@@ -354,7 +354,7 @@ def _joined(pieces: list[Rows]) -> Rows:
     return Rows(action_ptr=pointers("action_ptr"), successor_ptr=pointers("successor_ptr"), **arrays)
 
 
-def _fingerprint(problem: Problem, numbering: Numbering, facts: Mapping[str, Any]) -> str:
+def _fingerprint(problem: Problem, numbering: StateOrder, facts: Mapping[str, Any]) -> str:
     """Hash of what makes the table; cheap, since of its rows only those of a sample of states take part."""
     order = numbering.state_order()
     origin = provenance_of(problem)

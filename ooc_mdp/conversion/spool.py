@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ooc_mdp.model.mdp import Block, IntArray, Rows
 from ooc_mdp.store.chunk_file import write_file
-from ooc_mdp.store.partition_note import fits_float32
+from ooc_mdp.store.partition_summary import fits_float32
 
 __all__ = ["Segment", "Spool", "write_segment"]
 

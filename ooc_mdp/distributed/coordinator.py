@@ -141,7 +141,7 @@ class Coordinator:
                     if (
                         self._all(lambda s: s.passive)
                         and await confirm_quiescent(self._solvers, self.ownership.epoch)
-                        and await self.check_target()
+                        and await self.check_destination()
                     ):
                         return Outcome.RESIDUAL if self.target.plain else Outcome.PROVED
             except _Stopped as stop:
@@ -210,7 +210,7 @@ class Coordinator:
             await self._solvers.put(number, Start(self.clock.seconds()))
         await self.ownership.share()
 
-    async def check_target(self) -> bool:
+    async def check_destination(self) -> bool:
         """Everything is quiet: collect what everybody knows, and see whether it proves what was asked."""
         if not await self.collect_bounds():
             return False

@@ -49,7 +49,7 @@ OPERATION = "ooc_mdp"
 """Name of the handler that workers have for us."""
 _SEND_SECONDS = 10.0
 """After which a message counts as lost, if it is small."""
-_MOST_EXPOSED = 2
+_MAX_EXPOSED = 2
 """Answers that a coordinator reads at the same time: a snapshot, and partitions that are migrated meanwhile."""
 _EXPOSED_SECONDS = 60.0
 """For which arrays stay exposed after their worker has ended, since the coordinator may still read them."""
@@ -148,7 +148,7 @@ class SolverPlugin(WorkerPlugin):
             if exposed.worth_while:
                 kept = self._exposed.setdefault(run, {})
                 kept[request.command.number] = exposed
-                if len(kept) > _MOST_EXPOSED:
+                if len(kept) > _MAX_EXPOSED:
                     del kept[min(kept)]
                 return exposed.handle()
         return answer

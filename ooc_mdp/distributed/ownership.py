@@ -27,7 +27,7 @@ _GIVING = 4
 """Times the worker timeout: for which a solver is waited for that is to give up partitions."""
 _MOVE_SECONDS = 0.05
 """Between two moves of partitions to idle solvers."""
-_LEAST_LEFT = 4
+_MIN_LEFT = 4
 """Dirty partitions out of the cache that a solver must have before others take some."""
 
 
@@ -93,7 +93,7 @@ class Ownership:
         self._moved = time.monotonic()
         stand = {k: self._solvers.of[k].status for k in self._solvers.alive()}
         idle = [k for k, status in stand.items() if status.passive and not status.dirty]
-        busy = [k for k, status in stand.items() if status.absent_dirty >= _LEAST_LEFT]
+        busy = [k for k, status in stand.items() if status.absent_dirty >= _MIN_LEFT]
         if not idle or not busy:
             return
         most = max(busy, key=lambda k: stand[k].absent_dirty)

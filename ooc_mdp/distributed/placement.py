@@ -24,8 +24,8 @@ from ooc_mdp.conversion.metis import cut_graph, need_metis
 from ooc_mdp.distributed.balance import fill_empty, nearest, rebalance, split
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import Coupling
+from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.model.table_source import TableSource
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def partition_graph(store: TableSource) -> PartitionGraph:
     weight = np.maximum(store.partition_bytes.astype(np.float64), 1.0)
     if order["kind"] != "grid":
         return PartitionGraph(store.coupling, weight)
-    centre = GridNumbering.from_order(order).block_centres()
+    centre = GridOrder.from_order(order).block_centres()
     axes = (store.attributes.get("geometry") or {}).get("axes") or []
     told = len(axes) == centre.shape[1]
     periodic = tuple(told and bool(axes[i].get("periodic")) for i in range(centre.shape[1]))

@@ -140,7 +140,7 @@ def _part(piece: slice, part: slice) -> slice:
 
 _FIRST_SECONDS = 5.0
 """After which values are copied for the first time, if that is not due before."""
-_LEAST_PAUSE = 20
+_MIN_PAUSE = 20
 """Times what the last copy took: between two of them."""
 _WAIT_SECONDS = 0.25
 
@@ -199,7 +199,7 @@ class SnapshotTaker:
                 return
             copying, self._copying = self._copying, None
             copying.result()  # an error of the copy is one of the solve
-        due = max(self._interval, _LEAST_PAUSE * self._took)
+        due = max(self._interval, _MIN_PAUSE * self._took)
         if now - self._copied >= (due if self._activity >= 0 else min(due, _FIRST_SECONDS)):
             self._copying = asyncio.ensure_future(self._copy())
 

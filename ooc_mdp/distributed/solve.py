@@ -185,7 +185,7 @@ def _beginning(store: TableSource, output: Output) -> StartingPoint:
     """What a run that was stopped knew, with its history; nothing where it left no checkpoint."""
     history = HistoryRecorder(np.zeros(store.n_partitions, np.int64))
     nothing = ValueSnapshot.first(store.n_states, store.n_partitions)
-    saved = output.checkpoint(nothing.arrays(store.partition_ptr), OPTIONAL_ARRAYS)
+    saved = output.checkpoint(nothing.arrays(store.partition_ptr), OPTIONAL_ARRAYS, table=store)
     if saved is None or output.path is None:
         return StartingPoint(nothing, history)
     history.restore(saved.arrays, checkpoint_path(output.path))

@@ -20,7 +20,7 @@ from ooc_mdp.solver.session import Clock
 
 __all__ = ["SolveClock", "confirm_quiescent"]
 
-_MOST_LOADING = 300.0
+_MAX_LOADING = 300.0
 """Seconds that solvers may load their code before the clock runs: one that hangs must not stop it for ever."""
 
 
@@ -45,7 +45,7 @@ class SolveClock(Clock):
         """Seconds of work since it began, without those in which code was loaded."""
         now = time.monotonic()
         loading = self._loaded + (0.0 if self._loading_since is None else now - self._loading_since)
-        return now - self.started - min(loading, _MOST_LOADING)
+        return now - self.started - min(loading, _MAX_LOADING)
 
 
 async def confirm_quiescent(members: Membership, epoch: int) -> bool:

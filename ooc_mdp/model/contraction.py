@@ -45,7 +45,7 @@ class Contraction:
         shortest_durations: FloatArray,
         row_sums: FloatArray,
         max_successors: IntArray,
-        least_row_sums: FloatArray | None = None,
+        min_row_sums: FloatArray | None = None,
         alike: bool = False,
     ) -> Contraction:
         """From the discount and the store's small arrays (each [P]).
@@ -53,7 +53,7 @@ class Contraction:
         Parameters
         ----------
         shortest_durations : of the rows of each partition, 1 where there are no durations.
-        row_sums, least_row_sums : largest and least sums of rows that do not end the process.
+        row_sums, min_row_sums : largest and least sums of rows that do not end the process.
         alike : whether every state has actions and all rows the same discount.
 
         Raises
@@ -72,8 +72,8 @@ class Contraction:
                 f"again with --renormalise (and --dtype float64)"
             )
         stretch = np.full_like(margin, np.inf)
-        if least_row_sums is not None:
-            least = least_row_sums * (1 - (max_successors + 2) * UNIT_ROUNDOFF)
+        if min_row_sums is not None:
+            least = min_row_sums * (1 - (max_successors + 2) * UNIT_ROUNDOFF)
             stretch = (1 + discount * (row_sum - least) / margin) * UP
         return cls(discount, row_sum, 1 / margin, stretch, margin * UP if alike else np.ones_like(margin))
 

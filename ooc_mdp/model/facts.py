@@ -18,8 +18,8 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.mdp import FloatArray, IntArray, discounts
-from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import Coupling, StoredField
+from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.model.table_source import TableSource
 
 __all__ = ["MAX_VALUE", "ModelFacts", "check_reward_range"]
@@ -56,7 +56,7 @@ class ModelFacts:
     """What discounts and row sums make of a change of values."""
     coupling: Coupling
     """w[p,q]; largest probability mass that one row of p sends into q."""
-    least_weights: FloatArray
+    min_weights: FloatArray
     """float64 [P]; at most the row sum times the discount of every row of each partition, rounded down."""
     row_widths: IntArray
     """int64 [P]; most successors of a row of each partition."""
@@ -109,9 +109,9 @@ class ModelFacts:
             reward_range=table.reward_range if table.sense == "max" else -table.reward_range[:, ::-1],
             contraction=contraction,
             coupling=table.coupling,
-            least_weights=np.asarray(weights * (1 - (widths + 4) * 2.0**-52)),
+            min_weights=np.asarray(weights * (1 - (widths + 4) * 2.0**-52)),
             row_widths=widths,
-            block_shapes=GridNumbering.from_order(order).block_shapes() if order["kind"] == "grid" else None,
+            block_shapes=GridOrder.from_order(order).block_shapes() if order["kind"] == "grid" else None,
             actions_per_state=actions,
             successors_per_action=int(table.attributes["successors_per_action"]),
             exact_weights=table.exact_weights,
@@ -138,7 +138,7 @@ class ModelFacts:
         return int(np.diff(self.partition_ptr).max())
 
     @cached_property
-    def most_rows(self) -> int:
+    def max_rows(self) -> int:
         """Rows of a partition at most; where states differ in them, as many as its bytes have room for."""
         if self.actions_per_state:
             return self.largest_partition * self.actions_per_state

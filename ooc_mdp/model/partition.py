@@ -114,9 +114,9 @@ class StoredField:
     """How those stand for the table's (`ooc_mdp.store.encodings`); None where they are those."""
     max_len: int
     """Values in a chunk, padding included."""
-    most: int
+    max_table_len: int
     """Values of the largest partition's field in the table."""
-    framed: bool
+    compressed: bool
     """Whether chunks are handed over as LZ4 in blosc frames; if not, they are decompressed beforehand."""
 
 

@@ -32,7 +32,7 @@ class Loader:
     """Most bytes that one read holds beside the table that it gives."""
     on_device: bool = False
     """Whether the table's large arrays, and the scratch, are in the device's memory already."""
-    read_in: Callable[[int, TableMemory], tuple[PartitionTable, int]] | None = None
+    read_into: Callable[[int, TableMemory], tuple[PartitionTable, int]] | None = None
     """`read` into memory of the caller's, where the source can."""
 
 
@@ -173,6 +173,6 @@ class TableSource(Protocol):
         """int64 [n]; the source's numbers of partition p's states."""
         ...
 
-    def to_original(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values in the order of partitions, in the source's order of states."""
         ...

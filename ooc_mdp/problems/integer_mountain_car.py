@@ -42,7 +42,7 @@ import numpy as np
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import IntArray, Rows
-from ooc_mdp.problems.parameters import asked_states, in_range
+from ooc_mdp.problems.parameters import check_states, in_range
 from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["IntegerMountainCar", "IntegerMountainCarOptions"]
@@ -92,7 +92,7 @@ class IntegerMountainCar:
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of `states` (int64 [n]): 3 of one transition for each state that is no goal, none for a goal."""
-        states = asked_states(states, self.n_states, self.name)
+        states = check_states(states, self.n_states, self.name)
         moving = states % self._positions != self._positions - 1
         action_ptr = np.zeros(states.size + 1, np.int64)
         np.cumsum(3 * moving, out=action_ptr[1:])

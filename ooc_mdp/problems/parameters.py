@@ -17,16 +17,16 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import real_number, whole_number
 
-__all__ = ["SHOWN", "Parameter", "asked_states", "configure", "in_range"]
+__all__ = ["DISPLAY_DEFAULT", "Parameter", "check_states", "in_range", "parse_parameters"]
 
 Parameter = int | float | str | bool | Sequence[int]
 C = TypeVar("C")
 
-SHOWN = "shown"
+DISPLAY_DEFAULT = "shown"
 """In the metadata of a field whose default stands for another value: what listings say in its place."""
 
 
-def configure(options: type[C], parameters: Mapping[str, Parameter], problem: str) -> C:
+def parse_parameters(options: type[C], parameters: Mapping[str, Parameter], problem: str) -> C:
     """An `options` dataclass from named parameters, texts among them turned into the field's type.
 
     Several numbers, such as those of a grid, stand for the text that has commas between them.
@@ -55,7 +55,7 @@ def in_range(problem: str, name: str, value: float, low: float, high: float) -> 
         raise OptionsError(f"problem {problem!r}: {name} = {value} is outside {low} .. {high}")
 
 
-def asked_states(states: IntArray, n_states: int, problem: str) -> IntArray:
+def check_states(states: IntArray, n_states: int, problem: str) -> IntArray:
     """States as a contiguous int64 array, refused where one is not in 0 .. n_states - 1."""
     array = np.ascontiguousarray(states, dtype=np.int64)
     if array.size and (array.min() < 0 or array.max() >= n_states):
@@ -68,7 +68,7 @@ def asked_states(states: IntArray, n_states: int, problem: str) -> IntArray:
 
 def _listed(fields: Mapping[str, dataclasses.Field[Any]]) -> str:
     return ", ".join(
-        name if field.default is dataclasses.MISSING else f"{name}={field.metadata.get(SHOWN, field.default)}"
+        name if field.default is dataclasses.MISSING else f"{name}={field.metadata.get(DISPLAY_DEFAULT, field.default)}"
         for name, field in fields.items()
     )
 

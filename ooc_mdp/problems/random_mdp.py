@@ -18,14 +18,14 @@ import numpy as np
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.problems.counter_random import bits_below, draw, permuted, stream_key, unit
-from ooc_mdp.problems.parameters import asked_states, in_range
+from ooc_mdp.problems.parameters import check_states, in_range
 from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["RandomMdp", "RandomMdpOptions"]
 
 _REWARD, _WEIGHT, _TARGET = (np.uint64(stream) for stream in range(3))
 _QUANTA = 2.0**50
-_MOST_SUCCESSORS = 2**20
+_MAX_SUCCESSORS = 2**20
 """So that a row's roundings (at most one quantum each) stay far below its largest probability."""
 
 
@@ -49,7 +49,7 @@ class RandomMdpOptions:
     def __post_init__(self) -> None:
         in_range("random", "states", self.states, 1, 2**40)
         in_range("random", "actions", self.actions, 1, 2**16)
-        in_range("random", "successors", self.successors, 1, min(self.states, _MOST_SUCCESSORS))
+        in_range("random", "successors", self.successors, 1, min(self.states, _MAX_SUCCESSORS))
         in_range("random", "seed", self.seed, 0, 2**63 - 1)
         if self.reward_low > self.reward_high:
             raise OptionsError(
@@ -78,7 +78,7 @@ class RandomMdp:
     def rows(self, states: IntArray) -> Rows:
         """Rows of `states` (int64 [n]): A a state, K transitions each."""
         o = self.options
-        states = asked_states(states, self.n_states, self.name)
+        states = check_states(states, self.n_states, self.name)
         successors, probabilities, rewards = _rows(
             states, o.states, bits_below(o.states), o.actions, o.successors, np.uint64(o.seed)
         )

@@ -14,7 +14,7 @@ from importlib import import_module
 from os import PathLike, fspath
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems.parameters import Parameter, configure
+from ooc_mdp.problems.parameters import Parameter, parse_parameters
 from ooc_mdp.problems.problem import Problem
 
 __all__ = ["PROBLEMS", "Problem", "ProblemEntry", "built_in_problem", "make_problem"]
@@ -43,7 +43,7 @@ class ProblemEntry:
         module = import_module(f"ooc_mdp.problems.{self.module}")
         defined = getattr(module, self.name)
         if self.options is not None:
-            problem: Problem = defined(configure(getattr(module, self.options), parameters, name))
+            problem: Problem = defined(parse_parameters(getattr(module, self.options), parameters, name))
             return problem
         from ooc_mdp.problems.control import discretise
 

@@ -24,7 +24,7 @@ __all__ = ["ANIMATION_FORMATS", "Drawing", "animate", "check_animation"]
 ANIMATION_FORMATS = (".gif", ".mp4")
 
 _FRAMES_PER_SECOND = 25
-_MOST_FRAMES = 1500
+_MAX_FRAMES = 1500
 
 
 class Drawing(Protocol):
@@ -114,9 +114,9 @@ def check_animation(file: Path, problem: ControlProblem, seconds: float) -> None
             f"there is no drawing of {problem.name}; mountain-car and the pendulums are animated, --plot and --csv "
             f"take every problem"
         )
-    if seconds * _FRAMES_PER_SECOND > _MOST_FRAMES:
+    if seconds * _FRAMES_PER_SECOND > _MAX_FRAMES:
         raise OptionsError(
-            f"{seconds:g} seconds are too long for an animation; give --duration {_MOST_FRAMES // _FRAMES_PER_SECOND}"
+            f"{seconds:g} seconds are too long for an animation; give --duration {_MAX_FRAMES // _FRAMES_PER_SECOND}"
             f" or less"
         )
     _, writers = _matplotlib()

@@ -2,7 +2,7 @@
 
 Left axis: hit rate; right axis, thin lines: loads a partition, on a logarithmic scale; both against the cache size as
 a share of the partitions. A panel for each scope of accesses, a colour for each trace, a dash pattern for each policy;
-a dot marks the point of diminishing returns. No window and no global state of matplotlib: a Figure, saved.
+a dot marks the point of knee returns. No window and no global state of matplotlib: a Figure, saved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["PLOT_FORMATS", "check_plot", "plot_cache_curves"]
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 
 _DASHES = {"lru": "-", "priority": "--", "belady": ":"}
-_MOST_TRACES = 10
+_MAX_TRACES = 10
 """Colours of matplotlib's default cycle, C0 to C9."""
 
 
@@ -35,8 +35,8 @@ def check_plot(file: Path, n_traces: int) -> None:
     OptionsError : the suffix is none of PLOT_FORMATS, or there are more traces than colours.
     MissingExtraError : matplotlib is not installed.
     """
-    if n_traces > _MOST_TRACES:
-        raise OptionsError(f"{n_traces} traces cannot be told apart in one plot; draw at most {_MOST_TRACES}")
+    if n_traces > _MAX_TRACES:
+        raise OptionsError(f"{n_traces} traces cannot be told apart in one plot; draw at most {_MAX_TRACES}")
     if file.suffix not in PLOT_FORMATS:
         raise OptionsError(f"cannot plot to {file.name}: the name must end in {', '.join(PLOT_FORMATS)}")
     _matplotlib()
@@ -68,7 +68,7 @@ def plot_cache_curves(traces: Sequence[TraceCurves], file: Path, *, overwrite: b
     keys += [
         new_line([], [], color="black", linewidth=2.0, label="hit rate (left)"),
         new_line([], [], color="black", linewidth=0.8, label="loads a partition (right)"),
-        new_line([], [], color="black", linestyle="none", marker="o", label="diminishing returns"),
+        new_line([], [], color="black", linestyle="none", marker="o", label="knee returns"),
     ]
     figure.legend(handles=keys, loc="outside lower center", ncols=3, frameon=False)
     with atomic_file(file, overwrite=overwrite) as temporary:
@@ -100,7 +100,7 @@ def _draw(left: Any, right: Any, curve: CacheCurve, colour: str) -> None:
         percent, curve.loads_per_partition[1:], color=colour, linestyle=dashes, linewidth=0.8, marker=dot,
         clip_on=not dot,
     )  # fmt: skip
-    best = curve.diminishing
+    best = curve.knee
     if best is not None:
         left.plot([100 * best / curve.n_partitions], [rate[best]], color=colour, marker="o", linestyle="none")
 

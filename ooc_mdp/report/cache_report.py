@@ -26,12 +26,12 @@ __all__ = [
     "SCOPE_WORDS",
     "SizeOption",
     "TraceCurves",
+    "caveats",
     "curves_of_traces",
-    "figures_of",
-    "notes_on",
     "parse_policies",
     "parse_sizes",
     "print_cache_curves",
+    "to_dict",
     "write_cache_curves",
 ]
 
@@ -148,7 +148,7 @@ def _labels(paths: list[Path], labels: Sequence[str] | None) -> list[str]:
     return list(labels)
 
 
-def notes_on(each: TraceCurves) -> list[str]:
+def caveats(each: TraceCurves) -> list[str]:
     """What to keep in mind about a trace's curves, a sentence each."""
     notes = []
     if not each.trace.order_is_fixed:
@@ -163,7 +163,7 @@ def notes_on(each: TraceCurves) -> list[str]:
     return notes
 
 
-def figures_of(traces: Sequence[TraceCurves], sizes: Sequence[SizeOption]) -> dict[str, Any]:
+def to_dict(traces: Sequence[TraceCurves], sizes: Sequence[SizeOption]) -> dict[str, Any]:
     """What the table says, for `--json`."""
     return {"traces": [_trace_figures(each, sizes) for each in traces]}
 
@@ -186,7 +186,7 @@ def _trace_figures(each: TraceCurves, sizes: Sequence[SizeOption]) -> dict[str, 
                 "scope": curve.scope,
                 "policy": curve.policy,
                 "accesses": curve.n_accesses,
-                "diminishing": None if curve.diminishing is None else _point(curve, curve.diminishing),
+                "knee": None if curve.knee is None else _point(curve, curve.knee),
                 "sizes": [_point(curve, size) for size in shown],
             }
             for curve in each.curves
@@ -232,7 +232,7 @@ def write_cache_curves(traces: Sequence[TraceCurves], file: Path, *, overwrite: 
 
 
 def print_cache_curves(traces: Sequence[TraceCurves], sizes: Sequence[SizeOption]) -> None:
-    """A table a trace and scope on stdout, each with its points of diminishing returns."""
+    """A table a trace and scope on stdout, each with its points of knee returns."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, soft_wrap=True, width=_PIPE_WIDTH)
@@ -268,8 +268,8 @@ def _table(curves: Sequence[CacheCurve], sizes: Sequence[int]) -> Table:
 
 
 def _diminishing(curve: CacheCurve) -> str:
-    best = curve.diminishing
-    what = f"diminishing returns, {POLICY_WORDS[curve.policy]}"
+    best = curve.knee
+    what = f"knee returns, {POLICY_WORDS[curve.policy]}"
     if best is None:
         return f"{what}: from the first partition on"
     return f"{what}: at {best:,} partitions ({best / curve.n_partitions:.1%}), hit rate {curve.hit_rate[best]:.2%}"

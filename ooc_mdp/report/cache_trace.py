@@ -47,7 +47,7 @@ _VALUES = {
 }
 _LINE = re.compile(",".join(f"({_VALUES[name]})" for name in TRACE_COLUMNS), re.ASCII)
 _DIGEST_LINE = re.compile(f"{TRACE_DIGEST}([0-9a-f]{{64}})\n?")
-_MOST_LINE_BYTES = 1 << 16
+_MAX_LINE_BYTES = 1 << 16
 """A longer line is no trace's; of a file without line ends no more is read."""
 _FACT = re.compile(r"# ([a-z_ ]+): (.*)")
 _FIXED_ORDER = re.compile(r"(vi|p-eva \w+ exact)(, lowest evicted)?(, \w+ kernel)?")
@@ -131,11 +131,11 @@ class _Reader:
     def _whole(self, file: BinaryIO) -> Iterator[str]:
         """Lines without their ends, up to the digest; one that has no end is half of what was to be written."""
         digest = hashlib.sha256()
-        while raw := file.readline(_MOST_LINE_BYTES):
+        while raw := file.readline(_MAX_LINE_BYTES):
             self._line += 1
-            if len(raw) == _MOST_LINE_BYTES:
+            if len(raw) == _MAX_LINE_BYTES:
                 raise self._wrong(
-                    f"has more than {_MOST_LINE_BYTES} bytes; give a file that ooc-mdp solve --trace wrote"
+                    f"has more than {_MAX_LINE_BYTES} bytes; give a file that ooc-mdp solve --trace wrote"
                 )
             line = raw.decode()
             if line.startswith(TRACE_DIGEST) and (line.endswith("\n") or len(line) >= len(TRACE_DIGEST) + 64):

@@ -22,7 +22,7 @@ __all__ = ["PLOT_FORMATS", "check_trajectory_plot", "plot_trajectories"]
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 
-_MOST_POINTS = 400
+_MAX_POINTS = 400
 """Points along an axis of the value function's picture at most."""
 
 
@@ -113,7 +113,7 @@ def _draw_run(panels: Any, run: Trajectory, simulation: Simulation, colour: str)
 def _draw_plane(panel: Any, simulation: Simulation, values: FloatArray) -> None:
     problem = simulation.problem
     across, up = problem.problem.axes
-    every = [-(-n // _MOST_POINTS) for n in problem.points]
+    every = [-(-n // _MAX_POINTS) for n in problem.points]
     picture = values.reshape(problem.points)[:: every[0], :: every[1]]
     where = [
         axis.low + h * np.arange(n)[::k]

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FRESH", "Arena", "Scratch", "TableMemory"]
+__all__ = ["SYSTEM_MEMORY", "Arena", "Scratch", "TableMemory"]
 
 _LEAST = 128 << 10
 """Bytes of an array that the arena cares for: smaller ones the C library keeps for itself."""
@@ -31,7 +31,7 @@ class Scratch:
     def __init__(self) -> None:
         self._kept: dict[str, npt.NDArray[np.uint8]] = {}
 
-    def room(self, name: str, n_bytes: int) -> npt.NDArray[np.uint8]:
+    def buffer(self, name: str, n_bytes: int) -> npt.NDArray[np.uint8]:
         """Uint8 [n_bytes], the same memory each time; what it holds is anything."""
         kept = self._kept.get(name)
         if kept is None or kept.size < n_bytes:
@@ -62,7 +62,7 @@ class _Fresh:
         yield Scratch()
 
 
-FRESH: TableMemory = _Fresh()
+SYSTEM_MEMORY: TableMemory = _Fresh()
 
 
 class Arena:

@@ -52,7 +52,7 @@ class CacheStatistics:
         for name in _TOLD:
             setattr(solve, name, getattr(self, name))
 
-    def go_on_from(self, solve: object) -> None:
+    def resume_from(self, solve: object) -> None:
         """Count on from what a solve's statistics say."""
         for name in _TOLD:
             setattr(self, name, getattr(solve, name))

@@ -24,7 +24,7 @@ from numba import njit
 from numba.cpython.unsafe.tuple import tuple_setitem
 
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.integration import STEP_SHARE, Point, compile_point, fastest, once_for_functions
+from ooc_mdp.problems.control.integration import MAX_STEP_CELLS, Point, cache_by_functions, compile_point, fastest
 from ooc_mdp.problems.control.kuhn import cell_of, vertex_after, weight_of
 from ooc_mdp.simulation.kernel_types import LOOKAHEAD, NEAREST, Figures, Goal
 
@@ -32,7 +32,7 @@ __all__ = ["CompiledSimulation", "compile_loop"]
 
 
 class CompiledSimulation(NamedTuple):
-    """The compiled functions of a problem; `grid`, `controls` and `p` are `Discretised.kernel_arguments`."""
+    """The compiled functions of a problem; `grid`, `controls` and `p` are `DiscretisedProblem.kernel_arguments`."""
 
     run: Callable[..., Any]
     """(start, grid, limits, controls, p, feedback, samples) -> Figures; fills the samples."""
@@ -162,8 +162,8 @@ def _compile_advance(point: Point) -> Callable[..., Any]:
         k1 = dynamics(x, control, p)
         dt = max_step
         speed = fastest(k1, grid)
-        if speed * dt > STEP_SHARE:
-            dt = STEP_SHARE / speed
+        if speed * dt > MAX_STEP_CELLS:
+            dt = MAX_STEP_CELLS / speed
         arrives = time + dt >= until
         if arrives:
             dt = until - time
@@ -308,7 +308,7 @@ def _compile_run(point: Point, decide: Callable[..., Any]) -> Callable[..., Any]
     return run
 
 
-@once_for_functions
+@cache_by_functions
 def compile_loop(problem: ControlProblem) -> CompiledSimulation:
     """The compiled functions of a problem; they serve all its parameters and grids."""
     point = compile_point(problem)

@@ -11,7 +11,7 @@ from ooc_mdp.options import real_number, whole_number
 
 __all__ = ["Controller", "SimulationOptions"]
 
-_MOST_STEPS = 1e8
+_MAX_STEPS = 1e8
 """Samples or decisions of a run."""
 
 
@@ -66,11 +66,11 @@ class SimulationOptions:
             raise OptionsError(f"period is {self.period}; give a time above 0, or 0 to decide by the state's motion")
         if not 1 <= self.plan_depth <= 8:
             raise OptionsError(f"plan_depth is {self.plan_depth}; give 1 to 8 controls in turn")
-        if self.duration / self.sample > _MOST_STEPS:
+        if self.duration / self.sample > _MAX_STEPS:
             raise OptionsError(
                 f"{self.duration} at {self.sample} per sample are too many samples; give a shorter duration"
             )
-        if self.period > 0.0 and self.duration / self.period > _MOST_STEPS:
+        if self.period > 0.0 and self.duration / self.period > _MAX_STEPS:
             raise OptionsError(
                 f"{self.duration} at {self.period} per period are too many decisions; give a longer period"
             )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems.control.discretisation import Discretised
+from ooc_mdp.problems.control.discretisation import DiscretisedProblem
 from ooc_mdp.problems.control.user_file import load_problem
 from ooc_mdp.problems.registry import Problem, built_in_problem
 from ooc_mdp.store.regular_file import read_regular_file
@@ -31,7 +31,7 @@ def problem_of(
     file: str | None = None,
     trust: bool = False,
     note: Callable[[str], None] = lambda text: None,
-) -> Discretised:
+) -> DiscretisedProblem:
     """The control problem of a result.
 
     Parameters
@@ -67,7 +67,7 @@ def problem_of(
     else:
         path, contents = _trusted(result.path, recorded, trust, note)
         problem = load_problem(path, options, contents)
-    if not isinstance(problem, Discretised):
+    if not isinstance(problem, DiscretisedProblem):
         raise other
     return problem
 

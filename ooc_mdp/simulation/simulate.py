@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control.definition import ControlProblem, State
-from ooc_mdp.problems.control.discretisation import Discretised
+from ooc_mdp.problems.control.discretisation import DiscretisedProblem
 from ooc_mdp.problems.control.kuhn import Grid
 from ooc_mdp.simulation.closed_loop import CompiledSimulation, compile_loop
 from ooc_mdp.simulation.kernel_types import LOOKAHEAD, NEAREST, VOTE, Feedback, Figures, Limits, Samples
@@ -32,7 +32,7 @@ _FINER = 0.1
 _SHORTEST = 0.01
 """Least time between two decisions, as a share of the discretisation's longest step."""
 
-_MOST_PLANS = 1e8
+_MAX_PLANS = 1e8
 """Weighed at one decision; of many more the number would not fit into 64 bits."""
 
 
@@ -71,7 +71,7 @@ def parse_start(problem: ControlProblem, text: str) -> State:
 
 
 def simulate(
-    problem: Discretised,
+    problem: DiscretisedProblem,
     values: FloatArray,
     policy: npt.NDArray[np.int32],
     discount: float,
@@ -104,7 +104,7 @@ def simulate(
     if not starts:
         raise OptionsError("there is no start to simulate from")
     plans = problem.n_actions**options.plan_depth
-    if options.controller is Controller.LOOKAHEAD and plans > _MOST_PLANS:
+    if options.controller is Controller.LOOKAHEAD and plans > _MAX_PLANS:
         raise OptionsError(
             f"{problem.n_actions} controls give {plans:.3g} plans of depth {options.plan_depth}, all weighed at each "
             f"decision; give a smaller depth, or choose another controller than lookahead"
@@ -197,7 +197,7 @@ def _outcome(figures: Figures, sign: float, latest: float) -> RunOutcome:
     return RunOutcome.HELD if figures.goal.held_since <= latest else RunOutcome.NOT_HELD
 
 
-def _checked(problem: Discretised, start: State) -> State:
+def _checked(problem: DiscretisedProblem, start: State) -> State:
     """The start as floats; OptionsError where it is no state of the problem."""
     axes = problem.problem.axes
     if len(start) != len(axes):
@@ -209,7 +209,7 @@ def _checked(problem: Discretised, start: State) -> State:
     return tuple(float(x) for x in start)
 
 
-def _limits(problem: Discretised, options: SimulationOptions) -> Limits:
+def _limits(problem: DiscretisedProblem, options: SimulationOptions) -> Limits:
     return Limits(
         max_step=float(problem.max_step),
         max_duration=float(problem.max_duration),

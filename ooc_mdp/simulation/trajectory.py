@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.problems.control.discretisation import Discretised
+from ooc_mdp.problems.control.discretisation import DiscretisedProblem
 from ooc_mdp.simulation.options import SimulationOptions
 
 __all__ = ["VALUE_THRESHOLD", "RunOutcome", "Simulation", "Trajectory"]
@@ -93,7 +93,7 @@ class Trajectory:
 class Simulation:
     """Runs from several starts."""
 
-    problem: Discretised
+    problem: DiscretisedProblem
     options: SimulationOptions
     trajectories: tuple[Trajectory, ...]
     has_goal: bool = True

@@ -76,7 +76,7 @@ def conclude(store: TableSource, options: SolveOptions, outcome: Outcome, end: F
 
 def _source_values(store: TableSource, values: FloatArray) -> FloatArray:
     """The values of the maximisation, in the source's order and sign; those given stay as they are."""
-    original = store.to_original(values)
+    original = store.to_source(values)
     if store.sense == "max":
         return original
     turned = np.empty_like(values) if np.may_share_memory(original, values) else original
@@ -89,7 +89,7 @@ def _source_policy(
     store: TableSource, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int32]:
     """The policy in the source's order, completed where nothing was read; the one given stays as it is."""
-    original: npt.NDArray[np.int32] = store.to_original(policy)
+    original: npt.NDArray[np.int32] = store.to_source(policy)
     unread = np.flatnonzero(~visited)
     if unread.size and np.may_share_memory(original, policy):
         original = original.copy()

@@ -25,9 +25,9 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import SolveHistory, SolveStatistics
 
-__all__ = ["HISTORY_PREFIX", "MOST_ROWS", "HistoryRecorder", "HistoryRow", "PartitionCounts", "history_bytes", "row_of"]
+__all__ = ["HISTORY_PREFIX", "MAX_ROWS", "HistoryRecorder", "HistoryRow", "PartitionCounts", "history_bytes", "row_of"]
 
-MOST_ROWS = 10_000
+MAX_ROWS = 10_000
 HISTORY_PREFIX = "history_"
 """Begins the names of a checkpoint's arrays that hold a history."""
 _FIRST_INTERVAL = 0.05
@@ -73,7 +73,7 @@ class PartitionCounts:
 
 def history_bytes(n_partitions: int) -> int:
     """Bytes that a recorder takes."""
-    return 8 * (len(_TYPES) * MOST_ROWS + len(_COUNTS + _TIMES) * n_partitions)
+    return 8 * (len(_TYPES) * MAX_ROWS + len(_COUNTS + _TIMES) * n_partitions)
 
 
 def row_of(
@@ -106,7 +106,7 @@ class HistoryRecorder:
         """Seconds between two rows, at least; infinite for whoever records none."""
         self._next = 0.0
         """Time of the monotonic clock from which on a row is due."""
-        self._rows: dict[str, npt.NDArray[Any]] = {name: np.empty(MOST_ROWS, kind) for name, kind in _TYPES.items()}
+        self._rows: dict[str, npt.NDArray[Any]] = {name: np.empty(MAX_ROWS, kind) for name, kind in _TYPES.items()}
         self._count = 0
         self._others: dict[int, PartitionCounts] = {}
         """What other workers have reported last."""
@@ -203,8 +203,8 @@ class HistoryRecorder:
                 seconds = float(np.nextafter(seconds, np.inf))
             else:
                 self._count = last
-        if self._count == MOST_ROWS:
-            self._count = -(-MOST_ROWS // 2)
+        if self._count == MAX_ROWS:
+            self._count = -(-MAX_ROWS // 2)
             for rows in self._rows.values():
                 rows[: self._count] = rows[::2].copy()
             self.interval *= 2.0
@@ -245,8 +245,8 @@ def _fault_of(found: Mapping[str, npt.NDArray[Any]], n_partitions: int) -> str |
             return f"it holds no {name}"
         if (array.shape, array.dtype) != (shape, np.dtype(kind)):
             return f"{name} is {array.dtype} {array.shape}, due is {np.dtype(kind)} {shape}"
-    if not 1 <= n <= MOST_ROWS:
-        return f"there are {n} rows, due are 1 to {MOST_ROWS}"
+    if not 1 <= n <= MAX_ROWS:
+        return f"there are {n} rows, due are 1 to {MAX_ROWS}"
     seconds, interval = found["seconds"], float(found["interval"])
     if not (np.isfinite(seconds).all() and seconds[0] >= 0 and (np.diff(seconds) > 0).all()):
         return "the rows' seconds do not ascend from 0 or later"

@@ -140,7 +140,7 @@ def _remark_choice(state: SolveState) -> None:
 
 def _resume(state: SolveState, output: Output) -> float:
     """Continue from the output's checkpoint, if there is one; seconds of the runs before it."""
-    saved = output.checkpoint(state.arrays(), OPTIONAL_ARRAYS)
+    saved = output.checkpoint(state.arrays(), OPTIONAL_ARRAYS, table=state.table)
     if saved is None or output.path is None:
         return 0.0
     state.restore(saved.arrays, saved.statistics)

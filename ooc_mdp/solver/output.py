@@ -26,6 +26,7 @@ from ooc_mdp.scheduling.target import default_target
 from ooc_mdp.store.checkpoint import (
     UnwrittenCheckpointError,
     check_arrays,
+    check_policy,
     checkpoint_path,
     load_checkpoint,
     remove_checkpoint,
@@ -34,7 +35,7 @@ from ooc_mdp.store.checkpoint import (
 from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.result import check_output, open_result, write_result
 from ooc_mdp.store.trace import Trace, check_trace
-from ooc_mdp.store.transaction import InPlaceError
+from ooc_mdp.store.transaction import CommittedError
 
 __all__ = ["Output", "Snapshot", "TakeSnapshot", "open_output"]
 
@@ -137,7 +138,11 @@ class Output:
         return None
 
     def checkpoint(
-        self, expected: dict[str, npt.NDArray[Any]], optional: frozenset[str] = frozenset(), what: str = ""
+        self,
+        expected: dict[str, npt.NDArray[Any]],
+        optional: frozenset[str] = frozenset(),
+        what: str = "",
+        table: TableSource | None = None,
     ) -> Snapshot | None:
         """With resume, what a solve that was stopped left; None where it left nothing.
 
@@ -146,6 +151,7 @@ class Output:
         expected : arrays of the names, shapes and types that the checkpoint must have.
         optional : names that it need not have.
         what : of the checkpoint is taken, for the note, where that is not all of it.
+        table : the one whose actions the saved policy must name; None where no policy is continued.
 
         Raises
         ------
@@ -160,6 +166,8 @@ class Output:
             return None
         arrays, statistics = found
         check_arrays(where, arrays, expected, optional)
+        if table is not None:
+            check_policy(where, arrays["policy"], arrays["visited"], table)
         self._note(f"going on from {what}the checkpoint {where}, after {statistics.seconds:.1f} s of work")
         return Snapshot(arrays, statistics)
 
@@ -231,7 +239,7 @@ class Output:
         try:
             solution = conclude()
             write_result(self.path, table, solution, self.identity, replace=self._run.resume or self._run.overwrite)
-        except InPlaceError:
+        except CommittedError:
             raise
         except BaseException as error:
             if self._keep(take) and isinstance(error, StoreError):

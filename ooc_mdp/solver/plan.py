@@ -31,7 +31,7 @@ __all__ = [
     "writing_bytes",
 ]
 
-_MOST_STAGED = 12
+_MAX_STAGED = 12
 _STAGING = {"store": "staging", "recomputed": "recomputing"}
 """What the plan calls the memory of tables on their way, by the kind of source."""
 _WRITE_BUFFERS = 32 << 20
@@ -203,4 +203,4 @@ def writing_bytes(store: TableSource) -> int:
 def staging_depth(features: Features) -> int:
     """Partitions that are read at a time: half the cores, or all of them where sweeps need none."""
     cores = os.cpu_count() or 2
-    return min(_MOST_STAGED, cores if features.overlaps_loads else max(2, cores // 2))
+    return min(_MAX_STAGED, cores if features.overlaps_loads else max(2, cores // 2))

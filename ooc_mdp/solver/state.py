@@ -301,7 +301,7 @@ class SolveState:
         self.value_size = float(arrays["value_size"])
         statistics.cache_bytes, statistics.cache_peak_bytes = self.cache.budget, 0  # of this cache
         self.counters = statistics
-        self.cache.statistics.go_on_from(statistics)
+        self.cache.statistics.resume_from(statistics)
         self.stager.load_seconds = statistics.load_seconds
         self.see_values(arrays["values"])
 

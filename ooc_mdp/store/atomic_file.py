@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.store.disk_faults import remedy
-from ooc_mdp.store.transaction import check_outside, sync
+from ooc_mdp.store.disk_errors import advice
+from ooc_mdp.store.transaction import check_not_inside_store, fsync_path
 
 __all__ = ["atomic_file", "check_output_files"]
 
@@ -45,7 +45,7 @@ def _check_place(file: Path, overwrite: bool) -> None:
         raise StoreError(f"{file} is a directory; name a file in it")
     if not file.parent.is_dir():
         raise StoreError(f"{file} cannot be written: {file.parent} is no directory")
-    check_outside(file)
+    check_not_inside_store(file)
     if file.exists() and not file.is_file():
         raise StoreError(f"{file} is a device or pipe, which is not replaced; name another file")
     if file.exists() and not overwrite:
@@ -66,17 +66,17 @@ def atomic_file(file: Path, *, overwrite: bool) -> Iterator[Path]:
     moved = False
     try:
         yield temporary
-        sync(temporary)
+        fsync_path(temporary)
         temporary.replace(file)
         moved = True
-        sync(file.parent)
+        fsync_path(file.parent)
     except OSError as error:
         reason = error.strerror or f"no room ({error})"
         if moved:
             raise StoreError(
                 f"{file} is complete and in its place, but may be lost if the power fails: {reason}"
             ) from error
-        raise StoreError(f"cannot write {file}: {reason}; {remedy(error)}, or name a file elsewhere") from error
+        raise StoreError(f"cannot write {file}: {reason}; {advice(error)}, or name a file elsewhere") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

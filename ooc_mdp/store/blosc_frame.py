@@ -35,7 +35,7 @@ HEADER_BYTES = 16
 _FIELDS = struct.Struct("<2xBBIII")
 _SHUFFLED, _STORED, _BITS_SHUFFLED, _NOT_SPLIT = 0x1, 0x2, 0x4, 0x10
 _LZ4 = 1
-_MOST_STREAMS, _LEAST_STREAM = 16, 128
+_MAX_STREAMS, _MIN_STREAM = 16, 128
 """Blocks are split into as many streams as their values have bytes, within these limits of blosc 1."""
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
 
@@ -73,8 +73,8 @@ class FrameHeader(NamedTuple):
     @property
     def splits(self) -> int:
         """Streams of every block of block_bytes; a shorter last block is one stream."""
-        split = not self.flags & _NOT_SPLIT and self.typesize <= _MOST_STREAMS
-        return self.typesize if split and self.block_bytes // self.typesize >= _LEAST_STREAM else 1
+        split = not self.flags & _NOT_SPLIT and self.typesize <= _MAX_STREAMS
+        return self.typesize if split and self.block_bytes // self.typesize >= _MIN_STREAM else 1
 
 
 def encode_frame(field: Field, values: npt.NDArray[Any], max_len: int, encoding: str | None = None) -> bytes:

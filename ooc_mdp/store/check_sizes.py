@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.model.numbering import GridNumbering
+from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
@@ -75,7 +75,7 @@ def _order_error(table: Mapping[str, Any], small: Small) -> str | None:
         return None
     blocks = math.prod(len(edges) - 1 for edges in order["edges"])
     if (math.prod(order["shape"]), blocks) != (table["n_states"], table["n_partitions"]) or not np.array_equal(
-        GridNumbering.from_order(order).partition_ptr, small["partition_ptr"]
+        GridOrder.from_order(order).partition_ptr, small["partition_ptr"]
     ):
         return "has a state_order whose blocks of the grid are not the partitions"
     return None

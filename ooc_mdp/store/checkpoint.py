@@ -12,19 +12,22 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.solution import SolveStatistics
-from ooc_mdp.store.disk_faults import remedy
+from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.store.disk_errors import advice
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX
 from ooc_mdp.store.sealed_file import ForeignFileError, SealError, read_sealed_file, write_sealed_file
-from ooc_mdp.store.transaction import sync
+from ooc_mdp.store.transaction import fsync_path
 
 __all__ = [
     "CHECKPOINT_SUFFIX",
     "UnwrittenCheckpointError",
     "check_arrays",
+    "check_policy",
     "checkpoint_path",
     "load_checkpoint",
     "read_checkpoint",
@@ -45,7 +48,7 @@ class UnwrittenCheckpointError(StoreError):
 
     def __init__(self, path: Path, error: OSError) -> None:
         self.what = f"cannot write the checkpoint {path}: {error.strerror or error}"
-        self.remedy = remedy(error)
+        self.remedy = advice(error)
         self.before = path.exists()
         """Whether there is one before."""
         kept = "go on from the one before with --resume" if self.before else "solve again, or name another --output"
@@ -84,9 +87,9 @@ def save_checkpoint(
     temporary = _temporary(path)
     try:
         write_sealed_file(temporary, f"{_TITLE} {_VERSION}", facts, arrays)
-        sync(temporary)
+        fsync_path(temporary)
         temporary.replace(path)
-        sync(path.parent)
+        fsync_path(path.parent)
     except OSError as error:
         raise UnwrittenCheckpointError(path, error) from error
     finally:
@@ -164,6 +167,26 @@ def check_arrays(
                 raise _damaged(path, f"it holds no {name}")
         elif (found.shape, found.dtype) != (due.shape, due.dtype):
             raise _damaged(path, f"{name} is {found.dtype} {found.shape}, due is {due.dtype} {due.shape}")
+
+
+def check_policy(path: Path, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_], table: TableSource) -> None:
+    """Refuse a checkpoint whose policy names actions that states lack: loops read the row of an action unchecked.
+
+    Parameters
+    ----------
+    policy : int32 [states], in the order of the table.
+    visited : bool [partitions]; the policy of the others is not used.
+
+    Raises
+    ------
+    StoreError : it does.
+    """
+    for p in np.flatnonzero(visited).tolist():
+        own = policy[table.partition_ptr[p] : table.partition_ptr[p + 1]]
+        wrong = np.flatnonzero((own < -1) | (own >= table.action_counts(p)))
+        if wrong.size:
+            i = int(wrong[0])
+            raise _damaged(path, f"its policy names action {own[i]} in state {table.partition_ptr[p] + i}")
 
 
 def _foreign(path: Path, error: ForeignFileError) -> StoreError:

@@ -14,10 +14,10 @@ from ooc_mdp.store.reader import Store
 from ooc_mdp.store.regular_file import read_metadata_file
 from ooc_mdp.store.validate_table import Finding
 
-__all__ = ["unexpected_and_missing"]
+__all__ = ["check_files"]
 
 
-def unexpected_and_missing(store: Store) -> list[Finding]:
+def check_files(store: Store) -> list[Finding]:
     """A finding for each file that should not be there, and for each chunk that should and is not."""
     findings = []
     chunks = {str(p) for p in range(store.n_partitions)}

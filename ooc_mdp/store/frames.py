@@ -21,7 +21,7 @@ from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, allocate, re
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes
 from ooc_mdp.store.metadata import ArrayMetadata
 
-__all__ = ["FRAME_ALIGNMENT", "aligned", "frame_room", "prefetch_file", "read_frame", "stored_fields"]
+__all__ = ["FRAME_ALIGNMENT", "aligned", "frame_buffer_bytes", "prefetch_file", "read_frame", "stored_fields"]
 
 FRAME_ALIGNMENT = 256
 """Each field begins at a multiple of this from the start of the buffer."""
@@ -45,9 +45,9 @@ def stored_fields(fields: Mapping[str, ArrayMetadata], largest: PartitionSizes) 
     )
 
 
-def frame_room(fields: tuple[StoredField, ...], chunk_bytes: npt.NDArray[np.int64]) -> int:
+def frame_buffer_bytes(fields: tuple[StoredField, ...], chunk_bytes: npt.NDArray[np.int64]) -> int:
     """Bytes of a buffer that holds any partition: its chunks, the gaps, and what is decompressed beforehand."""
-    values = sum(f.max_len * f.stored.itemsize for f in fields if not f.framed)
+    values = sum(f.max_len * f.stored.itemsize for f in fields if not f.compressed)
     return int(chunk_bytes.max(initial=0)) + values + FRAME_ALIGNMENT * len(fields)
 
 
@@ -74,7 +74,7 @@ def read_frame(
     CorruptChunkError : the file is not what was written.
     FileNotFoundError, OSError : it cannot be read.
     """
-    if not field.framed:
+    if not field.compressed:
         frame = read_frame_file(path, entry, allocate(entry.n_bytes + 1), directory)
         values = decode_frame(frame, field.stored, count, field.max_len)
         if values.nbytes > buffer.size - offset:

@@ -34,9 +34,9 @@ def inspect_store(store: Store, transitions: bool = True) -> dict[str, Any]:
         "dtype": store.probability_dtype.name,
         "partitions": {
             "count": n,
-            "states": _spread(states),
-            "decoded_bytes": _spread(store.partition_bytes),
-            "stored_bytes": _spread(store.chunk_bytes),
+            "states": _min_mean_max(states),
+            "decoded_bytes": _min_mean_max(store.partition_bytes),
+            "stored_bytes": _min_mean_max(store.chunk_bytes),
         },
         "decoded_bytes": int(store.partition_bytes.sum()),
         "stored_bytes": sum(f["stored_bytes"] for f in fields.values()),
@@ -59,7 +59,7 @@ def inspect_store(store: Store, transitions: bool = True) -> dict[str, Any]:
     }
 
 
-def _spread(values: np.ndarray[Any, Any]) -> dict[str, float]:
+def _min_mean_max(values: np.ndarray[Any, Any]) -> dict[str, float]:
     return {"min": int(values.min()), "mean": float(values.mean()), "max": int(values.max())}
 
 

@@ -22,7 +22,7 @@ import google_crc32c
 
 from ooc_mdp.store.layout import JOURNAL_FILE
 
-__all__ = ["Journal", "differences"]
+__all__ = ["Journal", "describe_differences"]
 
 
 class Journal:
@@ -32,7 +32,7 @@ class Journal:
         self.header = header
         self.records = records
         """Finished partitions, as they were when the journal was opened."""
-        self.holds_work = bool(records)
+        self.has_entries = bool(records)
         """Whether any partition is finished, now."""
         self._file = file
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ class Journal:
         """
         with self._lock:
             _write(self._file, {"partition": p, **record})
-            self.holds_work = True
+            self.has_entries = True
 
     def close(self) -> None:
         """No more is appended."""
@@ -81,14 +81,14 @@ class Journal:
         self.close()
 
 
-def differences(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+def describe_differences(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
     """In which of its parts a header differs from another, in words; nested parts by their own names."""
     found = []
     asked = json.loads(json.dumps(asked))
     for name in sorted(set(begun) | set(asked)):
         one, other = begun.get(name), asked.get(name)
         if isinstance(one, dict) and isinstance(other, dict):
-            found += differences(one, other)
+            found += describe_differences(one, other)
         elif one != other:
             found.append(f"{name} was {one}, is {other}")
     return found

@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store.disk_faults import NO_ROOM, remedy
+from ooc_mdp.store.disk_errors import NO_SPACE, advice
 from ooc_mdp.store.locks import BusyError, is_at, refuse_readers, try_lock
 
 __all__ = ["LOCK_SUFFIX", "lock_path", "locked_output", "refuse_busy"]
@@ -76,7 +76,7 @@ def locked_output(output: Path | None, check: Callable[[Path], None] = lambda _:
         except OSError as error:
             raise StoreError(
                 f"{output} cannot be written: its lock {lock.path} cannot be made ({error.strerror or error}); "
-                f"{remedy(error)}, or choose another name"
+                f"{advice(error)}, or choose another name"
             ) from error
         check(output)
         refuse_readers(output)
@@ -212,7 +212,7 @@ class _OutputLock:
         try:
             os.pwrite(self._fd, owner.content(), 0)
         except OSError as error:
-            if error.errno not in NO_ROOM:  # the lock holds on a full disk, too, but names nobody
+            if error.errno not in NO_SPACE:  # the lock holds on a full disk, too, but names nobody
                 raise
 
     def release(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.store.chunk_file import ChunkEntry
-from ooc_mdp.store.partition_note import PartitionNote
+from ooc_mdp.store.partition_summary import PartitionSummary
 
 __all__ = ["PartitionEntry", "WrittenChunk"]
 
@@ -32,7 +32,7 @@ class PartitionEntry:
     """One written partition."""
 
     partition: int
-    note: PartitionNote
+    note: PartitionSummary
     chunks: Mapping[str, WrittenChunk]
     """By field."""
     halo: IntArray | None = None
@@ -54,4 +54,4 @@ class PartitionEntry:
             name: WrittenChunk(np.dtype(dtype), max_len, encoding, ChunkEntry(n_bytes, crc, bytes.fromhex(digest)))
             for name, (dtype, max_len, encoding, n_bytes, crc, digest) in record["chunks"].items()
         }
-        return cls(p, PartitionNote.from_json(record["note"]), chunks)
+        return cls(p, PartitionSummary.from_json(record["note"]), chunks)

@@ -23,7 +23,7 @@ from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, s
 from ooc_mdp.store.layout import FIELDS, chunk_path, halo_dtype
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.partition_entry import PartitionEntry, WrittenChunk
-from ooc_mdp.store.partition_note import PartitionNote
+from ooc_mdp.store.partition_summary import PartitionSummary
 from ooc_mdp.store.schema import TableSchema
 
 __all__ = ["PartitionWriter"]
@@ -45,7 +45,7 @@ class PartitionWriter:
         StoreError : the directory is not there, or rows are not as exact as the schema says.
         """
         self._check_root()
-        note = PartitionNote.of(part)
+        note = PartitionSummary.of(part)
         schema = schema.including(note)
         arrays: dict[str, Array | None] = {
             "action_ptr": None if schema.actions else part.action_ptr.astype(np.uint32),
@@ -169,7 +169,7 @@ class PartitionWriter:
         return self._read(name, entry.partition, entry.chunks[name], count)
 
 
-def _default(name: str, note: PartitionNote, schema: TableSchema, layout: RowLayout) -> Array:
+def _default(name: str, note: PartitionSummary, schema: TableSchema, layout: RowLayout) -> Array:
     """What a field holds for a partition that came without it."""
     sizes = note.sizes
     match name:

@@ -19,16 +19,16 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
+from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.model.table_source import Loader
-from ooc_mdp.runtime.arena import FRESH, TableMemory
+from ooc_mdp.runtime.arena import SYSTEM_MEMORY, TableMemory
 from ooc_mdp.store.blosc_frame import decode_frame
 from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, read_frame_file
 from ooc_mdp.store.damage import REMEDY, refuse_missing_states, unreadable_chunk
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.encodings import IN_PLACE, WITHOUT_LAST, RowLayout, decode, stored_count
-from ooc_mdp.store.frames import aligned, frame_room, prefetch_file, read_frame, stored_fields
+from ooc_mdp.store.frames import aligned, frame_buffer_bytes, prefetch_file, read_frame, stored_fields
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_name
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
@@ -115,7 +115,7 @@ class Store:
 
     def loader(self, device: str) -> Loader:
         """Tables are decoded in host memory, whatever the device."""
-        return Loader(self.read, self.scratch_bytes, read_in=self.read_in)
+        return Loader(self.read, self.scratch_bytes, read_into=self.read_into)
 
     @property
     def scratch_bytes(self) -> int:
@@ -192,9 +192,9 @@ class Store:
         ------
         StoreError : a chunk is missing or damaged.
         """
-        return self.read_in(p, FRESH)
+        return self.read_into(p, SYSTEM_MEMORY)
 
-    def read_in(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
+    def read_into(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
         """:meth:`read`, with arrays made in that memory."""
         arrays: dict[str, npt.NDArray[Any]] = {}
         total = 0
@@ -217,7 +217,7 @@ class Store:
 
     def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
         """One field of partition p and the bytes read; an empty array and 0 if the store lacks the field."""
-        return self._read(name, p, {}, FRESH)
+        return self._read(name, p, {}, SYSTEM_MEMORY)
 
     def _read(
         self, name: str, p: int, known: Mapping[str, npt.NDArray[Any]], memory: TableMemory
@@ -232,8 +232,8 @@ class Store:
         with memory.scratch() as scratch:
             # Values that are not decoded in place are needed until they are decoded only.
             passing = meta.encoding is not None and meta.encoding not in IN_PLACE
-            new = partial(scratch.room, "values") if passing else partial(memory.empty, dtype=np.uint8)
-            chunk = scratch.room("chunk", entry.n_bytes + 1)
+            new = partial(scratch.buffer, "values") if passing else partial(memory.empty, dtype=np.uint8)
+            chunk = scratch.buffer("chunk", entry.n_bytes + 1)
             try:
                 frame = read_frame_file(chunk_name(name, p, 0), entry, chunk, self.directory.fd)
                 stored = decode_frame(frame, meta.stored, count, meta.max_len, new)
@@ -262,7 +262,7 @@ class Store:
     @cached_property
     def frame_buffer_bytes(self) -> int:
         """Bytes of a buffer that holds the chunks of any partition, for :meth:`read_frames`."""
-        return frame_room(self.stored_fields, self.chunk_bytes)
+        return frame_buffer_bytes(self.stored_fields, self.chunk_bytes)
 
     def read_frames(self, p: int, into: npt.NDArray[np.uint8] | memoryview) -> RawPartition:
         """Partition p's chunks, checked but not decompressed, in the caller's memory.
@@ -329,7 +329,7 @@ class Store:
 
     def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
         pointers = {
-            name: known[name] if name in known else self._read(name, p, known, FRESH)[0]
+            name: known[name] if name in known else self._read(name, p, known, SYSTEM_MEMORY)[0]
             for name in ("action_ptr", "successor_ptr")
         }
         actions, width = (int(self.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
@@ -357,7 +357,7 @@ class Store:
         """int64 [m]; the source's numbers of partition p's actions; None if 0, 1, ... in each state."""
         return self.read_field("action_labels", p)[0] if "action_labels" in self.fields else None
 
-    def to_original(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values given in the store's order of states, in the source's order; partition by partition.
 
         Returns `values` itself where both orders are the same.
@@ -368,15 +368,15 @@ class Store:
         if kind == "identity":
             return values
         if kind == "grid":
-            return self._grid.to_original(values)
+            return self._grid.to_source(values)
         out = np.empty_like(values)
         for p in range(self.n_partitions):
             out[self.original_states(p)] = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
         return out
 
     @cached_property
-    def _grid(self) -> GridNumbering:
-        return GridNumbering.from_order(self.attributes["state_order"])
+    def _grid(self) -> GridOrder:
+        return GridOrder.from_order(self.attributes["state_order"])
 
 
 _ABSENT_DTYPES = {

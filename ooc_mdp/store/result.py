@@ -40,14 +40,14 @@ from ooc_mdp.store.result_attributes import (
 from ooc_mdp.store.result_grid import grid_of
 from ooc_mdp.store.sealed_file import SealError
 from ooc_mdp.store.sealed_group import SealedGroup, SealedGroupWriter, group_attributes
-from ooc_mdp.store.transaction import check_outside, writing
+from ooc_mdp.store.transaction import atomic_directory, check_not_inside_store
 
 __all__ = [
     "Result",
     "check_output",
     "is_result",
     "open_result",
-    "unkept",
+    "unsaved_result",
     "write_result",
 ]
 
@@ -90,7 +90,7 @@ def check_output(output: Path, replace: bool) -> None:
         )
     if not output.parent.is_dir():
         raise StoreError(f"{output} cannot be written: {output.parent} is no directory")
-    check_outside(output)
+    check_not_inside_store(output)
     if not os.access(output.parent, os.W_OK | os.X_OK):
         raise StoreError(f"{output} cannot be written: no permission to write in {output.parent}")
     if output.is_symlink():
@@ -147,7 +147,7 @@ def write_result(
     """
     attributes = attributes_of(store, solution, identity)
     grid = grid_of(attributes["about"]["geometry"], solution.values.size, _RESERVED)
-    with writing(output, overwrite=replace, recognise=_recognise) as place:
+    with atomic_directory(output, overwrite=replace, check_replaceable=_recognise) as place:
         group = SealedGroupWriter(place)
         for name, data in _arrays(solution, store):
             group.write(name, data, grid.shape, grid.dimensions)
@@ -235,7 +235,7 @@ def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
     )
 
 
-def unkept(solution: Solution, store: TableSource) -> Result:
+def unsaved_result(solution: Solution, store: TableSource) -> Result:
     """A solution that was not written, as the result of a table.
 
     Raises

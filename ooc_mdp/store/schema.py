@@ -15,7 +15,7 @@ import numpy as np
 
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.store.layout import FIELDS, Length, halo_dtype, successor_dtype
-from ooc_mdp.store.partition_note import PartitionNote
+from ooc_mdp.store.partition_summary import PartitionSummary
 
 __all__ = ["TableSchema"]
 
@@ -84,7 +84,7 @@ class TableSchema:
             known_transitions=known.get("transitions", 0),
         )
 
-    def including(self, note: PartitionNote) -> TableSchema:
+    def including(self, note: PartitionSummary) -> TableSchema:
         """The schema of one more partition."""
         sizes = note.sizes
         narrowest = successor_dtype(sizes.states + sizes.halo).itemsize
@@ -92,8 +92,8 @@ class TableSchema:
             self,
             actions=_common(self.actions, note.actions),
             successors=_common(self.successors, note.successors) if sizes.rows else self.successors,
-            max_actions=max(self.max_actions, note.most_actions),
-            max_successors=max(self.max_successors, note.most_successors),
+            max_actions=max(self.max_actions, note.max_actions),
+            max_successors=max(self.max_successors, note.max_successors),
             max_rows=max(self.max_rows, sizes.rows),
             max_transitions=max(self.max_transitions, sizes.transitions),
             max_halo=max(self.max_halo, sizes.halo),

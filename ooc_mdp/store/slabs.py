@@ -16,7 +16,7 @@ import numpy as np
 
 __all__ = ["Slab", "count_slabs", "slab_chunks", "slabs"]
 
-MOST_ELEMENTS = 1 << 20
+MAX_ELEMENTS = 1 << 20
 """Elements of a chunk."""
 
 
@@ -31,10 +31,10 @@ class Slab(NamedTuple):
 
 
 def slab_chunks(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The chunks of an array: as large as MOST_ELEMENTS allows, and as equal as they can be."""
-    axis = next(i for i in range(len(shape)) if math.prod(shape[i + 1 :]) <= MOST_ELEMENTS)
+    """The chunks of an array: as large as MAX_ELEMENTS allows, and as equal as they can be."""
+    axis = next(i for i in range(len(shape)) if math.prod(shape[i + 1 :]) <= MAX_ELEMENTS)
     length = max(1, shape[axis])
-    most = max(1, MOST_ELEMENTS // max(1, math.prod(shape[axis + 1 :])))
+    most = max(1, MAX_ELEMENTS // max(1, math.prod(shape[axis + 1 :])))
     pieces = -(-length // most)
     return (1,) * axis + (-(-length // pieces),) + shape[axis + 1 :]
 
@@ -68,6 +68,6 @@ def _axis(shape: tuple[int, ...], chunks: tuple[int, ...]) -> int:
     if len(shape) != len(chunks) or not shape or min(shape) < 1 or min(chunks) < 1:
         raise ValueError(f"chunks {chunks} do not fit the shape {shape}")
     axis = max((i for i in range(len(shape)) if chunks[i] != shape[i]), default=0)
-    if chunks[axis] > shape[axis] or any(n != 1 for n in chunks[:axis]) or math.prod(chunks) > MOST_ELEMENTS:
-        raise ValueError(f"chunks {chunks} of the shape {shape} are no runs of at most {MOST_ELEMENTS} elements")
+    if chunks[axis] > shape[axis] or any(n != 1 for n in chunks[:axis]) or math.prod(chunks) > MAX_ELEMENTS:
+        raise ValueError(f"chunks {chunks} of the shape {shape} are no runs of at most {MAX_ELEMENTS} elements")
     return axis

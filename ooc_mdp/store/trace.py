@@ -22,8 +22,8 @@ from typing import Self
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.store.checkpoint import checkpoint_path
-from ooc_mdp.store.disk_faults import remedy
-from ooc_mdp.store.transaction import check_outside
+from ooc_mdp.store.disk_errors import advice
+from ooc_mdp.store.transaction import check_not_inside_store
 
 __all__ = [
     "TRACE_COLUMNS",
@@ -68,7 +68,7 @@ def check_trace(trace: Path, replace: bool, output: Path | None) -> None:
         raise StoreError(f"cannot write the trace {trace}: {trace.parent} is no directory")
     if output is not None and trace.resolve() in (output.resolve(), checkpoint_path(output).resolve()):
         raise OptionsError(f"the trace {trace} would take the place of the result or its checkpoint; name another file")
-    check_outside(trace)
+    check_not_inside_store(trace)
     if not trace.is_file():  # a device or pipe is written to as it is
         return
     if not replace:
@@ -146,7 +146,7 @@ class Trace:
             self._failure = self._failure or error
         if self._failure is not None:
             raise StoreError(
-                f"the trace {self._file.name} is cut off: {self._failure.strerror}; {remedy(self._failure)} and solve "
+                f"the trace {self._file.name} is cut off: {self._failure.strerror}; {advice(self._failure)} and solve "
                 f"again for a whole one"
             )
 

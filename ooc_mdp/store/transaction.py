@@ -24,7 +24,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store.disk_faults import BROKEN_DISK, NO_PERMISSION, NO_ROOM
+from ooc_mdp.store.disk_errors import BROKEN_DISK, NO_PERMISSION, NO_SPACE
 from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE
 from ooc_mdp.store.locks import (
     BusyError,
@@ -37,7 +37,15 @@ from ooc_mdp.store.locks import (
 )
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, check_is_store
 
-__all__ = ["InPlaceError", "check_outside", "check_target", "clear", "leftover", "sync", "writing"]
+__all__ = [
+    "CommittedError",
+    "atomic_directory",
+    "check_destination",
+    "check_not_inside_store",
+    "empty_directory",
+    "fsync_path",
+    "stale_partial",
+]
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -45,21 +53,21 @@ _FSYNC_THREADS = 8
 
 
 @contextmanager
-def writing(
+def atomic_directory(
     store: Path,
     overwrite: bool,
-    recognise: Callable[[Path], object] = check_is_store,
+    check_replaceable: Callable[[Path], object] = check_is_store,
     *,
     resume: bool = False,
-    keep: Callable[[BaseException], bool] = lambda error: False,
+    keep_partial: Callable[[BaseException], bool] = lambda error: False,
 ) -> Iterator[Path]:
     """Yield the directory to write into; on leaving, sync and move it to `store`, or remove it on an error.
 
     Parameters
     ----------
-    recognise : raises StoreError for what may not be overwritten, being not of the kind that is written.
+    check_replaceable : raises StoreError for what may not be overwritten, being not of the kind that is written.
     resume : yield what another writer left as it is, instead of empty.
-    keep : whether an error leaves the directory as it is, for a later writer that resumes.
+    keep_partial : whether an error leaves the directory as it is, for a later writer that resumes.
 
     Raises
     ------
@@ -75,15 +83,15 @@ def writing(
             try:
                 lock.take(store, empty=not resume)
                 _restore_previous(store)
-                _check_replaceable(store, overwrite, recognise)
+                _check_overwrite(store, overwrite, check_replaceable)
                 refuse_readers(store)
                 yield partial
                 _sync_tree(partial)
-                _check_replaceable(store, overwrite, recognise)
+                _check_overwrite(store, overwrite, check_replaceable)
                 _move_into_place(partial, store, lock)
             except BaseException as error:
                 moved = lock.has_moved()
-                if not isinstance(error, _WrittenError) and lock.holds() and (moved or not keep(error)):
+                if not isinstance(error, _WrittenError) and lock.holds() and (moved or not keep_partial(error)):
                     _remove_tree(partial)
                 if isinstance(error, BusyError) and hasattr(error, "__notes__"):
                     raise BusyError("; ".join([str(error), *error.__notes__])) from None
@@ -92,14 +100,14 @@ def writing(
         if moved:
             left = f"; remove {partial}, which is left of what was replaced" if partial.exists() else ""
             what = f"{store} is whole and in its place, but then {error.strerror} ({error.filename or store}){left}"
-            raise InPlaceError(what) from error
+            raise CommittedError(what) from error
         message = _plain_message(error, store, partial)
         if message is None:
             raise
         raise StoreError("; ".join([message, *getattr(error, "__notes__", [])])) from error
 
 
-def check_target(store: Path, overwrite: bool) -> None:
+def check_destination(store: Path, overwrite: bool) -> None:
     """Refuse, before there is any work, a place where no store can be written.
 
     Raises
@@ -107,12 +115,12 @@ def check_target(store: Path, overwrite: bool) -> None:
     StoreError : what is there may not be replaced, or the place is no place for a store or inside another one.
     """
     _check_place(store)
-    check_outside(store)
+    check_not_inside_store(store)
     if not store.with_name(store.name + PREVIOUS_SUFFIX).is_dir():  # which may be put back
-        _check_replaceable(store, overwrite, check_is_store)
+        _check_overwrite(store, overwrite, check_is_store)
 
 
-def check_outside(path: Path) -> None:
+def check_not_inside_store(path: Path) -> None:
     """Refuse a place inside a store or result, which would be lost with it when that is replaced.
 
     Raises
@@ -125,7 +133,7 @@ def check_outside(path: Path) -> None:
             raise StoreError(f"{path} would lie inside {around}, a Zarr group or store; choose a place outside it")
 
 
-def leftover(store: Path) -> Path | None:
+def stale_partial(store: Path) -> Path | None:
     """The partial directory that a killed or stopped writer left beside a store, if there is one and nobody has it."""
     partial = store.with_name(store.name + PARTIAL_SUFFIX)
     try:
@@ -155,7 +163,7 @@ def _check_place(store: Path) -> None:
         raise StoreError(f"{store} cannot be written: the directory {store.parent} does not exist")
 
 
-def _check_replaceable(store: Path, overwrite: bool, recognise: Callable[[Path], object]) -> None:
+def _check_overwrite(store: Path, overwrite: bool, check_replaceable: Callable[[Path], object]) -> None:
     if not os.path.lexists(store):
         return
     if not overwrite:
@@ -163,12 +171,12 @@ def _check_replaceable(store: Path, overwrite: bool, recognise: Callable[[Path],
     if store.is_symlink():
         raise StoreError(f"{store} is a symbolic link, which is not replaced; give the path that it points to")
     try:
-        recognise(store)
+        check_replaceable(store)
     except StoreError as error:
         raise StoreError(f"{store} is not overwritten: {error}") from error
 
 
-class InPlaceError(StoreError):
+class CommittedError(StoreError):
     """The new store is whole and in its place; what failed came after that."""
 
 
@@ -208,7 +216,7 @@ class _Lock:
                 raise
             self.close()
         if empty:
-            clear(self._partial)
+            empty_directory(self._partial)
 
     def take_replaced(self, store: Path) -> None:
         """Hold the store that is to be replaced, too; BusyError where another process reads it."""
@@ -250,7 +258,7 @@ def _move_into_place(partial: Path, store: Path, lock: _Lock) -> None:
         os.rename(partial, store)
     else:
         lock.take_replaced(store)
-        if _exchange(partial, store):
+        if _swap_directories(partial, store):
             replaced = partial
         else:
             replaced = store.with_name(store.name + PREVIOUS_SUFFIX)
@@ -261,7 +269,7 @@ def _move_into_place(partial: Path, store: Path, lock: _Lock) -> None:
                 _restore_previous(store)
                 raise
     lock.release_moved()
-    sync(store.parent)
+    fsync_path(store.parent)
     if replaced is not None:
         _remove_tree(replaced)
     (store / JOURNAL_FILE).unlink(missing_ok=True)
@@ -276,7 +284,7 @@ def _restore_previous(store: Path) -> None:
             os.rename(previous, store)
 
 
-def _exchange(a: Path, b: Path) -> bool:
+def _swap_directories(a: Path, b: Path) -> bool:
     """Swap two directories in one step; False where the system cannot."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
@@ -289,7 +297,7 @@ def _exchange(a: Path, b: Path) -> bool:
     raise OSError(code, os.strerror(code), str(a), None, str(b))
 
 
-def clear(directory: Path) -> None:
+def empty_directory(directory: Path) -> None:
     """Remove everything from a directory whose lock we hold."""
     for entry in directory.iterdir():
         if entry.is_dir() and not entry.is_symlink():
@@ -302,7 +310,7 @@ def _remove_tree(directory: Path) -> None:
     """Remove a directory whose lock we hold, unless something is put into it at that moment."""
     if not directory.is_dir():
         return
-    clear(directory)
+    empty_directory(directory)
     try:
         directory.rmdir()
     except OSError as error:
@@ -314,11 +322,11 @@ def _sync_tree(root: Path) -> None:
     paths = [Path(top, name) for top, _, names in os.walk(root) for name in names]
     paths += [Path(top) for top, _, _ in os.walk(root)]
     with ThreadPoolExecutor(_FSYNC_THREADS) as threads:
-        for _ in threads.map(sync, paths):
+        for _ in threads.map(fsync_path, paths):
             pass
 
 
-def sync(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     """Wait until a file, or the names in a directory, are on the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -332,7 +340,7 @@ def _plain_message(error: OSError, store: Path, partial: Path) -> str | None:
     if error.errno is None:
         return None
     reason = os.strerror(error.errno)
-    if error.errno in NO_ROOM:
+    if error.errno in NO_SPACE:
         return f"{store} was not written: no room ({reason}); free space or choose another disk"
     if error.errno in BROKEN_DISK and error.filename is None:  # of a write, or of a read of what it is made from
         return f"{store} was not written: {reason}; look at the disks that are read and written, or choose others"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store.files import unexpected_and_missing
+from ooc_mdp.store.files import check_files
 from ooc_mdp.store.reader import Store
-from ooc_mdp.store.state_bits import StateBits
+from ooc_mdp.store.state_set import StateSet
 from ooc_mdp.store.validate_table import Finding, check_table
 
 __all__ = ["Finding", "Report", "validate_store"]
@@ -42,10 +42,10 @@ def validate_store(store: Store, progress: Callable[[str, int, int | None], None
     ----------
     progress : called with a step ("tables", "boundary"), partitions done, and partitions in all.
     """
-    findings = unexpected_and_missing(store)
+    findings = check_files(store)
     store = store.checking_sha256()
     n = store.n_partitions
-    halos, originals = StateBits(store.n_states), StateBits(store.n_states)
+    halos, originals = StateSet(store.n_states), StateSet(store.n_states)
     all_halos = True
     for p in range(n):
         faults, halo_known = check_table(store, p, halos, originals)
@@ -64,7 +64,7 @@ def validate_store(store: Store, progress: Callable[[str, int, int | None], None
     return Report(n, tuple(sorted(findings, key=lambda f: -1 if f.partition is None else f.partition)))
 
 
-def _check_boundary(store: Store, p: int, halos: StateBits, all_halos: bool) -> list[Finding]:
+def _check_boundary(store: Store, p: int, halos: StateSet, all_halos: bool) -> list[Finding]:
     """Whether boundary marks the states in other partitions' halos, and, if all are known, no others."""
     try:
         boundary, _ = store.read_field("boundary", p)

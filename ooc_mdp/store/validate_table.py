@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, FloatArray, IntArray
-from ooc_mdp.model.numbering import owner
 from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.state_order import partition_of
 from ooc_mdp.store.layout import FIELDS, PartitionSizes
 from ooc_mdp.store.reader import Store
-from ooc_mdp.store.state_bits import StateBits
+from ooc_mdp.store.state_set import StateSet
 
 __all__ = ["Finding", "check_claims", "check_table"]
 
@@ -40,7 +40,7 @@ class Finding:
         return f"{where}: {self.message}"
 
 
-def check_table(store: Store, p: int, halos: StateBits, originals: StateBits) -> tuple[list[Finding], bool]:
+def check_table(store: Store, p: int, halos: StateSet, originals: StateSet) -> tuple[list[Finding], bool]:
     """Findings of partition p, and whether its halo is known; adds halo and original states to the sets."""
     findings: list[Finding] = []
     arrays: dict[str, Array] = {}
@@ -90,7 +90,7 @@ def _check_pointer(name: str, p: int, ptr: Array, sizes: PartitionSizes) -> list
     return []
 
 
-def _check_halo(store: Store, p: int, stored: Array, halos: StateBits) -> list[Finding]:
+def _check_halo(store: Store, p: int, stored: Array, halos: StateSet) -> list[Finding]:
     """Findings of a halo, which joins the set if there are none."""
     first, last = int(store.partition_ptr[p]), int(store.partition_ptr[p + 1])
     halo = stored.astype(np.int64)
@@ -115,7 +115,7 @@ class _Table:
         self.action_ptr = self._pointer("action_ptr", "actions_per_state", self.sizes.states)
         self.successor_ptr = self._pointer("successor_ptr", "successors_per_action", self.sizes.rows)
 
-    def wrong(self, field: str, message: str) -> None:
+    def add_finding(self, field: str, message: str) -> None:
         self.findings.append(Finding(field, self.p, message))
 
     def check_pointers(self) -> bool:
@@ -126,13 +126,13 @@ class _Table:
         successors = self.arrays["successors"]
         limit = self.sizes.states + self.sizes.halo
         if successors.size and successors.max() >= limit:
-            self.wrong("successors", f"local successor {successors.max()} is not below {limit}")
+            self.add_finding("successors", f"local successor {successors.max()} is not below {limit}")
         return len(self.findings) == before
 
     def check_rows(self) -> None:
         probabilities = self.arrays["probabilities"]
         if not ((probabilities >= 0) & (probabilities <= 1 + ROW_SUM_TOLERANCE)).all():
-            self.wrong("probabilities", "not all between 0 and 1")
+            self.add_finding("probabilities", "not all between 0 and 1")
             return
         if not self.sizes.rows:
             return
@@ -141,7 +141,7 @@ class _Table:
         tolerance = ROW_SUM_TOLERANCE * 1.001 + longest * float(np.finfo(probabilities.dtype).eps)
         worst = int(np.argmax(np.abs(sums - 1)))
         if abs(sums[worst] - 1) > tolerance:
-            self.wrong("probabilities", f"local row {worst} sums to {float(sums[worst])!r}")
+            self.add_finding("probabilities", f"local row {worst} sums to {float(sums[worst])!r}")
         going_on = sums[~self.ends] if not self.ends.all() else np.ones(1)
         self._compare("row_sum_range", (float(going_on.min()), float(going_on.max())), _SUM_ERROR * longest)
         self._compare("max_successors", longest, 0)
@@ -150,10 +150,10 @@ class _Table:
         rewards = self.arrays["rewards"].astype(np.float64)
         durations = self.arrays.get("durations", np.empty(0))
         if not np.isfinite(rewards).all():
-            self.wrong("rewards", "not all finite")
+            self.add_finding("rewards", "not all finite")
             return
         if not (durations > 0).all():
-            self.wrong("durations", "not all positive")
+            self.add_finding("durations", "not all positive")
         terminal = np.diff(self.action_ptr) == 0
         paid = self.arrays.get("terminal_rewards", np.zeros(self.sizes.states))[terminal]
         every = np.concatenate([rewards, paid])
@@ -171,26 +171,26 @@ class _Table:
         coupling = self.store.coupling
         entries = slice(int(coupling.ptr[self.p]), int(coupling.ptr[self.p + 1]))
         partitions, stored = coupling.partitions[entries], coupling.mass[entries]
-        owners = owner(self.store.partition_ptr, self.halo)
+        owners = partition_of(self.store.partition_ptr, self.halo)
         expected = np.union1d(owners, [self.p])
         if not np.array_equal(partitions, expected):
-            self.wrong("coupling_partitions", f"{partitions.tolist()}, but rows reach {expected.tolist()}")
+            self.add_finding("coupling_partitions", f"{partitions.tolist()}, but rows reach {expected.tolist()}")
             return
         mass = self._masses(np.searchsorted(expected, owners), int(np.searchsorted(expected, self.p)), expected.size)
         low, high = stored - mass, stored - mass * (1 + _SUM_ERROR)
         if (low < -_SUM_ERROR / 10).any() or (high > _COUPLING_EXCESS).any():
             q = int(np.argmax(np.abs(low)))
             told, found = float(stored[q]), float(mass[q])
-            self.wrong("coupling_mass", f"{told!r} into partition {expected[q]}, its rows send {found!r}")
+            self.add_finding("coupling_mass", f"{told!r} into partition {expected[q]}, its rows send {found!r}")
 
-    def check_states(self, originals: StateBits) -> None:
+    def check_states(self, originals: StateSet) -> None:
         for name in ("terminal_rewards", "initial_values"):
             if name in self.arrays and not np.isfinite(self.arrays[name]).all():
-                self.wrong(name, "not all finite")
+                self.add_finding(name, "not all finite")
         original = self.arrays.get("original_state")
         if original is not None:
             if original[0] < 0 or original[-1] >= self.store.n_states or (np.diff(original) <= 0).any():
-                self.wrong("original_state", f"not ascending below {self.store.n_states}")
+                self.add_finding("original_state", f"not ascending below {self.store.n_states}")
             else:
                 originals.mark(original)
 
@@ -204,7 +204,7 @@ class _Table:
         with np.errstate(invalid="ignore"):  # inf - inf, where both are equal
             near = np.abs(stored - np.asarray(found)) <= tolerance
         if not (near | (stored == np.asarray(found))).all():
-            self.wrong(name, f"says {stored.tolist()}, the table gives {found}")
+            self.add_finding(name, f"says {stored.tolist()}, the table gives {found}")
 
     def _masses(self, halo_owner: IntArray, own: int, n_partitions: int) -> FloatArray:
         """Largest mass of one row into each partition of the coupling row."""

@@ -25,7 +25,7 @@ from ooc_mdp.store.layout import FIELDS
 from ooc_mdp.store.manifest import manifest_arrays
 from ooc_mdp.store.partition_entry import PartitionEntry, WrittenChunk
 from ooc_mdp.store.schema import TableSchema
-from ooc_mdp.store.state_bits import StateBits
+from ooc_mdp.store.state_set import StateSet
 from ooc_mdp.store.zarr_metadata import write_metadata
 
 __all__ = ["StoreWriter"]
@@ -49,7 +49,7 @@ class StoreWriter:
         self.n_partitions = partition_ptr.size - 1
         self.schema = schema
         """Of the partitions so far."""
-        self._read_by_others = StateBits(int(partition_ptr[-1]))
+        self._boundary_states = StateSet(int(partition_ptr[-1]))
         self._entries: dict[int, PartitionEntry] = {}
 
     def __contains__(self, p: int) -> bool:
@@ -64,13 +64,13 @@ class StoreWriter:
         before = self._entries.get(entry.partition)
         self.schema = self.schema.including(entry.note)
         if entry.halo is not None:
-            self._read_by_others.mark(entry.halo)
+            self._boundary_states.mark(entry.halo)
         self._entries[entry.partition] = PartitionEntry(entry.partition, entry.note, entry.chunks)
         return before is None or _recorded(before) != _recorded(entry)
 
     def boundary(self, p: int) -> npt.NDArray[np.bool_]:
         """bool [n]; which of partition p's states others read, once all partitions are added."""
-        return self._read_by_others.slice(*self.partition_ptr[p : p + 2].tolist())
+        return self._boundary_states.slice(*self.partition_ptr[p : p + 2].tolist())
 
     def finish(self, sense: str, state_order: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Write small arrays and metadata, the manifest among them, after the second round.
@@ -97,7 +97,7 @@ class StoreWriter:
             "reward_range": np.array([note.reward_range for note in notes]),
             "duration_range": np.array([note.duration_range for note in notes]),
             "row_sum_range": np.array([note.row_sum_range for note in notes]),
-            "max_successors": np.array([note.most_successors for note in notes], np.int64),
+            "max_successors": np.array([note.max_successors for note in notes], np.int64),
             "coupling_ptr": np.concatenate([[0], np.cumsum([note.coupling_mass.size for note in notes])]),
             "coupling_partitions": np.concatenate([note.coupling_partitions for note in notes]),
             "coupling_mass": np.concatenate([note.coupling_mass for note in notes]),

@@ -46,7 +46,7 @@ ANALYSIS_BYTES = 32
 """Bytes that the analysis takes for each state, the classes apart."""
 _NAMED = 8
 """States that a message names."""
-_MOST_PASSES = 5000
+_MAX_PASSES = 5000
 """Passes after which a mean reward's sign counts as not decided."""
 
 
@@ -236,7 +236,7 @@ def _refuse_gain(tables: Streamed, blocks: Labels, components: Labels, classes: 
     """
     source = tables.source
     potential, best = np.zeros(blocks.size), np.zeros(blocks.size)
-    for passes in range(_MOST_PASSES + 1):
+    for passes in range(_MAX_PASSES + 1):
         states = np.flatnonzero(blocks)
         if not states.size:
             return
@@ -260,7 +260,7 @@ def _refuse_gain(tables: Streamed, blocks: Labels, components: Labels, classes: 
         if positive.size:
             inside = states[means.component == positive[0]]
             raise _infinite(source, inside, sign, f"by {least[positive[0]]:.3g} a step or more in the mean")
-        if passes == _MOST_PASSES or (passes > 10 and (most - least <= rounding).any()):
+        if passes == _MAX_PASSES or (passes > 10 and (most - least <= rounding).any()):
             first = int(np.argmin(most - least))
             if most[first] >= -rounding:
                 raise _undecided(source, states[means.component == first], least[first], most[first])

@@ -47,9 +47,9 @@ _SETTLED = 1 / 8
 """A visit ends once its changes are down to this share of the charge."""
 _DIRTY = 1 / 2
 """A partition is visited again when what changed in it or flowed into it may be more than this share of the charge."""
-_LEAST_ULPS = 8.0
+_MIN_ULPS = 8.0
 """A charge below so many units in the last place of the values would be lost to rounding."""
-_MOST_REFUTED = 6
+_MAX_REFUTED = 6
 """Checks in vain, each after sweeps with a fourth of the tolerance, after which rounding must be the reason."""
 _CONSTANT = 1e-8
 """Values count as one number, whose size stands in for their range, where L and U lie in so small a share of it."""
@@ -91,7 +91,7 @@ class TotalRun:
     """float64 [n, 2]; L and U, of the maximisation."""
     session: Session
     charge: float = 0.0
-    most_charge: float = np.inf
+    max_charge: float = np.inf
     """The largest that has not been too large."""
     within: EndComponentClasses | None = None
     """Where one may stay for nothing; None during the analysis, which finds that."""
@@ -229,9 +229,9 @@ class TotalRun:
                 kept.take(p, rows, start.policy)
             self.evaluate(start, kept.rows(), finer, rounds)
         self.dirty = np.ones(self.tables.source.n_partitions, np.bool_)
-        self.most_charge = self.charge / FIRST_CHARGE
+        self.max_charge = self.charge / FIRST_CHARGE
         while True:
-            if self.charge < _LEAST_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0))):
+            if self.charge < _MIN_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0))):
                 raise StoppedEarly(Outcome.PRECISION)
             state = self.settle(within, exits, finer * self.charge, rounds)
             if state != "settled":
@@ -254,7 +254,7 @@ class TotalRun:
                 self._come_together()
                 continue
             refuted += 1
-            if refuted > _MOST_REFUTED:
+            if refuted > _MAX_REFUTED:
                 raise StoppedEarly(Outcome.PRECISION)
             finer /= 4
             self.dirty |= found.faults
@@ -262,7 +262,7 @@ class TotalRun:
     def _come_together(self) -> None:
         """Go on with a smaller charge, from between the two."""
         self.charge /= _LESS
-        self.most_charge = self.charge
+        self.max_charge = self.charge
         self.values[:] = self.values.mean(axis=1)[:, None]
         self.dirty[:] = True
 
@@ -285,7 +285,7 @@ class TotalRun:
         self.width = 0.0
         if self.options.residual is None:
             suits = self.target() / (2 * max(1.0, float(found.departures.max())))
-            self.charge = min(self.most_charge, suits)
+            self.charge = min(self.max_charge, suits)
         spread = self.charge * found.departures
         self.values[:, 0] -= spread
         self.values[:, 1] += spread

@@ -146,7 +146,7 @@ class Streamed:
 
     def count_on(self, statistics: SolveStatistics) -> None:
         """Count on from the statistics of an earlier run."""
-        self.cache.statistics.go_on_from(statistics)
+        self.cache.statistics.resume_from(statistics)
         self._stager.load_seconds = statistics.load_seconds
 
     def count(self, statistics: SolveStatistics) -> None:

@@ -242,9 +242,9 @@ def _conclude(run: TotalRun, totals: Totals, plan: MemoryPlan) -> Solution:
         ),
         statistics=run.count(),
         history=run.history.end(run.row(error_bound)),
-        values=store.to_original(middle),
-        policy=store.to_original(totals.policy),
+        values=store.to_source(middle),
+        policy=store.to_source(totals.policy),
         memory_plan={"host": plan.host, "device": plan.device},
-        lower=store.to_original(low) if proved else None,
-        upper=store.to_original(high) if proved else None,
+        lower=store.to_source(low) if proved else None,
+        upper=store.to_source(high) if proved else None,
     )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ooc_mdp
-from ooc_mdp.problems.control import Discretised
+from ooc_mdp.problems.control import DiscretisedProblem
 from ooc_mdp.problems.registry import make_problem
 
 QUICK = (
@@ -36,7 +36,7 @@ def test_certified_values_agree_with_an_independent_optimum_within_the_bound(tmp
     name, grid, said = (*case.split(":"), "")[:3]
     parameters = {"grid": grid, **dict(pair.split("=", 1) for pair in said.split(",") if pair)}
     problem = make_problem(name, parameters)
-    assert isinstance(problem, Discretised)
+    assert isinstance(problem, DiscretisedProblem)
     plane = len(problem.points) <= 2
     store = ooc_mdp.generate(
         name, tmp_path / "store", parameters, partitions=16 if case in QUICK else 100, device="cpu"

@@ -170,7 +170,7 @@ def test_a_plain_residual_is_proved_too(ragged: Store, clusters: Clusters) -> No
 
 @settings(max_examples=8)
 @given(
-    case=cases(most_states=10, shortest=0.3),
+    case=cases(max_states=10, shortest=0.3),
     way=st.sampled_from(METHODS),
     placement=st.sampled_from(["random", "blocks, rebalanced", "blocks"]),
     workers=st.sampled_from([2, 4]),

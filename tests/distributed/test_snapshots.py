@@ -149,7 +149,7 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
         passed = 1000.0
 
     held = threading.Barrier(2)
-    monkeypatch.setattr(termination, "_MOST_LOADING", 1e6)
+    monkeypatch.setattr(termination, "_MAX_LOADING", 1e6)
     monkeypatch.setattr(termination, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
     monkeypatch.setattr(termination.SolveClock, "look", looked)
     monkeypatch.setattr(worker, "load_code", load)
@@ -166,7 +166,7 @@ def test_workers_that_never_have_loaded_their_code_stop_the_clock_for_a_while_on
 ) -> None:
     released = threading.Event()
     monkeypatch.setattr(worker, "load_code", lambda *_, **__: released.wait(300))
-    monkeypatch.setattr(termination, "_MOST_LOADING", 0.3)
+    monkeypatch.setattr(termination, "_MAX_LOADING", 0.3)
     monkeypatch.setattr(transport, "_END_SECONDS", 0.1)
     began = time.monotonic()
     try:
@@ -199,7 +199,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve_of_several_workers(
 
     no_end_before(lambda: any("checkpoint" in text for text in said), monkeypatch)
     monkeypatch.setattr(snapshots, "_FIRST_SECONDS", 0.05)
-    monkeypatch.setattr("ooc_mdp.store.checkpoint.sync", full)
+    monkeypatch.setattr("ooc_mdp.store.checkpoint.fsync_path", full)
     how: dict[str, Any] = {"checkpoint_interval": 3600.0}
     check(maze, 0.9, solve(maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", note=said.append, **how))
     (told,) = [text for text in said if "checkpoint" in text]

@@ -42,14 +42,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ooc_mdp.distributed.subscriptions._RETRY_SECONDS", 0.01)
     monkeypatch.setattr("ooc_mdp.distributed.membership._AGAIN_SECONDS", 0.01)
     monkeypatch.setattr("ooc_mdp.distributed.ownership._MOVE_SECONDS", 0.0)
-    monkeypatch.setattr("ooc_mdp.distributed.ownership._LEAST_LEFT", 1)
+    monkeypatch.setattr("ooc_mdp.distributed.ownership._MIN_LEFT", 1)
     monkeypatch.setattr("ooc_mdp.distributed.stragglers._LOOK_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
-    case=cases(most_states=16),
+    case=cases(max_states=16),
     weather=st.builds(
         Weather,
         st.integers(0, 10**6),
@@ -71,7 +71,7 @@ def test_certificates_hold_whatever_becomes_of_messages(
         outcome, coordinator = asyncio.run(solve_on(store, options, solvers, weather))
         assert outcome in (Outcome.PROVED, Outcome.PRECISION)
         sign = 1 if store.sense == "max" else -1
-        values = store.to_original(sign * coordinator.known.values)
+        values = store.to_source(sign * coordinator.known.values)
         if coordinator.known.bounds is None:
             return
         error = coordinator.bounds.error(coordinator.known.value_size)
@@ -148,7 +148,7 @@ def test_who_reads_from_before_hears_of_what_was_done_to_all_values_at_once(tmp_
                 mailbox.evict()
             for thread in network.threads:
                 await asyncio.to_thread(thread.join, 300.0)
-        values = store.to_original(np.concatenate([report.values for report in reports]))
+        values = store.to_source(np.concatenate([report.values for report in reports]))
         claimed = max(report.bounds[:2].max() for report in reports)
         assert max(map(abs, distance(values, optimum(rows_of(store), 0.9)))) <= claimed + 1e-9
 

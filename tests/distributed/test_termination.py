@@ -67,7 +67,7 @@ def test_one_that_is_never_ready_does_not_stop_it_for_ever(now: SimpleNamespace)
     clock = SolveClock()
     session = Session(clock=clock, run=RunOptions(time_limit=5.0))
     clock.look([LOADING], going=False)
-    now.is_ += clock_module._MOST_LOADING + 4.0
+    now.is_ += clock_module._MAX_LOADING + 4.0
     assert session.ended() is None
     now.is_ += 1.0
     assert session.ended() is Outcome.TIME_LIMIT

@@ -44,8 +44,8 @@ _OPTIONS = [
 _KEPT = REPOSITORY / ".pytest_cache" / "emulated-cuda"
 """Libraries, for all processes of a run of the tests and for later runs: compiling takes longer than most launches."""
 _KEPT_SECONDS = 7 * 86_400
-_MOST_SHARED = 227 << 10
-_MOST_PARAMETERS = 64
+_MAX_SHARED = 227 << 10
+_MAX_PARAMETERS = 64
 _TEXT = 2000
 _LITERALS = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\\n]){1,4}'""", re.DOTALL)
 _LAUNCHING = threading.Lock()
@@ -235,8 +235,8 @@ class Module:
         """
         number = self._numbers[name]
         sizes = (*_sizes("grid", grid), *_sizes("block", block))
-        if not 0 <= shared <= _MOST_SHARED:
-            raise ValueError(f"{shared} bytes of dynamic shared memory: a block has up to {_MOST_SHARED}")
+        if not 0 <= shared <= _MAX_SHARED:
+            raise ValueError(f"{shared} bytes of dynamic shared memory: a block has up to {_MAX_SHARED}")
         parameters = self._parameters(number)
         if len(parameters) != len(args):
             raise TypeError(f"{name} takes {len(parameters)} arguments, {len(args)} are given")
@@ -261,8 +261,8 @@ class Module:
             raise KernelError(f"{name}, {text.value.decode(errors='replace')}")
 
     def _parameters(self, number: int) -> list[_Parameter]:
-        raw = np.zeros((_MOST_PARAMETERS, 5), np.intc)
-        count = self._library[f"emulated_parameters_{number}"](ctypes.c_void_p(raw.ctypes.data), _MOST_PARAMETERS)
+        raw = np.zeros((_MAX_PARAMETERS, 5), np.intc)
+        count = self._library[f"emulated_parameters_{number}"](ctypes.c_void_p(raw.ctypes.data), _MAX_PARAMETERS)
         return [_Parameter(int(b), chr(k), int(pb), chr(pk), bool(w)) for b, k, pb, pk, w in raw[:count]]
 
 

@@ -14,7 +14,7 @@ from paths import REPOSITORY
 
 from ooc_mdp.backends.cuda.control.rows import kernel_source
 from ooc_mdp.model.mdp import IntArray, Rows
-from ooc_mdp.problems.control import Discretised
+from ooc_mdp.problems.control import DiscretisedProblem
 from ooc_mdp.problems.control.cuda.builtins import Kind, mangled
 from ooc_mdp.problems.control.cuda.source import setup
 from ooc_mdp.problems.control.cuda.translate import Program
@@ -23,7 +23,7 @@ _THREADS = 128
 _TEMPLATE = REPOSITORY / "ooc_mdp" / "backends" / "cuda" / "control/rows.cu"
 
 
-def rows_of_kernel(discretised: Discretised, states: IntArray) -> Rows:
+def rows_of_kernel(discretised: DiscretisedProblem, states: IntArray) -> Rows:
     """Rows by the kernel's template with the problem in it."""
     module = compile_kernels(kernel_source(discretised), ["control_rows<i64>"])
     n, a, k = states.size, discretised.n_actions, len(discretised.points) + 1

@@ -161,7 +161,7 @@ class Engine:
 
     def inputs(self, p: int) -> list[set[int] | None]:
         """Numbers of the tiles that each tile of a resident partition lists as those it reads; None for every tile."""
-        lists, sizes = self._lists(p, "inputs", self.backend._tiling.most_inputs), self._heads(p)[:, 7].tolist()
+        lists, sizes = self._lists(p, "inputs", self.backend._tiling.max_inputs), self._heads(p)[:, 7].tolist()
         return [None if n == 0xFFFFFFFF else set(row[:n]) for n, row in zip(sizes, lists.tolist(), strict=True)]
 
     def halos(self, p: int) -> list[list[int]]:

@@ -59,7 +59,7 @@ def test_facts_agree_with_the_tables(case: Case, discount: float) -> None:
         durations = t.durations if t.durations.size else np.ones(sums.size)
         weights = (discount**durations * sums)[np.isfinite(durations)]
         assert facts.row_sums[p] >= sums[np.isfinite(durations)].max(initial=0.0)
-        assert facts.least_weights[p] <= weights.min(initial=np.inf)
+        assert facts.min_weights[p] <= weights.min(initial=np.inf)
 
 
 def test_facts_cannot_be_changed(tmp_path: Path) -> None:

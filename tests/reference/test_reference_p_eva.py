@@ -61,7 +61,7 @@ def two_largest(store: Store) -> int:
 
 
 def in_source_order(found: ReferenceSolution, store: Store) -> tuple[FloatArray, np.ndarray]:
-    return store.to_original(found.values), store.to_original(found.policy)
+    return store.to_source(found.values), store.to_source(found.policy)
 
 
 def value_of(rows: Rows, policy: np.ndarray, discount: float) -> FloatArray:
@@ -124,7 +124,7 @@ def test_the_reference_reads_nothing_where_zero_is_good_enough(stores: Callable[
     found, rows = p_eva(store, 0.9, 1e4, two_largest(store)), rows_of(store)
     assert found.loads == found.visits == 0
     assert not found.values.any()
-    policy = store.to_original(found.policy)
+    policy = store.to_source(found.policy)
     assert ((policy == 0) == (np.diff(rows.action_ptr) > 0)).all()
     assert np.abs(value_of(rows, policy, 0.9)).max() <= found.error_bound <= 1e4
 

@@ -86,7 +86,7 @@ def simulated_priority(events: list[tuple[int, bool, float]], size: int) -> int:
     return hits
 
 
-def most_hits(partitions: tuple[int, ...], size: int) -> int:
+def max_hits(partitions: tuple[int, ...], size: int) -> int:
     """By trying every choice of what to evict."""
 
     @cache
@@ -227,7 +227,7 @@ def test_optimum_distances_equal_a_simulated_optimum_at_every_size(partitions: l
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.integers(1, 5))
 @settings(max_examples=60)
 def test_no_choice_of_what_to_evict_has_more_hits_than_the_optimum(partitions: list[int], size: int) -> None:
-    assert hits_of(belady_distances(array(partitions), 5), size) == most_hits(tuple(partitions), size)
+    assert hits_of(belady_distances(array(partitions), 5), size) == max_hits(tuple(partitions), size)
 
 
 @given(events)
@@ -296,16 +296,16 @@ def test_beyond_the_point_of_diminishing_returns_a_unit_of_cache_wins_less_than_
 ) -> None:
     hits = np.concatenate([[0], np.cumsum(gains)])
     curve = CacheCurve("lru", "all", len(gains), int(hits[-1]) + 1, hits)
-    assert curve.diminishing == diminishing_by_definition([Fraction(int(h), curve.n_accesses) for h in hits])
+    assert curve.knee == diminishing_by_definition([Fraction(int(h), curve.n_accesses) for h in hits])
 
 
 def test_the_point_of_diminishing_returns_of_a_concave_curve_is_where_its_slope_falls_to_one() -> None:
     share = np.arange(101) / 100
     rate = 2 * share - share**2  # slope 2 - 2 share
     curve = curve_of(np.round(rate * 10_000).astype(int).tolist(), 10_000)
-    assert curve.diminishing == 50
-    assert curve_of([0, 1, 2, 3, 4], 4).diminishing is None  # a unit wins a unit everywhere
-    assert curve_of([0, 0, 0, 0, 4], 5).diminishing is None
+    assert curve.knee == 50
+    assert curve_of([0, 1, 2, 3, 4], 4).knee is None  # a unit wins a unit everywhere
+    assert curve_of([0, 0, 0, 0, 4], 5).knee is None
 
 
 def test_a_share_of_the_partitions_is_exact_rounds_down_and_holds_one_at_least() -> None:
@@ -503,9 +503,9 @@ def test_the_command_prints_a_table_a_trace_and_scope(place: Path) -> None:
         for curve in curves:
             cells += [f"{curve.hit_rate[size]:.2%}", f"{curve.loads_per_partition[size]:.3f}"]
         assert any(line.split() == cells for line in ran.out.splitlines())
-    best = curves[2].diminishing
+    best = curves[2].knee
     assert best is not None
-    assert f"diminishing returns, Belady's optimum: at {best} partitions ({best / 36:.1%})" in ran.out
+    assert f"knee returns, Belady's optimum: at {best} partitions ({best / 36:.1%})" in ran.out
     assert ran.err.count("\n") == 1
     assert ran.err.startswith("two: the order of accesses of p-eva joint depends on the cache that it ran with")
 
@@ -564,7 +564,7 @@ def test_several_traces_are_drawn_on_one_plot_without_pyplot(
 
 @pytest.mark.parametrize(("partitions", "dots"), [(1, 2), (2, 1)])
 def test_a_curve_of_one_size_is_drawn_as_dots(tmp_path: Path, partitions: int, dots: int) -> None:
-    """Of two sizes only the point of diminishing returns is one."""
+    """Of two sizes only the point of knee returns is one."""
     pytest.importorskip("matplotlib")
     trace = trace_of([(0, False, 0.0)] * 3, partitions)
     curve = cache_curve(trace, "lru", "frontier", raw=True)

@@ -71,7 +71,7 @@ def test_threads_get_memory_and_scratch_of_their_own() -> None:
     def work(mark: int) -> None:
         for _ in range(50):
             with memory.scratch() as scratch:
-                array, room = memory.empty(50_000, np.int64), scratch.room("a", 1000)
+                array, room = memory.empty(50_000, np.int64), scratch.buffer("a", 1000)
                 array[:], room[:] = mark, mark
                 together.wait(300)
                 assert (array == mark).all()
@@ -90,7 +90,7 @@ def test_a_table_in_an_arena_is_the_same(tmp_path: Path, problem: str, monkeypat
     store = ooc_mdp.generate(problem, tmp_path / "s", parameters, partitions=3)
     memory = Arena(1 << 20)
     for p in (0, 2, 1, 2):
-        (expected, bytes_read), (table, read) = store.read(p), store.read_in(p, memory)
+        (expected, bytes_read), (table, read) = store.read(p), store.read_into(p, memory)
         assert read == bytes_read
         for field in fields(PartitionTable):
             np.testing.assert_array_equal(getattr(table, field.name), getattr(expected, field.name))

@@ -26,7 +26,7 @@ SIZES = st.sampled_from([0.0, 1e-9, 1.0, 1e6])
 
 def gaps_of(store: Store, discount: float) -> ActionGaps:
     facts = ModelFacts.of(store, discount)
-    return ActionGaps(store.coupling, facts.contraction, facts.least_weights)
+    return ActionGaps(store.coupling, facts.contraction, facts.min_weights)
 
 
 def rounding_of(store: Store, discount: float, size: float) -> float:

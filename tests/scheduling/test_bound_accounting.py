@@ -200,7 +200,7 @@ class Scenario:
 @st.composite
 def scenarios(draw: st.DrawFn, events: Sequence[str] = ()) -> Scenario:
     """Of these events; or else of any, or of a few, so that some recur."""
-    model = draw(models(most_states=10))
+    model = draw(models(max_states=10))
     n = len(model.states)
     cuts = draw(st.sets(st.integers(1, n - 1), max_size=4)) if n > 1 else set()
     partitions = len(cuts) + 1

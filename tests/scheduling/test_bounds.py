@@ -114,8 +114,8 @@ def two_partitions(
 ) -> ResidualBounds:
     """w = [[0.5, 0.5], [0.25, 0.75]] by default, gamma 0.5; rows sum to 1 at most and `least` at least."""
     coupling = Coupling(np.array([0, 2, 4]), np.array([0, 1, 0, 1]), np.array(mass))
-    least_sums = None if least is None else np.full(2, least)
-    contraction = Contraction.of(0.5, np.ones(2), np.ones(2), np.array([2, 2]), least_sums, alike=True)
+    min_sums = None if least is None else np.full(2, least)
+    contraction = Contraction.of(0.5, np.ones(2), np.ones(2), np.array([2, 2]), min_sums, alike=True)
     return ResidualBounds(coupling, contraction, np.array([[-1.0, 2.0], [0.0, 0.0]]), np.array([2, 2]))
 
 

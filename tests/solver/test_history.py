@@ -24,7 +24,7 @@ from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome, Solution, SolveHistory
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.solver import history, session
-from ooc_mdp.solver.history import MOST_ROWS, HistoryRecorder, HistoryRow, PartitionCounts
+from ooc_mdp.solver.history import MAX_ROWS, HistoryRecorder, HistoryRow, PartitionCounts
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
 from ooc_mdp.undiscounted import totals
@@ -43,7 +43,7 @@ def check_history(solution: Solution, earlier: SolveHistory | None = None) -> So
     assert (h.first_visit[swept] <= h.last_visit[swept]).all()
     assert (h.loads[swept] > 0).all()
     assert {getattr(h, name).size for name in ROWS} == {h.seconds.size}
-    assert 2 <= h.seconds.size <= MOST_ROWS
+    assert 2 <= h.seconds.size <= MAX_ROWS
     assert (np.diff(h.seconds) > 0).all()
     assert h.seconds[0] >= 0
     for name in ("bytes_read", "hits", "misses"):
@@ -232,10 +232,10 @@ def test_a_checkpoint_without_a_history_is_gone_on_from(maze: Store, tmp_path: P
 
 def test_rows_are_thinned_by_halving_and_keep_the_first_and_the_last() -> None:
     recorder = HistoryRecorder(np.zeros(3, np.int64))
-    for i in range(3 * MOST_ROWS):
+    for i in range(3 * MAX_ROWS):
         recorder.row(row(0.5 * i, hits=i))
     h = recorder.end(row(1e6, hits=123456))
-    assert MOST_ROWS // 2 <= h.seconds.size <= MOST_ROWS
+    assert MAX_ROWS // 2 <= h.seconds.size <= MAX_ROWS
     assert (np.diff(h.seconds) > 0).all()
     assert (h.seconds[0], h.seconds[-1], h.hits[-1]) == (0.0, 1e6, 123456)
     assert (h.hits[:-1] == 2 * h.seconds[:-1]).all()
@@ -328,7 +328,7 @@ def test_workers_continue_the_history_of_others_and_one_machine_theirs(
 def test_copies_bring_the_counts_of_workers_before_the_end(
     maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshots, "_LEAST_PAUSE", 0.0)
+    monkeypatch.setattr(snapshots, "_MIN_PAUSE", 0.0)
     taken: list[int] = []
     of_one = HistoryRecorder.take
     monkeypatch.setattr(HistoryRecorder, "take", lambda self, k, counts: (taken.append(k), of_one(self, k, counts)))

@@ -62,7 +62,7 @@ def coupled(n: int = 240, partitions: int = 12, seed: int = 1, **model: Any) -> 
 
 @some
 @given(
-    case=cases(most_states=10),
+    case=cases(max_states=10),
     discount=DISCOUNTS,
     method=METHODS,
     share=st.sampled_from([1e-8, 1e-5, 1e-2]),
@@ -269,15 +269,15 @@ def test_a_target_below_rounding_ends_and_says_so(case: Case, discount: float, m
 @given(
     case=cases(shortest=0.3),
     discount=st.sampled_from([0.5, 0.9]),
-    most_sweeps=st.integers(1, 3),
+    max_sweeps=st.integers(1, 3),
     forcing=st.sampled_from([0.02, 0.9]),
 )
 def test_short_evaluations_prove_no_less(
-    monkeypatch: pytest.MonkeyPatch, case: Case, discount: float, most_sweeps: int, forcing: float
+    monkeypatch: pytest.MonkeyPatch, case: Case, discount: float, max_sweeps: int, forcing: float
 ) -> None:
     """Modified policy iteration down to value iteration: bounds hold however far evaluations are from their limits."""
     with stored(case) as store, monkeypatch.context() as patch:
-        patch.setattr(policy_iteration, "_MOST_SWEEPS", most_sweeps)
+        patch.setattr(policy_iteration, "_MAX_SWEEPS", max_sweeps)
         patch.setattr(policy_iteration, "_FORCING", forcing)
         rows = rows_of(store)
         best = optimum(rows, discount, case.sense)

@@ -105,8 +105,8 @@ def test_values_stay_until_a_pass_aside_is_taken(case: Case, discount: float) ->
             own = np.split(backend.values(), store.partition_ptr[1:-1])
             assert largest.tolist() == [values.max() for values in own]
             assert smallest.tolist() == [values.min() for values in own]
-            expected = backup(rows, sign * store.to_original(before), discount, case.sense)
-            taken = sign * store.to_original(backend.values().copy())
+            expected = backup(rows, sign * store.to_source(before), discount, case.sense)
+            taken = sign * store.to_source(backend.values().copy())
             np.testing.assert_allclose(taken, expected.values, rtol=1e-12, atol=1e-12 * np.abs(taken).max())
         backend.close()
 

@@ -167,6 +167,18 @@ def test_a_checkpoint_that_lacks_something_is_refused(store, stopped):
     assert f"{path} is damaged" in refused("solve", store, *HARD, "--output", stopped, "--resume")
 
 
+@pytest.mark.parametrize("action", [-2, 4, 2**31 - 1])
+def test_a_checkpoint_whose_policy_names_an_action_that_a_state_lacks_is_refused(store, stopped, action):
+    path = checkpoint_path(stopped)
+    facts, arrays = read_checkpoint(path)
+    policy, visited = arrays["policy"].copy(), np.ones_like(arrays["visited"])
+    policy[7] = action
+    changed = arrays | {"policy": policy, "visited": visited}
+    save_checkpoint(path, facts["identity"], changed, SolveStatistics(**facts["statistics"]))
+    said = refused("solve", store, *HARD, "--output", stopped, "--resume")
+    assert f"{path} is damaged (its policy names action {action} in state 7)" in said
+
+
 def test_the_api_says_where_it_goes_on(store, stopped):
     said: list[str] = []
     ooc_mdp.solve(store, 0.99, epsilon=1e-4, cache="30%", device="cpu", output=stopped, resume=True, note=said.append)
@@ -290,7 +302,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve(tmp_path, monkeypatch
             if len(written) in (2, 3):
                 raise fault
 
-    monkeypatch.setattr("ooc_mdp.store.checkpoint.sync", sync)
+    monkeypatch.setattr("ooc_mdp.store.checkpoint.fsync_path", sync)
     monkeypatch.setattr("ooc_mdp.solver.session._SAVING_SHARE", 0)
     said: list[str] = []
     how: dict[str, Any] = {"cache": "30%", "device": "cpu", "checkpoint_interval": 0.0, "note": said.append}
@@ -308,7 +320,7 @@ def test_where_no_checkpoint_was_ever_written_there_is_nothing_to_go_on_from(sto
     def full(_: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ooc_mdp.store.checkpoint.sync", full)
+    monkeypatch.setattr("ooc_mdp.store.checkpoint.fsync_path", full)
     said: list[str] = []
     how: dict[str, Any] = {"cache": "30%", "device": "cpu", "checkpoint_interval": 0.0, "note": said.append}
     assert ooc_mdp.solve(store, 0.9, output=tmp_path / "r", **how).outcome.proved
@@ -373,7 +385,7 @@ def test_a_result_that_is_in_its_place_leaves_no_checkpoint(store, tmp_path, mon
         if path == tmp_path:
             raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("ooc_mdp.store.transaction.sync", broken)
+    monkeypatch.setattr("ooc_mdp.store.transaction.fsync_path", broken)
     with pytest.raises(StoreError, match="r is whole and in its place, but then Input/output error"):
         ooc_mdp.solve(store, 0.9, epsilon=1e-3, device="cpu", output=tmp_path / "r")
     assert [p.name for p in tmp_path.iterdir()] == ["r"]

@@ -244,7 +244,7 @@ def test_encoded_fields_are_compressed_as_their_metadata_says_and_as_a_device_de
     control = ooc_mdp.generate("mountain-car", tmp_path / "c", {"grid": "12,12"}, partitions=4, device="cpu")
     plain = ooc_mdp.generate("random", tmp_path / "p", {"states": 40, "seed": 1}, partitions=4)
     for store in (control, plain):
-        assert all(field.framed for field in store.stored_fields)
+        assert all(field.compressed for field in store.stored_fields)
         for name, meta in store.fields.items():
             saved = json.loads((store.path / name / "zarr.json").read_text())["codecs"]
             blosc = next(codec["configuration"] for codec in saved if codec["name"] == "blosc")

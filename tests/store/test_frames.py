@@ -65,7 +65,7 @@ def assert_frames_hold_the_table(store: Store) -> None:
                 values = decode(f.field.encoding, values, f.field.dtype, layout)
             expected = getattr(table, f.field.name)
             np.testing.assert_array_equal(values.astype(expected.dtype), expected, strict=True)
-            assert f.field.most >= expected.size
+            assert f.field.max_table_len >= expected.size
             assert f.field.max_len >= f.count
         assert raw.n_bytes == end
 
@@ -73,7 +73,7 @@ def assert_frames_hold_the_table(store: Store) -> None:
 def test_frames_of_a_control_problem_hold_its_table(car: Store) -> None:
     assert set(car.attributes["encodings"]) == {"successors", "probabilities", "durations"}
     assert_frames_hold_the_table(car)
-    assert all(field.framed for field in car.stored_fields)
+    assert all(field.compressed for field in car.stored_fields)
 
 
 def test_frames_of_a_ragged_store_hold_its_table(ragged: Store) -> None:
@@ -91,7 +91,7 @@ def test_a_memoryview_is_filled_too(ragged: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cname", "shuffle", "framed"),
+    ("cname", "shuffle", "compressed"),
     [
         ("lz4", "noshuffle", True),
         ("lz4hc", "shuffle", True),
@@ -101,11 +101,11 @@ def test_a_memoryview_is_filled_too(ragged: Store) -> None:
     ],
 )
 def test_what_devices_do_not_decompress_is_decompressed_beforehand(
-    ragged: Store, cname: str, shuffle: str, framed: bool
+    ragged: Store, cname: str, shuffle: str, compressed: bool
 ) -> None:
     store = recoded(ragged, "probabilities", cname, shuffle)
     field = next(f for f in store.stored_fields if f.name == "probabilities")
-    assert field.framed == framed
+    assert field.compressed == compressed
     assert_frames_hold_the_table(store)
 
 

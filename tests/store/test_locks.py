@@ -30,7 +30,7 @@ from ooc_mdp.store import locks, output_lock
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.locks import BusyError
 from ooc_mdp.store.output_lock import lock_path, locked_output, refuse_busy
-from ooc_mdp.store.transaction import writing
+from ooc_mdp.store.transaction import atomic_directory
 from ooc_mdp.undiscounted import totals
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def anything(path: Path) -> None:
 
 
 def write(path: Path, text: str, during: Callable[[Path], None] = anything) -> None:
-    with writing(path, True, anything) as partial:
+    with atomic_directory(path, True, anything) as partial:
         during(partial)
         (partial / "text").write_text(text)
 
@@ -104,7 +104,7 @@ def test_a_store_that_another_process_reads_is_not_replaced(tmp_path: Path) -> N
     write(tmp_path / "s", "old")
     with other_process(HOLD, tmp_path / "s") as process:
         message = rf"s is being read by another process {by(process)}\); wait for it or choose another name"
-        with pytest.raises(BusyError, match=message), writing(tmp_path / "s", True, anything):
+        with pytest.raises(BusyError, match=message), atomic_directory(tmp_path / "s", True, anything):
             pytest.fail("the work began")
     assert os.listdir(tmp_path) == ["s"]
     write(tmp_path / "s", "new")
@@ -115,7 +115,7 @@ def test_a_reader_that_comes_during_the_work_keeps_the_old_store(
     tmp_path: Path, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr("ooc_mdp.store.transaction._exchange", lambda a, b: False)
+        monkeypatch.setattr("ooc_mdp.store.transaction._swap_directories", lambda a, b: False)
     write(tmp_path / "s", "old")
     held = hold(tmp_path / "s")
 

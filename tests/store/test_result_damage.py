@@ -25,7 +25,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Results of two problems of the same shape, the first in several chunks."""
     place = tmp_path_factory.mktemp("damage")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ooc_mdp.store.slabs.MOST_ELEMENTS", 8)
+        patch.setattr("ooc_mdp.store.slabs.MAX_ELEMENTS", 8)
         for seed in (0, 1):
             store = ooc_mdp.generate("quintanilla", place / f"s{seed}", {"height": 6, "width": 4, "seed": seed})
             solved = replace(ooc_mdp.solve(store, 0.9, device="cpu"), history=history_of(3 + seed, 2))

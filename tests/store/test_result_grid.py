@@ -16,7 +16,7 @@ import ooc_mdp
 from ooc_mdp.model.solution import SolveHistory
 from ooc_mdp.store.result import open_result, write_result
 from ooc_mdp.store.result_grid import grid_of
-from ooc_mdp.store.slabs import MOST_ELEMENTS, count_slabs, slab_chunks, slabs
+from ooc_mdp.store.slabs import MAX_ELEMENTS, count_slabs, slab_chunks, slabs
 
 RESERVED = frozenset({"state", "value"})
 
@@ -137,11 +137,11 @@ def test_what_is_no_grid_of_the_states_has_one_axis(geometry):
 
 
 @pytest.mark.parametrize(
-    "shape", [(1,), (7,), (3 * MOST_ELEMENTS + 1,), (2, MOST_ELEMENTS + 5), (60, 60, 60, 60), (1500, 1500), (5, 1, 1)]
+    "shape", [(1,), (7,), (3 * MAX_ELEMENTS + 1,), (2, MAX_ELEMENTS + 5), (60, 60, 60, 60), (1500, 1500), (5, 1, 1)]
 )
 def test_chunks_of_any_shape_are_runs_that_cover_it(shape):
     chunks = slab_chunks(shape)
-    assert np.prod(chunks) <= MOST_ELEMENTS
+    assert np.prod(chunks) <= MAX_ELEMENTS
     found = list(slabs(shape, chunks))
     assert len(found) == len({slab.key for slab in found}) == count_slabs(shape, chunks)
     assert [found[0].start, *(slab.stop for slab in found)] == [*(slab.start for slab in found), np.prod(shape)]
@@ -151,7 +151,7 @@ def test_chunks_of_any_shape_are_runs_that_cover_it(shape):
 
 
 def test_a_result_in_several_chunks_is_read_back(tmp_path, monkeypatch):
-    monkeypatch.setattr("ooc_mdp.store.slabs.MOST_ELEMENTS", 20)
+    monkeypatch.setattr("ooc_mdp.store.slabs.MAX_ELEMENTS", 20)
     store = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": "13,8"}, partitions=4)
     solved = ooc_mdp.solve(store, 0.9, device="cpu", output=tmp_path / "r")
     group = zarr.open_group(tmp_path / "r", mode="r")

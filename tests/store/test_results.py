@@ -262,7 +262,7 @@ def test_an_export_that_is_in_its_place_is_not_called_unwritten(result, tmp_path
         if path == tmp_path:
             raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("ooc_mdp.store.atomic_file.sync", broken)
+    monkeypatch.setattr("ooc_mdp.store.atomic_file.fsync_path", broken)
     ran = ooc("export", result, tmp_path / "x.npy")
     assert ran.status == 2
     assert "x.npy is complete and in its place, but may be lost if the power fails: Input/output error" in ran.err

@@ -22,7 +22,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 
 from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import StoreError
-from ooc_mdp.model.numbering import GridNumbering
+from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.store import Store, inspect_store, open_store, validate_store
 from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import encode
@@ -322,13 +322,13 @@ def test_a_special_file_in_place_of_a_stores_file_does_not_block(store: Store) -
 
 def test_values_go_back_to_the_order_of_the_source(tmp_path: Path, store: Store) -> None:
     values = np.arange(60.0)
-    assert store.to_original(values) is values
+    assert store.to_source(values) is values
     grid = convert(ModelSource(random_model(5, 60)), tmp_path / "g", ConvertOptions(shape=(6, 10), partitions=4))
     every = np.concatenate([grid.original_states(p) for p in range(4)])
     assert every.tolist() != sorted(every)
-    assert grid.to_original(every * 2.0).tolist() == [2.0 * i for i in range(60)]
+    assert grid.to_source(every * 2.0).tolist() == [2.0 * i for i in range(60)]
     with pytest.raises(ValueError, match="59 values for 60 states"):
-        grid.to_original(values[:-1])
+        grid.to_source(values[:-1])
 
 
 @given(
@@ -341,13 +341,13 @@ def test_blocks_copied_on_threads_lie_where_one_after_the_other_does(
     shape: list[int], dtype: type, many: bool, data: st.DataObject
 ) -> None:
     cuts = [data.draw(st.sets(st.integers(1, n - 1))) if n > 1 else set() for n in shape]
-    grid = GridNumbering(shape, [sorted({0, n} | cut) for n, cut in zip(shape, cuts, strict=True)])
-    new_of_old = grid.to_new(np.arange(int(np.prod(shape))))
+    grid = GridOrder(shape, [sorted({0, n} | cut) for n, cut in zip(shape, cuts, strict=True)])
+    new_of_old = grid.to_store(np.arange(int(np.prod(shape))))
     values = np.arange(new_of_old.size)[::-1].astype(dtype)
     before = values.copy()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ooc_mdp.model.numbering._MANY_BYTES", 0 if many else 1 << 40)
-        found = grid.to_original(values)
+        patch.setattr("ooc_mdp.model.state_order._MANY_BYTES", 0 if many else 1 << 40)
+        found = grid.to_source(values)
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, values[new_of_old])
     np.testing.assert_array_equal(values, before)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store import locks, transaction
-from ooc_mdp.store.transaction import leftover, writing
+from ooc_mdp.store.transaction import atomic_directory, stale_partial
 
 
 def anything(path: Path) -> None:
@@ -28,7 +28,7 @@ def content(path: Path) -> str:
 
 
 def write(path: Path, text: str, overwrite: bool = False) -> None:
-    with writing(path, overwrite, anything) as partial:
+    with atomic_directory(path, overwrite, anything) as partial:
         (partial / "inner").mkdir()
         (partial / "inner" / "text").write_text(text)
         assert not path.exists() or content(path) != text
@@ -49,7 +49,7 @@ def test_everything_is_on_disk_before_the_store_appears(tmp_path: Path, monkeypa
             synced.append(os.fstat(fd).st_ino)
 
     monkeypatch.setattr("ooc_mdp.store.transaction.os.fsync", sync)
-    with writing(store, False, anything) as partial:
+    with atomic_directory(store, False, anything) as partial:
         (partial / "a" / "c").mkdir(parents=True)
         (partial / "a" / "c" / "0").write_bytes(b"1")
         (partial / "zarr.json").write_bytes(b"{}")
@@ -63,7 +63,7 @@ def test_replacing_leaves_only_the_new_store(
     tmp_path: Path, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr(transaction, "_exchange", lambda a, b: False)
+        monkeypatch.setattr(transaction, "_swap_directories", lambda a, b: False)
     write(tmp_path / "s", "old")
     with pytest.raises(StoreError, match="exists; choose another name or overwrite it"):
         write(tmp_path / "s", "new")
@@ -94,7 +94,7 @@ def test_a_place_without_a_name_is_refused(tmp_path: Path, place: str, monkeypat
 
 
 def fail(path: Path, error: Exception) -> None:
-    with writing(path, False) as partial:
+    with atomic_directory(path, False) as partial:
         (partial / "x").touch()
         raise error
 
@@ -155,7 +155,7 @@ def test_a_signal_at_any_line_leaves_the_old_or_the_new_and_nothing_half(tmp_pat
 
 
 def test_a_second_writer_is_refused_while_the_first_lives(tmp_path: Path) -> None:
-    with writing(tmp_path / "s", False) as partial:
+    with atomic_directory(tmp_path / "s", False) as partial:
         (partial / "x").touch()
         with pytest.raises(StoreError, match="another process is writing"):
             write(tmp_path / "s", "second")
@@ -166,16 +166,16 @@ def test_a_second_writer_is_refused_while_the_first_lives(tmp_path: Path) -> Non
 def test_what_a_dead_writer_left_beside_a_store_is_found_and_a_living_ones_is_not(tmp_path: Path) -> None:
     store, partial = tmp_path / "s", tmp_path / "s.partial"
     write(store, "old")
-    assert leftover(store) is None
-    with writing(tmp_path / "t", False):
+    assert stale_partial(store) is None
+    with atomic_directory(tmp_path / "t", False):
         assert (tmp_path / "t.partial").is_dir()
-        assert leftover(tmp_path / "t") is None
+        assert stale_partial(tmp_path / "t") is None
     partial.mkdir()
-    assert leftover(store) == partial
+    assert stale_partial(store) == partial
     (partial / "chunk").touch()
-    assert leftover(store) == partial
+    assert stale_partial(store) == partial
     write(store, "new", overwrite=True)
-    assert leftover(store) is None
+    assert stale_partial(store) is None
 
 
 def test_the_leftover_of_a_dead_writer_is_cleared(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_writer_that_opened_the_directory_of_a_finished_one_starts_afresh(
 def test_what_is_no_store_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis").touch()
-    with pytest.raises(StoreError, match="is not overwritten"), writing(tmp_path / "precious", True):
+    with pytest.raises(StoreError, match="is not overwritten"), atomic_directory(tmp_path / "precious", True):
         pass
     (tmp_path / "link").symlink_to(tmp_path / "precious")
     with pytest.raises(StoreError, match="symbolic link"):
@@ -274,7 +274,7 @@ def test_a_store_that_is_in_its_place_is_not_called_unwritten(tmp_path: Path, mo
         if path == tmp_path:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(transaction, "sync", broken)
+    monkeypatch.setattr(transaction, "fsync_path", broken)
     with pytest.raises(StoreError, match=r"s is whole and in its place, but then Input/output error"):
         write(tmp_path / "s", "new", overwrite=True)
     assert content(tmp_path / "s") == "new"
@@ -292,7 +292,7 @@ def test_a_store_that_waits_for_the_new_one_is_put_back_where_that_cannot_come(
             raise stop
         rename(a, b)
 
-    monkeypatch.setattr(transaction, "_exchange", lambda a, b: False)
+    monkeypatch.setattr(transaction, "_swap_directories", lambda a, b: False)
     monkeypatch.setattr(transaction.os, "rename", renamed)
     with pytest.raises((StoreError, KeyboardInterrupt)):
         write(tmp_path / "s", "new", overwrite=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ooc_mdp.problems.control import Discretised
+from ooc_mdp.problems.control import DiscretisedProblem
 
 __all__ = ["Row", "interpolated_offset", "row_of"]
 
@@ -31,7 +31,7 @@ class Row:
     """Successor -> weight."""
 
 
-def row_of(mdp: Discretised, state: int, action: int) -> Row:
+def row_of(mdp: DiscretisedProblem, state: int, action: int) -> Row:
     """Follow the trajectory and find the simplex that it ends in."""
     problem, p, h = mdp.problem, mdp.problem.parameters, mdp.steps
     axes, control = problem.axes, problem.controls[action]
@@ -78,7 +78,7 @@ def row_of(mdp: Discretised, state: int, action: int) -> Row:
     return Row(tuple(x), ended, time, earned, _simplex(mdp, x))
 
 
-def _simplex(mdp: Discretised, x: list[float]) -> dict[int, float]:
+def _simplex(mdp: DiscretisedProblem, x: list[float]) -> dict[int, float]:
     """Kuhn's triangulation: from the cell's lowest corner along the axes, that of the largest fraction first."""
     corner, fractions = [], []
     for axis, n, h, xi in zip(mdp.problem.axes, mdp.points, mdp.steps, x, strict=True):
@@ -97,7 +97,9 @@ def _simplex(mdp: Discretised, x: list[float]) -> dict[int, float]:
     return found
 
 
-def interpolated_offset(mdp: Discretised, end: tuple[float, ...], successors: np.ndarray, weights: np.ndarray) -> list:
+def interpolated_offset(
+    mdp: DiscretisedProblem, end: tuple[float, ...], successors: np.ndarray, weights: np.ndarray
+) -> list:
     """How far the mean of the successors' places lies from `end` on each axis, in cells, the short way round."""
     offsets = mdp.coordinates(successors) - np.array(end)
     for i, axis in enumerate(mdp.problem.axes):

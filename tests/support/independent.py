@@ -17,7 +17,7 @@ import numpy.typing as npt
 import scipy.sparse
 import scipy.sparse.linalg
 
-from ooc_mdp.problems.control import Discretised
+from ooc_mdp.problems.control import DiscretisedProblem
 
 __all__ = ["Model", "Optimum", "model_of", "optimum"]
 
@@ -55,7 +55,7 @@ class Optimum:
     seconds: float
 
 
-def model_of(problem: Discretised, discount: float) -> Model:
+def model_of(problem: DiscretisedProblem, discount: float) -> Model:
     """Rows of every state, computed in pieces."""
     n, a, k = problem.n_states, problem.n_actions, len(problem.points) + 1
     model = Model(np.empty((n, a, k), np.int32), np.empty((n, a, k), np.float32), np.empty((n, a)), np.empty((n, a)))

@@ -34,7 +34,7 @@ def facts_with(
         "reward_range": np.zeros((p, 2)),
         "contraction": Contraction(discount * ones, sums, 1 / (1 - discount * sums), np.inf * ones, ones),
         "coupling": Coupling(np.arange(p + 1), np.arange(p), ones),
-        "least_weights": np.zeros(p),
+        "min_weights": np.zeros(p),
         "row_widths": np.zeros(p, np.int64),
         "block_shapes": None,
         "actions_per_state": 0,

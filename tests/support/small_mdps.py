@@ -52,9 +52,9 @@ def actions(draw: st.DrawFn, n: int, durations: st.SearchStrategy[float] | None)
 
 
 @st.composite
-def models(draw: st.DrawFn, most_states: int = 12, shortest: float = 0.01) -> Model:
+def models(draw: st.DrawFn, max_states: int = 12, shortest: float = 0.01) -> Model:
     """Ragged: ties (duplicate actions), terminal states, self loops, rows that end, states that nothing leads to."""
-    n = draw(st.integers(1, most_states))
+    n = draw(st.integers(1, max_states))
     with_durations, with_initial, uniform = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
     lengths = [max(0.01, shortest), max(0.3, shortest), 1.0, 3.0, math.inf]
     durations = st.sampled_from(lengths) if with_durations else None
@@ -71,8 +71,8 @@ def models(draw: st.DrawFn, most_states: int = 12, shortest: float = 0.01) -> Mo
 
 
 @st.composite
-def cases(draw: st.DrawFn, most_states: int = 12, shortest: float = 0.01) -> Case:
-    model = draw(models(most_states, shortest))
+def cases(draw: st.DrawFn, max_states: int = 12, shortest: float = 0.01) -> Case:
+    model = draw(models(max_states, shortest))
     return Case(
         model,
         draw(st.sampled_from(["max", "min"])),

@@ -17,7 +17,7 @@ import numpy as np
 from petsc4py import PETSc
 from table import Asked, Model, Solved, run
 
-_MOST_INNER = 1000
+_MAX_INNER = 1000
 
 
 class _Shell:
@@ -58,7 +58,7 @@ def prepare(model: Model, asked: Asked) -> Callable[[], Solved]:
             solver.setType(krylov)
             solver.getPC().setType("none")
             solver.setInitialGuessNonzero(True)
-            solver.setTolerances(rtol=1e-40, atol=residual * float(alpha), max_it=_MOST_INNER)
+            solver.setTolerances(rtol=1e-40, atol=residual * float(alpha), max_it=_MAX_INNER)
             solver.solve(right, values)
             iterations += solver.getIterationNumber()
             for each in (solver, shell, own, chosen, right):

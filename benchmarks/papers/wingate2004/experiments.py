@@ -185,7 +185,7 @@ def _curves(trace: AccessTrace) -> dict[str, Any]:
 def _curve(trace: AccessTrace, policy: Policy, scope: Scope) -> dict[str, Any]:
     curve = cache_curve(trace, policy, scope)
     sizes = [max(1, percent * trace.n_partitions // 100) for percent in _PERCENT]
-    best = curve.diminishing
+    best = curve.knee
     counted = trace.partition if scope == "all" else trace.partition[~trace.auxiliary]
     return {
         "accesses": curve.n_accesses,
@@ -224,7 +224,7 @@ def never_processed(case: Case, variants: Sequence[str], limit: float) -> dict[s
 
 def _picture(case: Case, table: TableSource, solution: ooc_mdp.Solution, swept: np.ndarray) -> dict[str, Any]:
     """At most 100 by 100 states as rows of characters: the action, or x where the partition was never processed."""
-    processed = table.to_original(np.repeat(swept, np.diff(table.partition_ptr)))
+    processed = table.to_source(np.repeat(swept, np.diff(table.partition_ptr)))
     every = -(-case.points // 100)
     shape = (case.points, case.points)
     actions = solution.policy.reshape(shape)[::every, ::every]

@@ -47,9 +47,9 @@ __all__ = ["RoundsAlongFlow", "Slabs"]
 
 _ROUNDS = 16
 """Rounds over the partitions of a visit."""
-_MOST_PASSES = 8
+_MAX_PASSES = 8
 """Sweeps of the policy between two full ones."""
-_MOST_DIFFERING = 0.5
+_MAX_DIFFERING = 0.5
 """Share of the states whose action may change in a full sweep before sweeps of the policy follow."""
 _DROP = 0.1
 """Share of a visit's first change at which it leaves a partition, and of a full sweep's at which the policy is improved
@@ -58,12 +58,12 @@ _LOOKAHEAD = 0.8
 """Of the probability that flows against the order, how much a step takes along."""
 _STALE = 0.03
 """Share of the states that may have changed their action since the order was found."""
-_LEAST_LATER, _MOST_LATER = 0.02, 0.3
+_MIN_LATER, _MAX_LATER = 0.02, 0.3
 """Mean g p_later of partitions that are swept this way."""
 _GROWTH = 4.0
 """Changes that many times the first ones end the longer steps."""
-_MOST_DOUBTS = 6
-_MOST_SLAB_BYTES = 1 << 20
+_MAX_DOUBTS = 6
+_MAX_SLAB_BYTES = 1 << 20
 """Of one partition's slab, which is read from the second-level cache."""
 _SLABS_BYTES = 16 << 20
 """Of all slabs: they must not grow with the table."""
@@ -106,7 +106,7 @@ def _run_rounds(kind, model, values, policy, members, progress, flow, scratch):
             break
         table = open_table(members.tables[m])
         view = view_of(table, members.places[m], scratch.workspace, values, policy)
-        improving = progress.moving[m] or flow.settled[m] or flow.passes[m] >= _MOST_PASSES
+        improving = progress.moving[m] or flow.settled[m] or flow.passes[m] >= _MAX_PASSES
         if improving:
             backwards = scratch.alternate and progress.claims[1, m] % 2 == 0
             order = order_of(progress.walks[m], backwards, scratch.starts)
@@ -154,7 +154,7 @@ def _improve(kind, table, model, view, order, progress, flow, m):
     up, down, differing = full_sweep(kind, table, model, view, order)
     largest = max(up, down)
     progress.swept[m, FULL] += 1
-    progress.moving[m] = differing > _MOST_DIFFERING * table.n
+    progress.moving[m] = differing > _MAX_DIFFERING * table.n
     progress.squares[m] = 0.0
     flow.valid[m] = flow.valid[m] and differing == 0
     flow.settled[m] = False
@@ -199,7 +199,7 @@ class Slabs:
     alternate : whether full sweeps may go either way.
     """
 
-    most_differing = _MOST_DIFFERING
+    max_differing = _MAX_DIFFERING
 
     def __init__(self, model: ModelFacts, threads: int, members: int, alternate: bool) -> None:
         n, k = model.largest_partition, model.longest_row
@@ -273,7 +273,7 @@ class RoundsAlongFlow:
         self._flow, self._shared = flow, shared
         self._findings = findings
         group.progress.moving[:] = findings.moving[index]
-        self._given_up = doubts > _MOST_DOUBTS
+        self._given_up = doubts > _MAX_DOUBTS
         lookahead = np.where(doubts > 0, 0.0, _LOOKAHEAD)
         count = index.size
         group.progress.walks[:, 0, -1] = group.members.tables[:, 1]
@@ -316,7 +316,7 @@ class RoundsAlongFlow:
         flow.laid[index] = state.packed & ~state.plain
         flow.changed[index], flow.lookahead[index] = state.moved, state.lookahead
         looked_at = state.later >= 0.0
-        unsuited = looked_at & ((state.later < _LEAST_LATER) | (state.later > _MOST_LATER))
+        unsuited = looked_at & ((state.later < _MIN_LATER) | (state.later > _MAX_LATER))
         flow.suited[index] &= ~(unsuited | self._given_up)
 
 
@@ -331,4 +331,4 @@ def _slab_of(model: ModelFacts) -> int:
     if model.duration_dtype is not None or model.longest_row == 0:
         return 0
     size = packed_bytes(model.largest_partition, model.longest_row, model.successor_dtype.itemsize)
-    return size if size <= _MOST_SLAB_BYTES else 0
+    return size if size <= _MAX_SLAB_BYTES else 0

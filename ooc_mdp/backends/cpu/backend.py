@@ -36,7 +36,7 @@ from ooc_mdp.backends.cpu.policy_loops import improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Walk, walk
-from ooc_mdp.backends.cpu.table import MOST_GATHERED, Kind, SweptTable, describe, swept_table
+from ooc_mdp.backends.cpu.table import MAX_GATHERED, Kind, SweptTable, describe, swept_table
 from ooc_mdp.backends.cpu.views import Model, Scratch
 from ooc_mdp.backends.cpu.visits import BatchVisit
 from ooc_mdp.backends.cpu.warm_up import small_model
@@ -54,9 +54,9 @@ from ooc_mdp.runtime.memory import available_bytes
 
 __all__ = ["CpuBackend"]
 
-_MOST_TOGETHER = 64
+_MAX_TOGETHER = 64
 """Partitions in a visit, where they read few outside states; others go on together, as many as there is room for."""
-_MOST_OF_WHAT_IS_FREE = 0.75
+_MAX_FRACTION_OF_FREE = 0.75
 """Share of the free RAM that a policy's rows may take."""
 _WORKSPACE = 16 << 20
 """Bytes that the values of partitions which are swept together may take, unless those of one a thread take more."""
@@ -67,18 +67,18 @@ _WORKSPACE_OF_ALL = 64 << 20
 def _gathers(model: ModelFacts) -> bool:
     """Whether partitions are swept over own and halo values, all of them as far as one can tell beforehand."""
     wide = model.successor_dtype == np.uint32
-    return not wide or model.largest_halo <= MOST_GATHERED * model.largest_partition
+    return not wide or model.largest_halo <= MAX_GATHERED * model.largest_partition
 
 
 def _values_of_one(model: ModelFacts) -> int:
     """Float64 numbers that the sweeps of a partition need beside the table."""
-    halo = model.largest_halo if _gathers(model) else MOST_GATHERED * model.largest_partition
+    halo = model.largest_halo if _gathers(model) else MAX_GATHERED * model.largest_partition
     return 3 * model.largest_partition + halo
 
 
 def _maps_rows(model: ModelFacts, free: int | None) -> bool:
     """Whether a policy's rows lie in a file, since they would take most of the RAM that is free."""
-    return free is not None and PolicyRows.nbytes(model) > _MOST_OF_WHAT_IS_FREE * free
+    return free is not None and PolicyRows.nbytes(model) > _MAX_FRACTION_OF_FREE * free
 
 
 class CpuBackend(HostValues):
@@ -140,7 +140,7 @@ class CpuBackend(HostValues):
         """Partitions that are swept together at most."""
         gathers = _gathers(model)
         fit = (_WORKSPACE if gathers else _WORKSPACE_OF_ALL) // (8 * _values_of_one(model))
-        most = _MOST_TOGETHER if gathers else fit
+        most = _MAX_TOGETHER if gathers else fit
         return max(self._threads, min(most, fit, model.row_sums.size))
 
     def start(
@@ -179,8 +179,8 @@ class CpuBackend(HostValues):
 
     def reader(self, source: TableSource) -> Callable[[int], tuple[PartitionTable, int]] | None:
         """Reads a store's tables into memory for the cache, made here; others are taken as the source gives them."""
-        read_in, model = source.loader("cpu").read_in, self._model
-        if read_in is None:
+        read_into, model = source.loader("cpu").read_into, self._model
+        if read_into is None:
             return None
         room = min(self._layout.cache_bytes, model.largest_table_bytes * model.n_partitions)
         try:
@@ -188,7 +188,7 @@ class CpuBackend(HostValues):
         except OSError as error:  # limits of the process, or a system that promises no more than it has
             message = f"the system does not give {format_bytes(room)} for the cache ({error.strerror}); lower --cache"
             raise MemoryBudgetError(message) from error
-        return lambda p: read_in(p, arena)
+        return lambda p: read_into(p, arena)
 
     def prepare(self, table: PartitionTable) -> Resident:
         """Keep the decoded arrays; durations become discounts in place of themselves."""

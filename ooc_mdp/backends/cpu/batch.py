@@ -24,7 +24,7 @@ __all__ = [
     "FALL",
     "FIRST_CHANGE",
     "FULL",
-    "MOST_DIFFERING",
+    "MAX_DIFFERING",
     "POLICY",
     "RISE",
     "VALUE",
@@ -40,7 +40,7 @@ __all__ = [
     "members_of",
 ]
 
-MOST_DIFFERING = 0.05
+MAX_DIFFERING = 0.05
 """Share of a partition's states whose action may change in a full sweep before policy sweeps follow."""
 FULL, POLICY, RISE, FALL, VALUE, EXTRAPOLATED, FIRST_CHANGE = range(7)
 """Columns of `Progress.swept`: full and policy sweeps; largest rise, fall and changed value of the boundary;
@@ -72,7 +72,7 @@ class Progress(NamedTuple):
     """int64 [G, 2, d]; extents and strides of each one's order."""
     moving: npt.NDArray[np.bool_]
     """bool [G]; whether the policy is still to be found by full sweeps."""
-    most_differing: FloatArray
+    max_differing: FloatArray
     """float64 [G]; share of states whose action may change in a full sweep before policy sweeps; below 0: never."""
     squares: FloatArray
     """float64 [G]; squared norm of the last changes, 0 before two sweeps can be compared."""
@@ -193,7 +193,7 @@ def group_of(
         claims=np.zeros((2, count), np.int64),
         walks=np.ones((count, 2, shared.axes), np.int64),
         moving=np.ones(count, np.bool_),
-        most_differing=np.zeros(count),
+        max_differing=np.zeros(count),
         squares=np.zeros(count),
         goals=limits.copy(),
         quiescent=np.zeros(count, np.bool_),

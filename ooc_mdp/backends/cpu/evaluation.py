@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.base import Evaluation
-from ooc_mdp.backends.cpu.flow_solver import MOST_STATES, FlowSolver
+from ooc_mdp.backends.cpu.flow_solver import MAX_STATES, FlowSolver
 from ooc_mdp.backends.cpu.krylov import Bicgstab
 from ooc_mdp.model.mdp import FloatArray
 
@@ -136,7 +136,7 @@ class CpuEvaluation:
             first = min(left, _PLAIN_ITERATIONS)
             yield from self._iterate(goal, first)
             left -= first
-            rows.stiff = self._missing > goal and first == _PLAIN_ITERATIONS and rows.before.size < MOST_STATES
+            rows.stiff = self._missing > goal and first == _PLAIN_ITERATIONS and rows.before.size < MAX_STATES
         if rows.stiff and left > 0:
             if self._flow is None:  # while no vectors of a solver take room
                 self._flow = rows.flow_solver()

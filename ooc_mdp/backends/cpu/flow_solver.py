@@ -21,9 +21,9 @@ from ooc_mdp.backends.cpu.table import Kind
 from ooc_mdp.backends.cpu.views import Model
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["MOST_STATES", "STATE_BYTES", "FlowSolver"]
+__all__ = ["MAX_STATES", "STATE_BYTES", "FlowSolver"]
 
-MOST_STATES = 1 << 31
+MAX_STATES = 1 << 31
 """Models of as many states have no such order: its numbers have 32 bits."""
 STATE_BYTES = 12
 """Of RAM a state, for the order; twice as many while it is made, when a Krylov solver's vectors are not there yet."""

@@ -41,7 +41,7 @@ __all__ = [
     "sweep_packed",
 ]
 
-_MOST_LATER = 0.3
+_MAX_LATER = 0.3
 """Largest g p_later of a state that gets a longer step."""
 
 
@@ -240,7 +240,7 @@ def _step(kind, table, packed, i, place, lookahead):
             where = place[t]
             stays += weight if where == i else 0.0
             later += weight if where > i else 0.0
-    return 1.0 / (1.0 - stays - (lookahead * later if later <= _MOST_LATER else 0.0)), later
+    return 1.0 / (1.0 - stays - (lookahead * later if later <= _MAX_LATER else 0.0)), later
 
 
 @njit(forceinline=True)

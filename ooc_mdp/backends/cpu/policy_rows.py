@@ -28,7 +28,7 @@ from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.flow_solver import STATE_BYTES, FlowSolver
 from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.policy_loops import Share, measure_rows, product_rows, sweep_rows
-from ooc_mdp.backends.cpu.table import CHECKED, MOST_UNROLLED, Kind
+from ooc_mdp.backends.cpu.table import CHECKED, MAX_UNROLLED, Kind
 from ooc_mdp.backends.cpu.views import Model
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
@@ -100,7 +100,7 @@ class PolicyRows:
         width = int(widths.max(initial=0)) if np.ptp(widths) == 0 else 0
         self.kind = Kind(
             (),
-            (0,) * width if width <= MOST_UNROLLED else (),
+            (0,) * width if width <= MAX_UNROLLED else (),
             self.successors.dtype.type(0),
             self.probabilities.dtype.type(0),
             np.float64(0),

@@ -24,7 +24,7 @@ from ooc_mdp.backends.cpu.batch import (
     FALL,
     FIRST_CHANGE,
     FULL,
-    MOST_DIFFERING,
+    MAX_DIFFERING,
     POLICY,
     RISE,
     VALUE,
@@ -140,7 +140,7 @@ def run_rounds(kind, model, values, policy, members, progress, plan, scratch):
             up, down, differing = full_sweep(kind, table, model, view, order)
             largest = max(up, down)
             counts[FULL] += 1
-            progress.moving[m] = differing > progress.most_differing[m] * table.n
+            progress.moving[m] = differing > progress.max_differing[m] * table.n
             progress.squares[m] = 0.0
         else:
             largest = _policy_sweeps(kind, table, model, view, order, progress, m, plan)
@@ -239,7 +239,7 @@ class RoundsInOrder:
         self._plan = RoundPlan(_ROUNDS, _SWEEPS, _DROP, STRAY_SHARE, alternate)
         self._findings = findings
         group.progress.moving[:] = findings.moving[group.index]
-        group.progress.most_differing[:] = np.where(findings.resting[group.index] > 0, -1.0, MOST_DIFFERING)
+        group.progress.max_differing[:] = np.where(findings.resting[group.index] > 0, -1.0, MAX_DIFFERING)
         self._next = itertools.count()
 
     def prepare(self) -> None:

@@ -2,7 +2,7 @@
 
     row j of state i      outcome k of row j      index(t, successors[k]): its state in the whole model
 
-Probabilities are what they are proportional to: a row whose sum lies within :data:`LEAST_MASS` of 1 is a distribution
+Probabilities are what they are proportional to: a row whose sum lies within :data:`MIN_MASS` of 1 is a distribution
 that was rounded (files may be 1e-6 off), and stands for p / sum p. Without a discount nothing else
 would do: at a sum of 1 + 1e-11 staying for ever would be worth more and more. A row that sums to less ends the process
 with what is missing, and one of infinite duration ends it for certain.
@@ -19,9 +19,9 @@ from numba import njit
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 
-__all__ = ["LEAST_MASS", "TableRows", "ends", "first_row", "index", "past_row", "row_begin", "row_end", "table_rows"]
+__all__ = ["MIN_MASS", "TableRows", "ends", "first_row", "index", "past_row", "row_begin", "row_end", "table_rows"]
 
-LEAST_MASS = 1 - 1e-5
+MIN_MASS = 1 - 1e-5
 """Sums from here on are those of rows that never end; what conversion accepts lies within 1e-6 of 1."""
 
 

@@ -59,7 +59,7 @@ class ScheduledBackend(HostValues, SimpleSweeps):
         host = {
             "cache": min(cache, model.table_bytes),
             "local values": 4 * local,
-            "rows of a pass": _BYTES_A_ROW * model.most_rows,
+            "rows of a pass": _BYTES_A_ROW * model.max_rows,
         }
         return Layout(cache, None, 1, host, {})
 

@@ -29,8 +29,8 @@ from ooc_mdp.model.partition import PartitionTable
 
 __all__ = [
     "CHECKED",
-    "MOST_GATHERED",
-    "MOST_UNROLLED",
+    "MAX_GATHERED",
+    "MAX_UNROLLED",
     "Kind",
     "SweptTable",
     "Table",
@@ -41,11 +41,11 @@ __all__ = [
     "swept_table",
 ]
 
-MOST_GATHERED = 2
+MAX_GATHERED = 2
 """Outside states read for each own one, above which successors are made global."""
-MOST_UNROLLED = 16
+MAX_UNROLLED = 16
 """Actions of a state and successors of a row up to which loops are compiled for their number."""
-_LEAST_COMPILED_FOR = 256
+_MIN_COMPILED_FOR = 256
 """States of a partition that is worth loops of its own."""
 _LARGEST = np.iinfo(np.uint32).max
 CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
@@ -145,10 +145,10 @@ class SweptTable:
 
     def __post_init__(self) -> None:
         t = self.table
-        worth = t.n_states >= _LEAST_COMPILED_FOR
+        worth = t.n_states >= _MIN_COMPILED_FOR
         kind = Kind(
-            (0,) * t.actions_per_state if worth and t.actions_per_state <= MOST_UNROLLED else (),
-            (0,) * t.successors_per_action if worth and t.successors_per_action <= MOST_UNROLLED else (),
+            (0,) * t.actions_per_state if worth and t.actions_per_state <= MAX_UNROLLED else (),
+            (0,) * t.successors_per_action if worth and t.successors_per_action <= MAX_UNROLLED else (),
             t.successors.dtype.type(0),
             t.probabilities.dtype.type(0),
             t.rewards.dtype.type(0),
@@ -164,7 +164,7 @@ def swept_table(table: PartitionTable) -> tuple[PartitionTable, bool]:
     """
     table = _uniform_rows(table)
     n, halo = table.n_states, table.halo
-    if table.successors.dtype != np.uint32 or halo.size <= MOST_GATHERED * n or halo[-1] > _LARGEST:
+    if table.successors.dtype != np.uint32 or halo.size <= MAX_GATHERED * n or halo[-1] > _LARGEST:
         return table, False
     _make_global(table.successors, table.first_state, n, halo.astype(np.uint32))
     return replace(table, halo=np.empty(0, np.int64)), True

@@ -20,7 +20,7 @@ from ooc_mdp.backends.cpu.batch import (
     FALL,
     FIRST_CHANGE,
     FULL,
-    MOST_DIFFERING,
+    MAX_DIFFERING,
     POLICY,
     RISE,
     VALUE,
@@ -34,7 +34,7 @@ from ooc_mdp.backends.cpu.rounds import boundaries
 
 __all__ = ["BatchVisit", "judge"]
 
-_MOST_DOUBTS = 16
+_MAX_DOUBTS = 16
 
 
 class BatchVisit:
@@ -117,11 +117,11 @@ def judge(group: Group, findings: Findings, slabs: Slabs) -> None:
     """Decide how partitions that have been swept and measured are swept next."""
     p, tables, measured, swept = group.index, group.members.tables, group.members.measured, group.progress.swept
     along_flow = slabs.suited[p] & (len(group.kind.width) > 0) & (tables[:, 12] == 0)
-    most = np.where(along_flow, slabs.most_differing, MOST_DIFFERING)
+    most = np.where(along_flow, slabs.max_differing, MAX_DIFFERING)
     resting, doubts = findings.resting[p], findings.doubts[p].astype(np.int32)
     judged = (resting == 0) & (swept[:, POLICY] > 0)
     worse = judged & (np.maximum(measured[:, 2], measured[:, 3]) > 2.0 * swept[:, FIRST_CHANGE])
-    doubts = np.where(worse, np.minimum(doubts + 2, _MOST_DOUBTS), np.maximum(doubts - judged, 0))
+    doubts = np.where(worse, np.minimum(doubts + 2, _MAX_DOUBTS), np.maximum(doubts - judged, 0))
     findings.moving[p] |= worse | (measured[:, 7] > most * tables[:, 1])
     findings.resting[p] = np.where(worse, 1 << doubts >> 2, np.maximum(resting - 1, 0))
     findings.doubts[p] = doubts

@@ -113,7 +113,7 @@ def parse_drn(  # type: ignore[no-untyped-def]
     """Lines `state id [rewards] labels`, `action name [rewards]`, `successor : probability`; not // comments.
 
     letters [capacity] takes s, a or t; ints [1, capacity] the id or successor; floats [1, capacity] the
-    reward number `wanted` (0 for -1: none) or the probability. Else as :func:`~ooc_mdp.io.text.numbers.parse_columns`.
+    reward number `wanted` (0 for -1: none) or the probability.
     """
     n_slow = 0
     while pos < end:

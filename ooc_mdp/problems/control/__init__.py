@@ -1,6 +1,6 @@
 """Continuous-time control problems and their discretisation on regular grids."""
 
 from ooc_mdp.problems.control.definition import Axis, ControlProblem, State
-from ooc_mdp.problems.control.discretisation import DiscretisationOptions, Discretised, discretise
+from ooc_mdp.problems.control.discretisation import DiscretisationOptions, DiscretisedProblem, discretise
 
-__all__ = ["Axis", "ControlProblem", "DiscretisationOptions", "Discretised", "State", "discretise"]
+__all__ = ["Axis", "ControlProblem", "DiscretisationOptions", "DiscretisedProblem", "State", "discretise"]

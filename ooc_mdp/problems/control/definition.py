@@ -19,9 +19,9 @@ import numpy as np
 
 from ooc_mdp.errors import OptionsError
 
-__all__ = ["MOST_DIMENSIONS", "Axis", "ControlProblem", "State"]
+__all__ = ["MAX_DIMENSIONS", "Axis", "ControlProblem", "State"]
 
-MOST_DIMENSIONS = 6
+MAX_DIMENSIONS = 6
 
 State = tuple[float, ...]
 """A state or its derivative, a component an axis; also a control."""
@@ -85,8 +85,8 @@ class ControlProblem:
 
     def __post_init__(self) -> None:
         d = len(self.axes)
-        if not 1 <= d <= MOST_DIMENSIONS:
-            raise OptionsError(f"problem {self.name!r} has {d} axes; give 1 to {MOST_DIMENSIONS}")
+        if not 1 <= d <= MAX_DIMENSIONS:
+            raise OptionsError(f"problem {self.name!r} has {d} axes; give 1 to {MAX_DIMENSIONS}")
         if not _are_tuples_of_numbers(self.controls):
             raise OptionsError(
                 f"problem {self.name!r}: controls are {self.controls}; give tuples of finite numbers, of equal length, "

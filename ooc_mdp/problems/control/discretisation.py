@@ -21,14 +21,14 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.problems.control.definition import ControlProblem
 from ooc_mdp.problems.control.function_checks import check_functions, not_compilable
-from ooc_mdp.problems.control.integration import MOST_STEPS, Horizon, RowArrays, compile_rows
+from ooc_mdp.problems.control.integration import MAX_STEPS, Horizon, RowArrays, compile_rows
 from ooc_mdp.problems.control.kuhn import Grid
-from ooc_mdp.problems.parameters import SHOWN, Parameter, asked_states, configure, in_range
+from ooc_mdp.problems.parameters import DISPLAY_DEFAULT, Parameter, check_states, in_range, parse_parameters
 from ooc_mdp.problems.problem import RowBounds
 
-__all__ = ["DiscretisationOptions", "Discretised", "discretise"]
+__all__ = ["DiscretisationOptions", "DiscretisedProblem", "discretise"]
 
-_MOST_STATES = 2**62
+_MAX_STATES = 2**62
 _LONGEST_DURATION = float(np.finfo(np.float32).max)
 
 
@@ -46,7 +46,7 @@ class DiscretisationOptions:
     """Longest duration of a transition, in the problem's time; 0 is the problem's own."""
 
 
-class Discretised:
+class DiscretisedProblem:
     """The MDP of a control problem on a grid (satisfies :class:`~ooc_mdp.problems.problem.Problem`)."""
 
     sense = "max"
@@ -63,7 +63,7 @@ class Discretised:
         self.points: tuple[int, ...] = _grid(problem, options.grid)
         self.shape: tuple[int, ...] | None = self.points
         self.n_states = math.prod(self.points)
-        if self.n_states > _MOST_STATES:
+        if self.n_states > _MAX_STATES:
             raise OptionsError(f"a grid of {self.points} has {self.n_states} states; give at most 2**62")
         in_range(problem.name, "time_unit", options.time_unit, 1e-300, 1e300)
         for name in ("max_step", "max_duration"):
@@ -115,7 +115,7 @@ class Discretised:
         OptionsError : a state that does not exist, a function of the problem that cannot be compiled or fails, or a
             trajectory that takes too many steps.
         """
-        states = asked_states(states, self.n_states, self.name)
+        states = check_states(states, self.n_states, self.name)
         try:
             rows = self._computed(states)
         except (NumbaError, UnsupportedBytecodeError) as error:
@@ -129,10 +129,10 @@ class Discretised:
                 f"{self._place(states[0])}"
             ) from error
         assert rows.durations is not None
-        self.refuse_endless(states, rows.durations)
+        self.check_terminates(states, rows.durations)
         return rows
 
-    def refuse_endless(self, states: IntArray, durations: FloatArray) -> None:
+    def check_terminates(self, states: IntArray, durations: FloatArray) -> None:
         """Refuse rows of trajectories that were given up after too many steps.
 
         Parameters
@@ -148,14 +148,14 @@ class Discretised:
         if not endless.any():
             return
         n, action = divmod(int(endless.argmax()), self.n_actions)
-        least = 2 * self.max_duration / MOST_STEPS
+        least = 2 * self.max_duration / MAX_STEPS
         remedy = "the state moves too fast for its cells: give other parameters, or a coarser grid"
         if self.max_step < least:
             remedy = f"give a max_step of {least:g} or more, not {self.max_step:g}, or a smaller max_duration"
         control = ", ".join(map(str, self.problem.controls[action]))
         raise OptionsError(
             f"problem {self.name!r}: from state {self._place(states[n])}, control {action} ({control}) takes "
-            f"{MOST_STEPS:,} steps of the integrator and more; {remedy}"
+            f"{MAX_STEPS:,} steps of the integrator and more; {remedy}"
         )
 
     def _place(self, state: int) -> str:
@@ -206,7 +206,7 @@ class Discretised:
         return {"axes": [dataclasses.asdict(axis) for axis in self.problem.axes]}
 
 
-def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> Discretised:
+def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> DiscretisedProblem:
     """The MDP of a problem, its physics and its grid changed by `parameters`.
 
     Raises
@@ -225,7 +225,11 @@ def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> 
     everything = dataclasses.make_dataclass(
         "Parameters",
         [
-            (f.name, f.type, dataclasses.field(default=f.default, metadata={SHOWN: shown.get(f.name, f.default)}))
+            (
+                f.name,
+                f.type,
+                dataclasses.field(default=f.default, metadata={DISPLAY_DEFAULT: shown.get(f.name, f.default)}),
+            )
             for f in dataclasses.fields(DiscretisationOptions)
         ]
         + [(name, float, default) for name, default in own.items()],
@@ -233,9 +237,9 @@ def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> 
         namespace={"__annotations__": {}},
     )
     everything.__module__ = __name__
-    chosen = dataclasses.asdict(configure(everything, parameters, problem.name))
+    chosen = dataclasses.asdict(parse_parameters(everything, parameters, problem.name))
     physics = problem.parameters._replace(**{name: float(chosen.pop(name)) for name in own})
-    return Discretised(dataclasses.replace(problem, parameters=physics), DiscretisationOptions(**chosen))
+    return DiscretisedProblem(dataclasses.replace(problem, parameters=physics), DiscretisationOptions(**chosen))
 
 
 def _grid(problem: ControlProblem, text: str) -> tuple[int, ...]:

@@ -33,31 +33,31 @@ from ooc_mdp.problems.control.definition import ControlProblem
 from ooc_mdp.problems.control.kuhn import Grid, cell_of, grid_point, vertex_after, weight_of, wrapped
 
 __all__ = [
-    "MOST_STEPS",
-    "STEP_SHARE",
+    "MAX_STEPS",
+    "MAX_STEP_CELLS",
     "WEIGHT_UNIT",
     "Horizon",
     "Point",
     "RowArrays",
+    "cache_by_functions",
     "compile_point",
     "compile_rows",
     "compiled_function",
     "fastest",
-    "once_for_functions",
 ]
 
 T = TypeVar("T")
 
-_MOST_COMPILED = 32
+_MAX_COMPILED = 32
 """Problems whose kernels are kept; the oldest goes."""
 
 WEIGHT_UNIT = 2.0**-24
 """Weights are multiples of this."""
 
-STEP_SHARE = 0.3
+MAX_STEP_CELLS = 0.3
 """Share of a cell that one Runge-Kutta step crosses."""
 
-MOST_STEPS = 1_000_000
+MAX_STEPS = 1_000_000
 """Steps of a trajectory at which it is given up, some tenths of a second: its row's duration is then no number."""
 
 
@@ -96,7 +96,7 @@ def compiled_function(function: Callable[..., Any]) -> Callable[..., Any]:
 _told: WeakSet[Callable[..., Any]] = WeakSet()
 
 
-def once_for_functions(compile_problem: Callable[[ControlProblem], T]) -> Callable[[ControlProblem], T]:
+def cache_by_functions(compile_problem: Callable[[ControlProblem], T]) -> Callable[[ControlProblem], T]:
     """A compiler that is called once for problems of the same functions, whatever their parameters; thread-safe."""
     made: dict[tuple[Any, ...], T] = {}
     compiling = threading.Lock()
@@ -106,7 +106,7 @@ def once_for_functions(compile_problem: Callable[[ControlProblem], T]) -> Callab
         key = (problem.dynamics, problem.reward_rate, problem.terminal_reward, problem.is_terminal, len(problem.axes))
         with compiling:
             if key not in made:
-                if len(made) == _MOST_COMPILED:
+                if len(made) == _MAX_COMPILED:
                     made.pop(next(iter(made)))
                 made[key] = compile_problem(problem)
             return made[key]
@@ -184,7 +184,7 @@ class RowArrays(NamedTuple):
     rewards: FloatArray
     """float64 [n A]."""
     durations: FloatArray
-    """float64 [n A]; inf where the process ends; no number where a trajectory takes MOST_STEPS steps."""
+    """float64 [n A]; inf where the process ends; no number where a trajectory takes MAX_STEPS steps."""
 
 
 @njit(nogil=True, forceinline=True)
@@ -234,8 +234,8 @@ def _compile_trajectory(point: Point) -> Callable[..., Any]:
             k1 = dynamics(x, control, p)
             speed = fastest(k1, grid)
             dt = min(horizon.max_step, horizon.max_duration - time)
-            if speed * dt > STEP_SHARE:
-                dt = STEP_SHARE / speed
+            if speed * dt > MAX_STEP_CELLS:
+                dt = MAX_STEP_CELLS / speed
             x = step(x, control, p, dt, k1, grid)
             time += dt
             ended, at = look(x, p, grid)
@@ -246,19 +246,19 @@ def _compile_trajectory(point: Point) -> Callable[..., Any]:
             for i in range(len(x)):
                 left = left or abs(x[i] - start[i]) >= grid.h[i]
             steps += 1
-            if left or steps == MOST_STEPS:
+            if left or steps == MAX_STEPS:
                 break
         return x, ended, time, earned, steps
 
     return trajectory
 
 
-@once_for_functions
+@cache_by_functions
 def compile_rows(problem: ControlProblem) -> Callable[[IntArray, Grid, Any, Any, Horizon, RowArrays], None]:
     """The kernel fill(states, grid, controls, p, horizon, rows) of a problem.
 
     It computes the rows of int64 [n] states under controls (a tuple of tuples) with parameters p (the NamedTuple). At
-    the first trajectory of MOST_STEPS steps it stops, with a duration that is no number.
+    the first trajectory of MAX_STEPS steps it stops, with a duration that is no number.
     """
     point = compile_point(problem)
     final, look, trajectory = point.final, point.look, _compile_trajectory(point)
@@ -272,7 +272,7 @@ def compile_rows(problem: ControlProblem) -> Callable[[IntArray, Grid, Any, Any,
             for a in range(len(controls)):
                 x, ended, time, earned, steps = trajectory(start, over, seen, controls[a], p, grid, horizon)
                 row = n * len(controls) + a
-                if steps == MOST_STEPS:
+                if steps == MAX_STEPS:
                     durations[row] = np.nan
                     return
                 if ended:

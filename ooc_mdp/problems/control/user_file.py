@@ -9,13 +9,13 @@ from pathlib import Path
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.discretisation import Discretised, discretise
+from ooc_mdp.problems.control.discretisation import DiscretisedProblem, discretise
 from ooc_mdp.problems.parameters import Parameter
 
 __all__ = ["load_definition", "load_problem"]
 
 
-def load_problem(file: str, parameters: Mapping[str, Parameter], contents: bytes | None = None) -> Discretised:
+def load_problem(file: str, parameters: Mapping[str, Parameter], contents: bytes | None = None) -> DiscretisedProblem:
     """The problem that a file assigns to the name ``problem``, discretised.
 
     Parameters

@@ -47,11 +47,11 @@ from ooc_mdp.problems.gridworlds.cells import (
     arrival_rewards,
     cell_axes,
     cell_rewards,
-    four_each,
+    four_action_ptr,
     moves,
 )
 from ooc_mdp.problems.gridworlds.johannsson import reward_states
-from ooc_mdp.problems.parameters import SHOWN, asked_states, in_range
+from ooc_mdp.problems.parameters import DISPLAY_DEFAULT, check_states, in_range
 from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["Animat", "AnimatOptions"]
@@ -67,7 +67,7 @@ class AnimatOptions:
     """Rows of cells."""
     width: int = 1024
     """Columns of cells."""
-    food: int = field(default=0, metadata={SHOWN: "(by the size)"})
+    food: int = field(default=0, metadata={DISPLAY_DEFAULT: "(by the size)"})
     """Exact number of cells with food; 0 takes Jóhannsson's number of reward states for the size."""
     food_low: float = 2.0
     """Smallest value of food."""
@@ -121,7 +121,7 @@ class Animat:
     def rows(self, states: IntArray) -> Rows:
         """Rows of `states` (int64 [n]): 4 a state, each of at most 4 transitions."""
         o = self.options
-        states = asked_states(states, self.n_states, self.name)
+        states = check_states(states, self.n_states, self.name)
         pointers, successors, masses = moves(
             states, o.height, o.width, self._directions, self._probabilities, 0.0, np.uint64(o.seed)
         )
@@ -138,12 +138,12 @@ class Animat:
         )
         # Probabilities may add up to a rounding above 1, and costs are never negative.
         rewards = np.maximum(o.food_high - eaten, 0.0) if o.costs else eaten
-        return Rows(four_each(states.size), pointers, successors, masses, rewards)
+        return Rows(four_action_ptr(states.size), pointers, successors, masses, rewards)
 
     def food_values(self, states: IntArray) -> FloatArray:
         """float64 [n]: R(s), the value of the food in each of `states` (int64 [n]), 0 without any."""
         o = self.options
-        cells = asked_states(states, self.n_states, self.name)
+        cells = check_states(states, self.n_states, self.name)
         bits = bits_below(self.n_states)
         return cell_rewards(cells, self.n_states, bits, o.food, o.food_low, o.food_high, np.uint64(o.seed))
 

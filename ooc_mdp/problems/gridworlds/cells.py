@@ -27,7 +27,7 @@ __all__ = [
     "cell_axes",
     "cell_rewards",
     "check_grid",
-    "four_each",
+    "four_action_ptr",
     "moves",
 ]
 
@@ -52,7 +52,7 @@ def cell_axes(height: int, width: int) -> dict[str, Any]:
     }
 
 
-def four_each(n: int) -> IntArray:
+def four_action_ptr(n: int) -> IntArray:
     """int64 [n+1]: the action_ptr of n states with four actions."""
     return np.arange(0, 4 * n + 1, 4, dtype=np.int64)
 

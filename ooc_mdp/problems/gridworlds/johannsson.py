@@ -43,10 +43,10 @@ from ooc_mdp.problems.gridworlds.cells import (
     cell_axes,
     cell_rewards,
     check_grid,
-    four_each,
+    four_action_ptr,
     moves,
 )
-from ooc_mdp.problems.parameters import SHOWN, asked_states, in_range
+from ooc_mdp.problems.parameters import DISPLAY_DEFAULT, check_states, in_range
 from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["Gridworld", "GridworldOptions", "reward_states"]
@@ -67,7 +67,7 @@ class GridworldOptions:
     """Columns of cells."""
     successors: int = 4
     """Outcomes of an action: 1, 2 or 4."""
-    reward_states: int = field(default=0, metadata={SHOWN: "(by the size)"})
+    reward_states: int = field(default=0, metadata={DISPLAY_DEFAULT: "(by the size)"})
     """Exact number of reward states; 0 takes table 6.1's, or one in 1,024 for a size that is not there."""
     scramble: float = 0.0
     """Share of successors replaced by random states, 0 .. 0.5 (section 6.3)."""
@@ -106,7 +106,7 @@ class Gridworld:
         o = self.options
         directions = np.ascontiguousarray(CLOCKWISE_OF_ACTION[:, : o.successors])
         probabilities = np.array(_OUTCOMES[o.successors])
-        states = asked_states(states, self.n_states, self.name)
+        states = check_states(states, self.n_states, self.name)
         pointers, successors, masses = moves(
             states, o.height, o.width, directions, probabilities, o.scramble, np.uint64(o.seed)
         )
@@ -121,11 +121,11 @@ class Gridworld:
             _HIGHEST_REWARD,
             np.uint64(o.seed),
         )
-        return Rows(four_each(states.size), pointers, successors, masses, rewards)
+        return Rows(four_action_ptr(states.size), pointers, successors, masses, rewards)
 
     def cell_rewards(self, states: IntArray) -> FloatArray:
         """float64 [n]: what arriving in each of `states` (int64 [n]) pays, 0 outside the reward states."""
-        cells = asked_states(states, self.n_states, self.name)
+        cells = check_states(states, self.n_states, self.name)
         bits, seed = bits_below(self.n_states), np.uint64(self.options.seed)
         return cell_rewards(
             cells, self.n_states, bits, self.options.reward_states, _LOWEST_REWARD, _HIGHEST_REWARD, seed

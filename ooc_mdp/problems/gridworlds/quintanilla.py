@@ -23,8 +23,8 @@ import numpy as np
 
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.problems.counter_random import draw, stream_key, unit
-from ooc_mdp.problems.gridworlds.cells import PLACE, cell_axes, check_grid, four_each, moves
-from ooc_mdp.problems.parameters import asked_states
+from ooc_mdp.problems.gridworlds.cells import PLACE, cell_axes, check_grid, four_action_ptr, moves
+from ooc_mdp.problems.parameters import check_states
 from ooc_mdp.problems.problem import RowBounds
 
 __all__ = ["QuintanillaOptions", "QuintanillaWorld"]
@@ -72,7 +72,7 @@ class QuintanillaWorld:
     def rows(self, states: IntArray) -> Rows:
         """Rows of `states` (int64 [n]): 4 a state, each of at most 3 transitions."""
         o = self.options
-        states = asked_states(states, self.n_states, self.name)
+        states = check_states(states, self.n_states, self.name)
         pointers, successors, masses = moves(
             states,
             o.height,
@@ -83,11 +83,11 @@ class QuintanillaWorld:
             np.uint64(o.seed),
         )
         rewards = np.repeat(_scattered_rewards(states, np.uint64(o.seed)), 4)
-        return Rows(four_each(states.size), pointers, successors, masses, rewards)
+        return Rows(four_action_ptr(states.size), pointers, successors, masses, rewards)
 
     def cell_rewards(self, states: IntArray) -> FloatArray:
         """float64 [n]: R(s) of each of `states` (int64 [n])."""
-        return _scattered_rewards(asked_states(states, self.n_states, self.name), np.uint64(self.options.seed))
+        return _scattered_rewards(check_states(states, self.n_states, self.name), np.uint64(self.options.seed))
 
     def parameters(self) -> dict[str, int | float | str | bool]:
         """Every option."""

@@ -23,11 +23,11 @@ from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.solver.driver import Part, Steps
 from ooc_mdp.solver.state import SolveState
 
-__all__ = ["MOST_DIRTY", "VISIT_SWEEPS", "p_eva"]
+__all__ = ["MAX_DIRTY", "VISIT_SWEEPS", "p_eva"]
 
 VISIT_SWEEPS = 5
 """Full sweeps of one visit at most; more of them work on values that neighbours are about to change."""
-MOST_DIRTY = 0.5
+MAX_DIRTY = 0.5
 """Share of the resident partitions that may be dirty while clean ones are evicted for what is read ahead."""
 
 
@@ -41,7 +41,7 @@ def p_eva(s: SolveState) -> Steps:
             batch = s.worst(dirty[here])[: s.plan.layout.batch_size]
             with s.access(batch) as access:
                 visit = s.backend.relax(access.residents, s.limits(batch, VISIT_SWEEPS))
-                few = batch.size == here.sum() <= max(1, MOST_DIRTY * s.cache.present.sum())
+                few = batch.size == here.sum() <= max(1, MAX_DIRTY * s.cache.present.sum())
                 _read_ahead(s, dirty[~here], may_evict=bool(few))
                 s.record(access, visit.report())
         elif dirty.size:

@@ -20,7 +20,7 @@ from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.scheduling.stager import ANNOUNCED
 from ooc_mdp.solver.driver import Steps
-from ooc_mdp.solver.methods.p_eva import MOST_DIRTY, VISIT_SWEEPS
+from ooc_mdp.solver.methods.p_eva import MAX_DIRTY, VISIT_SWEEPS
 from ooc_mdp.solver.state import SolveState
 
 __all__ = ["p_eva_on_device"]
@@ -87,7 +87,7 @@ def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     absent = dirty & ~s.cache.present
     absent[s.stager.under_way()] = False
     wanted = s.best(np.flatnonzero(absent)).tolist()
-    enough = bool(np.count_nonzero(dirty & s.cache.present) > MOST_DIRTY * s.plan.layout.batch_size)
+    enough = bool(np.count_nonzero(dirty & s.cache.present) > MAX_DIRTY * s.plan.layout.batch_size)
     for p in wanted[:free]:
         if not s.stager.prefetch(p, lambda q: enough or bool(dirty[q])):
             break

@@ -35,7 +35,7 @@ __all__ = ["policy_iteration"]
 
 _FORCING = 0.02
 """An evaluation brings the policy's residuals down to this share of the largest, or to what the target asks."""
-_MOST_SWEEPS = 2000
+_MAX_SWEEPS = 2000
 """Of an evaluation, or products with the matrix of the rows."""
 _SECONDS = 5.0
 """Of an evaluation between two reports, about."""
@@ -79,7 +79,7 @@ class _PolicyIteration:
     def __init__(self, s: SolveState, rows: PolicyRows) -> None:
         table = s.table
         self._s, self._rows = s, rows
-        self._gaps = ActionGaps(table.coupling, s.bounds.contraction, s.plan.facts.least_weights)
+        self._gaps = ActionGaps(table.coupling, s.bounds.contraction, s.plan.facts.min_weights)
         self._kept = np.zeros(table.n_partitions, np.bool_)
         """bool [P]; whether a partition has rows."""
         self._residuals = np.zeros(table.n_partitions)
@@ -153,7 +153,7 @@ class _PolicyIteration:
         largest = float(self._residuals[self._kept].max(initial=0.0))
         if largest <= wanted:
             return
-        evaluation = self._rows.evaluation(max(wanted, _FORCING * largest), _MOST_SWEEPS)
+        evaluation = self._rows.evaluation(max(wanted, _FORCING * largest), _MAX_SWEEPS)
         s.counters.evaluations += 1
         backups, reporting = 0, 0.0
         while True:

@@ -21,7 +21,7 @@ _SLOW = 0.8
 """A pass must bring the span of the residuals down to this share, or values are shifted, or else changed in place."""
 _EARLY_PASSES = 4
 """Passes that need not, because the policy is still poor or values have been shifted."""
-_MOST_SLOW = 4
+_MAX_SLOW = 4
 """Passes that did not, one after the other, after which values are changed in place."""
 _BATCH = 16
 """Partitions that threads share."""
@@ -33,7 +33,7 @@ def synchronous_value_iteration(s: SolveState) -> Steps:
     assert sweeps is not None  # `choose_method` has looked
     span, proved, early, slow = np.inf, np.inf, _EARLY_PASSES, 0
     change = np.zeros((2, order.size))
-    while slow < _MOST_SLOW:
+    while slow < _MAX_SLOW:
         for batch in in_order(s, order, _BATCH):
             with s.access(batch) as access:
                 report = sweeps.sweep_synchronously(access.residents)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ooc_mdp.backends.cpu.rows import LEAST_MASS, ends, first_row, index, past_row, row_begin, row_end
+from ooc_mdp.backends.cpu.rows import MIN_MASS, ends, first_row, index, past_row, row_begin, row_end
 
 __all__ = [
     "NEGATIVE",
@@ -76,7 +76,7 @@ def _inside(t, i, j, zero_only, ahead, back):
             if ahead[to] != ahead[s] or back[to] != back[s]:
                 return False
             mass += p
-    return mass >= LEAST_MASS
+    return mass >= MIN_MASS
 
 
 @njit(nogil=True, cache=True)
@@ -198,7 +198,7 @@ def can_end(t, classes, reached, policy):
                             comes += p
                     if ends(t, j):
                         comes = 1.0
-                    elif mass < LEAST_MASS:
+                    elif mass < MIN_MASS:
                         comes += 1 - mass
                     if comes > most:
                         most = comes
@@ -292,7 +292,7 @@ def lift(t, classes, stays, settled, policy):
                     mass += np.float64(t.probabilities[k])
                     if t.probabilities[k] > 0 and settled[index(t, t.successors[k])] != 0:
                         comes = True
-                if comes and mass >= LEAST_MASS:
+                if comes and mass >= MIN_MASS:
                     policy[s] = np.int32(j - first_row(t, i))
                     settled[s] = 1
                     left -= 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ooc_mdp.backends.cpu.rows import LEAST_MASS, ends, first_row, index, past_row, row_begin, row_end
+from ooc_mdp.backends.cpu.rows import MIN_MASS, ends, first_row, index, past_row, row_begin, row_end
 from ooc_mdp.undiscounted.kernels.end_components import NO_CLASS
 
 __all__ = ["check", "greedy", "reach_strict", "relax", "rows_of_policy", "sweep"]
@@ -50,7 +50,7 @@ def _departure(t, i, j, classes, values, sign):
     if ends(t, j):
         return r, r
     mass, away, low, high = _outflow(t, i, j, classes, values)
-    if mass >= LEAST_MASS:
+    if mass >= MIN_MASS:
         if away == 0:
             return -np.inf, -np.inf
         return (r * mass + low) / away, (r * mass + high) / away
@@ -194,8 +194,8 @@ def relax(t, x, classes, members, exits, policy, only, right, sweeps, forwards):
                     total = r
                 else:
                     mass, away, total, count = _outflow(t, i, j, classes, x)
-                    left = away if mass >= LEAST_MASS else away + (1 - mass)
-                    total = (r * (mass if mass >= LEAST_MASS else 1.0) + total) / left
+                    left = away if mass >= MIN_MASS else away + (1 - mass)
+                    total = (r * (mass if mass >= MIN_MASS else 1.0) + total) / left
                     count /= left
                 count += departure
             if classes[s] != NO_CLASS:
@@ -230,7 +230,7 @@ def _drift(t, i, j, values, sign):
             size += p * abs(difference)
             level = level and difference == 0
     unit = 1.01 * (end - begin + 8) * _UNIT_ROUNDOFF
-    if mass >= LEAST_MASS:
+    if mass >= MIN_MASS:
         size += abs(r) * mass
         drift = (r * mass + moved) / mass
         error = unit * size / mass * 2 + _TINY

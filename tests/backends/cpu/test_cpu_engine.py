@@ -85,14 +85,14 @@ def test_certificates_hold_for_loops_made_for_a_shape_and_for_global_successors(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, stored(case) as store:
         if successors == "global":
-            read = Store.read_in
+            read = Store.read_into
 
             def wide(self: Store, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
                 table, size = read(self, p, memory)
                 return replace(table, successors=table.successors.astype(np.uint32)), size
 
-            patch.setattr(Store, "read_in", wide)
-            patch.setattr(cpu_tables, "MOST_GATHERED", 0)
+            patch.setattr(Store, "read_into", wide)
+            patch.setattr(cpu_tables, "MAX_GATHERED", 0)
         options = SolveOptions(discount, epsilon=1e-3, method=method, cache=CacheSize(share=0.5), device="cpu")
         solution = solve(store, options)
         exact = optimum(rows_of(store), discount, case.sense)
@@ -108,7 +108,7 @@ def test_loops_made_for_a_shape_prove_what_general_ones_do(
     exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.95).values
     bounds = []
     for least in (1 << 30, 1):
-        monkeypatch.setattr(cpu_tables, "_LEAST_COMPILED_FOR", least)
+        monkeypatch.setattr(cpu_tables, "_MIN_COMPILED_FOR", least)
         backend, residents = started(store, 0.95)
         kinds = [r.arrays[0].kind for r in residents]
         assert {(len(k.actions), len(k.width)) for k in kinds} == {(0, 0) if least > n else shape}

@@ -239,8 +239,8 @@ def test_patched_rows_are_to_the_last_bit_those_packed_anew_in_the_same_order(se
 def with_steps(patch: pytest.MonkeyPatch, lookahead: float) -> None:
     """Rounds of so much lookahead, in partitions of whatever shape and flow."""
     patch.setattr(along_flow, "_LOOKAHEAD", lookahead)
-    patch.setattr(along_flow, "_LEAST_LATER", 0.0)
-    patch.setattr(along_flow, "_MOST_LATER", 1.0)
+    patch.setattr(along_flow, "_MIN_LATER", 0.0)
+    patch.setattr(along_flow, "_MAX_LATER", 1.0)
 
 
 @pytest.mark.parametrize("lookahead", [0.8, 5.0])
@@ -262,7 +262,7 @@ def test_certificates_hold_for_steps_with_loops_made_for_a_shape(
 ) -> None:
     """Two shapes, whatever the examples: each that is met takes many seconds to compile."""
     store = make_store(Case(model_of_shape(40, *shape), partitions=3), tmp_path / "s")
-    monkeypatch.setattr(cpu_tables, "_LEAST_COMPILED_FOR", 1)
+    monkeypatch.setattr(cpu_tables, "_MIN_COMPILED_FOR", 1)
     with_steps(monkeypatch, lookahead)
     backend, residents = started(store, 0.9)
     assert {(len(k.actions), len(k.width)) for k in (r.arrays[0].kind for r in residents)} == {shape}
@@ -307,7 +307,7 @@ def test_a_partition_that_steps_serve_badly_is_left_to_the_other_rounds(tmp_path
     assert all(backend._slabs.suits(r) for r in residents)
     backend.relax(residents, SweepLimits(1e-9, 5)).report()
     assert all(backend._slabs.suits(r) for r in residents)
-    backend._doubts[1] = along_flow._MOST_DOUBTS + 1
+    backend._doubts[1] = along_flow._MAX_DOUBTS + 1
     backend.relax(residents, SweepLimits(1e-9, 5)).report()
     assert [backend._slabs.suits(r) for r in residents] == [True, False, True, True]
     backend.close()

@@ -179,14 +179,14 @@ def test_an_improvement_makes_the_policy_greedy_within_a_margin_and_keeps_its_ro
     """Ties, ragged rows, states without action, durations, minimisation, tables with global successors."""
     with pytest.MonkeyPatch.context() as patch, stored(case) as store:
         if successors == "global":
-            read = Store.read_in
+            read = Store.read_into
 
             def wide(self: Store, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
                 table, size = read(self, p, memory)
                 return replace(table, successors=table.successors.astype(np.uint32)), size
 
-            patch.setattr(Store, "read_in", wide)
-            patch.setattr(cpu_tables, "MOST_GATHERED", 0)
+            patch.setattr(Store, "read_into", wide)
+            patch.setattr(cpu_tables, "MAX_GATHERED", 0)
         counts = np.bincount(Plain.of(store, discount).state, minlength=store.n_states)
         some = np.random.default_rng(seed).integers(0, np.maximum(counts, 1))
         before = np.where(counts > 0, some, -1) if known else np.full(store.n_states, -1)
@@ -352,7 +352,7 @@ def test_along_a_long_way_solves_along_the_flow_replace_most_of_the_work(
     store = make_store(Case(long_way(), partitions=6), tmp_path / "s")
     left = {}
     for way, most in (("without", 0), ("with", 1 << 31)):
-        monkeypatch.setattr(cpu_evaluation, "MOST_STATES", most)
+        monkeypatch.setattr(cpu_evaluation, "MAX_STATES", most)
         with Kept(store, 0.9999) as kept:
             everything = list(range(store.n_partitions))
             kept.improve(everything)

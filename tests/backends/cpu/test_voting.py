@@ -20,8 +20,8 @@ from ooc_mdp.backends.cpu.sweep_order import SweepOrders, cast_votes, walk
 from ooc_mdp.backends.cpu.table import SweptTable, describe
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.numbering import GridNumbering
 from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions, SweepOrder
 from ooc_mdp.solver.local import solve
 
@@ -205,7 +205,7 @@ def test_a_partition_votes_again_ever_more_rarely() -> None:
 
 
 def test_the_plan_counts_what_votes_keep() -> None:
-    shapes = GridNumbering((10, 9), [[0, 4, 10], [0, 3, 6, 9]]).block_shapes()
+    shapes = GridOrder((10, 9), [[0, 4, 10], [0, 3, 6, 9]]).block_shapes()
     assert shapes.tolist() == [[4, 3], [4, 3], [4, 3], [6, 3], [6, 3], [6, 3]]
     model = facts_with([0, *np.cumsum(shapes.prod(axis=1)).tolist()], block_shapes=shapes)
     assert CpuBackend("voted").layout(model, Needs()).host["sweep orders"] == 6 * 12 + 6 * 2 * 4

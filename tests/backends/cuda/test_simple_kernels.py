@@ -305,7 +305,7 @@ def test_a_device_without_memory_for_values_is_refused_in_bytes(large: Callable[
 def test_a_workspace_is_in_the_plan_and_allocated(large: Callable[[str], Store]) -> None:
     device, facts = EmulatedDevice(1 << 20), ModelFacts.of(large("car"), DISCOUNT)
     without = SimpleBackend(device, PLAIN)
-    backend = SimpleBackend(device, replace(PLAIN, workspace=lambda facts: 8 * facts.most_rows))
+    backend = SimpleBackend(device, replace(PLAIN, workspace=lambda facts: 8 * facts.max_rows))
     planned, less = (each.layout(facts, Needs()).device for each in (backend, without))
     assert "workspace" not in less
     more = sum(planned.values()) - sum(less.values())
@@ -323,7 +323,7 @@ def test_no_partition_has_more_rows_than_are_planned_for(name: str, large: Calla
     store = large(name)
     facts = ModelFacts.of(store, DISCOUNT)
     rows = max(store.read(p)[0].n_rows for p in range(store.n_partitions))
-    assert rows == facts.most_rows if facts.actions_per_state else rows <= facts.most_rows <= 8 * rows
+    assert rows == facts.max_rows if facts.actions_per_state else rows <= facts.max_rows <= 8 * rows
 
 
 # -------------------------------------------------------------------------------------------------------- catalogue

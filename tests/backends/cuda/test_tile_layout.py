@@ -135,7 +135,7 @@ def test_nothing_in_a_slot_lies_on_anything_else(
     layout = SlotLayout.of(model, tiling, local, halo if local else 0)
     tiles, n, lanes = int(tiling.per_partition.max()), model.largest_partition, tiling.threads
     assert tiles * lanes >= n
-    record = {"inputs": 4 * tiling.most_inputs}
+    record = {"inputs": 4 * tiling.max_inputs}
     if not is_ragged(model):
         stored = width - 1 if exact else width
         record |= {
@@ -182,7 +182,7 @@ def test_tables_of_keys_are_powers_of_two_with_room_to_spare(halo: int, states: 
     model = model_with([5000], None)
     tiling = Tiling.of(model, states)
     layout = SlotLayout.of(model, tiling, True, halo)
-    for size, room in ((layout.halo_hash, halo), (layout.inputs_hash(tiling), tiling.most_inputs)):
+    for size, room in ((layout.halo_hash, halo), (layout.inputs_hash(tiling), tiling.max_inputs)):
         assert size & (size - 1) == 0
         assert size > room
     assert layout.visit_shared(tiling) >= 8 * (tiling.threads + halo)

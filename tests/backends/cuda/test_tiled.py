@@ -54,7 +54,7 @@ from ooc_mdp.solver.plan import plan_solve
 from ooc_mdp.solver.verify import verify
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
-from ooc_mdp.store.result import unkept
+from ooc_mdp.store.result import unsaved_result
 
 # ----------------------------------------------------------------------------------------------- what it reports
 
@@ -129,7 +129,7 @@ def test_a_tile_lists_every_tile_that_it_reads_or_stands_for_all(tmp_path: Path,
     engine = Engine(store, 0.9, device(), tile_states=1)
     engine.load(0, 1, 2)
     engine.sweep_together([0, 1, 2], SweepLimits(0.0, 1, 1e-9))
-    room = Tiling.of(engine.model, 1).most_inputs
+    room = Tiling.of(engine.model, 1).max_inputs
     for table in engine.tables:
         states = np.concatenate([table.first_state + np.arange(table.n_states), table.halo])
         for s, listed in enumerate(engine.inputs(table.index)):
@@ -308,7 +308,7 @@ def test_claims_hold_where_rewards_are_denormal_float32s(
     rows = rows_of(store)
     solution = solve(store, device, discount=0.5, method="vi", epsilon=1e-55)
     assert_that_all_claims_hold(solution, store, rows, optimum(rows, 0.5), 0.5)
-    assert verify(store, unkept(solution, store)).holds
+    assert verify(store, unsaved_result(solution, store)).holds
 
 
 def value_of(rows: Rows, policy: np.ndarray, discount: float) -> np.ndarray:
@@ -394,7 +394,7 @@ def test_recomputed_tables_need_no_frames(solve: Callable[..., Solution], device
 @st.composite
 def ragged_cases(draw: st.DrawFn) -> Case:
     """Rows differ in size, so that four kernels do for all: with and without durations, float32 and float64."""
-    model = draw(models(most_states=7, shortest=0.3))
+    model = draw(models(max_states=7, shortest=0.3))
     n = len(model.states) + 2
     last = tuple(
         State(tuple(draw(actions(n, None)) for _ in range(count)), 0.0, draw(st.sampled_from([0.0, 7.0])))

@@ -79,7 +79,7 @@ def test_a_table_read_back_equals_the_rows_written(
         assert model_in(store).states == model.states
         every = np.concatenate([store.original_states(p) for p in range(store.n_partitions)])
         assert sorted(every.tolist()) == list(range(n))
-        assert store.to_original(every).tolist() == list(range(n))
+        assert store.to_source(every).tolist() == list(range(n))
         assert validate_store(store).findings == ()
         group = zarr.open_group(path, mode="r")
         for p in range(store.n_partitions):

@@ -22,9 +22,9 @@ from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.mdp import Rows
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store, open_store, validate_store
-from ooc_mdp.store.journal import Journal, differences
+from ooc_mdp.store.journal import Journal, describe_differences
 from ooc_mdp.store.layout import JOURNAL_FILE, chunk_path
-from ooc_mdp.store.partition_note import PartitionNote
+from ooc_mdp.store.partition_summary import PartitionSummary
 from ooc_mdp.store.zarr_metadata import remove_metadata
 
 
@@ -318,7 +318,7 @@ def test_a_journal_is_read_up_to_its_first_torn_line(tmp_path: Path) -> None:
 
 
 def test_differences_are_named_by_their_own_names() -> None:
-    assert differences({"a": {"b": 1, "c": [1, 2]}, "d": 1}, {"a": {"b": 2, "c": (1, 2)}, "e": 3}) == [
+    assert describe_differences({"a": {"b": 1, "c": [1, 2]}, "d": 1}, {"a": {"b": 2, "c": (1, 2)}, "e": 3}) == [
         "b was 1, is 2",
         "d was 1, is None",
         "e was None, is 3",
@@ -326,7 +326,7 @@ def test_differences_are_named_by_their_own_names() -> None:
 
 
 def test_notes_survive_json_bit_by_bit(tmp_path: Path) -> None:
-    note = PartitionNote(
+    note = PartitionSummary(
         generate_from(Stopping(MODEL), tmp_path / "s").sizes(0),
         0,
         2,
@@ -339,8 +339,8 @@ def test_notes_survive_json_bit_by_bit(tmp_path: Path) -> None:
         np.array([0, 7], np.int64),
         np.array([0.1 + 0.2, 5e-324]),
     )
-    again = PartitionNote.from_json(json.loads(json.dumps(note.to_json())))
-    for name in PartitionNote.__slots__:
+    again = PartitionSummary.from_json(json.loads(json.dumps(note.to_json())))
+    for name in PartitionSummary.__slots__:
         np.testing.assert_array_equal(getattr(again, name), getattr(note, name), strict=True) if name.startswith(
             "coupling"
         ) else None

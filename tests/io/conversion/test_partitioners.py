@@ -21,12 +21,12 @@ from ooc_mdp.conversion.partitioners import (
     metis_numbering,
 )
 from ooc_mdp.errors import MissingExtraError, OptionsError
-from ooc_mdp.model.numbering import ArrayNumbering, GridNumbering, Numbering, owner
+from ooc_mdp.model.state_order import GridOrder, PermutedOrder, StateOrder, partition_of
 
 shapes = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
 
 
-def check_numbering(numbering: Numbering, n: int) -> None:
+def check_numbering(numbering: StateOrder, n: int) -> None:
     """Every state is in one partition, and both directions agree."""
     ptr = numbering.partition_ptr
     assert ptr[0] == 0
@@ -37,9 +37,11 @@ def check_numbering(numbering: Numbering, n: int) -> None:
     assert all((np.diff(e) > 0).all() for e in every)
     joined = np.concatenate(every)
     assert sorted(joined.tolist()) == list(range(n))
-    assert numbering.to_new(joined).tolist() == list(range(n))
-    new = numbering.to_new(np.arange(n))
-    assert owner(ptr, new).tolist() == [p for _, p in sorted((s, p) for p, e in enumerate(every) for s in e.tolist())]
+    assert numbering.to_store(joined).tolist() == list(range(n))
+    new = numbering.to_store(np.arange(n))
+    assert partition_of(ptr, new).tolist() == [
+        p for _, p in sorted((s, p) for p, e in enumerate(every) for s in e.tolist())
+    ]
 
 
 @given(st.lists(st.lists(st.integers(1, 50), min_size=1), min_size=1), st.integers(1, 100))
@@ -106,15 +108,15 @@ def test_blocks_of_any_shape_hold_every_state_once(shape: tuple[int, ...], data:
     block = tuple(data.draw(st.integers(1, n + 2)) for n in shape)
     numbering = grid_numbering(shape, block, None, 1)
     check_numbering(numbering, math.prod(shape))
-    again = GridNumbering.from_order(numbering.state_order())
+    again = GridOrder.from_order(numbering.state_order())
     assert again.partition_ptr.tolist() == numbering.partition_ptr.tolist()
     every = np.arange(math.prod(shape))
-    assert again.to_new(every).tolist() == numbering.to_new(every).tolist()
+    assert again.to_store(every).tolist() == numbering.to_store(every).tolist()
 
 
 def test_the_numbers_of_a_grid_run_through_one_block_after_another() -> None:
     numbering = grid_numbering((4, 6), (2, 3), None, 1)
-    assert numbering.to_new(np.arange(24)).reshape(4, 6).tolist() == [
+    assert numbering.to_store(np.arange(24)).reshape(4, 6).tolist() == [
         [0, 1, 2, 6, 7, 8],
         [3, 4, 5, 9, 10, 11],
         [12, 13, 14, 18, 19, 20],
@@ -204,7 +206,7 @@ def test_a_refused_number_of_blocks_names_the_nearest() -> None:
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60))
 def test_any_assignment_is_a_numbering(part: list[int]) -> None:
-    check_numbering(ArrayNumbering(np.array(part)), len(part))
+    check_numbering(PermutedOrder(np.array(part)), len(part))
 
 
 def test_metis_cuts_between_two_cliques() -> None:

@@ -67,7 +67,7 @@ def assert_equal_sources(one: TableSource, other: TableSource) -> None:
         np.testing.assert_array_equal(one.action_counts(p), other.action_counts(p))
         np.testing.assert_array_equal(one.original_states(p), other.original_states(p))
     numbers = np.arange(one.n_states)
-    np.testing.assert_array_equal(one.to_original(numbers), other.to_original(numbers))
+    np.testing.assert_array_equal(one.to_source(numbers), other.to_source(numbers))
 
 
 @contextmanager
@@ -95,12 +95,12 @@ def test_every_table_is_that_of_the_store(name, parameters, options, tmp_path):
 @given(case=cases(), threads=st.sampled_from([1, 3]))
 def test_tables_of_ragged_models_with_any_optional_fields_are_those_of_the_store(case: Case, threads: int) -> None:
     options = ConvertOptions(sense=case.sense, dtype=case.dtype, partitions=case.partitions, threads=threads)  # type: ignore[arg-type]
-    least, recompute._LEAST_PIECE = recompute._LEAST_PIECE, 1  # so that three threads share even a small partition
+    least, recompute._MIN_PIECE = recompute._MIN_PIECE, 1  # so that three threads share even a small partition
     try:
         with both(ModelProblem(case.model), options) as (store, table):
             assert_equal_sources(store, table)
     finally:
-        recompute._LEAST_PIECE = least
+        recompute._MIN_PIECE = least
 
 
 @pytest.mark.parametrize(("name", "grid"), [("mountain-car", "24,20"), ("double-pendulum", "5,6,7,4")])

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import Rows
-from ooc_mdp.problems.control import Axis, ControlProblem, DiscretisationOptions, Discretised, discretise
+from ooc_mdp.problems.control import Axis, ControlProblem, DiscretisationOptions, DiscretisedProblem, discretise
 from ooc_mdp.problems.registry import make_problem
 
 UNIT = 2.0**-24
@@ -100,7 +100,7 @@ def axes(draw: st.DrawFn, i: int) -> Axis:
 
 
 @st.composite
-def swirls(draw: st.DrawFn) -> Discretised:
+def swirls(draw: st.DrawFn) -> DiscretisedProblem:
     d = draw(st.integers(1, 6))
     most = (40, 12, 7, 5, 4, 4)[d - 1]
     controls = st.tuples(st.floats(-2, 2), st.floats(-1, 1))
@@ -122,17 +122,17 @@ def swirls(draw: st.DrawFn) -> Discretised:
         max_step=draw(st.sampled_from([0.0, 0.03, 0.4])),
         max_duration=draw(st.sampled_from([0.0, 0.5, 2.0])),
     )
-    return Discretised(problem, options)
+    return DiscretisedProblem(problem, options)
 
 
 @st.composite
-def some_states(draw: st.DrawFn) -> tuple[Discretised, np.ndarray]:
+def some_states(draw: st.DrawFn) -> tuple[DiscretisedProblem, np.ndarray]:
     mdp = draw(swirls())
     chosen = draw(st.lists(st.integers(0, mdp.n_states - 1), min_size=1, max_size=30))
     return mdp, np.array(chosen)
 
 
-def tables(mdp: Discretised, rows: Rows) -> tuple[np.ndarray, ...]:
+def tables(mdp: DiscretisedProblem, rows: Rows) -> tuple[np.ndarray, ...]:
     """Successors and weights [rows, K], rewards and durations [rows]."""
     k = len(mdp.points) + 1
     assert rows.durations is not None
@@ -238,15 +238,15 @@ def one_a_second(s, u, p):
     return 3.0
 
 
-def line(**changes: object) -> Discretised:
+def line(**changes: object) -> DiscretisedProblem:
     """dx/dt = u on 0 .. 10, cells of 1."""
     axis = changes.pop("axis", Axis("x", 0.0, 10.0))
     changes = {"max_step": 1.0} | changes
     problem = ControlProblem("line", "", (axis,), ((-2.0,), (0.0,), (4.0,)), drift, Plain(), **changes)
-    return Discretised(problem, DiscretisationOptions(grid="10" if axis.periodic else "11"))
+    return DiscretisedProblem(problem, DiscretisationOptions(grid="10" if axis.periodic else "11"))
 
 
-def row(mdp: Discretised, state: int, action: int) -> tuple[dict[int, float], float, float]:
+def row(mdp: DiscretisedProblem, state: int, action: int) -> tuple[dict[int, float], float, float]:
     """Successors of positive weight, reward and duration."""
     successors, weights, rewards, durations = tables(mdp, mdp.rows(np.array([state])))
     found = {int(s): float(w) for s, w in zip(successors[action], weights[action], strict=True) if w > 0}
@@ -331,7 +331,7 @@ def test_a_double_integrator_moves_by_its_parabola(points, push):
     """Runge-Kutta steps of order 4 are exact for x'' = u."""
     plane = (Axis("x", -2.0, 2.0), Axis("v", -3.0, 3.0))
     problem = ControlProblem("mass", "", plane, ((push,),), pushed, Plain())
-    mdp = Discretised(problem, DiscretisationOptions(grid=",".join(map(str, points))))
+    mdp = DiscretisedProblem(problem, DiscretisationOptions(grid=",".join(map(str, points))))
     states = np.arange(mdp.n_states)
     successors, weights, rewards, t = tables(mdp, mdp.rows(states))
     start = mdp.coordinates(states)
@@ -355,7 +355,7 @@ def oscillated(step: float, rate: bool = False) -> tuple[float, float]:
     """x'' = -x from (-1, 0) for 2 units of time, in a cell that it does not leave: (x, integral of x)."""
     plane = (Axis("x", -1.0, 3.0), Axis("v", 0.0, 4.0))
     problem = ControlProblem("spring", "", plane, ((0.0,),), spring, Plain(), reward_rate=spring_rate)
-    mdp = Discretised(problem, DiscretisationOptions(grid="2", max_step=step, max_duration=2.0))
+    mdp = DiscretisedProblem(problem, DiscretisationOptions(grid="2", max_step=step, max_duration=2.0))
     successors, weights, rewards, durations = tables(mdp, mdp.rows(np.array([0])))
     assert durations[0] == 2.0
     return float((weights[0] @ mdp.coordinates(successors[0]))[0]), float(rewards[0])

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems.control import Discretised, discretise, mountain_car, pendulums
+from ooc_mdp.problems.control import DiscretisedProblem, discretise, mountain_car, pendulums
 from ooc_mdp.problems.control.cuda.builtins import PARAMETERS, tuple_of
 from ooc_mdp.problems.control.cuda.source import problem_source
 from ooc_mdp.problems.registry import make_problem
@@ -85,7 +85,7 @@ def test_the_problems_functions_keep_their_values(problem, data):
 @pytest.mark.parametrize(("name", "parameters"), CASES, ids=NAMES)
 def test_the_kernel_compiled_for_the_host_gives_numbas_rows(name, parameters):
     problem = make_problem(name, parameters)
-    assert isinstance(problem, Discretised)
+    assert isinstance(problem, DiscretisedProblem)
     states = np.arange(problem.n_states)
     agree(problem.rows(states), rows_of_kernel(problem, states), len(problem.points) + 1)
 
@@ -95,7 +95,7 @@ def test_a_trajectory_of_too_many_steps_has_no_duration_in_cpp_either():
     rows = rows_of_kernel(problem, np.arange(1))
     assert np.isnan(rows.durations).all()
     with pytest.raises(OptionsError, match=r"problem 'mountain-car': from state 0 .* control 0 .* 1,000,000 steps"):
-        problem.refuse_endless(np.arange(1), rows.durations)
+        problem.check_terminates(np.arange(1), rows.durations)
 
 
 def test_the_kernel_takes_states_in_any_order():

@@ -1,4 +1,4 @@
-"""New numbers of a grid's states, computed on a CUDA device; GridNumbering.to_new is the reference, line by line.
+"""New numbers of a grid's states, computed on a CUDA device; GridOrder.to_store is the reference, line by line.
 
 Stock CuPy operations over whole arrays: about ten for each axis, of 8 bytes a state each. Tables recomputed on a device
 are numbered by it, so that rows need not come to the host to become a partition.
@@ -47,7 +47,7 @@ class GridNumbers:
                 for i, e in enumerate(edges)
             ]
 
-    def to_new(self, states: Any) -> Any:
+    def to_store(self, states: Any) -> Any:
         """New numbers (int64) of flat grid indices (int64), both on the device."""
         partition: Any = 0
         inside: Any = 0

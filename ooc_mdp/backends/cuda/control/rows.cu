@@ -110,7 +110,7 @@ __device__ __forceinline__ bool look(const State& x, const Setup& s, State& seen
     return out || is_terminal(seen, s.p);
 }
 
-// Where the action leads from `start`, the reward on the way and how long it takes: no number after MOST_STEPS steps.
+// Where the action leads from `start`, the reward on the way and how long it takes: no number after MAX_STEPS steps.
 __device__ __forceinline__ State follow(
     const State& start, const Numbers<U>& control, const Setup& s, double& reward, double& duration) {
     State x = start, seen;
@@ -124,7 +124,7 @@ __device__ __forceinline__ State follow(
         #pragma unroll
         for (int i = 0; i < D; ++i) fastest = larger(fastest, fabs(k1.at[i]) / s.h[i]);
         double dt = smaller(s.max_step, s.max_duration - time);
-        if (fastest * dt > STEP_SHARE) dt = STEP_SHARE / fastest;
+        if (fastest * dt > MAX_STEP_CELLS) dt = MAX_STEP_CELLS / fastest;
         x = step(x, control, s, dt, k1);
         time += dt;
         ended = look(x, s, seen);
@@ -134,11 +134,11 @@ __device__ __forceinline__ State follow(
         bool left = false;
         #pragma unroll
         for (int i = 0; i < D; ++i) left = left || fabs(x.at[i] - start.at[i]) >= s.h[i];
-        if (++steps == MOST_STEPS || left) break;
+        if (++steps == MAX_STEPS || left) break;
     }
     if (ended) earned += terminal_reward(wrapped(x, s), s.p);
     duration = ended ? infinity() : (double)(float)(time / s.time_unit);
-    if (steps == MOST_STEPS) duration = not_a_number();
+    if (steps == MAX_STEPS) duration = not_a_number();
     reward = (double)(float)earned;
     return x;
 }

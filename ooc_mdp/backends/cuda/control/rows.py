@@ -2,7 +2,7 @@
 
 The kernel is compiled once for each problem and device; grids and parameters are its arguments. Rows stay on the
 device (:meth:`ControlRows.rows_on_device`, :meth:`ControlRows.fill`) or come back as the host's :class:`Rows`, in
-pieces of bounded size. They equal those of :class:`Discretised` but for the last bits of sin, exp and the like.
+pieces of bounded size. They equal those of :class:`DiscretisedProblem` but for the last bits of sin, exp and the like.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.options import format_bytes
 from ooc_mdp.problems.control.cuda.source import problem_source, setup
-from ooc_mdp.problems.control.discretisation import Discretised
-from ooc_mdp.problems.parameters import asked_states
+from ooc_mdp.problems.control.discretisation import DiscretisedProblem
+from ooc_mdp.problems.parameters import check_states
 
 __all__ = ["ControlRows", "DeviceProblem", "kernel_source"]
 
@@ -34,7 +34,7 @@ _SUCCESSOR_TYPES = ("i8", "u4")
 _PLACE = "\n@problem@\n"
 
 
-def kernel_source(discretised: Discretised) -> str:
+def kernel_source(discretised: DiscretisedProblem) -> str:
     """``control/rows.cu`` with the problem in it; raises OptionsError where a function cannot be translated."""
     template = read_sources("control/rows.cu")
     return template.replace(_PLACE, f"\n{_source(discretised.problem)}\n")
@@ -73,7 +73,13 @@ class ControlRows:
         self.name = f"cuda:{device}"
 
     def fill(
-        self, discretised: Discretised, states: Any, successors: Any, probabilities: Any, rewards: Any, durations: Any
+        self,
+        discretised: DiscretisedProblem,
+        states: Any,
+        successors: Any,
+        probabilities: Any,
+        rewards: Any,
+        durations: Any,
     ) -> None:
         """Compute rows into arrays of the device, on its current stream.
 
@@ -99,7 +105,7 @@ class ControlRows:
                 )
 
     def rows_on_device(
-        self, discretised: Discretised, states: Any, successor_type: npt.DTypeLike = np.int64
+        self, discretised: DiscretisedProblem, states: Any, successor_type: npt.DTypeLike = np.int64
     ) -> tuple[Any, Any, Any, Any]:
         """Successors, probabilities, rewards and durations of `states`, as CuPy arrays shaped as for :meth:`fill`.
 
@@ -118,7 +124,7 @@ class ControlRows:
         if index.str[1:] not in _SUCCESSOR_TYPES or (index.itemsize == 4 and discretised.n_states > 2**32):
             raise OptionsError(f"successors of {discretised.n_states} states cannot be {index}; take int64")
         if isinstance(states, np.ndarray):
-            states = asked_states(states, discretised.n_states, discretised.name)
+            states = check_states(states, discretised.n_states, discretised.name)
         rows = states.size * discretised.n_actions
         width = len(discretised.points) + 1
         with self.device:
@@ -139,9 +145,9 @@ class ControlRows:
         self.fill(discretised, on_device, *made)
         return made
 
-    def rows(self, discretised: Discretised, states: IntArray) -> Rows:
+    def rows(self, discretised: DiscretisedProblem, states: IntArray) -> Rows:
         """The host's rows of `states` (int64 [n], any order), computed on the device; safe to call from any thread."""
-        states = asked_states(states, discretised.n_states, discretised.name)
+        states = check_states(states, discretised.n_states, discretised.name)
         n, a, k = states.size, discretised.n_actions, len(discretised.points) + 1
         arrays = (np.empty(n * a * k, np.int64), np.empty(n * a * k), np.empty(n * a), np.empty(n * a))
         piece = max(_PIECE // (a * (16 * k + 16)), 1)
@@ -152,7 +158,7 @@ class ControlRows:
                 for host, device in zip(arrays, computed, strict=True):
                     each = host.size // n
                     device.get(out=host[first * each : (first + part.size) * each])
-        discretised.refuse_endless(states, arrays[3])
+        discretised.check_terminates(states, arrays[3])
         return Rows(
             np.arange(n + 1, dtype=np.int64) * a,
             np.arange(n * a + 1, dtype=np.int64) * k,
@@ -165,15 +171,15 @@ class ControlRows:
         with self.device:
             self._cupy.get_default_memory_pool().free_all_blocks()
 
-    def _kernel(self, discretised: Discretised) -> dict[str, Any]:
+    def _kernel(self, discretised: DiscretisedProblem) -> dict[str, Any]:
         with _compiling:
             return _kernels(self._number, kernel_source(discretised))
 
 
-class DeviceProblem(Discretised):
+class DeviceProblem(DiscretisedProblem):
     """A discretised problem whose rows a device computes."""
 
-    def __init__(self, discretised: Discretised, source: ControlRows) -> None:
+    def __init__(self, discretised: DiscretisedProblem, source: ControlRows) -> None:
         self.__dict__.update(discretised.__dict__)
         self.source = source
 

@@ -38,7 +38,7 @@ KERNELS = ("decode_streams", "plane_sums", "plane_starts", "write_values")
 PLAN_BYTES = 2048
 """Bytes at the start of the buffer that the plan takes; frames follow."""
 
-_MOST_FIELDS = 10
+_MAX_FIELDS = 10
 _RUN = 128
 _WARPS = 8
 _VALUES = 4096
@@ -48,8 +48,8 @@ _FORMS = {None: 0, "row-delta": 1, "fixed24": 2, "fixed24-delta2": 3, "float32-d
 _FIELD = struct.Struct("<7Q12I")
 """struct Field of decode/decode.cu."""
 _PLAN = struct.Struct("<3Q6I")
-"""What follows _MOST_FIELDS of them in struct Plan."""
-PLAN_FREE = aligned(_MOST_FIELDS * _FIELD.size + _PLAN.size)
+"""What follows _MAX_FIELDS of them in struct Plan."""
+PLAN_FREE = aligned(_MAX_FIELDS * _FIELD.size + _PLAN.size)
 """From here to PLAN_BYTES the buffer is at the disposal of whoever wants something else to come with the copy."""
 
 _LENGTHS = {
@@ -123,18 +123,18 @@ class DeviceDecoder:
 
         for field in self._fields:
             dtype = _device_dtype(field)
-            blocks = take(field.max_len * field.stored.itemsize if field.framed else 0)
+            blocks = take(field.max_len * field.stored.itemsize if field.compressed else 0)
             planes = _planes(field.encoding, actions, width)
             # planes * n values are stored, in runs of each plane
             sums = take(8 * (field.max_len // _RUN + planes) if planes else 0)
-            self._areas[field.name] = _Area(blocks, sums, take(field.most * dtype.itemsize), dtype)
+            self._areas[field.name] = _Area(blocks, sums, take(field.max_table_len * dtype.itemsize), dtype)
         self.scratch_bytes = place
         """Bytes of device memory that one partition's decoding takes; the table's arrays lie in it."""
 
     @property
     def decoded_on_host(self) -> tuple[str, ...]:
         """Fields that `Store.read_frames` decompresses on the CPU, because the device knows LZ4 only."""
-        return tuple(field.name for field in self._fields if not field.framed)
+        return tuple(field.name for field in self._fields if not field.compressed)
 
     def plan(self, raw: RawPartition, buffer: npt.NDArray[np.uint8]) -> DecodePlan:
         """Plan a partition that `Store.read_frames` has put at `PLAN_BYTES` of the buffer; any thread.
@@ -149,7 +149,7 @@ class DeviceDecoder:
         """
         length_of = _lengths(raw)
         runs = -(-raw.n_states // _RUN)
-        pointers = {"action_ptr": _MOST_FIELDS, "successor_ptr": _MOST_FIELDS}
+        pointers = {"action_ptr": _MAX_FIELDS, "successor_ptr": _MAX_FIELDS}
         streams = sums = planes = writes = 0
         buffer[:PLAN_BYTES] = 0
         for number, field in enumerate(raw.fields):
@@ -191,7 +191,7 @@ class DeviceDecoder:
             writes += _write_blocks(raw, field, runs)
         _PLAN.pack_into(
             buffer.data,
-            _MOST_FIELDS * _FIELD.size,
+            _MAX_FIELDS * _FIELD.size,
             raw.n_states,
             raw.n_rows,
             raw.n_transitions,
@@ -259,7 +259,7 @@ class DeviceDecoder:
             faults.append(f"{n} times {a} is not {raw.n_rows}")
         if k and raw.n_rows * k != raw.n_transitions:
             faults.append(f"{raw.n_rows} times {k} is not {raw.n_transitions}")
-        if field.count != wanted or not field.count <= stored.max_len or length > stored.most:
+        if field.count != wanted or not field.count <= stored.max_len or length > stored.max_table_len:
             faults.append(f"{field.count} of {stored.max_len} values for {length}")
         if not a and "action_ptr" not in self._areas:
             faults.append("there is no action_ptr")

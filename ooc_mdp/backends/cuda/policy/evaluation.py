@@ -21,7 +21,7 @@ import numpy as np
 
 from ooc_mdp.backends.base import Evaluation
 from ooc_mdp.backends.cuda.device import Stream
-from ooc_mdp.backends.cuda.policy.layout import MOST_SWEEPS
+from ooc_mdp.backends.cuda.policy.layout import MAX_SWEEPS
 
 if TYPE_CHECKING:
     from ooc_mdp.backends.cuda.policy.rows import DeviceRows
@@ -99,13 +99,13 @@ class DeviceEvaluation:
     def _work(self) -> Iterator[None]:
         """To the end; may be left wherever it yields."""
         first = self._options.first_sweeps
-        solve_from, wait, batch = 0, MOST_SWEEPS, first
+        solve_from, wait, batch = 0, MAX_SWEEPS, first
         while self._done < self._most:
             left = self._sweep(batch)
             if self._change <= self._limit:
                 break
             yield
-            batch = int(min(max(left, first), MOST_SWEEPS))
+            batch = int(min(max(left, first), MAX_SWEEPS))
             if self._rows.solves and left > self._options.worth_solving and solve_from <= self._done < self._most:
                 batch = first
                 if not (yield from self._solve()):

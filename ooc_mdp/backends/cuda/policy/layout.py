@@ -22,7 +22,7 @@ __all__ = [
     "EVALUATION",
     "FOUND",
     "IMPROVED",
-    "MOST_SWEEPS",
+    "MAX_SWEEPS",
     "PROGRESS",
     "ROWS",
     "VECTORS",
@@ -36,17 +36,17 @@ __all__ = [
     "varies",
 ]
 
-MOST_SWEEPS = 64
+MAX_SWEEPS = 64
 """Sweeps between two looks of the host, at most: MAX_SWEEPS of policy/rows.cu."""
 BLOCK = 256
 """States of a chunk."""
 FOUND, IMPROVED = 9, 5
 """Numbers a partition of `measure_rows` and `improve_tiles`."""
-_MOST_BLOCKS = 1 << 12
+_MAX_BLOCKS = 1 << 12
 """That a device runs at once, for what is planned before there is one."""
 _ALIGNMENT = 256
 _WARP = 32
-_MOST_UNROLLED = 16
+_MAX_UNROLLED = 16
 """Longest row whose entries a thread asks for all at once."""
 VECTORS = ("z", "r", "shadow", "p", "v", "t")
 _PLACE = np.dtype([("entries", "i8"), ("pitch", "u4"), ("width", "u4")])
@@ -57,7 +57,7 @@ PROGRESS = np.dtype(
     [
         *((name, "f8") for name in ("stop", "rho", "alpha", "omega", "beta", "residual", "first_residual")),
         ("size", "f8"),
-        ("change", "f8", MOST_SWEEPS),
+        ("change", "f8", MAX_SWEEPS),
         *((name, "u4") for name in ("tickets", "state", "products", "unused")),
     ]
 )
@@ -84,7 +84,7 @@ class RowSizes:
     vectors: Mapping[str, int]
 
     @classmethod
-    def of(cls, model: ModelFacts, blocks: int = _MOST_BLOCKS) -> RowSizes:
+    def of(cls, model: ModelFacts, blocks: int = _MAX_BLOCKS) -> RowSizes:
         """Where so many blocks add up sums at the same time."""
         states, widths = _states(model), _widths(model)
         n, partitions = model.n_states, states.size
@@ -185,7 +185,7 @@ def chunks_of(model: ModelFacts, partitions: IntArray, places: npt.NDArray[Any])
 def kernel_defines(model: ModelFacts) -> dict[str, str | int]:
     """What kernels that know rows are compiled with."""
     widths = _widths(model)
-    same = int(widths[0]) if np.ptp(widths) == 0 and widths[0] <= _MOST_UNROLLED else 0
+    same = int(widths[0]) if np.ptp(widths) == 0 and widths[0] <= _MAX_UNROLLED else 0
     return {
         "REAL": _C_TYPES[model.probability_dtype.str[1:]],
         "REWARD": _C_TYPES[reward_dtype(model).str[1:]],

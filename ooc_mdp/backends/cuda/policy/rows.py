@@ -205,7 +205,7 @@ class DeviceRows:
     def evaluation(
         self, stream: Stream, values: int, limit: float, most: int, changed: Callable[[], None]
     ) -> DeviceEvaluation:
-        """See :class:`ooc_mdp.backends.base.KeepsPolicyRows`.
+        """See :class:`ooc_mdp.backends.base.PolicyRows`.
 
         Parameters
         ----------

@@ -44,7 +44,7 @@ _ITERATIONS = 32
 """Iterations of a tile's visit at most."""
 _ITERATIONS_ALONE = 8
 """The same where one partition is swept by itself, a given number of times."""
-_MOST_HALO = 8192
+_MAX_HALO = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class TiledBackend:
         detail: _Detail = layout.detail
         model, tiling, halo = detail.model, detail.tiling, 2 * detail.slots.halo
         # Without a grid, a tile that reads many states outside gains nothing from iterating alone.
-        most = 2 * tiling.threads if model.block_shapes is None else _MOST_HALO
+        most = 2 * tiling.threads if model.block_shapes is None else _MAX_HALO
         return self._layout_of(model, detail.needs, tiling, halo <= most, halo)
 
     def _layout_of(self, model: ModelFacts, needs: Needs, tiling: Tiling, local: bool, halo: int) -> Layout:

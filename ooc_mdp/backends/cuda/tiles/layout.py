@@ -34,14 +34,14 @@ _HELD_ENTRIES = 24
 """Transitions of a state whose row a thread keeps in registers, as in tiles/tiles.cuh."""
 _WORKING_REGISTERS = 40
 """Registers of a thread beside the rows that it keeps."""
-_MOST_AXES = 7
+_MAX_AXES = 7
 """As in tiles/tiles.cuh; boxes of more are taken as runs of states."""
-_MOST_INPUTS = 96
+_MAX_INPUTS = 96
 _SHARED = 96 << 10
 """Bytes of shared memory that a block takes at most."""
 _DIMENSIONS = 8
 """Of the Krylov space in which a window is settled."""
-_MOST_LISTED = 8
+_MAX_LISTED = 8
 """States of a halo whose numbers a thread holds, as in tiles/sweeps.cu."""
 _BLOCK_SHARED = 5 << 9
 """Bytes of shared memory of a sweeping block beside all that: its variables, and what the system takes."""
@@ -72,7 +72,7 @@ def _record(model: ModelFacts, tiling: Tiling, local: bool) -> list[tuple[str, i
         ("durations", a * n * (0 if durations is None else durations.itemsize)),
         ("successors", a * k * n * (2 if local else 4)),
     ]
-    lists = [("inputs", 4 * tiling.most_inputs)]
+    lists = [("inputs", 4 * tiling.max_inputs)]
     return (([] if is_ragged(model) else rows) + lists) + ([("halo", 0)] if local else [])
 
 
@@ -96,7 +96,7 @@ class Tiling:
         """Boxes of about as many points along each axis, as evenly cut as the largest box allows."""
         sizes = np.diff(model.partition_ptr)
         extents = sizes[:, None]
-        if model.block_shapes is not None and model.block_shapes.shape[1] <= _MOST_AXES:
+        if model.block_shapes is not None and model.block_shapes.shape[1] <= _MAX_AXES:
             extents = model.block_shapes.astype(np.int64)
         shape = _shape(tuple(extents.max(axis=0).tolist()), states)
         per_partition = np.prod(-(-extents // np.array(shape)), axis=1, dtype=np.int64)
@@ -123,12 +123,12 @@ class Tiling:
         return math.prod(t + 2 for t in self.shape) - self.box
 
     @property
-    def most_inputs(self) -> int:
+    def max_inputs(self) -> int:
         """Tiles that a tile may list as its inputs."""
-        return min(_MOST_INPUTS, max(32, 3 ** len(self.shape) - 1))
+        return min(_MAX_INPUTS, max(32, 3 ** len(self.shape) - 1))
 
 
-_LEAST_GAIN = 1.1
+_MIN_GAIN = 1.1
 """By how much fewer threads another shape must do than powers of two, with which the engine was measured."""
 
 
@@ -141,7 +141,7 @@ def _shape(extents: tuple[int, ...], states: int) -> tuple[int, ...]:
     shape = _powers_of_two(extents, states)
     for most in (states, states + states // 4 if len(extents) > 1 else states):
         tight = _tight(extents, most)
-        if _threads(extents, shape) > _LEAST_GAIN * _threads(extents, tight):
+        if _threads(extents, shape) > _MIN_GAIN * _threads(extents, tight):
             shape = tight
     return shape
 
@@ -260,7 +260,7 @@ class SlotLayout:
 
     def listed(self, tiling: Tiling) -> int:
         """States of a halo whose numbers are staged."""
-        return min(max(self.halo, 1), _MOST_LISTED * self.sweep_threads(tiling))
+        return min(max(self.halo, 1), _MAX_LISTED * self.sweep_threads(tiling))
 
     def staged(self, model: ModelFacts, tiling: Tiling, room: int) -> int:
         """Bytes of shared memory to which a block brings the rows of its next tile; 0 where they do not go there.
@@ -298,7 +298,7 @@ class SlotLayout:
             "HALO": max(self.halo, 1),
             "DIMENSIONS": _DIMENSIONS,
             "HALO_HASH": self.halo_hash,
-            "INPUTS": tiling.most_inputs,
+            "INPUTS": tiling.max_inputs,
             "INPUTS_HASH": self.inputs_hash(tiling),
             "REAL": c_type(model.probability_dtype),
             "INDEX": c_type(model.successor_dtype),
@@ -324,7 +324,7 @@ class SlotLayout:
     @staticmethod
     def inputs_hash(tiling: Tiling) -> int:
         """Entries of the table in which a tile's inputs are gathered."""
-        return _power_of_two(2 * tiling.most_inputs)
+        return _power_of_two(2 * tiling.max_inputs)
 
     def visit_shared(self, tiling: Tiling) -> int:
         """Bytes of shared memory of a block for the values of a tile, without what it stages."""

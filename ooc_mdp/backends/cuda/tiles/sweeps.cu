@@ -104,8 +104,8 @@ __device__ __forceinline__ void stage_own(const Engine& e, const Head& h, double
 }
 #endif
 
-#define MOST_AHEAD (STAGED ? 8 : 4)
-#define HALO_AHEAD ((HALO + THREADS - 1) / THREADS < MOST_AHEAD ? (HALO + THREADS - 1) / THREADS : MOST_AHEAD)
+#define MAX_AHEAD (STAGED ? 8 : 4)
+#define HALO_AHEAD ((HALO + THREADS - 1) / THREADS < MAX_AHEAD ? (HALO + THREADS - 1) / THREADS : MAX_AHEAD)
 
 // Numbers of the first states of a tile's halo that this thread brings.
 __device__ __forceinline__ void begin_halo(const Head& h, u32 (&states)[HALO_AHEAD]) {

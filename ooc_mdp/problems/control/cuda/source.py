@@ -25,8 +25,8 @@ from ooc_mdp.problems.control.cuda.builtins import (
 from ooc_mdp.problems.control.cuda.python_source import plain_function
 from ooc_mdp.problems.control.cuda.translate import Program
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.discretisation import Discretised
-from ooc_mdp.problems.control.integration import MOST_STEPS, STEP_SHARE, WEIGHT_UNIT
+from ooc_mdp.problems.control.discretisation import DiscretisedProblem
+from ooc_mdp.problems.control.integration import MAX_STEP_CELLS, MAX_STEPS, WEIGHT_UNIT
 
 __all__ = ["problem_source", "setup"]
 
@@ -56,8 +56,8 @@ def problem_source(problem: ControlProblem) -> str:
             f"constexpr int D = {d}, A = {len(problem.controls)}, U = {u};",
             f"constexpr unsigned PERIODIC = {_bits([x.periodic for x in problem.axes])};",
             f"constexpr unsigned CLIPPED = {_bits([x.clipped for x in problem.axes])};",
-            f"constexpr int MOST_STEPS = {MOST_STEPS};",
-            f"constexpr double STEP_SHARE = {literal(STEP_SHARE)}, WEIGHT_UNIT = {literal(WEIGHT_UNIT)};",
+            f"constexpr int MAX_STEPS = {MAX_STEPS};",
+            f"constexpr double MAX_STEP_CELLS = {literal(MAX_STEP_CELLS)}, WEIGHT_UNIT = {literal(WEIGHT_UNIT)};",
             f"struct Parameters {{ {members} }};",
             f"__device__ const Numbers<U> CONTROLS[A] = {{{controls}}};",
             "",
@@ -67,7 +67,7 @@ def problem_source(problem: ControlProblem) -> str:
     )
 
 
-def setup(discretised: Discretised) -> np.ndarray[Any, np.dtype[np.void]]:
+def setup(discretised: DiscretisedProblem) -> np.ndarray[Any, np.dtype[np.void]]:
     """The struct ``Setup`` of ``control/rows.cu``, as an array of one element: grid, limits, parameters."""
     d = len(discretised.points)
     axes = discretised.problem.axes

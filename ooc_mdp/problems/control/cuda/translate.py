@@ -23,7 +23,7 @@ from ooc_mdp.problems.control.cuda.expressions import Expressions
 
 __all__ = ["Program"]
 
-_MOST_REPEATS = 4096
+_MAX_REPEATS = 4096
 """Passes through loops that one function may unroll to."""
 
 
@@ -144,8 +144,8 @@ class _Function(Expressions):
             raise self._refuse(node, f"a loop over {name}, which has a value already,", "give it a name of its own")
         numbers = range(*(b for b in bounds if b is not None))
         self._repeats += len(numbers)
-        if self._repeats > _MOST_REPEATS:
-            raise self._refuse(node, f"a function whose loops run more than {_MOST_REPEATS} times", "shorten them")
+        if self._repeats > _MAX_REPEATS:
+            raise self._refuse(node, f"a function whose loops run more than {_MAX_REPEATS} times", "shorten them")
         through = True
         for i in numbers:
             self._counters[name] = i

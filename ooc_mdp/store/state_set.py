@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from ooc_mdp.model.mdp import IntArray
 
-__all__ = ["StateBits"]
+__all__ = ["StateSet"]
 
 
-class StateBits:
+class StateSet:
     """Starts empty; not safe for marking from several threads at once."""
 
     def __init__(self, n_states: int) -> None:

@@ -18,15 +18,15 @@ from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, encode
 from ooc_mdp.store.layout import FIELDS, READ_FIELDS, PartitionSizes
 from ooc_mdp.store.partition_arrays import PartitionArrays
-from ooc_mdp.store.partition_note import fits_float32
-from ooc_mdp.store.state_bits import StateBits
+from ooc_mdp.store.partition_summary import fits_float32
+from ooc_mdp.store.state_set import StateSet
 
-__all__ = ["Census"]
+__all__ = ["TableSummary"]
 
 _OPTIONAL = ("durations", "terminal_rewards", "initial_values")
 
 
-class Census:
+class TableSummary:
     """One table's partitions, counted.
 
     Parameters
@@ -51,7 +51,7 @@ class Census:
         self._uniform_actions, self._uniform_successors = (np.zeros(n, np.int64) for _ in range(2))
         self._optional: set[str] = set()
         self._coupling: list[tuple[IntArray, FloatArray]] = [(np.empty(0, np.int64), np.empty(0))] * n
-        self._read_by_others = StateBits(int(partition_ptr[-1]))
+        self._boundary_states = StateSet(int(partition_ptr[-1]))
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Census:
         self.row_sum_range[p] = part.row_sum_range
         self._coupling[p] = part.coupling_partitions, part.coupling_mass
         with self._lock:
-            self._read_by_others.mark(part.halo)
+            self._boundary_states.mark(part.halo)
             self._successors_dtype = max(part.successors.dtype, self._successors_dtype, key=lambda t: t.itemsize)
             self._optional |= {name for name in _OPTIONAL if getattr(part, name) is not None}
 
@@ -148,7 +148,7 @@ class Census:
         present = self.fields()
         given: dict[str, npt.NDArray[Any] | None] = {
             **{name: getattr(part, name) for name in READ_FIELDS if name != "boundary"},
-            "boundary": self._read_by_others.slice(*self.partition_ptr[p : p + 2].tolist()),
+            "boundary": self._boundary_states.slice(*self.partition_ptr[p : p + 2].tolist()),
         }
         arrays: dict[str, Any] = {}
         for name in READ_FIELDS:

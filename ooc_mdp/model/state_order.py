@@ -27,14 +27,14 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.runtime.threads import on_threads
 
-__all__ = ["ArrayNumbering", "GridNumbering", "Numbering", "RangeNumbering", "owner"]
+__all__ = ["GridOrder", "IdentityOrder", "PermutedOrder", "StateOrder", "partition_of"]
 
 
 _MANY_BYTES = 64 << 20
 """From which on blocks are copied on several threads."""
 
 
-class Numbering(Protocol):
+class StateOrder(Protocol):
     """To add a numbering, define these; states(p) must ascend."""
 
     @property
@@ -42,7 +42,7 @@ class Numbering(Protocol):
         """int64 [P+1]; partition p owns new states partition_ptr[p] .. partition_ptr[p+1]-1."""
         ...
 
-    def to_new(self, states: IntArray) -> IntArray:
+    def to_store(self, states: IntArray) -> IntArray:
         """New numbers of original states."""
         ...
 
@@ -55,19 +55,19 @@ class Numbering(Protocol):
         ...
 
 
-def owner(partition_ptr: IntArray, states: IntArray) -> IntArray:
+def partition_of(partition_ptr: IntArray, states: IntArray) -> IntArray:
     """Partitions that own the given new states."""
     return np.searchsorted(partition_ptr, states, side="right") - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RangeNumbering:
+class IdentityOrder:
     """States keep their numbers; partitions are consecutive ranges."""
 
     partition_ptr: IntArray
     """int64 [P+1], strictly increasing from 0."""
 
-    def to_new(self, states: IntArray) -> IntArray:
+    def to_store(self, states: IntArray) -> IntArray:
         """The states themselves."""
         return states
 
@@ -80,7 +80,7 @@ class RangeNumbering:
         return {"kind": "identity"}
 
 
-class GridNumbering:
+class GridOrder:
     """Hypercube blocks over a grid; memory grows with the blocks and the longest axis, not with the states.
 
     Parameters
@@ -105,11 +105,11 @@ class GridNumbering:
         self._block_of = tuple(np.repeat(np.arange(e.size - 1, dtype=np.int64), np.diff(e)) for e in self.edges)
 
     @staticmethod
-    def from_order(order: Mapping[str, Any]) -> GridNumbering:
+    def from_order(order: Mapping[str, Any]) -> GridOrder:
         """The numbering that a store's state_order attribute describes."""
-        return GridNumbering(order["shape"], order["edges"])
+        return GridOrder(order["shape"], order["edges"])
 
-    def to_new(self, states: IntArray) -> IntArray:
+    def to_store(self, states: IntArray) -> IntArray:
         """New numbers of flat grid indices."""
         partition = np.zeros(states.shape, np.int64)
         inside = np.zeros(states.shape, np.int64)
@@ -134,7 +134,7 @@ class GridNumbering:
             flat = np.add.outer(flat * n, np.arange(edges[b], edges[b + 1], dtype=np.int64)).ravel()
         return flat
 
-    def to_original(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values in the order of blocks, in the grid's C order; blocks are copied on several threads."""
         out = np.empty(self.shape, values.dtype)
 
@@ -168,7 +168,7 @@ class GridNumbering:
         }
 
 
-class ArrayNumbering:
+class PermutedOrder:
     """Partitions given state by state; keeps 16 bytes a state in memory.
 
     Parameters
@@ -184,7 +184,7 @@ class ArrayNumbering:
         self._new: IntArray = np.empty_like(self._original)
         self._new[self._original] = np.arange(part.size)
 
-    def to_new(self, states: IntArray) -> IntArray:
+    def to_store(self, states: IntArray) -> IntArray:
         """New numbers by look-up."""
         return self._new[states]
 

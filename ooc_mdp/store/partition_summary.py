@@ -18,15 +18,15 @@ from ooc_mdp.store.layout import FIELDS, PartitionSizes
 if TYPE_CHECKING:
     from ooc_mdp.store.partition_arrays import PartitionArrays
 
-__all__ = ["PartitionNote", "fits_float32"]
+__all__ = ["PartitionSummary", "fits_float32"]
 
 _RANGES = ("reward_range", "duration_range", "row_sum_range")
-_NUMBERS = ("actions", "successors", "most_actions", "most_successors", "float32_durations", *_RANGES)
+_NUMBERS = ("actions", "successors", "max_actions", "max_successors", "float32_durations", *_RANGES)
 _OPTIONAL = tuple(f.name for f in FIELDS.values() if f.optional and not f.name.endswith("_ptr"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartitionNote:
+class PartitionSummary:
     """One partition in numbers."""
 
     sizes: PartitionSizes
@@ -34,8 +34,8 @@ class PartitionNote:
     """Actions of each of its states, 0 where they differ."""
     successors: int
     """Transitions of each of its rows, 0 where they differ."""
-    most_actions: int
-    most_successors: int
+    max_actions: int
+    max_successors: int
     float32_durations: bool
     """Whether float32 holds its durations without loss."""
     reward_range: tuple[float, float]
@@ -54,17 +54,17 @@ class PartitionNote:
     def of(cls, part: PartitionArrays) -> Self:
         """From the partition itself."""
         actions, counts = np.diff(part.action_ptr), np.diff(part.successor_ptr)
-        most_actions, most_successors = int(actions.max()), int(counts.max(initial=0))
+        max_actions, max_successors = int(actions.max()), int(counts.max(initial=0))
         terminal = actions == 0
         paid = np.zeros(int(terminal.sum())) if part.terminal_rewards is None else part.terminal_rewards[terminal]
         rewards = [a for a in (part.rewards, paid) if a.size]
         durations = part.durations if part.durations is not None and part.durations.size else np.ones(1)
         return cls(
             PartitionSizes(actions.size, counts.size, part.successors.size, part.halo.size),
-            most_actions if actions.min() == most_actions else 0,
-            most_successors if counts.min(initial=most_successors) == most_successors else 0,
-            most_actions,
-            most_successors,
+            max_actions if actions.min() == max_actions else 0,
+            max_successors if counts.min(initial=max_successors) == max_successors else 0,
+            max_actions,
+            max_successors,
             fits_float32(durations),
             (float(min(a.min() for a in rewards)), float(max(a.max() for a in rewards))),
             (float(durations.min()), float(durations.max())),
