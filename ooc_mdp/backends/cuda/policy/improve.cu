@@ -6,7 +6,7 @@
 // row is there. Values stay, so nothing that sweeps have proved changes: an action that is worth more only makes the
 // policy's residual smaller.
 
-#define SYSTEM_MEMORY 0x80000000u          // in a number of a partition: its states have no actions yet
+#define FRESH 0x80000000u          // in a number of a partition: its states have no actions yet
 #define KEPT 0x40000000u           // its rows are there
 #define IMPROVED 5                 // numbers a partition
 
@@ -62,8 +62,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) improve_tiles(const Engine
     const i64 total = (i64)count * set_tiles;
     for (i64 item = blockIdx.x; item < total; item += gridDim.x) {
         const u32 member = set[item / set_tiles], tile = (u32)(item % set_tiles);
-        const bool fresh = member & SYSTEM_MEMORY, kept = member & KEPT;
-        const Place& p = e.places[member & ~(SYSTEM_MEMORY | KEPT)];
+        const bool fresh = member & FRESH, kept = member & KEPT;
+        const Place& p = e.places[member & ~(FRESH | KEPT)];
         if (tile >= p.tiles) continue;
         const Head& h = e.heads[p.tile + tile];
         u32 numbers[STATES];
