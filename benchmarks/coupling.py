@@ -81,7 +81,7 @@ _FEW_BLOCKS, _FEW_PIECES = 2, {"partitions": 8}
 
 KEPT = (
     "outcome", "method", "error_bound", "residual_bound", "policy_loss_bound", "loads", "loads_per_partition",
-    "backups", "evaluations", "partitions_never_read", "cache_bytes", "bytes_read",
+    "backups", "policy_evaluations", "partitions_unread", "cache_bytes", "bytes_read",
 )  # fmt: skip
 NOT_INCLUDED = (
     "generating the store and compiling kernels: a small solve of the same problem by the same method comes first",
@@ -254,7 +254,7 @@ def show(table: dict[str, Any], solves: list[dict[str, Any]], options: argparse.
                     s["asked"] if s["asked"] != "auto" else f"auto ({s['method']})",
                     f"{s['loads_per_partition']:.2f}",
                     f"{s['backups_per_state']:.0f}",
-                    str(s["evaluations"]),
+                    str(s["policy_evaluations"]),
                     f"{s['seconds']:.1f}",
                     f"{s['processor_seconds']:.1f}",
                     *(f"{s[k]:.1e}" if s[k] is not None else "-" for k in ("residual_bound", "error_bound")),
@@ -263,7 +263,7 @@ def show(table: dict[str, Any], solves: list[dict[str, Any]], options: argparse.
                 )
             )
         measuring.print_table(
-            (f"{kind} {size:g}", "loads a partition", "backups a state", "evaluations", "s", "CPU s", "residual",
+            (f"{kind} {size:g}", "loads a partition", "backups a state", "policy_evaluations", "s", "CPU s", "residual",
              "error", "rows", "outcome"),
             rows,
         )  # fmt: skip

@@ -103,7 +103,7 @@ def measure(
     plan = summary["memory_plan"]["host"]
     planned = sum(plan.values())
     kept = (
-        "method", "outcome", "cache_bytes", "cache_peak_bytes", "loads", "loads_per_partition", "partitions_never_read",
+        "method", "outcome", "cache_bytes", "cache_peak_bytes", "loads", "loads_per_partition", "partitions_unread",
         "bytes_read", "backups", "error_bound", "residual_bound", "seconds",
     )  # fmt: skip
     return {
@@ -153,7 +153,7 @@ def show(solves: list[dict[str, Any]], options: argparse.Namespace) -> None:
             format_bytes(s["peak_rss_bytes"] - s["planned_bytes"]),
             f"{s['ratio']:.3f}" + ("" if s["within"] else " TOO LARGE"),
             f"{s['loads_per_partition']:.2f}",
-            str(s["partitions_never_read"]),
+            str(s["partitions_unread"]),
             s["outcome"],
             f"{s['generation']['seconds']:.0f}",
             f"{s['seconds']:.0f}",

@@ -102,9 +102,9 @@ def _options(
         partitioner=table.get("partitioner") or ("grid" if grid is not None else None),
         partition_size=None if size is None else parse_bytes(size),
         partitions=table.get("partitions"),
-        shape=_along_axes("grid", grid),
-        block_shape=_along_axes("block_shape", table.get("block_shape")),
-        blocks=_along_axes("blocks", table.get("blocks")),
+        shape=_axis_lengths("grid", grid),
+        block_shape=_axis_lengths("block_shape", table.get("block_shape")),
+        blocks=_axis_lengths("blocks", table.get("blocks")),
         dtype=dtype,
         overwrite=overwrite,
         resume=resume,
@@ -112,7 +112,7 @@ def _options(
     )
 
 
-def _along_axes(name: str, given: object) -> tuple[int, ...] | None:
+def _axis_lengths(name: str, given: object) -> tuple[int, ...] | None:
     """Whole numbers along the axes of a grid; OptionsError for anything else."""
     if given is None:
         return None

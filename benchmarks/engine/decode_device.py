@@ -93,12 +93,12 @@ def measured(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     streams = sum(part.plan.streams for part in loaded)
     common.say(f"{len(loaded)} partitions as the CPU decodes them; {decoded / len(loaded) / 1e6:.1f} MB each")
     lines, rounds = [], []
-    for under_way in (int(n) for n in options.under_way.split(",")):
-        plain = round_seconds(decoder, kernels, loaded, under_way, False, options.repeat)
-        copied = round_seconds(decoder, kernels, loaded, under_way, True, options.repeat)
-        rounds.append({"under_way": under_way, "seconds": plain, "copied_seconds": copied})
+    for in_flight in (int(n) for n in options.in_flight.split(",")):
+        plain = round_seconds(decoder, kernels, loaded, in_flight, False, options.repeat)
+        copied = round_seconds(decoder, kernels, loaded, in_flight, True, options.repeat)
+        rounds.append({"in_flight": in_flight, "seconds": plain, "copied_seconds": copied})
         numbers = (decoded / plain, stored / plain, decoded / copied, stored / copied)
-        lines.append([f"{under_way} under way", f"{plain * 1e3:.2f}", *(f"{n / 1e9:.1f}" for n in numbers)])
+        lines.append([f"{in_flight} under way", f"{plain * 1e3:.2f}", *(f"{n / 1e9:.1f}" for n in numbers)])
     headers = ["", "ms", "decoded GB/s", "stored GB/s", "copied: decoded GB/s", "copied: stored GB/s"]
     measuring.print_table(headers, lines)
     alone = kernel_seconds(decoder, kernels, loaded[0], options.repeat)
@@ -158,14 +158,14 @@ def round_seconds(
     decoder: DeviceDecoder,
     kernels: Mapping[str, Kernel],
     loaded: Sequence[Loaded],
-    under_way: int,
+    in_flight: int,
     copied: bool,
     repeats: int,
 ) -> float:
     """All partitions once, on as many streams."""
     import cupy
 
-    streams = [part.stream for part in loaded[:under_way]]
+    streams = [part.stream for part in loaded[:in_flight]]
 
     def work() -> None:
         main = cupy.cuda.get_current_stream()

@@ -195,7 +195,13 @@ def planes_of_problem(
         successors, probabilities, rewards, durations = (None if a is None else xp.asarray(a) for a in arrays)
         if filler is None:
             filler = _Filler(
-                xp, problem.n_states, actions, width, np.dtype(dtype), durations is not None, problem.exact_weights
+                xp,
+                problem.n_states,
+                actions,
+                width,
+                np.dtype(dtype),
+                durations is not None,
+                problem.dyadic_probabilities,
             )
         losses = None
         if durations is not None:
@@ -228,7 +234,7 @@ def planes_of_store(store: Store, discount: float, device: str, threads: int) ->
     if not actions or not width:
         raise OptionsError("planes need the same number of actions and successors everywhere; this table is ragged")
     timed = "durations" in store.fields
-    filler = _Filler(xp, store.n_states, actions, width, store.probability_dtype, timed, store.exact_weights)
+    filler = _Filler(xp, store.n_states, actions, width, store.probability_dtype, timed, store.dyadic_probabilities)
     with ThreadPoolExecutor(threads) as pool:
         window = 2 * threads
         coming = [pool.submit(store.read, p) for p in range(min(window, store.n_partitions))]

@@ -147,7 +147,7 @@ def measured(case: Case, store: Store, backend: TiledBackend, options: argparse.
                 f"state, {figures['seconds_a_backup'] * 1e12:6.1f} ps each, residual {figures['residual']:.3g}"
             )
         rounds.append(
-            {"seconds": seconds, "residual": residual, "changed": changed, "limit": limit, "evaluations": ways}
+            {"seconds": seconds, "residual": residual, "changed": changed, "limit": limit, "policy_evaluations": ways}
         )
     return {
         "problem": case.problem,

@@ -31,7 +31,7 @@ from reading_ways import WAYS, NotHere, Read, Setting, Way, keep_memory
 
 import ooc_mdp
 from ooc_mdp.options import format_bytes
-from ooc_mdp.runtime.memory import give_memory_back
+from ooc_mdp.runtime.memory import return_freed_memory
 from ooc_mdp.store import Store
 
 NOT_INCLUDED = (
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device = resolved(options.device)
     facts: dict[str, Any] = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
     facts["machine"] |= common.device_facts(device)
-    (give_memory_back if options.memory == "given-back" else keep_memory)()
+    (return_freed_memory if options.memory == "given-back" else keep_memory)()
     blosc.use_threads = False  # threads decompress for themselves, without the interpreter's lock
     tables = []
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:

@@ -242,7 +242,7 @@ def _store_read_in(s: Setting) -> Read:
 
 
 def keep_memory() -> None:
-    """Have glibc keep freed arrays for the next ones, as it comes to by itself, and as `give_memory_back` prevents.
+    """Have glibc keep freed arrays for the next ones, as it comes to by itself, and as `return_freed_memory` prevents.
 
     Blosc allocates its scratch anew for every frame, so that this matters to all that decompress with it.
 

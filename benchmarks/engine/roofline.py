@@ -286,7 +286,7 @@ def state_bytes(model: ModelFacts, source: TableSource, tiled: bool) -> float:
     if not tiled or not actions or not width:
         return float(source.partition_bytes.sum() / source.n_states) + 8 + 8 + 4
     durations = 0 if model.duration_dtype is None else model.duration_dtype.itemsize
-    weights = width - 1 if model.exact_weights else width
+    weights = width - 1 if model.dyadic_probabilities else width
     # successors are numbers within a tile and its surroundings, in 16 bits
     row = 2 * width + model.probability_dtype.itemsize * (weights + 1) + durations
     return float(actions * row + 8 + 8 + 1)

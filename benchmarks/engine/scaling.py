@@ -328,7 +328,7 @@ def figures_of(solution: ooc_mdp.Solution) -> dict[str, Any]:
     """What a solve cost."""
     summary = solution.summary()
     kept = ("outcome", "method", "error_bound", "residual_bound", "seconds", "loads", "loads_per_partition", "hit_rate")
-    more = ("bytes_read", "backups", "evaluations", "cache_bytes", "cache_peak_bytes", "partitions_never_read")
+    more = ("bytes_read", "backups", "policy_evaluations", "cache_bytes", "cache_peak_bytes", "partitions_unread")
     found = {name: summary[name] for name in (*kept, *more)}
     found["backups_per_state"] = summary["backups"] / summary["n_states"]
     found["backups_per_second"] = summary["backups"] / max(summary["seconds"], 1e-9)

@@ -11,7 +11,7 @@ import numpy as np
 from ooc_mdp.backends.base import Features, FinishedVisit, Resident, SweepLimits, VisitReport
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SimpleKernel
 from ooc_mdp.backends.layout import Layout
-from ooc_mdp.backends.state_lists import ListsByCopies
+from ooc_mdp.backends.state_lists import HostLists
 from ooc_mdp.model.mdp import FloatArray
 
 __all__ = ["SimpleSweeps", "sweep_each"]
@@ -83,7 +83,7 @@ def _followed(before: FloatArray, after: FloatArray) -> FloatArray:
     return both
 
 
-class SimpleSweeps(ListsByCopies, ABC):
+class SimpleSweeps(HostLists, ABC):
     """Visits by passes of a simple kernel, one partition after the other; each partition takes its own size."""
 
     features = Features(overlaps_loads=False)

@@ -26,10 +26,10 @@ __all__ = [
     "Layout",
     "Needs",
     "SlotsTooSmall",
-    "cache_left",
     "cache_of_size",
+    "cache_within_budget",
+    "check_free_memory",
     "device_layout",
-    "refuse_what_is_not_free",
 ]
 
 ROWS = "rows of the policy"
@@ -101,16 +101,18 @@ def device_layout(
     ------
     MemoryBudgetError : the cache, or what the budget leaves for it, holds no partition.
     """
-    beside = {"values": 8 * model.n_states, "policy": 4 * model.n_states, **own, **needs.staging}
+    other_buffers = {"values": 8 * model.n_states, "policy": 4 * model.n_states, **own, **needs.staging}
     whole = model.table_bytes if slot is None else slot * model.n_partitions
     if needs.device_memory is None:
         cache = cache_of_size(model.partition_bytes, needs.cache, slot)
     else:
-        left = needs.device_memory - sum(beside.values())
+        left = needs.device_memory - sum(other_buffers.values())
         rows = {ROWS: place_rows(left // 2)[0]} if needs.policy_rows else {}
         places = 0 if slot is None else model.n_partitions
-        cache = cache_left(needs.device_memory, beside | rows, slot or model.largest_table_bytes, places, device)
-    on_device = {"cache": min(cache, whole), **beside}
+        cache = cache_within_budget(
+            needs.device_memory, other_buffers | rows, slot or model.largest_table_bytes, places, device
+        )
+    on_device = {"cache": min(cache, whole), **other_buffers}
     if not needs.policy_rows:
         return Layout(cache, slot, 1, {}, on_device)
     most = needs.free if needs.device_memory is None else needs.device_memory
@@ -138,7 +140,7 @@ def cache_of_size(partition_bytes: IntArray, size: CacheSize, slot: int | None =
     return cache
 
 
-def cache_left(budget: int, beside: Mapping[str, int], place: int, places: int, device: str) -> int:
+def cache_within_budget(budget: int, other_buffers: Mapping[str, int], place: int, places: int, device: str) -> int:
     """Bytes that a device's budget leaves for the cache.
 
     Parameters
@@ -153,19 +155,19 @@ def cache_left(budget: int, beside: Mapping[str, int], place: int, places: int, 
     ------
     MemoryBudgetError : not even one partition fits.
     """
-    taken = sum(beside.values())
+    taken = sum(other_buffers.values())
     left = budget - taken
     if left < place:
         what = "a slot of the cache" if places else "the largest partition"
         raise MemoryBudgetError(
-            f"a budget of {format_bytes(budget)} on {device} cannot hold this solve: {_sum_of(beside)}, and {what} "
-            f"takes {format_bytes(place)}; raise --device-memory to at least {taken + place}, or convert again with "
-            "smaller partitions (--partition-size)"
+            f"a budget of {format_bytes(budget)} on {device} cannot hold this solve: {_sum_of(other_buffers)}, and "
+            f"{what} takes {format_bytes(place)}; raise --device-memory to at least {taken + place}, or convert "
+            "again with smaller partitions (--partition-size)"
         )
     return min(left // place, places) * place if places else left
 
 
-def refuse_what_is_not_free(
+def check_free_memory(
     device_plan: Mapping[str, int], free: int, device: str, budget: int | None = None, place: int = 1
 ) -> None:
     """Compare a device's plan, or its budget where there is one, with what the device has free.
@@ -185,8 +187,8 @@ def refuse_what_is_not_free(
     wanted = planned if budget is None else budget
     if wanted <= free:
         return
-    beside = {name: size for name, size in device_plan.items() if name != "cache"}
-    for_cache = free - sum(beside.values())
+    other_buffers = {name: size for name, size in device_plan.items() if name != "cache"}
+    for_cache = free - sum(other_buffers.values())
     if for_cache <= 0:
         remedy = "use --device cpu or a device with more memory"
     elif for_cache < place:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["ListChanges", "ListsByCopies", "StateLists"]
+__all__ = ["HostLists", "ListChanges", "StateLists"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -73,7 +73,7 @@ class _ReadsAndWrites(Protocol):
     def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None: ...
 
 
-class ListsByCopies:
+class HostLists:
     """`gather` and `take` of :class:`ooc_mdp.backends.base.Backend` on the host."""
 
     def gather(self: _ReadsAndWrites, lists: StateLists, which: IntArray) -> FloatArray:

@@ -121,7 +121,7 @@ def _write(
 def _schema(problem: Problem, numbering: StateOrder, dtype: np.dtype[np.floating]) -> TableSchema:
     """The schema of the store, as far as the problem states it."""
     stated = problem.row_bounds
-    schema = TableSchema.of(numbering.partition_ptr, dtype, exact_weights=problem.exact_weights)
+    schema = TableSchema.of(numbering.partition_ptr, dtype, dyadic_probabilities=problem.dyadic_probabilities)
     if stated.uniform_actions:
         schema = replace(schema, actions=stated.max_actions, max_actions=stated.max_actions)
     if stated.uniform_successors:
@@ -206,7 +206,7 @@ def _header(
         "provenance": dict(description.provenance),
         "sense": description.sense,
         "dtype": options.dtype,
-        "exact_weights": problem.exact_weights,
+        "dyadic_probabilities": problem.dyadic_probabilities,
         "states": problem.n_states,
         "partitioning": dict(description.partitioning),
         "partitions": numbering.partition_ptr.size - 1,

@@ -33,7 +33,7 @@ from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
 from ooc_mdp.model.state_order import GridOrder, StateOrder
 from ooc_mdp.model.table_source import Loader
 from ooc_mdp.problems.problem import Problem, provenance_of
-from ooc_mdp.runtime.memory import give_memory_back
+from ooc_mdp.runtime.memory import return_freed_memory
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.table_summary import TableSummary
 
@@ -80,7 +80,7 @@ class RecomputedTable:
         progress: Progress | None = None,
     ) -> None:
         began = time.monotonic()
-        give_memory_back()
+        return_freed_memory()
         self.problem = problem
         self.name = name or f"problem:{problem.name}"
         self._dtype = options.stored_dtype
@@ -89,7 +89,7 @@ class RecomputedTable:
         self._numbering, method = partition_problem(problem, options)
         self._grid = self._grid_on_device(problem)
         self.partition_ptr: IntArray = self._numbering.partition_ptr
-        self._summary = TableSummary(self.partition_ptr, self._dtype, problem.exact_weights)
+        self._summary = TableSummary(self.partition_ptr, self._dtype, problem.dyadic_probabilities)
         with closing(ThreadsExecutor(options.threads).map(self._examine, range(self.n_partitions))) as examined:
             for done, _ in enumerate(examined, 1):
                 if progress is not None:
@@ -107,9 +107,9 @@ class RecomputedTable:
         return str(self.attributes["fingerprint"])
 
     @property
-    def exact_weights(self) -> bool:
+    def dyadic_probabilities(self) -> bool:
         """Whether the first pass saw each row made of multiples of 2**-24 that sum to 1, as the problem says."""
-        return self._summary.exact_weights
+        return self._summary.dyadic_probabilities
 
     @property
     def duration_dtype(self) -> np.dtype[Any] | None:

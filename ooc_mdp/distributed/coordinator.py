@@ -233,7 +233,7 @@ class Coordinator:
         self._restore(bounds)
         span = self._span()
         self.known.value_size = max(self.known.value_size, span.size)
-        self.target.saw(span.smallest, span.largest, self.known.value_size)
+        self.target.see(span.smallest, span.largest, self.known.value_size)
         return bool(self.known.valid.all())
 
     def _restore(self, bounds: npt.NDArray[np.float64]) -> None:
@@ -293,12 +293,12 @@ class Coordinator:
     def progress(self) -> SolveProgress:
         """Where the solve stands, by the last statuses."""
         s, span = self.statistics(), self._span()
-        self.target.saw(span.smallest, span.largest, span.size)
+        self.target.see(span.smallest, span.largest, span.size)
         error_bound, residual_bound, dirty = self._bounded()
         return SolveProgress(
             error_bound=error_bound,
             residual_bound=residual_bound,
-            target=self.target.asked,
+            target=self.target.tolerance,
             target_kind="residual" if self.target.plain else "epsilon",
             dirty=dirty,
             partitions=s.n_partitions,
@@ -347,9 +347,9 @@ class Coordinator:
         never = int((~self.known.visited).sum())
         if self.known.bounds is None:  # copies, if there are any, are older than what has been read since
             told = [m.status.statistics for m in self._solvers.of.values()]
-            read = sum(s.n_partitions - s.partitions_never_read for s in told)
+            read = sum(s.n_partitions - s.partitions_unread for s in told)
             never = min(never, max(total.n_partitions - read, 0))
-        total.partitions_never_read = never
+        total.partitions_unread = never
         total.seconds = self.clock.seconds()
         return total
 

@@ -193,8 +193,8 @@ class Shard:
         run = self._state
         dirty = run.target.dirty()
         candidates = np.flatnonzero(dirty if command.cached else dirty & ~run.cache.present)
-        candidates = np.setdiff1d(candidates, np.array(run.stager.under_way(), np.int64))
-        rank = run.priority.rank(run.target.levels())[candidates]
+        candidates = np.setdiff1d(candidates, np.array(run.stager.in_flight(), np.int64))
+        rank = run.priority.rank(run.target.bounds())[candidates]
         order = np.lexsort((rank, run.cache.present[candidates]))
         chosen = np.sort(candidates[order[: command.most]])
         given = self.snapshot(chosen, bounds=False)

@@ -19,7 +19,7 @@ from ooc_mdp.distributed.remote_memory import read
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import SolveStatistics
-from ooc_mdp.runtime.threads import on_threads, slices
+from ooc_mdp.runtime.threads import map_on_threads, slices
 from ooc_mdp.solver.history import HistoryRecorder
 
 __all__ = ["SnapshotTaker", "StartingPoint", "ValueSnapshot"]
@@ -92,7 +92,7 @@ class ValueSnapshot:
             read(values.values, theirs, self.values[ours])
             read(values.policy, theirs, self.policy[ours])
 
-        on_threads(copy, pieces, _COPY_THREADS)
+        map_on_threads(copy, pieces, _COPY_THREADS)
         self.visited[values.partitions] = values.visited
         self.valid[values.partitions] = True
 

@@ -43,9 +43,9 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.runtime.memory import give_memory_back
+from ooc_mdp.runtime.memory import return_freed_memory
 from ooc_mdp.runtime.memory_plan import MemoryPlan
-from ooc_mdp.scheduling.stager import short_turns
+from ooc_mdp.scheduling.stager import short_switch_interval
 from ooc_mdp.solver.driver import Steps, drive
 from ooc_mdp.solver.local import METHODS
 from ooc_mdp.solver.peers import Signal
@@ -124,7 +124,7 @@ def run_worker(
         backend = select_backend(options.device, options.sweep_order, options.kernel, asked.threads)
         stack.callback(backend.close)
         model = ModelFacts.of(source, options.discount)
-        give_memory_back()
+        return_freed_memory()
         peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_))
         with note_compiling(lambda _: mailbox.compiles()):
             load_code(backend, model, options, writes=False)
@@ -133,7 +133,7 @@ def run_worker(
             state = start(source, plan, backend, stack, peers)
         mailbox.ready()
         peers.meet(state, send)
-        with short_turns(backend.features.overlaps_loads):
+        with short_switch_interval(backend.features.overlaps_loads):
             return peers.work(state)
 
 
@@ -215,7 +215,7 @@ class NetworkPeers:
 
     def after_step(self, state: SolveState) -> Outcome | None:
         """Where float64 can do no more."""
-        return Outcome.PRECISION if state.target.out_of_reach else None
+        return Outcome.PRECISION if state.target.below_rounding else None
 
     def exchange(self) -> None:
         """Apply what has arrived, send what has changed, and publish how things stand where that is due."""

@@ -29,12 +29,12 @@ class Contraction:
     """float64 [P]; largest g(s,a) = gamma**tau of the partition."""
     row_sum: FloatArray
     """float64 [P]; largest row sum, rounded up."""
-    inverse: FloatArray
+    normaliser: FloatArray
     """float64 [P]; 1 / (1 - discount * row_sum)."""
-    stretch: FloatArray
+    shift_ratio: FloatArray
     """float64 [P]; by at most how much a normalised residual falls, and by at least 1, when all values rise by 1: more
     than 1 where rows sum to less than the largest, infinite where nothing is known of the least sum."""
-    widest: FloatArray
+    normaliser_max: FloatArray
     """float64 [P]; what a normalised residual is multiplied by at most to give the plain one: the largest
     1 - g(s,a) row_sum, at most 1."""
 
@@ -46,7 +46,7 @@ class Contraction:
         row_sums: FloatArray,
         max_successors: IntArray,
         min_row_sums: FloatArray | None = None,
-        alike: bool = False,
+        uniform_discount: bool = False,
     ) -> Contraction:
         """From the discount and the store's small arrays (each [P]).
 
@@ -54,7 +54,7 @@ class Contraction:
         ----------
         shortest_durations : of the rows of each partition, 1 where there are no durations.
         row_sums, min_row_sums : largest and least sums of rows that do not end the process.
-        alike : whether every state has actions and all rows the same discount.
+        uniform_discount : whether every state has actions and all rows the same discount.
 
         Raises
         ------
@@ -71,11 +71,13 @@ class Contraction:
                 f"step: their product is not below 1, so no error can be proved; lower the discount, or convert "
                 f"again with --renormalise (and --dtype float64)"
             )
-        stretch = np.full_like(margin, np.inf)
+        shift_ratio = np.full_like(margin, np.inf)
         if min_row_sums is not None:
             least = min_row_sums * (1 - (max_successors + 2) * UNIT_ROUNDOFF)
-            stretch = (1 + discount * (row_sum - least) / margin) * UP
-        return cls(discount, row_sum, 1 / margin, stretch, margin * UP if alike else np.ones_like(margin))
+            shift_ratio = (1 + discount * (row_sum - least) / margin) * UP
+        return cls(
+            discount, row_sum, 1 / margin, shift_ratio, margin * UP if uniform_discount else np.ones_like(margin)
+        )
 
 
 def underflow_of(dtype: npt.DTypeLike) -> float:

@@ -66,7 +66,7 @@ class ModelFacts:
     """Rows of every state, or 0 where they differ."""
     successors_per_action: int
     """Transitions of every row, or 0 where they differ."""
-    exact_weights: bool
+    dyadic_probabilities: bool
     """Whether each row's probabilities are multiples of 2**-24 that sum to 1: the last is known from the others."""
     probability_dtype: np.dtype[Any]
     """Of probabilities and rewards."""
@@ -96,7 +96,7 @@ class ModelFacts:
         uniform = actions > 0 and "durations" not in table.fields
         contraction = Contraction.of(discount, table.duration_range[:, 0], largest, widths, least, uniform)
         weights = discounts(discount, table.duration_range[:, 1]) * least
-        check_reward_range(table, float(contraction.inverse.max()))
+        check_reward_range(table, float(contraction.normaliser.max()))
         return cls(
             name=table.name,
             n_states=table.n_states,
@@ -114,7 +114,7 @@ class ModelFacts:
             block_shapes=GridOrder.from_order(order).block_shapes() if order["kind"] == "grid" else None,
             actions_per_state=actions,
             successors_per_action=int(table.attributes["successors_per_action"]),
-            exact_weights=table.exact_weights,
+            dyadic_probabilities=table.dyadic_probabilities,
             probability_dtype=table.fields["probabilities"].dtype,
             successor_dtype=table.fields["successors"].dtype,
             duration_dtype=table.duration_dtype,

@@ -116,9 +116,9 @@ class SolveStatistics:
     """Sweeps of a partition."""
     backups: int = 0
     """Backups of a state."""
-    evaluations: int = 0
+    policy_evaluations: int = 0
     """Evaluations of the policy on its rows, without the table."""
-    partitions_never_read: int = 0
+    partitions_unread: int = 0
     seconds: float = 0.0
     source: str = "store"
     """Where tables came from: "store" (disk) or "recomputed"."""
@@ -234,8 +234,8 @@ class Solution:
             "visits": s.visits,
             "sweeps": s.sweeps,
             "backups": s.backups,
-            "evaluations": s.evaluations,
-            "partitions_never_read": s.partitions_never_read,
+            "policy_evaluations": s.policy_evaluations,
+            "partitions_unread": s.partitions_unread,
             "seconds": s.seconds,
             "source": s.source,
             "load_seconds": s.load_seconds,

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.runtime.threads import on_threads
+from ooc_mdp.runtime.threads import map_on_threads
 
 __all__ = ["GridOrder", "IdentityOrder", "PermutedOrder", "StateOrder", "partition_of"]
 
@@ -144,7 +144,7 @@ class GridOrder:
             own = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
             out[where] = own.reshape([part.stop - part.start for part in where])
 
-        on_threads(place, range(self.partition_ptr.size - 1), 16 if values.nbytes >= _MANY_BYTES else 1)
+        map_on_threads(place, range(self.partition_ptr.size - 1), 16 if values.nbytes >= _MANY_BYTES else 1)
         return out.ravel()
 
     def block_shapes(self) -> npt.NDArray[np.int32]:

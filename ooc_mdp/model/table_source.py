@@ -74,7 +74,7 @@ class TableSource(Protocol):
         ...
 
     @property
-    def exact_weights(self) -> bool:
+    def dyadic_probabilities(self) -> bool:
         """Whether each row's probabilities are known to be multiples of 2**-24 that sum to 1: 1 minus the others is
         then the last of them, without rounding in float32 too."""
         ...

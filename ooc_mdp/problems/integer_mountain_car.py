@@ -72,7 +72,7 @@ class IntegerMountainCar:
     """The integer mountain car as a :class:`~ooc_mdp.problems.problem.Problem`."""
 
     sense = "min"
-    exact_weights = True
+    dyadic_probabilities = True
     default_dtype: Literal["float32", "float64"] = "float32"
 
     def __init__(self, options: IntegerMountainCarOptions) -> None:

@@ -42,7 +42,7 @@ class Problem(Protocol):
     """Points along each axis where states are a grid in C order, else None."""
     sense: str
     """"max" or "min"."""
-    exact_weights: bool
+    dyadic_probabilities: bool
     """Whether every probability is a multiple of 2**-24, so that float32 holds it and 1 minus the others exactly."""
     default_dtype: Literal["float32", "float64"]
     """Type in which probabilities and rewards are stored unless the user says otherwise."""

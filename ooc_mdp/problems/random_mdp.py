@@ -61,7 +61,7 @@ class RandomMdp:
     """A random MDP as a :class:`~ooc_mdp.problems.problem.Problem`."""
 
     sense = "max"
-    exact_weights = False
+    dyadic_probabilities = False
     default_dtype: Literal["float32", "float64"] = "float64"
 
     def __init__(self, options: RandomMdpOptions) -> None:

@@ -31,7 +31,7 @@ from ooc_mdp.reference.equations import backup
 
 __all__ = ["PartitionCache", "ReferenceSolution", "p_eva"]
 
-SETTLED_SHARE = 0.25
+VISIT_TOLERANCE = 0.25
 """A visit leaves its partition at this share of epsilon, so that small changes elsewhere do not call it back."""
 UNIT_ROUNDOFF = 2.0**-53
 ROUNDED_UP = 1 + 1e-12
@@ -96,7 +96,7 @@ def p_eva(table: TableSource, gamma: float, epsilon: float, cache_bytes: int) ->
         p = choose(bound, epsilon, cache)
         t, own = cache.obtain(p), slice(ptr[p], ptr[p + 1])
         before = values[own].copy()
-        residual = sweep(t, values, policy, gamma, table.sense, SETTLED_SHARE * epsilon * (1 - contraction[p]))
+        residual = sweep(t, values, policy, gamma, table.sense, VISIT_TOLERANCE * epsilon * (1 - contraction[p]))
         visits += 1
         change = np.abs(values[own] - before)[t.boundary].max(initial=0.0)
         bound = (bound + g * w[:, p] * change / (1 - contraction)) * ROUNDED_UP

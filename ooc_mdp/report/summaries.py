@@ -58,7 +58,7 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
         ("table", f"{figures['n_states']:,} states, {figures['n_partitions']:,} partitions, "
                   f"{format_bytes(figures['table_bytes'])}; cache {format_bytes(figures['cache_bytes'])}"),
         ("loads", f"{figures['loads']:,} = {figures['loads_per_partition']:.2f} per partition; "
-                  f"{figures['partitions_never_read']:,} partitions never read"),
+                  f"{figures['partitions_unread']:,} partitions never read"),
         ("cache", f"hit rate {figures['hit_rate']:.1%} of {figures['accesses']:,} accesses"
                   + (f" and {figures['auxiliary_accesses']:,} auxiliary" if figures["auxiliary_accesses"] else "")),
         _where_from(figures),
@@ -175,8 +175,8 @@ def print_verification(figures: dict[str, Any]) -> None:
         ("verdict", verdict),
         ("residual", f"{figures['residual']:.3e}, measured over all states"),
         ("error", f"|V - V*| ≤ {figures['error_bound']:.3e} (certificate: {figures['claimed_bound']:.3e})"),
-        ("policy", f"{figures['policy_errors']:,} entries are no action of their state"),
-        *([("refuted", ", ".join(figures["refuted"]))] if figures["refuted"] else []),
+        ("policy", f"{figures['invalid_policy_states']:,} entries are no action of their state"),
+        *([("violated", ", ".join(figures["violated_claims"]))] if figures["violated_claims"] else []),
         ("read", format_bytes(figures["bytes_read"])),
     ]
     _print_rows("", rows)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 
-__all__ = ["available_bytes", "give_memory_back", "resident_bytes"]
+__all__ = ["available_bytes", "resident_bytes", "return_freed_memory"]
 
 _M_MMAP_THRESHOLD = -3
 _THRESHOLD = 128 << 10
 
 
-def give_memory_back() -> None:
+def return_freed_memory() -> None:
     """Have glibc return each freed array of 128 KiB or more to the system at once; nothing on other C libraries.
 
     glibc raises its threshold as large arrays are freed and then keeps them in its heap, where tables that come and

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["on_threads", "slices"]
+__all__ = ["map_on_threads", "slices"]
 
 _MOST = 16
 _STATES = 4 << 20
@@ -16,7 +16,7 @@ _STATES = 4 << 20
 _T = TypeVar("_T")
 
 
-def on_threads(work: Callable[[_T], object], items: Iterable[_T], most: int = _MOST) -> None:
+def map_on_threads(work: Callable[[_T], object], items: Iterable[_T], most: int = _MOST) -> None:
     """Do the work for every item, on `most` threads or as many as there are cores; raises what it raises."""
     todo = list(items)
     threads = min(most, os.cpu_count() or 1, len(todo))

@@ -71,5 +71,5 @@ class ActionGaps:
         known = np.where(np.isfinite(evaluation.others), evaluation.others, 0.0)
         others = evaluation.others + self.drift + (np.abs(known) + np.abs(self.drift)) * (_UP - 1)
         # Of an action that is worse, how far it is normalised is not known, but it is divided by 1 at most.
-        normalised = others * np.where(others > 0, self._contraction.inverse, 1.0)
+        normalised = others * np.where(others > 0, self._contraction.normaliser, 1.0)
         return np.stack([np.maximum(rise, normalised), fall, np.maximum(plain_rise, others), plain_fall])

@@ -49,16 +49,25 @@ class CacheStatistics:
 
     def tell(self, solve: object) -> None:
         """Bring the counts into a solve's statistics, which have them under the same names."""
-        for name in _TOLD:
+        for name in _SHARED_COUNTERS:
             setattr(solve, name, getattr(self, name))
 
     def resume_from(self, solve: object) -> None:
         """Count on from what a solve's statistics say."""
-        for name in _TOLD:
+        for name in _SHARED_COUNTERS:
             setattr(self, name, getattr(solve, name))
 
 
-_TOLD = ("accesses", "hits", "misses", "auxiliary_accesses", "auxiliary_hits", "loads", "bytes_read", "bytes_moved")
+_SHARED_COUNTERS = (
+    "accesses",
+    "hits",
+    "misses",
+    "auxiliary_accesses",
+    "auxiliary_hits",
+    "loads",
+    "bytes_read",
+    "bytes_moved",
+)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
 
-__all__ = ["H1", "H2", "Joint", "Priority", "Standing", "make_priority"]
+__all__ = ["H1", "H2", "Joint", "Priority", "SchedulerView", "make_priority"]
 
 _ALONE = 0.01
 """Weight of a partition none of whose dependents is resident, against 1 for one with all of them."""
@@ -121,14 +121,14 @@ class H2:
         """What had flowed in is worked in; what is dirty still has its own largest value before it."""
         change = np.maximum(report.boundary_rise, report.boundary_fall)
         self.after_change(partitions, change, report.boundary_value)
-        dirty = self._target.levels()[partitions] > self._target.wanted
+        dirty = self._target.bounds()[partitions] > self._target.threshold
         self.value[partitions] = np.where(dirty, report.largest_value, -np.inf)
 
     def after_change(self, partitions: IntArray, change: FloatArray, value: FloatArray) -> None:
         """Raise the partitions that read them to the discounted value, where the change matters."""
         inflow = self._bounds.inflow_of(partitions, change)
         amount = inflow.plain if self._target.plain else inflow.normalised
-        matters = amount > max(_SIGNIFICANT * self._target.wanted, 0.0)  # rounding may leave nothing to want
+        matters = amount > max(_SIGNIFICANT * self._target.threshold, 0.0)  # rounding may leave nothing to want
         np.maximum.at(self.value, inflow.partition[matters], self._discount * value[inflow.source[matters]])
 
     def set_exact(self, partition: int, value: float) -> None:
@@ -146,42 +146,43 @@ class H2:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SchedulerView:
     """What a priority may know of the solve, besides bounds: arrays that are read whenever a rank is asked for."""
 
     present: npt.NDArray[np.bool_]
     """bool [P]; which partitions are resident."""
     visited: npt.NDArray[np.bool_]
     """bool [P]; which were swept at least once."""
-    wanted: Callable[[], float]
+    threshold: Callable[[], float]
     """What every residual must come down to, at present."""
 
 
 class Joint(H1):
-    """A large residual, in the company of those whom its change disturbs: urgency (0.01 + share of p's dependents that
-    are resident).
+    """A large residual, and many resident dependents: urgency * (0.01 + fraction of p's dependents that are resident).
 
-    A visit to p disturbs its dependents; where these are resident, they answer, and p answers them, without a load.
+    A visit to p changes the residuals of its dependents. Where these are resident, they are swept next, and p after
+    them, without a load.
 
         urgency of what was swept before     (R[p] / largest R)**e          e = 1/5
         urgency of what never was            R[p] / (100 target + R[p])
 
-    The fifth root makes twice the company count for more than a residual thirty times as large. What was never swept
-    has to be read once in any case: what matters is when, and that is best in company. Left out for the smallness of
-    its residual, it is read once its neighbours have gone, and where discounts are near 1 even a small change then goes
-    once more through all that depends on them. Where partitions have many dependents, most of these are absent in any
-    case, and e is 1/2 (``benchmarks/notes/2026-11-scheduling.md`` has the figures).
+    With the fifth root, twice as many resident dependents count for more than a residual thirty times as large. A
+    partition that was never swept has to be read once in any case, best while its dependents are resident. If it were
+    postponed because its residual is small, it would be read after its neighbours were evicted, and where discounts are
+    near 1 even a small change is then propagated once more through all that depends on them. Where partitions have
+    many dependents, most of these are absent in any case, and e is 1/2 (figures:
+    ``benchmarks/notes/2026-11-scheduling.md``).
 
     Parameters
     ----------
     coupling : which partitions read which.
-    standing : of the solve; read whenever the rank is asked for.
+    view : of the solve; read whenever the rank is asked for.
     """
 
     name = "joint"
 
-    def __init__(self, coupling: Coupling, standing: Standing) -> None:
-        n = standing.present.size
+    def __init__(self, coupling: Coupling, view: SchedulerView) -> None:
+        n = view.present.size
         rows = np.repeat(np.arange(n), np.diff(coupling.ptr))
         others = rows != coupling.partitions
         self._ptr = np.searchsorted(rows[others], np.arange(n + 1))
@@ -189,7 +190,7 @@ class Joint(H1):
         """The partitions that p reads: read[ptr[p]:ptr[p+1]]."""
         self._power = _POWER_FEW if self._read.size < _MANY * n else _POWER_MANY
         self._share = 1.0 / np.maximum(np.bincount(self._read, minlength=n), 1)
-        self._standing = standing
+        self._view = view
         self._counted = np.zeros(n, np.bool_)
         """Whose residency `_resident` holds."""
         self._resident = np.zeros(n)
@@ -197,7 +198,7 @@ class Joint(H1):
 
     def rank(self, residual: FloatArray) -> FloatArray:
         """The urgency, weighted."""
-        present = self._standing.present
+        present = self._view.present
         for q in np.flatnonzero(present != self._counted):
             now = present[q]
             self._resident[self._read[self._ptr[q] : self._ptr[q + 1]]] += 1.0 if now else -1.0
@@ -208,18 +209,18 @@ class Joint(H1):
         """float64 [P], from 0 to 1; residuals may be infinite, where nothing is known of the first values."""
         largest = max(float(residual.max(initial=0.0, where=np.isfinite(residual))), _TINY)
         again = np.minimum(residual / largest, 1.0) ** self._power
-        far = max(_FAR * self._standing.wanted(), _TINY)
+        far = max(_FAR * self._view.threshold(), _TINY)
         first = 1.0 - far / (far + residual)
-        return np.where(self._standing.visited, again, first)
+        return np.where(self._view.visited, again, first)
 
 
 def make_priority(
-    options: SolveOptions, model: ModelFacts, bounds: ResidualBounds, target: Target, standing: Standing
+    options: SolveOptions, model: ModelFacts, bounds: ResidualBounds, target: Target, view: SchedulerView
 ) -> Priority:
     """The priority that the options ask for, over the P partitions of a model."""
     match options.metric:
         case "joint":
-            return Joint(model.coupling, standing)
+            return Joint(model.coupling, view)
         case "h1":
             return H1()
         case "h2":

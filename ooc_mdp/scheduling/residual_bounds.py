@@ -20,7 +20,7 @@ without reading p:
 
 Division by 1 - g rho, with the largest g and rho of p, normalises both. The design's R[p] is max(rise, fall).
 Where every state errs to the same side, a number added to all values halves the error or does better
-(:meth:`ResidualBounds.centre`; the argument is in ``docs/theory/error-bounds.md``).
+(:meth:`ResidualBounds.best_shift`; the argument is in ``docs/theory/error-bounds.md``).
 Float64 rounding of a backup is bounded apart (:meth:`ResidualBounds.rounding`) and added to what is reported.
 """
 
@@ -130,7 +130,7 @@ class ResidualBounds:
         max_successors: IntArray,
         underflow: float = UNDERFLOW,
     ) -> None:
-        n = contraction.inverse.size
+        n = contraction.normaliser.size
         self.contraction = contraction
         self.reward_range = reward_range
         self._max_successors, self._underflow = max_successors, underflow
@@ -181,7 +181,7 @@ class ResidualBounds:
     def at_zero_values(self, reward_range: FloatArray) -> None:
         """Bounds at V = 0, where each Q is a reward (terminal rewards lie in the range too)."""
         rise, fall = np.maximum(reward_range[:, 1], 0), np.maximum(-reward_range[:, 0], 0)
-        inverse = self.contraction.inverse
+        inverse = self.contraction.normaliser
         self._replace_all(np.stack([rise * inverse, fall * inverse, rise, fall]))
 
     def dependents(self, q: int) -> IntArray:
@@ -195,7 +195,7 @@ class ResidualBounds:
     def after_sweep(self, p: IntArray, rise: FloatArray, fall: FloatArray) -> FloatArray:
         """float64 [4, k]: bounds of partitions whose values a last sweep of every state moved by `rise` and `fall`."""
         factor = self.contraction.discount[p] * self.own_mass[p] * UP
-        rise, fall, inverse = factor * rise, factor * fall, self.contraction.inverse[p]
+        rise, fall, inverse = factor * rise, factor * fall, self.contraction.normaliser[p]
         return np.stack([rise * inverse, fall * inverse, rise, fall])
 
     def of_visit(self, p: IntArray, report: VisitReport) -> FloatArray:
@@ -227,7 +227,7 @@ class ResidualBounds:
         where, source = _ranges(self._ptr, q)
         p, mass, entries = self._dependents[where], self._mass[where], self._entries[where]
         affected = np.unique(p)
-        discount, inverse = self.contraction.discount[affected] * UP, self.contraction.inverse[affected]
+        discount, inverse = self.contraction.discount[affected] * UP, self.contraction.normaliser[affected]
         row_sum, settled = self.contraction.row_sum[affected], self._settled[:, affected]
         for inflow, change, normalised, plain in (
             (self._inflow_rise, rise, 0, 2),
@@ -244,13 +244,13 @@ class ResidualBounds:
         where, source = _ranges(self._ptr, q)
         p = self._dependents[where]
         plain = self.contraction.discount[p] * UP * self._mass[where] * change[source]
-        return Inflow(p, source, plain, plain * self.contraction.inverse[p])
+        return Inflow(p, source, plain, plain * self.contraction.normaliser[p])
 
     def span(self) -> float:
         """How far N and N_pi are apart over all states, by their bounds: twice what a shift can leave of the error."""
         return float(self.rise.max() + self.fall.max())
 
-    def centre(self, value_size: float, proved: float = 0.0) -> float:
+    def best_shift(self, value_size: float, proved: float = 0.0) -> float:
         """The number that, added to all values, brings the proved error down most; 0 where none should be added.
 
         Every state has to err to the same side: none that is settled is spoilt. The error that is proved afterwards
@@ -262,7 +262,7 @@ class ResidualBounds:
         value_size : largest |V|.
         proved : the least error that was proved at any time.
         """
-        rise, fall, stretch = self.rise, self.fall, self.contraction.stretch
+        rise, fall, stretch = self.rise, self.fall, self.contraction.shift_ratio
         if not np.isfinite(stretch).all():
             return 0.0
         # All values too low (N_pi > 0 everywhere), or all too high (N < 0): `near` is what is largest then.
@@ -271,17 +271,17 @@ class ResidualBounds:
             if not (least > 0 and np.isfinite(near).all()):
                 continue
             by = sign * (float(near.max()) + float(-far.max())) / (1 + float(stretch.max()))
-            left = self.after_shift(by, value_size, plain=False)
+            left = self.bound_after_shift(by, value_size, plain=False)
             if left + 2 * self.rounding(value_size + abs(by)) <= max(least, 0.5 * proved):
                 return by
         return 0.0
 
-    def after_shift(self, by: float, value_size: float, plain: bool) -> float:
+    def bound_after_shift(self, by: float, value_size: float, plain: bool) -> float:
         """The largest bound, on N or on the plain residual, that would be left if `by` were added to all values."""
         after = self._shifted(by, value_size)
         return float(after[2:].max() if plain else after[:2].max())
 
-    def shifted(self, by: float, value_size: float) -> None:
+    def apply_shift(self, by: float, value_size: float) -> None:
         """A number was added to all values, the largest of which was `value_size` in size before."""
         self._replace_all(self._shifted(by, value_size))
 
@@ -292,14 +292,14 @@ class ResidualBounds:
         most; N of a state without action by `by`.
         """
         c = self.contraction
-        falls, rises = (by, -by * c.stretch) if by > 0 else (by * c.stretch, -by)
+        falls, rises = (by, -by * c.shift_ratio) if by > 0 else (by * c.shift_ratio, -by)
         # Of what was measured before, 1 - g rho is known up to a few roundings, and each new value has been rounded.
-        known = 16 * UNIT_ROUNDOFF * c.inverse
-        rounded = 8 * UNIT_ROUNDOFF * (value_size + abs(by)) * c.inverse
+        known = 16 * UNIT_ROUNDOFF * c.normaliser
+        rounded = 8 * UNIT_ROUNDOFF * (value_size + abs(by)) * c.normaliser
         rise = _raised(_raised(self.rise, known) - falls + rounded, UP - 1)
         fall = _raised(_raised(self.fall, known) - rises + rounded, UP - 1)
-        narrowest = 1 / c.inverse
-        plain = [_raised(x * np.where(x > 0, c.widest, narrowest), UP - 1) for x in (rise, fall)]
+        narrowest = 1 / c.normaliser
+        plain = [_raised(x * np.where(x > 0, c.normaliser_max, narrowest), UP - 1) for x in (rise, fall)]
         return np.stack([rise, fall, *plain])
 
     def normalised(self) -> FloatArray:
@@ -310,7 +310,7 @@ class ResidualBounds:
         """float64 [P]: the bound on |max_a Q_a - V| over each partition."""
         return np.maximum(self.plain_rise, self.plain_fall)
 
-    def policy_residuals(self) -> FloatArray:
+    def policy_residual_bounds(self) -> FloatArray:
         """float64 [P]: the bound on the plain residual of the policy's action, if it is greedy."""
         return np.maximum(np.abs(self.plain_rise), np.abs(self.plain_fall))
 
@@ -327,7 +327,7 @@ class ResidualBounds:
         c = contraction
         size = np.abs(reward_range).max(axis=1, initial=0.0) + c.discount * c.row_sum * value_size
         rounding = (max_successors + 8.0) * (UNIT_ROUNDOFF * size + underflow * (size > 0))
-        return float(np.max(rounding if plain else rounding * c.inverse, initial=0.0))
+        return float(np.max(rounding if plain else rounding * c.normaliser, initial=0.0))
 
     def rounding(self, value_size: float, plain: bool = False) -> float:
         """:meth:`rounding_of` over all partitions."""
@@ -340,7 +340,7 @@ class ResidualBounds:
         largest = float(self.normalised().max(initial=0.0))
         return largest + self.rounding(value_size)
 
-    def policy_loss(self, value_size: float) -> float:
+    def policy_loss_bound(self, value_size: float) -> float:
         """Bound on V* - V^pi for the policy pi, rounding included."""
         lower, upper = self.error_interval(value_size)
         return upper - lower

@@ -22,9 +22,9 @@ from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import format_bytes
 from ooc_mdp.scheduling.cache import PartitionCache
 
-__all__ = ["ANNOUNCED", "Stager", "TakesTables", "short_turns"]
+__all__ = ["READAHEAD", "Stager", "TakesTables", "short_switch_interval"]
 
-ANNOUNCED = 32
+READAHEAD = 32
 """Partitions that the system is asked to read ahead, beyond those that are being read."""
 _TURN_SECONDS = 2e-4
 """How long a thread may keep the interpreter from those that read: with the usual 5 ms, each of a read's few steps may
@@ -32,8 +32,8 @@ wait so long."""
 
 
 @contextmanager
-def short_turns(wanted: bool) -> Iterator[None]:
-    """Where many threads read beside the solve's own, have all of them take shorter turns at the interpreter."""
+def short_switch_interval(wanted: bool) -> Iterator[None]:
+    """Shorter turns of all threads at the interpreter, where many threads read while the solve's own works."""
     usual = sys.getswitchinterval()
     if wanted:
         sys.setswitchinterval(_TURN_SECONDS)
@@ -89,8 +89,8 @@ class Stager:
         self.depth = depth
         self._pool = ThreadPoolExecutor(depth, thread_name_prefix="stager")
         self._prefetch: Callable[[int], None] | None = getattr(source, "prefetch", None)
-        self._announcer = ThreadPoolExecutor(1, thread_name_prefix="announcer")
-        self._announced: set[int] = set()
+        self._adviser = ThreadPoolExecutor(1, thread_name_prefix="announcer")
+        self._advised: set[int] = set()
         self._pending: dict[int, Future[tuple[Any, int, float]]] = {}
         self.load_seconds = 0.0
         """Seconds of all threads together reading and preparing."""
@@ -106,12 +106,12 @@ class Stager:
     def _size(self, partition: int) -> int:
         return self.entry_bytes or int(self._source.partition_bytes[partition])
 
-    def under_way(self) -> list[int]:
-        """Partitions asked for and not yet taken over."""
+    def in_flight(self) -> list[int]:
+        """Partitions whose loads have begun and were not yet collected."""
         return list(self._pending)
 
     def free(self) -> int:
-        """Partitions that could be asked for beside those under way."""
+        """How many more loads could begin now."""
         return self.depth - len(self._pending)
 
     def prefetch(self, partition: int, spare: Callable[[int], bool] | None = None) -> bool:
@@ -123,43 +123,43 @@ class Stager:
         self._pending[partition] = self._pool.submit(self._read, partition)
         return True
 
-    def take_over(self) -> int:
-        """Move what has arrived into the backend's layout, and say how many partitions that was."""
+    def collect(self) -> int:
+        """Admit the partitions whose loads are done to the backend; how many they were."""
         arrived = [p for p, f in self._pending.items() if f.done()]
         for partition in arrived:
             self._admit(partition)
         return len(arrived)
 
     def wait(self) -> None:
-        """Wait until something under way has arrived; at once if there is nothing."""
+        """Wait until a load in flight is done; return immediately if there is none."""
         wait(self._pending.values(), return_when=FIRST_COMPLETED)
 
-    def announce(self, partitions: Iterable[int]) -> None:
-        """Partitions that will be read soon: the system may read them ahead, once each and without our memory."""
+    def readahead(self, partitions: Iterable[int]) -> None:
+        """Ask the operating system to read partitions that are needed soon into its page cache, each once."""
         if self._prefetch is None:
             return
         for partition in partitions:
-            if partition not in self._announced:
-                self._announced.add(partition)
-                self._announcer.submit(self._prefetch, partition)
+            if partition not in self._advised:
+                self._advised.add(partition)
+                self._adviser.submit(self._prefetch, partition)
 
-    def obtain(self, partition: int, auxiliary: bool = False) -> tuple[Resident, bool]:
+    def load_and_access(self, partition: int, auxiliary: bool = False) -> tuple[Resident, bool]:
         """The resident partition, loaded now if it must be, and whether this access was a hit."""
-        self.bring(partition)
+        self.load(partition)
         return self._cache.access(partition, auxiliary)
 
-    def bring(self, partition: int) -> None:
-        """Have a partition in the cache, loaded now if it must be."""
+    def load(self, partition: int) -> None:
+        """Load a partition into the cache, unless it is there."""
         if partition in self._pending:
             self._admit(partition)
         elif partition not in self._cache:
             size = self._size(partition)
             while not self._cache.reserve(partition, size):
-                self._make_way(partition, size)
+                self._evict_in_flight(partition, size)
             self._take_in(partition, lambda: self._read(partition))  # at once: a thread would only add waiting
 
-    def _make_way(self, partition: int, size: int) -> None:
-        """Room is taken by a prefetch or a pinned partition: finish the prefetch so that it can be evicted."""
+    def _evict_in_flight(self, partition: int, size: int) -> None:
+        """Finish a load in flight, whose memory can then be evicted for `partition`."""
         if not self._pending:
             raise MemoryBudgetError(
                 f"partition {partition} needs {format_bytes(size)} beside the partition in use, the cache holds "
@@ -186,15 +186,15 @@ class Stager:
         self._cache.fill(partition, resident, bytes_read)
 
     def close(self) -> None:
-        """Drop what is under way and end the threads."""
+        """Cancel loads in flight and end the threads."""
         try:
-            self.drop()
+            self.cancel()
         finally:
-            self._announcer.shutdown(wait=True, cancel_futures=True)
+            self._adviser.shutdown(wait=True, cancel_futures=True)
             self._pool.shutdown(wait=True)
 
-    def drop(self) -> None:
-        """Wait for what is under way, and give it up; all of it, where something goes wrong with a part."""
+    def cancel(self) -> None:
+        """Wait for the loads in flight and discard them; all of them, also where one fails."""
         for future in self._pending.values():
             future.cancel()
         try:
@@ -205,4 +205,4 @@ class Stager:
                     self._backend.release(self._backend.admit(future.result()[0]))
         finally:
             if self._pending:
-                self.drop()
+                self.cancel()

@@ -72,58 +72,58 @@ class Target:
         self.rounding = bounds.rounding(0.0, self.plain)
         """What float64 rounding adds to the bound in force."""
 
-    def saw(self, smallest: float, largest: float, size: float) -> None:
+    def see(self, smallest: float, largest: float, size: float) -> None:
         """The range of the values now, and the largest |V| so far."""
         self.smallest, self.largest = smallest, largest
         if size != self.size:
             self.size, self.rounding = size, self._bounds.rounding(size, self.plain)
 
     @property
-    def asked(self) -> float:
+    def tolerance(self) -> float:
         """The target as the user means it, at the present values."""
         if self._options.residual is not None:
             return self._options.residual
         if self._options.epsilon is not None:
             return self._options.epsilon
         return default_target(
-            self.smallest, self.largest, lambda: float(self.levels().max(initial=0.0)) + self.rounding, self.rounding
+            self.smallest, self.largest, lambda: float(self.bounds().max(initial=0.0)) + self.rounding, self.rounding
         )
 
     @property
-    def in_force(self) -> float:
-        """`asked`, or what stands in for it while the range of the values is not known."""
-        return max(self.asked, RELATIVE_EPSILON * self._floor) if self._relative else self.asked
+    def active_tolerance(self) -> float:
+        """`tolerance`, or what stands in for it while the range of the values is not known."""
+        return max(self.tolerance, RELATIVE_EPSILON * self._floor) if self._relative else self.tolerance
 
     @property
-    def wanted(self) -> float:
+    def threshold(self) -> float:
         """What every partition's bound must come down to, rounding set aside."""
-        return self.in_force - self.rounding
+        return self.active_tolerance - self.rounding
 
     @property
-    def out_of_reach(self) -> bool:
+    def below_rounding(self) -> bool:
         """Whether rounding alone takes half of what is asked."""
-        return not self.rounding <= self.in_force / 2
+        return not self.rounding <= self.active_tolerance / 2
 
-    def plain_limit(self) -> float:
+    def plain_threshold(self) -> float:
         """The plain residual at which every partition meets the target, rounding set aside."""
-        wanted = max(self.wanted, 0.0)
-        return wanted if self.plain else wanted / float(self._bounds.contraction.inverse.max())
+        wanted = max(self.threshold, 0.0)
+        return wanted if self.plain else wanted / float(self._bounds.contraction.normaliser.max())
 
-    def levels(self) -> FloatArray:
+    def bounds(self) -> FloatArray:
         """float64 [P]: the bounds in force; 0 for partitions that are others' affair."""
         levels = self._bounds.plain() if self.plain else self._bounds.normalised()
         return levels if self._owned is None else np.where(self._owned, levels, 0.0)
 
     def dirty(self) -> npt.NDArray[np.bool_]:
         """bool [P]: partitions whose bound, rounding included, is above the target in force."""
-        dirty = ~(self.levels() + self.rounding <= self.in_force)  # what is not a number proves nothing
+        dirty = ~(self.bounds() + self.rounding <= self.active_tolerance)  # what is not a number proves nothing
         return dirty if self._owned is None else dirty & self._owned
 
     def reached(self) -> bool:
         """Whether the stopping rule holds; tightens a stand-in target that turns out too large."""
         if self.dirty().any():
             return False
-        if self._floor > 0 and not float(self.levels().max(initial=0.0)) + self.rounding <= self.asked:
+        if self._floor > 0 and not float(self.bounds().max(initial=0.0)) + self.rounding <= self.tolerance:
             self._floor = 0.0
             return not self.dirty().any()
         return True
@@ -135,16 +135,16 @@ class Target:
 
     def significant(self, partition: int) -> float:
         """The plain residual above which a state of the partition keeps it from the target."""
-        wanted = self._options.residual or self.wanted / float(self._bounds.contraction.inverse[partition])
+        wanted = self._options.residual or self.threshold / float(self._bounds.contraction.normaliser[partition])
         return max(wanted, 0.0)
 
     def change_limits(self, partitions: IntArray, share: float) -> FloatArray:
-        """float64 [k]; largest change in a sweep of each partition that leaves it at `share` of `wanted`."""
+        """float64 [k]; largest change in a sweep of each partition that leaves it at `share` of `threshold`."""
         c = self._bounds.contraction
         factors = c.discount[partitions] * self._bounds.own_mass[partitions]
         if not self.plain:
-            factors = factors * c.inverse[partitions]
+            factors = factors * c.normaliser[partitions]
         limits = np.full(factors.size, np.inf)
         with np.errstate(over="ignore"):  # infinite then too
-            np.divide(share * max(self.wanted, 0.0), factors, out=limits, where=factors > 0)
+            np.divide(share * max(self.threshold, 0.0), factors, out=limits, where=factors > 0)
         return limits

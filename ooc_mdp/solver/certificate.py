@@ -12,7 +12,7 @@ from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatisti
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
-from ooc_mdp.runtime.threads import on_threads, slices
+from ooc_mdp.runtime.threads import map_on_threads, slices
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder, row_of
@@ -61,9 +61,9 @@ def conclude(store: TableSource, options: SolveOptions, outcome: Outcome, end: F
             upper=upper,
             residual_bound=residual_bound,
             rounding=bounds.rounding(value_size),
-            target=target.asked,
+            target=target.tolerance,
             target_kind="residual" if target.plain else "epsilon",
-            policy_loss_bound=bounds.policy_loss(value_size),
+            policy_loss_bound=bounds.policy_loss_bound(value_size),
             proof="bounds on every partition's normalised Bellman residual, float64 rounding included",
         ),
         statistics=end.statistics,
@@ -81,7 +81,7 @@ def _source_values(store: TableSource, values: FloatArray) -> FloatArray:
         return original
     turned = np.empty_like(values) if np.may_share_memory(original, values) else original
     # Not -values: a value of 0 stays +0.
-    on_threads(lambda part: np.subtract(0.0, original[part], out=turned[part]), slices(values.size))
+    map_on_threads(lambda part: np.subtract(0.0, original[part], out=turned[part]), slices(values.size))
     return turned
 
 

@@ -16,9 +16,9 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Solution
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import RunOptions, SolveOptions
-from ooc_mdp.runtime.memory import give_memory_back
+from ooc_mdp.runtime.memory import return_freed_memory
 from ooc_mdp.runtime.signals import signals
-from ooc_mdp.scheduling.stager import short_turns
+from ooc_mdp.scheduling.stager import short_switch_interval
 from ooc_mdp.solver.certificate import FinalState, conclude, method_name
 from ooc_mdp.solver.driver import Method, drive
 from ooc_mdp.solver.methods.exact_p_eva import exact_p_eva
@@ -96,7 +96,7 @@ def _solve(
     facts = ModelFacts.of(table, options.discount)
     backend = select_backend(options.device, options.sweep_order, options.kernel)
     writes = output.path is not None
-    give_memory_back()
+    return_freed_memory()
     load_code(backend, facts, options, writes)
     plan = plan_solve(table, options, backend, facts, writes=writes)
     note(plan.memory.describe())
@@ -108,7 +108,7 @@ def _solve(
         session.begin(_resume(state, output), state.counters.backups)
         state.trace = stack.enter_context(output.trace(method_name(options), table.n_partitions))
         _remark_choice(state)
-        with output.saved_on_damage(state.snapshot), short_turns(backend.features.overlaps_loads):
+        with output.saved_on_damage(state.snapshot), short_switch_interval(backend.features.overlaps_loads):
             state.history.row(state.row())
             outcome = drive(state, method_of(plan.choice), session)
         state.stager.close()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ooc_mdp.backends.base import Backend, Features
-from ooc_mdp.backends.layout import Layout, Needs, refuse_what_is_not_free
+from ooc_mdp.backends.layout import Layout, Needs, check_free_memory
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.table_source import TableSource
@@ -106,7 +106,7 @@ def plan_solve(
     host = _host_buffers(store, model, staged, writes)
     if layout.device and needs.free is not None:
         place = layout.entry_bytes or largest
-        refuse_what_is_not_free(layout.device, needs.free, backend.name, options.device_memory, place)
+        check_free_memory(layout.device, needs.free, backend.name, options.device_memory, place)
     memory = MemoryPlan({**host, **layout.host}, dict(layout.device))
     return SolvePlan(options, model, choice, layout, depth, memory)
 

@@ -13,7 +13,7 @@ from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.scheduling.cache import PartitionCache
-from ooc_mdp.scheduling.priority import Standing, make_priority
+from ooc_mdp.scheduling.priority import SchedulerView, make_priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.scheduling.target import Target
@@ -48,7 +48,7 @@ def start(
     stager = stack.enter_context(Stager(store, cache, backend, plan.staging_depth))
     target = Target(options, bounds, float(np.ptp(bounds.reward_range)), peers.owned)
     visited = np.zeros(p, np.bool_)
-    standing = Standing(cache.present, visited, lambda: target.wanted)
+    view = SchedulerView(cache.present, visited, lambda: target.threshold)
     counters = SolveStatistics(
         n_states=store.n_states,
         n_partitions=p,
@@ -62,7 +62,7 @@ def start(
         backend=backend,
         bounds=bounds,
         target=target,
-        priority=make_priority(options, plan.facts, bounds, target, standing),
+        priority=make_priority(options, plan.facts, bounds, target, view),
         cache=cache,
         stager=stager,
         counters=counters,

@@ -26,12 +26,12 @@ from ooc_mdp.solver.peers import NO_PEERS, Peers
 from ooc_mdp.solver.plan import SolvePlan
 from ooc_mdp.store.trace import Trace
 
-__all__ = ["OPTIONAL_ARRAYS", "SETTLED_SHARE", "Access", "SolveState"]
+__all__ = ["OPTIONAL_ARRAYS", "VISIT_TOLERANCE", "Access", "SolveState"]
 
 OPTIONAL_ARRAYS = frozenset({"inflow"})
 """Of a checkpoint, which only a priority by inflow saves, and does without."""
 
-SETTLED_SHARE = 0.25
+VISIT_TOLERANCE = 0.25
 """A visit leaves its partitions at this share of the target, so that small changes next door do not call them back."""
 
 
@@ -94,12 +94,12 @@ class SolveState:
 
     def best(self, partitions: IntArray) -> IntArray:
         """The partitions by priority, the most urgent first."""
-        rank = self.priority.rank(self.target.levels())[partitions]
+        rank = self.priority.rank(self.target.bounds())[partitions]
         return partitions[np.argsort(-rank, kind="stable")]
 
     def worst(self, partitions: IntArray) -> IntArray:
         """The partitions by their bounds, the largest first."""
-        return partitions[np.argsort(-self.target.levels()[partitions], kind="stable")]
+        return partitions[np.argsort(-self.target.bounds()[partitions], kind="stable")]
 
     # ---------------------------------------------------------------------------------------------- obtain
 
@@ -111,7 +111,7 @@ class SolveState:
         """
         p = partitions.tolist()
         for q in p:
-            self.stager.bring(q)
+            self.stager.load(q)
         residents, hits = self.cache.access_all(p)
         try:
             yield Access(partitions, residents, np.array(hits, np.bool_))
@@ -125,8 +125,8 @@ class SolveState:
         """Sweep until a partition is settled, at most so often; without `settle` exactly so often."""
         if not settle:
             return SweepLimits(-1.0, most, -1.0, self.target.plain)
-        change = self.target.change_limits(partitions, SETTLED_SHARE)
-        return SweepLimits(change, most, SETTLED_SHARE * max(self.target.wanted, 0.0), self.target.plain)
+        change = self.target.change_limits(partitions, VISIT_TOLERANCE)
+        return SweepLimits(change, most, VISIT_TOLERANCE * max(self.target.threshold, 0.0), self.target.plain)
 
     # ------------------------------------------------------------------------------------------- propagate
 
@@ -168,7 +168,7 @@ class SolveState:
         self.smallest[p], self.largest[p] = smallest, largest
         low, high = float(self.smallest.min()), float(self.largest.max())
         self.value_size = max(self.value_size, abs(low), abs(high))
-        self.target.saw(low, high, self.value_size)
+        self.target.see(low, high, self.value_size)
 
     def see_values(self, values: FloatArray | None) -> None:
         """Take the range of each partition's values from the value vector; None: they are 0."""
@@ -191,7 +191,7 @@ class SolveState:
     def _trace_access(self, partition: int, auxiliary: bool, hit: bool, sweeps: int) -> None:
         if self.trace is None:
             return
-        levels = self.target.levels()
+        levels = self.target.bounds()
         # What is clean is ranked by no scheduler, whatever its B + V.
         rank = float(self.priority.rank(levels)[partition]) if self.target.dirty()[partition] else -np.inf
         self.trace.access(partition, auxiliary, hit, sweeps, float(levels[partition]), rank)
@@ -202,7 +202,7 @@ class SolveState:
         """Add a number to all values."""
         assert self.backend.synchronous is not None  # the method has looked
         self.backend.synchronous.shift(by)
-        self.bounds.shifted(by, self.value_size)
+        self.bounds.apply_shift(by, self.value_size)
         self.peers.boundary_changed(np.arange(self.visited.size))
         self.changes += 1
         self.see_range(slice(None), self.smallest + by, self.largest + by)
@@ -243,7 +243,7 @@ class SolveState:
 
     def recompute_priority(self, partition: int) -> None:
         """Read a partition to know its exact residual and largest B + V: an auxiliary access."""
-        resident, hit = self.stager.obtain(partition, auxiliary=True)
+        resident, hit = self.stager.load_and_access(partition, auxiliary=True)
         measured, value = self.backend.measure(resident, self.target.significant(partition))
         self.bounds.settle(np.array([partition]), measured[:, None])
         self.visited[partition] = True  # measuring chose the actions that its bounds hold for
@@ -258,7 +258,7 @@ class SolveState:
 
     def rebuild_cache(self) -> None:
         """A partition needs more room than slots have: empty the cache, and go on with larger ones."""
-        self.stager.drop()
+        self.stager.cancel()
         self.cache.clear()
         self.plan = replace(self.plan, layout=self.backend.enlarged(self.plan.layout))
         self.cache.budget = self.counters.cache_bytes = self.plan.layout.cache_bytes
@@ -311,7 +311,7 @@ class SolveState:
         return SolveProgress(
             error_bound=self.bounds.error(self.value_size),
             residual_bound=float(self.bounds.plain().max(initial=0.0)),
-            target=self.target.asked,
+            target=self.target.tolerance,
             target_kind="residual" if self.target.plain else "epsilon",
             dirty=int(self.target.dirty().sum()),
             partitions=s.n_partitions,
@@ -334,6 +334,6 @@ class SolveState:
         self.cache.statistics.tell(counters)
         counters.load_seconds = self.stager.load_seconds
         counters.cache_peak_bytes = max(counters.cache_peak_bytes, self.cache.peak)
-        counters.partitions_never_read = int((~self.visited).sum())
+        counters.partitions_unread = int((~self.visited).sum())
         counters.seconds = self.seconds()
         return counters

@@ -52,7 +52,7 @@ class Verification:
 
     holds: bool
     """Whether all that the result claims stands."""
-    refuted: tuple[str, ...]
+    violated_claims: tuple[str, ...]
     """What does not stand, by the certificate's names: those of its bounds that the residuals exceed by more than
     float64 rounding, "policy" where an entry is no action, and "outcome" where it says proved and the bound that was
     asked for is infinite."""
@@ -66,7 +66,7 @@ class Verification:
     worst_state: int
     """A state of the partition with the largest normalised residual (source numbering): that partition's first. At
     discount 1 a state where the check fails, else that with the largest error."""
-    policy_errors: int
+    invalid_policy_states: int
     """States whose policy names an action that they do not have, or none where they have one."""
     bytes_read: int
 
@@ -74,12 +74,12 @@ class Verification:
         """The figures as plain values."""
         return {
             "holds": self.holds,
-            "refuted": list(self.refuted),
+            "violated_claims": list(self.violated_claims),
             "residual": self.residual,
             "error_bound": self.error_bound,
             "claimed_bound": self.claimed_bound,
             "worst_state": self.worst_state,
-            "policy_errors": self.policy_errors,
+            "invalid_policy_states": self.invalid_policy_states,
             "bytes_read": self.bytes_read,
         }
 
@@ -95,12 +95,12 @@ class Exceeded:
         if not measured - abs(measured) * _SLACK - rounding <= claimed:
             self._names[name] = None
 
-    def names(self, result: Result, policy_errors: int) -> tuple[str, ...]:
-        """Everything that is refuted."""
+    def names(self, result: Result, invalid_policy_states: int) -> tuple[str, ...]:
+        """Everything that is violated_claims."""
         solution = result.solution
         claims = solution.certificate
         due = claims.residual_bound if claims.target_kind == "residual" else claims.error_bound
-        if policy_errors:
+        if invalid_policy_states:
             self._names["policy"] = None
         if solution.outcome.proved and not np.isfinite(due):
             self._names["outcome"] = None
@@ -184,13 +184,13 @@ def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verifi
             actions = store.action_counts(p)
             own = policy[table.first_state : table.first_state + table.n_states]
             wrong = np.where(actions > 0, (own < 0) | (own >= actions), own != -1)
-            found.policy_errors += int(wrong.sum())  # before measuring, which chooses where there is no policy
+            found.invalid_policy_states += int(wrong.sum())  # before measuring, which chooses where there is no policy
             measured = rounded_up(backend.measure(backend.admit(backend.prepare(table)), 0.0)[0])
             rewards, k = _reward_range(table, actions), np.array([longest])
             rounding = ResidualBounds.rounding_of(contraction, rewards, k, size)
             plain_rounding = ResidualBounds.rounding_of(contraction, rewards, k, size, True)
             # Two sums of a row, in different orders, differ, and 1 - g rho by as much.
-            apart = (2 * longest + 16) * _UNIT_ROUNDOFF * float(contraction.inverse[0])
+            apart = (2 * longest + 16) * _UNIT_ROUNDOFF * float(contraction.normaliser[0])
             found.note(measured, rounding, plain_rounding, apart, int(store.original_states(p)[0]))
             if watch is not None:
                 watch("verify", p + 1, store.n_partitions)
@@ -204,7 +204,7 @@ class _Found:
         self._result, self._exceeded = result, Exceeded()
         self._residual = self._bound = self._rise = self._fall = 0.0
         self._worst = 0
-        self.policy_errors = self.bytes_read = 0
+        self.invalid_policy_states = self.bytes_read = 0
 
     def note(
         self, measured: FloatArray, rounding: float, plain_rounding: float, apart: float, first_state: int
@@ -235,15 +235,15 @@ class _Found:
         """Everything, once all partitions were measured."""
         claims = self._result.solution.certificate
         self._exceeded.note("policy_loss_bound", self._rise + self._fall, claims.policy_loss_bound, 0.0)
-        refuted = self._exceeded.names(self._result, self.policy_errors)
+        violated_claims = self._exceeded.names(self._result, self.invalid_policy_states)
         return Verification(
-            holds=not refuted,
-            refuted=refuted,
+            holds=not violated_claims,
+            violated_claims=violated_claims,
             residual=self._residual,
             error_bound=self._bound,
             claimed_bound=claims.error_bound,
             worst_state=self._worst,
-            policy_errors=self.policy_errors,
+            invalid_policy_states=self.invalid_policy_states,
             bytes_read=self.bytes_read,
         )
 

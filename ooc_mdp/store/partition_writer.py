@@ -131,7 +131,7 @@ class PartitionWriter:
             except InexactWeights as error:
                 raise StoreError(
                     f"local row {error.row} of partition {p} is not made of multiples of 2**-24 that sum to 1, "
-                    f"although its problem says that all are (exact_weights)"
+                    f"although its problem says that all are (dyadic_probabilities)"
                 ) from error
         frame = encode_frame(FIELDS[name], values, max_len, encoding)
         return WrittenChunk(values.dtype, max_len, encoding, write_chunk(chunk_path(self.root, name, p, 0), frame))

@@ -150,7 +150,7 @@ class Store:
         return self.fields["probabilities"].dtype
 
     @property
-    def exact_weights(self) -> bool:
+    def dyadic_probabilities(self) -> bool:
         """Whether probabilities are stored as multiples of 2**-24 without the last of each row."""
         return self.fields["probabilities"].encoding in WITHOUT_LAST
 

@@ -32,7 +32,7 @@ class TableSchema:
     """Of the largest partition."""
     dtype: Dtype
     """Type of probabilities and rewards."""
-    exact_weights: bool = False
+    dyadic_probabilities: bool = False
     """Whether all probabilities are multiples of 2**-24, and each row sums to 1 exactly."""
     known_rows: int = 0
     """Padded length of rows where it is known beforehand, else 0."""
@@ -63,7 +63,7 @@ class TableSchema:
         partition_ptr: IntArray,
         dtype: Dtype,
         lengths: Mapping[Length, int] | None = None,
-        exact_weights: bool = False,
+        dyadic_probabilities: bool = False,
     ) -> Self:
         """The schema of a table of which no partition is known.
 
@@ -72,14 +72,14 @@ class TableSchema:
         partition_ptr : int64 [P+1].
         dtype : type of probabilities and rewards.
         lengths : padded lengths of rows and transitions where they are known.
-        exact_weights : whether all probabilities are multiples of 2**-24, and each row sums to 1 exactly.
+        dyadic_probabilities : whether all probabilities are multiples of 2**-24, and each row sums to 1 exactly.
         """
         known = lengths or {}
         return cls(
             n_states=int(partition_ptr[-1]),
             max_states=int(np.diff(partition_ptr).max()),
             dtype=dtype,
-            exact_weights=exact_weights,
+            dyadic_probabilities=dyadic_probabilities,
             known_rows=known.get("rows", 0),
             known_transitions=known.get("transitions", 0),
         )
@@ -142,7 +142,7 @@ class TableSchema:
         match name:
             case "successors":
                 return "row-delta"
-            case "probabilities" if self.exact_weights:
+            case "probabilities" if self.dyadic_probabilities:
                 return "fixed24-delta2" if self.actions and self.successors else "fixed24"
             case "durations" if self.actions and self.float32_durations:
                 return "float32-delta2"

@@ -33,10 +33,10 @@ class TableSummary:
     ----------
     partition_ptr : int64 [P+1].
     dtype : type of probabilities and rewards.
-    exact_weights : whether all rows are said to be made of multiples of 2**-24 that sum to 1, which is looked into.
+    dyadic_probabilities : whether all rows are said to be made of multiples of 2**-24 that sum to 1; it is checked.
     """
 
-    def __init__(self, partition_ptr: IntArray, dtype: np.dtype[Any], exact_weights: bool = False) -> None:
+    def __init__(self, partition_ptr: IntArray, dtype: np.dtype[Any], dyadic_probabilities: bool = False) -> None:
         self.partition_ptr = partition_ptr
         self.n_partitions = n = partition_ptr.size - 1
         self.rows, self.transitions, self.halo = (np.zeros(n, np.int64) for _ in range(3))
@@ -46,7 +46,7 @@ class TableSummary:
         self.max_successors: IntArray = np.zeros(n, np.int64)
         self._dtype = dtype
         self._successors_dtype = np.dtype(np.uint8)
-        self._exact_weights = np.full(n, exact_weights)
+        self._exact_weights = np.full(n, dyadic_probabilities)
         self._float32_durations = np.ones(n, np.bool_)
         self._uniform_actions, self._uniform_successors = (np.zeros(n, np.int64) for _ in range(2))
         self._optional: set[str] = set()
@@ -95,7 +95,7 @@ class TableSummary:
         return _if_equal(self._uniform_successors[self.rows > 0])
 
     @property
-    def exact_weights(self) -> bool:
+    def dyadic_probabilities(self) -> bool:
         """Whether every row was seen to be made of multiples of 2**-24 that sum to 1."""
         return bool(self._exact_weights.all())
 

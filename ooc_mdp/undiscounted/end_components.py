@@ -95,8 +95,8 @@ def check_totals(tables: Streamed, neighbours: Neighbours) -> tuple[EndComponent
     blocks = end_components(tables, neighbours, zero_only=True)
     classes = _representatives(blocks)
     sign = 1.0 if source.sense == "max" else -1.0
-    _refuse_infinite(tables, neighbours, classes, sign)
-    return EndComponentClasses.of(classes), _refuse_endless(tables, neighbours, classes)
+    _check_finite(tables, neighbours, classes, sign)
+    return EndComponentClasses.of(classes), _check_proper_policy(tables, neighbours, classes)
 
 
 def end_components(tables: Streamed, neighbours: Neighbours, zero_only: bool, staying: Labels | None = None) -> Labels:
@@ -126,9 +126,9 @@ def _trim(tables: Streamed, neighbours: Neighbours, zero_only: bool, ahead: Labe
     """Take out what cannot stay in its block for ever."""
 
     def taking_out(p: int, rows: TableRows) -> IntArray | None:
-        return neighbours.readers(p) if trim(rows, zero_only, ahead, back) else None
+        return neighbours.dependents(p) if trim(rows, zero_only, ahead, back) else None
 
-    tables.settle(_with_states(ahead, tables.source), taking_out)
+    tables.until_clean(_with_states(ahead, tables.source), taking_out)
 
 
 def _with_states(blocks: Labels, source: TableSource) -> npt.NDArray[np.bool_]:
@@ -149,17 +149,17 @@ def _spread(
     spread[ahead == 0] = 0
 
     def forward(p: int, rows: TableRows) -> IntArray | None:
-        return neighbours.read_by(p) if spread_forward(rows, zero_only, ahead, back, spread) else None
+        return neighbours.dependencies(p) if spread_forward(rows, zero_only, ahead, back, spread) else None
 
-    tables.settle(alive.copy(), forward)
+    tables.until_clean(alive.copy(), forward)
     new_ahead = spread
     spread = labels(ahead.size)
     spread[ahead == 0] = 0
 
     def backward(p: int, rows: TableRows) -> IntArray | None:
-        return neighbours.readers(p) if spread_backward(rows, zero_only, ahead, back, spread) else None
+        return neighbours.dependents(p) if spread_backward(rows, zero_only, ahead, back, spread) else None
 
-    tables.settle(alive.copy(), backward)
+    tables.until_clean(alive.copy(), backward)
     return new_ahead, spread
 
 
@@ -174,7 +174,7 @@ def _representatives(blocks: Labels) -> Labels:
     return classes
 
 
-def _refuse_infinite(tables: Streamed, neighbours: Neighbours, classes: Labels, sign: float) -> None:
+def _check_finite(tables: Streamed, neighbours: Neighbours, classes: Labels, sign: float) -> None:
     """Raise UndefinedTotalError unless staying among states for ever is worth 0, or minus infinity."""
     source = tables.source
     best = source.reward_range[:, 1] if sign > 0 else -source.reward_range[:, 0]
@@ -197,13 +197,13 @@ def _refuse_infinite(tables: Streamed, neighbours: Neighbours, classes: Labels, 
             raise _infinite(source, members, sign, why)
         mixed = np.zeros_like(blocks)
         mixed[of_kind] = blocks[of_kind]
-        _refuse_gain(tables, mixed, components, classes, sign)
+        _check_negative_gain(tables, mixed, components, classes, sign)
 
 
 def _signs(tables: Streamed, blocks: Labels, components: Labels, classes: Labels, sign: float) -> npt.NDArray[np.uint8]:
     """uint8 [n]: by the states that stand for components, which signs rewards inside have, free rows apart."""
     found = np.zeros(blocks.size, np.uint8)
-    for _, rows, _ in tables.each(_with_states(blocks, tables.source)):
+    for _, rows, _ in tables.in_order(_with_states(blocks, tables.source)):
         rewards_inside(rows, blocks, components, classes, sign, found)
     return found
 
@@ -229,7 +229,7 @@ class _Means:
             best[self.members] = top[self.node]
 
 
-def _refuse_gain(tables: Streamed, blocks: Labels, components: Labels, classes: Labels, sign: float) -> None:
+def _check_negative_gain(tables: Streamed, blocks: Labels, components: Labels, classes: Labels, sign: float) -> None:
     """Decide the sign of the best mean reward of components with rewards of both signs.
 
     With h any potential, the best mean lies between the least and the largest of max_a r + P h - h over the component.
@@ -248,7 +248,7 @@ def _refuse_gain(tables: Streamed, blocks: Labels, components: Labels, classes: 
             np.unique(classes[states[members]], return_inverse=True)[1].reshape(-1),
         )
         rounding = 0.0
-        for _, rows, _ in tables.each(_with_states(blocks, source)):
+        for _, rows, _ in tables.in_order(_with_states(blocks, source)):
             rounding = max(rounding, gain(rows, blocks, classes, potential, sign, best))
         step = best[states]
         means.joined(step)
@@ -268,16 +268,16 @@ def _refuse_gain(tables: Streamed, blocks: Labels, components: Labels, classes: 
         potential[states] += 0.5 * (step - least[means.component])
 
 
-def _refuse_endless(tables: Streamed, neighbours: Neighbours, classes: Labels) -> npt.NDArray[np.int32]:
+def _check_proper_policy(tables: Streamed, neighbours: Neighbours, classes: Labels) -> npt.NDArray[np.int32]:
     """A policy that ends or comes to a class; UndefinedTotalError where some state can do neither."""
     source = tables.source
     reached = np.zeros(source.n_states, np.uint8)
     policy = np.full(source.n_states, -1, np.int32)
 
     def reaching(p: int, rows: TableRows) -> IntArray | None:
-        return neighbours.readers(p) if can_end(rows, classes, reached, policy) else None
+        return neighbours.dependents(p) if can_end(rows, classes, reached, policy) else None
 
-    tables.settle(np.ones(source.n_partitions, np.bool_), reaching)
+    tables.until_clean(np.ones(source.n_partitions, np.bool_), reaching)
     never = np.flatnonzero(reached == 0)
     if never.size:
         worth = "minus infinity" if source.sense == "max" else "infinite"

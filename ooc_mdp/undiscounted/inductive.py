@@ -24,9 +24,9 @@ __all__ = ["Inductive", "inductive"]
 class Inductive:
     """What a pass over the table says of a lower and an upper value, and of a policy."""
 
-    faults: npt.NDArray[np.bool_]
+    violated: npt.NDArray[np.bool_]
     """bool [P]; partitions in which something is not inductive."""
-    at_fault: int
+    violating_state: int
     """A state (store order) with a fault; -1: there is none."""
     wrong_actions: int
     """States whose policy names an action that they do not have, or none where they have one."""
@@ -38,7 +38,7 @@ class Inductive:
     @property
     def holds(self) -> bool:
         """Whether L <= V_pi <= V* <= U is proved."""
-        return self.at_fault < 0
+        return self.violating_state < 0
 
 
 def inductive(
@@ -56,27 +56,27 @@ def inductive(
     """
     source = tables.source
     pending = np.zeros(source.n_states, np.uint8)
-    faults, waiting = np.zeros(source.n_partitions, np.bool_), np.zeros(source.n_partitions, np.bool_)
+    violated, waiting = np.zeros(source.n_partitions, np.bool_), np.zeros(source.n_partitions, np.bool_)
     at, wrong = -1, 0
     residual = rounding = 0.0
-    for p, rows, _ in tables.each(np.ones(source.n_partitions, np.bool_)):
+    for p, rows, _ in tables.in_order(np.ones(source.n_partitions, np.bool_)):
         above, below, no_action, where, idle, r, e = check(rows, values, middle, policy, sign, pending)
-        faults[p] = above + below + no_action > 0
+        violated[p] = above + below + no_action > 0
         at = max(at, where)
         wrong += no_action
         waiting[p] = idle > 0
         residual, rounding = max(residual, r), max(rounding, e)
-    if not faults.any():
+    if not violated.any():
         again = waiting.copy()
 
         def leading_on(p: int, rows: TableRows) -> IntArray | None:
             _, changed = reach_strict(rows, policy, pending)
-            readers: IntArray = neighbours.readers(p)
+            readers: IntArray = neighbours.dependents(p)
             return readers[waiting[readers]] if changed else None
 
-        tables.settle(again, leading_on)
+        tables.until_clean(again, leading_on)
         idle_states = np.flatnonzero(pending)
         if idle_states.size:
             at = int(idle_states[0])
-            faults[np.searchsorted(source.partition_ptr, idle_states, side="right") - 1] = True
-    return Inductive(faults, at, wrong, residual, rounding)
+            violated[np.searchsorted(source.partition_ptr, idle_states, side="right") - 1] = True
+    return Inductive(violated, at, wrong, residual, rounding)

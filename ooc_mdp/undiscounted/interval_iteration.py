@@ -1,8 +1,8 @@
 """Interval iteration for total rewards without a discount: a lower and an upper value swept at once, then checked.
 
-Values are of the process in which each departure costs, or pays, a small *charge*: where they settle, L < T_pi L for
-the greedy policy pi and T U < U, strictly (`ooc_mdp.undiscounted.inductive`). A charge that spreads L and U further
-than what was asked for is made smaller. ``docs/theory/undiscounted.md`` has the argument.
+Rewards are perturbed: each departure costs, or pays, a little more, the *perturbation*. Where the values settle,
+L < T_pi L for the greedy policy pi and T U < U, strictly (`ooc_mdp.undiscounted.inductive`). A perturbation that
+spreads L and U further than what was asked for is made smaller. ``docs/theory/undiscounted.md`` has the argument.
 """
 
 from __future__ import annotations
@@ -27,13 +27,20 @@ from ooc_mdp.undiscounted.end_components import EndComponentClasses
 from ooc_mdp.undiscounted.inductive import Inductive, inductive
 from ooc_mdp.undiscounted.kernels.end_components import lift
 from ooc_mdp.undiscounted.kernels.totals import greedy, sweep
-from ooc_mdp.undiscounted.policy_evaluation import POLICY_SWEEPS, Departures, PolicyRows, RowsKept, evaluate, rows_bytes
+from ooc_mdp.undiscounted.policy_evaluation import (
+    POLICY_SWEEPS,
+    Departures,
+    PolicyRowCollector,
+    PolicyRows,
+    evaluate,
+    rows_bytes,
+)
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
-__all__ = ["FIRST_CHARGE", "TotalRun", "Totals", "default_total_target", "value_floor"]
+__all__ = ["FIRST_PERTURBATION", "IntervalIteration", "Totals", "default_total_target", "value_floor"]
 
-FIRST_CHARGE = 1e-3
-"""The first charge as a share of the target: enough for a thousand departures."""
+FIRST_PERTURBATION = 1e-3
+"""The first perturbation as a share of the target: enough for a thousand departures."""
 _LESS = 8.0
 """Charges are divided by this when values have come apart too far."""
 _ROUNDS = 2
@@ -44,12 +51,12 @@ _STEPS = 64
 _SWEEPS = 16
 """Most sweeps of a visit."""
 _SETTLED = 1 / 8
-"""A visit ends once its changes are down to this share of the charge."""
+"""A visit ends once its changes are down to this share of the perturbation."""
 _DIRTY = 1 / 2
-"""A partition is visited again when what changed in it or flowed into it may be more than this share of the charge."""
+"""A partition is visited again when its own or inflowing changes may exceed this share of the perturbation."""
 _MIN_ULPS = 8.0
-"""A charge below so many units in the last place of the values would be lost to rounding."""
-_MAX_REFUTED = 6
+"""A perturbation below so many units in the last place of the values would be lost to rounding."""
+_MAX_FAILURES = 6
 """Checks in vain, each after sweeps with a fourth of the tolerance, after which rounding must be the reason."""
 _CONSTANT = 1e-8
 """Values count as one number, whose size stands in for their range, where L and U lie in so small a share of it."""
@@ -80,7 +87,7 @@ class Totals:
 
 
 @dataclass(slots=True)
-class TotalRun:
+class IntervalIteration:
     """A solve at work: first the analysis, then values are settled and proved."""
 
     tables: Streamed
@@ -90,8 +97,8 @@ class TotalRun:
     values: FloatArray
     """float64 [n, 2]; L and U, of the maximisation."""
     session: Session
-    charge: float = 0.0
-    max_charge: float = np.inf
+    perturbation: float = 0.0
+    max_perturbation: float = np.inf
     """The largest that has not been too large."""
     within: EndComponentClasses | None = None
     """Where one may stay for nothing; None during the analysis, which finds that."""
@@ -113,7 +120,7 @@ class TotalRun:
         if self.options.epsilon is not None:
             return self.options.epsilon
         low, high = float(self.values[:, 0].min()), float(self.values[:, 1].max())
-        if self.options.residual is not None:  # no error is asked for: only that the charge does not make it absurd
+        if self.options.residual is not None:  # no error is asked for, only a sensible perturbation
             return max(abs(low), abs(high), value_floor(self.tables.source))
         return default_total_target(self.tables.source, low, high)
 
@@ -164,7 +171,7 @@ class TotalRun:
         """1 where values are maximised, -1 where they are minimised."""
         return 1.0 if self.tables.source.sense == "max" else -1.0
 
-    def join(self, within: EndComponentClasses, exits: FloatArray) -> bool:
+    def merge_components(self, within: EndComponentClasses, exits: FloatArray) -> bool:
         """Give the states of each class of several what leaving it from the best of them, or staying, is worth."""
         members, node = within.members, within.node
         if not members.size:
@@ -173,37 +180,37 @@ class TotalRun:
         np.maximum.at(best, node, exits)
         change = np.abs(best[node] - self.values[members])
         self.values[members] = best[node]
-        moved = members[change.max(axis=1) > _SETTLED * self.charge]
+        moved = members[change.max(axis=1) > _SETTLED * self.perturbation]
         for p in np.unique(np.searchsorted(self.tables.source.partition_ptr, moved, side="right") - 1).tolist():
-            self.dirty[self.neighbours.readers(p)] = True
+            self.dirty[self.neighbours.dependents(p)] = True
         return bool(moved.size)
 
     def settle(
         self, within: EndComponentClasses, exits: FloatArray, tolerance: float, rounds: int
     ) -> Literal["settled", "apart", "slow"]:
-        """Sweep until the values change by less than the charge, come apart too far, or so many rounds have passed."""
+        """Sweep until values change by less than the perturbation, come too far apart, or `rounds` have passed."""
         store = self.tables.source
         flown = np.zeros(store.n_partitions)
         # While values spread, their range is no measure yet.
         first = 0.0 if self.options.epsilon is not None else RELATIVE_EPSILON * value_floor(store)
         for _ in range(rounds):
-            for p, rows, hit in self.tables.each(self.dirty.copy(), sweeps=True):
+            for p, rows, hit in self.tables.in_order(self.dirty.copy(), sweeps=True):
                 sweeps, change, moved = sweep(
-                    rows, self.values, within.classes, within.members, exits, self.charge, self.sign, _SWEEPS,
+                    rows, self.values, within.classes, within.members, exits, self.perturbation, self.sign, _SWEEPS,
                     _SETTLED * tolerance, bool(self.statistics.visits & 1),
                 )  # fmt: skip
                 self.statistics.visits += 1
                 self.statistics.sweeps += sweeps
                 self.statistics.backups += sweeps * rows.n
                 self.history.visit(p, 1, sweeps, self.session.seconds)
-                readers = self.neighbours.readers(p)
+                readers = self.neighbours.dependents(p)
                 flown[readers] += moved
                 flown[p] = change
                 self.dirty[readers] |= flown[readers] > _DIRTY * tolerance
                 self.dirty[p] = change > _DIRTY * tolerance
                 if self.tables.trace is not None:
                     self.tables.trace.access(p, False, hit, sweeps, change, -np.inf)
-            self.join(within, exits)
+            self.merge_components(within, exits)
             size = float(np.abs(self.values).max(initial=0.0))
             with np.errstate(invalid="ignore"):  # of values beyond float64 nothing is known, and nothing is settled
                 self.width = float((self.values[:, 1] - self.values[:, 0]).max(initial=0.0) + 8 * np.spacing(size))
@@ -221,22 +228,22 @@ class TotalRun:
         within : the classes in which one may stay for nothing.
         start : departures of a policy that ends; None to begin from the values as they are.
         """
-        refuted, finer, rounds = 0, 1.0, _ROUNDS
+        failures, finer, rounds = 0, 1.0, _ROUNDS
         exits = np.full((within.members.size, 2), -np.inf)
         if start is not None:
             kept = self.keep_rows()
-            for p, rows, _ in self.tables.each(np.ones_like(self.dirty)):
+            for p, rows, _ in self.tables.in_order(np.ones_like(self.dirty)):
                 kept.take(p, rows, start.policy)
             self.evaluate(start, kept.rows(), finer, rounds)
         self.dirty = np.ones(self.tables.source.n_partitions, np.bool_)
-        self.max_charge = self.charge / FIRST_CHARGE
+        self.max_perturbation = self.perturbation / FIRST_PERTURBATION
         while True:
-            if self.charge < _MIN_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0))):
+            if self.perturbation < _MIN_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0))):
                 raise StoppedEarly(Outcome.PRECISION)
-            state = self.settle(within, exits, finer * self.charge, rounds)
+            state = self.settle(within, exits, finer * self.perturbation, rounds)
             if state != "settled":
                 if state == "apart":
-                    self._come_together()
+                    self._restart_from_middle()
                 kept = self.keep_rows()
                 by = self.departures(within, exits, kept)
                 self.evaluate(by, kept.rows(), finer, rounds)
@@ -251,29 +258,29 @@ class TotalRun:
                     return Totals(Outcome.PROVED, middle, policy, found)
                 if self.residual <= self.options.residual:
                     return Totals(Outcome.RESIDUAL, middle, policy, found)
-                self._come_together()
+                self._restart_from_middle()
                 continue
-            refuted += 1
-            if refuted > _MAX_REFUTED:
+            failures += 1
+            if failures > _MAX_FAILURES:
                 raise StoppedEarly(Outcome.PRECISION)
             finer /= 4
-            self.dirty |= found.faults
+            self.dirty |= found.violated
 
-    def _come_together(self) -> None:
-        """Go on with a smaller charge, from between the two."""
-        self.charge /= _LESS
-        self.max_charge = self.charge
+    def _restart_from_middle(self) -> None:
+        """Go on with a smaller perturbation, from between the two."""
+        self.perturbation /= _LESS
+        self.max_perturbation = self.perturbation
         self.values[:] = self.values.mean(axis=1)[:, None]
         self.dirty[:] = True
 
-    def keep_rows(self) -> RowsKept:
+    def keep_rows(self) -> PolicyRowCollector:
         """For the rows of one policy."""
-        return RowsKept(rows_bytes(self.tables.source), self.tables.tick)
+        return PolicyRowCollector(rows_bytes(self.tables.source), self.tables.tick)
 
     def evaluate(self, by: Departures, rows: PolicyRows | None, finer: float, rounds: int) -> None:
-        """Take the totals of a policy as the middle, and a charge that suits its departures, if it ends."""
+        """Take the totals of a policy as the middle, and a perturbation that suits its departures, if it ends."""
         start = np.stack([self.values.mean(axis=1), np.ones(self.values.shape[0])], axis=1)
-        enough = np.array([finer * self.charge / 32, 1 / 32])
+        enough = np.array([finer * self.perturbation / 32, 1 / 32])
         partitions = self.tables.source.n_partitions
         most = rounds // 2 if rows is None else self.steps
         found = evaluate(rows or self.tables, partitions, by, self.sign, start, enough, most)
@@ -285,21 +292,23 @@ class TotalRun:
         self.width = 0.0
         if self.options.residual is None:
             suits = self.target() / (2 * max(1.0, float(found.departures.max())))
-            self.charge = min(self.max_charge, suits)
-        spread = self.charge * found.departures
+            self.perturbation = min(self.max_perturbation, suits)
+        spread = self.perturbation * found.departures
         self.values[:, 0] -= spread
         self.values[:, 1] += spread
         self.dirty[:] = True
 
-    def departures(self, within: EndComponentClasses, exits: FloatArray, kept: RowsKept | None = None) -> Departures:
+    def departures(
+        self, within: EndComponentClasses, exits: FloatArray, kept: PolicyRowCollector | None = None
+    ) -> Departures:
         """The best departures by L; in classes of several, which of the states is left from, if leaving is best.
 
         Their rows go to `kept`.
         """
         store = self.tables.source
         policy = np.full(store.n_states, -1, np.int32)
-        for p, rows, _ in self.tables.each(np.ones(store.n_partitions, np.bool_)):
-            greedy(rows, self.values, within.classes, within.members, exits, self.charge, self.sign, policy)
+        for p, rows, _ in self.tables.in_order(np.ones(store.n_partitions, np.bool_)):
+            greedy(rows, self.values, within.classes, within.members, exits, self.perturbation, self.sign, policy)
             if kept is not None:
                 kept.take(p, rows, policy)
         members, node = within.members, within.node
@@ -336,8 +345,8 @@ class TotalRun:
             before = int((policy[rows.first : rows.first + rows.n] == -2).sum())
             left = lift(rows, within.classes, stays, settled, policy)
             waiting[p] = left > 0
-            readers = self.neighbours.readers(p)
+            readers = self.neighbours.dependents(p)
             return readers[waiting[readers]] if left < before else None
 
-        self.tables.settle(open_states, lifting)
+        self.tables.until_clean(open_states, lifting)
         return policy

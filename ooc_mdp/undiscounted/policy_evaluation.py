@@ -5,7 +5,7 @@
 F is affine, so the fixed point solves (1 - F0) x = F(0), F0 its linear part: that is a linear system preconditioned by
 symmetric Gauss-Seidel, which BiCGSTAB (van der Vorst 1992) solves in a small part of the passes that repeating F would
 take where the process goes to and fro for long before it ends. Nothing is proved here: the values are a start for
-sweeps. Departures that come out at least 1 say that the policy ends, and how far a charge spreads its bounds.
+sweeps. Departures that come out at least 1 say that the policy ends, and how far a perturbation spreads its bounds.
 
 The policy's rows are copied out of the table first, about 1/|A| of it: passes over them read nothing. Where that is
 more than half of the table, passes stream the table.
@@ -63,17 +63,17 @@ class PolicyRows:
     tick: Callable[[], None]
     """Called after each pass; may raise to stop."""
 
-    def each(
+    def in_order(
         self, wanted: npt.NDArray[np.bool_], forwards: bool | None = None
     ) -> Iterator[tuple[int, TableRows, bool]]:
-        """As `ooc_mdp.undiscounted.tables.Streamed.each`."""
+        """As `ooc_mdp.undiscounted.tables.Streamed.in_order`."""
         order = np.flatnonzero(wanted) if forwards is not False else np.flatnonzero(wanted)[::-1]
         for p in order.tolist():
             yield p, self.tables[p], True
         self.tick()
 
 
-class RowsKept:
+class PolicyRowCollector:
     """Copies a policy's rows as partitions pass by, as long as they take no more than so many bytes."""
 
     def __init__(self, most: int, tick: Callable[[], None]) -> None:
@@ -154,7 +154,7 @@ class _Passes:
         out = x.copy()
         self.count += 2
         for forwards in (True, False):
-            for _, rows, _ in self._rows.each(self._every, forwards):
+            for _, rows, _ in self._rows.in_order(self._every, forwards):
                 to_classes = within.classes, within.members, self._exits
                 relax(rows, out, *to_classes, by.policy, self._only, right, POLICY_SWEEPS, forwards)
             if within.members.size:

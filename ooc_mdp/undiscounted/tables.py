@@ -20,7 +20,7 @@ from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.scheduling.cache import PartitionCache
-from ooc_mdp.scheduling.stager import ANNOUNCED, Stager
+from ooc_mdp.scheduling.stager import READAHEAD, Stager
 from ooc_mdp.store.trace import Trace
 
 __all__ = ["Neighbours", "Streamed"]
@@ -51,11 +51,11 @@ class Neighbours:
         self._readers: IntArray = rows[order]
         self._readers_ptr = np.searchsorted(coupling.partitions[order], np.arange(coupling.ptr.size))
 
-    def read_by(self, p: int) -> IntArray:
+    def dependencies(self, p: int) -> IntArray:
         """Partitions whose states p reads."""
         return self._partitions[self._ptr[p] : self._ptr[p + 1]]
 
-    def readers(self, p: int) -> IntArray:
+    def dependents(self, p: int) -> IntArray:
         """Partitions that read states of p."""
         return self._readers[self._readers_ptr[p] : self._readers_ptr[p + 1]]
 
@@ -91,7 +91,7 @@ class Streamed:
         self._stager.close()
         self.cache.clear()
 
-    def each(
+    def in_order(
         self, wanted: npt.NDArray[np.bool_], forwards: bool | None = None, sweeps: bool = False
     ) -> Iterator[tuple[int, TableRows, bool]]:
         """The wanted partitions (bool [P]) once each, in turns from either end: a cache saves its size in a pass.
@@ -112,14 +112,14 @@ class Streamed:
         self._backwards = not backwards
         stager, depth = self._stager, self._stager.depth
         for at, p in enumerate(order.tolist()):
-            coming = order[at + 1 : at + 1 + depth + ANNOUNCED].tolist()
-            stager.announce(coming[depth:])
+            coming = order[at + 1 : at + 1 + depth + READAHEAD].tolist()
+            stager.readahead(coming[depth:])
             stager.prefetch(p)
             for n, ahead in enumerate(coming[:depth]):
                 if stager.free() <= 0:
                     break
                 stager.prefetch(ahead, frozenset([p, *coming[:n]]).__contains__)
-            resident, hit = stager.obtain(p, auxiliary=not sweeps)
+            resident, hit = stager.load_and_access(p, auxiliary=not sweeps)
             if self.trace is not None and not sweeps:
                 self.trace.access(p, True, hit, 0, np.inf, -np.inf)
             self.cache.pin(p, True)
@@ -127,10 +127,10 @@ class Streamed:
                 yield p, resident.arrays[0], hit
             finally:
                 self.cache.pin(p, False)
-            stager.take_over()
+            stager.collect()
             self.tick()
 
-    def settle(self, dirty: npt.NDArray[np.bool_], visit: Callable[[int, TableRows], IntArray | None]) -> None:
+    def until_clean(self, dirty: npt.NDArray[np.bool_], visit: Callable[[int, TableRows], IntArray | None]) -> None:
         """Visit dirty partitions (bool [P], which changes) until none is left.
 
         Parameters
@@ -138,7 +138,7 @@ class Streamed:
         visit : works on a partition until nothing changes in it; says which partitions are dirty by that.
         """
         while dirty.any():
-            for p, rows, _ in self.each(dirty.copy()):
+            for p, rows, _ in self.in_order(dirty.copy()):
                 dirty[p] = False
                 disturbed = visit(p, rows)
                 if disturbed is not None:

@@ -22,7 +22,7 @@ from ooc_mdp.model.facts import check_reward_range
 from ooc_mdp.model.solution import Certificate, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import RunOptions, SolveOptions
-from ooc_mdp.runtime.memory import give_memory_back, resident_bytes
+from ooc_mdp.runtime.memory import resident_bytes, return_freed_memory
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
@@ -32,10 +32,16 @@ from ooc_mdp.solver.plan import writing_bytes
 from ooc_mdp.solver.session import Session, StoppedEarly
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, check_totals
-from ooc_mdp.undiscounted.interval_iteration import FIRST_CHARGE, TotalRun, Totals, default_total_target, value_floor
+from ooc_mdp.undiscounted.interval_iteration import (
+    FIRST_PERTURBATION,
+    IntervalIteration,
+    Totals,
+    default_total_target,
+    value_floor,
+)
 from ooc_mdp.undiscounted.kernels.end_components import can_end, lift, spread_backward, spread_forward, trim
 from ooc_mdp.undiscounted.kernels.totals import check, greedy, relax, sweep
-from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, Departures, RowsKept, rows_bytes
+from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, Departures, PolicyRowCollector, rows_bytes
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
 __all__ = ["METHOD", "solve"]
@@ -80,7 +86,7 @@ def _solve(
 ) -> Solution:
     """:func:`solve` with output and trace checked and locked."""
     check_reward_range(table, steps=1.0)
-    give_memory_back()
+    return_freed_memory()
     writes = output.path is not None
     _warm_up(table, writes)
     budget, plan = _plan(table, options, writes)
@@ -98,10 +104,10 @@ def _solve(
         return output.finish(table, totals.outcome, take, lambda: _conclude(state, totals, plan))
 
 
-def _start(tables: Streamed, options: SolveOptions, budget: int, session: Session) -> TotalRun:
+def _start(tables: Streamed, options: SolveOptions, budget: int, session: Session) -> IntervalIteration:
     """A run of which nothing is known yet."""
     store = tables.source
-    run = TotalRun(
+    run = IntervalIteration(
         tables=tables,
         neighbours=Neighbours(store.coupling),
         options=options,
@@ -116,7 +122,7 @@ def _start(tables: Streamed, options: SolveOptions, budget: int, session: Sessio
         session=session,
         dirty=np.ones(store.n_partitions, np.bool_),
     )
-    run.charge = FIRST_CHARGE * _first_target(run)
+    run.perturbation = FIRST_PERTURBATION * _first_target(run)
     return run
 
 
@@ -136,7 +142,7 @@ def _warm_up(store: TableSource, writes: bool) -> None:
     greedy(rows, values, labels, members, exits, 0.0, 1.0, policy)
     lift(rows, labels, marks, marks, policy)
     check(rows, values, numbers, policy, 1.0, marks)
-    kept = RowsKept(1 << 30, lambda: None)
+    kept = PolicyRowCollector(1 << 30, lambda: None)
     kept.take(0, rows, policy)
     copied = kept.rows()
     for own in (rows, *(copied.tables if copied is not None else ())):
@@ -174,8 +180,8 @@ def _target_of(store: TableSource, solution: Solution) -> float:
     return default_total_target(store, float(solution.lower.min()), float(solution.upper.max()))
 
 
-def _first_target(run: TotalRun) -> float:
-    """An error, or a residual, that the first charge is a share of."""
+def _first_target(run: IntervalIteration) -> float:
+    """An error, or a residual, that the first perturbation is a share of."""
     if run.options.epsilon is not None:
         return run.options.epsilon
     if run.options.residual is not None:
@@ -183,7 +189,7 @@ def _first_target(run: TotalRun) -> float:
     return RELATIVE_EPSILON * value_floor(run.tables.source)
 
 
-def _work(run: TotalRun, resumed: bool) -> Totals:
+def _work(run: IntervalIteration, resumed: bool) -> Totals:
     """Analysis, then the proof; what there is where a limit ends it."""
     run.history.row(run.row())
     try:
@@ -194,10 +200,10 @@ def _work(run: TotalRun, resumed: bool) -> Totals:
         return Totals(stop.outcome, run.values.mean(axis=1), np.full(run.values.shape[0], -1, np.int32))
 
 
-def _resume(run: TotalRun, output: Output) -> bool:
+def _resume(run: IntervalIteration, output: Output) -> bool:
     """Continue from a checkpoint's values, if there is one: sweeps settle from any start, so no more is needed of it.
 
-    What stops for float64's precision had lowered its charge as far as that goes; another target begins with its own.
+    A solve that stopped at float64's precision had the smallest perturbation; another target begins with its own.
     """
     saved = output.checkpoint({"bounds": run.values}, what="the values of ")
     if saved is None or output.path is None:
@@ -211,7 +217,7 @@ def _resume(run: TotalRun, output: Output) -> bool:
     return True
 
 
-def _conclude(run: TotalRun, totals: Totals, plan: MemoryPlan) -> Solution:
+def _conclude(run: IntervalIteration, totals: Totals, plan: MemoryPlan) -> Solution:
     """The solution of a solve: its certificate, and values and policy in the source's order."""
     store, middle, found = run.tables.source, totals.middle, totals.found
     low, high = (np.ascontiguousarray(run.values[:, i]) for i in (0, 1))

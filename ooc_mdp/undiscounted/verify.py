@@ -1,7 +1,7 @@
 """`verify` for undiscounted totals: an inductive check of a result's lower and upper values, by the table alone.
 
-Nothing of the solve is trusted, neither its end components nor its charges: `docs/theory/undiscounted.md` shows that
-what is looked at here, state by state, implies L <= V_pi <= V* <= U, and that V* is finite.
+Nothing of the solve is trusted, neither its end components nor its perturbations: `docs/theory/undiscounted.md` shows
+that what is looked at here, state by state, implies L <= V_pi <= V* <= U, and that V* is finite.
 """
 
 from __future__ import annotations
@@ -59,10 +59,17 @@ def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verifi
     exceeded.note("lower", below, -claims.lower, 0.0)
     exceeded.note("policy_loss_bound", above + below, claims.policy_loss_bound, 0.0)
     exceeded.note("residual_bound", found.residual, claims.residual_bound, found.rounding)
-    refuted = exceeded.names(result, found.wrong_actions)
+    violated_claims = exceeded.names(result, found.wrong_actions)
     residual = found.residual + found.rounding
     return Verification(
-        found.holds and not refuted, refuted, residual, error, claims.error_bound, state, found.wrong_actions, n_bytes
+        found.holds and not violated_claims,
+        violated_claims,
+        residual,
+        error,
+        claims.error_bound,
+        state,
+        found.wrong_actions,
+        n_bytes,
     )
 
 
@@ -97,6 +104,6 @@ def _check(
         found = inductive(tables, Neighbours(store.coupling), np.stack([lower, upper], axis=1), values, policy, sign)
         n_bytes = tables.cache.statistics.bytes_read
     apart = np.maximum(upper - values, values - lower)
-    where = int(np.argmax(apart)) if found.holds else found.at_fault
+    where = int(np.argmax(apart)) if found.holds else found.violating_state
     error = float(np.nextafter(apart[where], np.inf)) if found.holds else float("inf")
     return found, error, int(original_numbers(store, np.array([where]))[0]), n_bytes

@@ -45,7 +45,7 @@ def verify_all(name: str, folder: Path, methods: list[dict[str, Any]], **device:
             found = ooc_mdp.verify(store, ooc_mdp.open_result(output))
             assert found.holds, (problem["key"], method, found.refuted)
             assert found.error_bound <= epsilon * (1 + 1e-9)
-            assert found.policy_errors == 0
+            assert found.invalid_policy_states == 0
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -45,7 +45,7 @@ def test_memory_plan_compares_the_peak_with_the_printed_plan(tmp_path):
     arguments = ("--sizes", "2MB", "--cases", "random:vi", "--partitions", "8", "--cache", "1MiB", "--repeat", "1")
     figures = figures_of("memory_plan.py", tmp_path, *arguments, alone=True)
     (solve,) = figures["solves"]
-    assert solve["partitions_never_read"] == 0
+    assert solve["partitions_unread"] == 0
     assert solve["table"]["decoded_bytes"] > solve["planned"]["cache"] == 1 << 20
     assert solve["ratio"] == pytest.approx(solve["peak_rss_bytes"] / sum(solve["planned"].values()))
     assert solve["printed"].startswith("memory plan, RAM: ")
@@ -118,7 +118,7 @@ def test_coupling_compares_methods_and_stopping_rules(tmp_path):
                 assert solve["outcome"] == "residual"
                 assert solve["residual_bound"] <= 1e-4
             rows = solve["asked"] == "policy-iteration"
-            assert (solve["evaluations"] > 0) == rows or solve["asked"] == "auto"
+            assert (solve["policy_evaluations"] > 0) == rows or solve["asked"] == "auto"
             assert (solve["rows_bytes"] > 0) == rows or solve["asked"] == "auto"
             assert bool(solve["remarks"]) == (solve["asked"] == "auto")
     (found,) = figures["stopping"]
@@ -426,7 +426,7 @@ def test_a_benchmark_ends_a_process_at_its_time_limit():
 def test_decode_device_times_partitions_that_equal_the_cpus(tmp_path):
     arguments = ("--grid", "64", "--block-shape", "32,32", "--partitions", "3", "--under-way", "1,2", "--repeat", "1")
     figures = figures_of("engine/decode_device.py", tmp_path, *arguments, "--machine-shared")
-    assert [r["under_way"] for r in figures["rounds"]] == [1, 2]
+    assert [r["in_flight"] for r in figures["rounds"]] == [1, 2]
     assert figures["stored_bytes"] < figures["decoded_bytes"]
     assert all(r["seconds"] > 0 for r in figures["rounds"])
     assert figures["kernel_seconds"]["decode_streams"] > 0

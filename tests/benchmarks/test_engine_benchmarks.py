@@ -425,13 +425,13 @@ def test_ways_to_evaluate_a_policy_reach_one_limit_from_the_same_values(tmp_path
         assert case["last_residual"] <= 1e-3, "policy iteration ends"
         first = case["rounds"][0]
         for round_ in case["rounds"]:
-            for figures in round_["evaluations"].values():
+            for figures in round_["policy_evaluations"].values():
                 assert figures["residual"] <= round_["limit"]
                 assert figures["seconds"] == min(figures["all_seconds"])
-        assert set(first["evaluations"]) == {"sweeps", "solver", "chosen"}
+        assert set(first["policy_evaluations"]) == {"sweeps", "solver", "chosen"}
         assert first["changed"] == case["states"]
         if case["problem"] == "random":
-            assert first["evaluations"]["solver"]["backups"] < first["evaluations"]["sweeps"]["backups"]
+            assert first["policy_evaluations"]["solver"]["backups"] < first["policy_evaluations"]["sweeps"]["backups"]
 
 
 @pytest.mark.slow

@@ -199,7 +199,7 @@ def test_verify_confirms_a_result_and_ends_with_1_when_its_claim_fails(place, tm
     good = ooc("verify", place / "maze.store", place / "maze.result", "--json")
     assert good.status == 0
     assert good.figures["holds"]
-    assert good.figures["policy_errors"] == 0
+    assert good.figures["invalid_policy_states"] == 0
     claimed = good.figures["claimed_bound"]
     assert "the certificate holds" in ooc("verify", place / "maze.store", place / "maze.result").out
     import shutil

@@ -93,10 +93,10 @@ def test_a_solver_that_compiles_for_long_is_not_taken_for_one_that_hangs(
 
 def test_what_solvers_have_read_counts_as_read_whatever_was_copied(two_solvers: Coordinator):
     for member, never in zip(two_solvers._solvers.of.values(), (2, 3), strict=True):
-        member.status.statistics = SolveStatistics(n_partitions=4, partitions_never_read=never)
-    assert two_solvers.statistics().partitions_never_read == 1
+        member.status.statistics = SolveStatistics(n_partitions=4, partitions_unread=never)
+    assert two_solvers.statistics().partitions_unread == 1
     two_solvers.known.visited[:] = True
-    assert two_solvers.statistics().partitions_never_read == 0
+    assert two_solvers.statistics().partitions_unread == 0
 
 
 @pytest.mark.parametrize(("failures", "lost"), [(1, False), (2, True)])

@@ -93,7 +93,7 @@ def test_food_is_as_much_and_worth_as_much_as_asked(problem: Animat):
 @given(planes)
 def test_weights_are_exact_only_where_the_problem_says_so(problem: Animat):
     scaled = all_rows(problem).probabilities * 2.0**24
-    if problem.exact_weights:
+    if problem.dyadic_probabilities:
         assert (scaled == np.rint(scaled)).all()
     elif problem.n_states > 1 and min(problem.shape or ()) > 2:
         assert (scaled != np.rint(scaled)).any()
@@ -103,7 +103,7 @@ def test_weights_are_exact_only_where_the_problem_says_so(problem: Animat):
     ("deviation", "exact"), [(0.0, True), (0.375, True), (0.75, True), (0.1, False), (0.3, False), (1.0, False)]
 )
 def test_deviations_in_quarters_of_eighths_have_exact_weights(deviation: float, exact: bool):
-    assert Animat(AnimatOptions(deviation=deviation)).exact_weights == exact
+    assert Animat(AnimatOptions(deviation=deviation)).dyadic_probabilities == exact
 
 
 def test_the_animat_of_the_paper_is_a_plane_of_a_million_cells_with_johannssons_parameters():
@@ -240,7 +240,7 @@ def test_the_integer_mountain_car_of_the_paper_has_24_million_states_and_its_vel
     geometry = problem.geometry()
     assert geometry is not None
     assert [axis["name"] for axis in geometry["axes"]] == ["velocity", "position"]
-    assert (problem.sense, problem.exact_weights, problem.default_dtype) == ("min", True, "float32")
+    assert (problem.sense, problem.dyadic_probabilities, problem.default_dtype) == ("min", True, "float32")
     # From rest at x = 0, where gravity takes 25 integers of velocity: thrusts of 10 give -35, -25, -15.
     rest = 700 * 17_001 + 12_000
     found = [divmod(s, 17_001) for s in problem.rows(np.array([rest])).successors.tolist()]

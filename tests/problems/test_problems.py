@@ -137,7 +137,7 @@ def test_axes_are_named_for_each_side_of_a_grid_and_weights_are_exact_where_said
         assert [axis["high"] - axis["low"] + 1 for axis in geometry["axes"]] == list(problem.shape)
         assert all(set(axis) == {"name", "low", "high", "periodic", "unit"} for axis in geometry["axes"])
     scaled = problem.rows(np.arange(200)).probabilities * 2.0**24
-    assert problem.exact_weights == bool((scaled == np.round(scaled)).all())
+    assert problem.dyadic_probabilities == bool((scaled == np.round(scaled)).all())
 
 
 @pytest.mark.parametrize("name", ["gridworld", "quintanilla", "random"])

@@ -119,7 +119,7 @@ def test_bounds_over_all_actions_hold_after_an_evaluation(
         rounding = 2 * rounding_of(store, discount, float(np.abs([before, values]).max()))
         of_rows = owner[plain.state]
         assert (others <= plain_rise[of_rows] + rounding).all()
-        inverse = ModelFacts.of(store, discount).contraction.inverse
+        inverse = ModelFacts.of(store, discount).contraction.normaliser
         assert (normalised <= rise[of_rows] + rounding * inverse[of_rows]).all()
         assert (kept <= plain_rise[owner]).all()
         assert (fall == found.measured[1]).all()

@@ -27,7 +27,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 
 KINDS = ("rise", "fall", "plain rise", "plain fall")
 KNOWN = 16 * 2.0**-53
-"""Roundings of 1 - g rho, as `ResidualBounds.shifted` takes them."""
+"""Roundings of 1 - g rho, as `ResidualBounds.apply_shift` takes them."""
 
 
 class Replay:
@@ -166,7 +166,7 @@ class Replay:
             true = self.world.true_residuals(p, values)
             for kind, exact, bound, slack in zip(KINDS, true, upper[:, p].tolist(), rounding, strict=True):
                 if bound != np.inf:
-                    known = KNOWN * self.world.inverse[p] * max(-bound, 0.0)
+                    known = KNOWN * self.world.normaliser[p] * max(-bound, 0.0)
                     assert exact <= sum(map(Fraction, (bound, slack, known))), (kind, p, float(exact), bound)
 
 

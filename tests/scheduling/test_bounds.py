@@ -115,7 +115,7 @@ def two_partitions(
     """w = [[0.5, 0.5], [0.25, 0.75]] by default, gamma 0.5; rows sum to 1 at most and `least` at least."""
     coupling = Coupling(np.array([0, 2, 4]), np.array([0, 1, 0, 1]), np.array(mass))
     min_sums = None if least is None else np.full(2, least)
-    contraction = Contraction.of(0.5, np.ones(2), np.ones(2), np.array([2, 2]), min_sums, alike=True)
+    contraction = Contraction.of(0.5, np.ones(2), np.ones(2), np.array([2, 2]), min_sums, uniform_discount=True)
     return ResidualBounds(coupling, contraction, np.array([[-1.0, 2.0], [0.0, 0.0]]), np.array([2, 2]))
 
 
@@ -189,7 +189,7 @@ def test_the_policy_loses_at_most_what_lies_between_both_ends() -> None:
         settle(bounds, p, 1.0, 2.0 * p, 0.0, 0.0)
     lower, upper = bounds.error_interval(1.0)
     assert (lower, upper) == pytest.approx((-2.0, 1.0))
-    assert bounds.policy_loss(1.0) == upper - lower
+    assert bounds.policy_loss_bound(1.0) == upper - lower
 
 
 def test_rounding_grows_with_values_rows_and_discount() -> None:
@@ -212,7 +212,7 @@ def test_the_shortest_duration_decides_the_discount() -> None:
     assert c.discount == pytest.approx([0.9, 0.6561])
     assert (c.discount >= [0.9, 0.6561]).all()
     assert (c.row_sum > 1).all()
-    assert c.inverse == pytest.approx([10.0, 1 / 0.3439])
+    assert c.normaliser == pytest.approx([10.0, 1 / 0.3439])
 
 
 @st.composite
@@ -248,7 +248,7 @@ def test_many_at_a_time_give_the_bounds_of_one_after_the_other_rounded_upwards(
     coupled: tuple[Coupling, Contraction], events: list[tuple[str, dict[int, tuple[float, ...]]]]
 ) -> None:
     coupling, contraction = coupled
-    n = contraction.inverse.size
+    n = contraction.normaliser.size
     one, many = (ResidualBounds(coupling, contraction, np.zeros((n, 2)), np.full(n, 3)) for _ in range(2))
     for bounds in (one, many):
         bounds.at_zero_values(np.tile([-1.0, 2.0], (n, 1)))
@@ -325,11 +325,11 @@ def test_bounds_of_shifted_values_stay_above_the_true_residuals(
     for p in range(store.n_partitions):
         work.measure(p, replace=True)
     size = float(np.abs(work.values).max())
-    proposed = bounds.centre(size)
+    proposed = bounds.best_shift(size)
     by = proposed if chosen else by
     low, high = -bounds.fall.max(), bounds.rise.max()
     assert proposed == 0 or low > 0 or high < 0
-    bounds.shifted(by, size)
+    bounds.apply_shift(by, size)
     work.values += by
     work.size = max(work.size, float(np.abs(work.values).max()))
     if chosen and by:
@@ -347,12 +347,12 @@ def test_values_that_all_err_alike_are_shifted_to_the_middle() -> None:
     bounds = two_partitions(least=1.0)
     settle(bounds, 0, 5.0, -3.0, 2.5, -1.5)
     settle(bounds, 1, 7.0, -4.0, 3.5, -2.0)
-    assert bounds.centre(1.0) == pytest.approx(5.0)
-    bounds.shifted(5.0, 1.0)
+    assert bounds.best_shift(1.0) == pytest.approx(5.0)
+    bounds.apply_shift(5.0, 1.0)
     assert bounds.rise == pytest.approx([0.0, 2.0], abs=1e-9)
     assert bounds.fall == pytest.approx([2.0, 1.0])
     assert bounds.plain_fall == pytest.approx([1.0, 0.5])
-    assert bounds.centre(6.0) == 0.0
+    assert bounds.best_shift(6.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_values_are_not_shifted_where_some_state_may_suffer(
         bounds = two_partitions(least=1.0)
         for p in range(2):
             settle(bounds, p, high[p], low[p], high[p] / 2, low[p] / 2)
-        assert bounds.centre(1.0) == 0.0
+        assert bounds.best_shift(1.0) == 0.0
 
 
 def test_rows_that_sum_to_less_move_less_with_a_shift() -> None:
@@ -378,10 +378,10 @@ def test_rows_that_sum_to_less_move_less_with_a_shift() -> None:
     bounds = two_partitions(least=0.5)
     for p in range(2):
         settle(bounds, p, 7.0, -4.0, 3.5, -2.0)
-    bounds.shifted(6.0, 1.0)
+    bounds.apply_shift(6.0, 1.0)
     assert bounds.rise == pytest.approx([1.0, 1.0])
     assert bounds.fall == pytest.approx([5.0, 5.0])
     unknown = two_partitions()
     for p in range(2):
         settle(unknown, p, 7.0, -6.0, 3.5, -3.0)
-    assert unknown.centre(1.0) == 0.0
+    assert unknown.best_shift(1.0) == 0.0

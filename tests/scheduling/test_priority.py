@@ -13,7 +13,7 @@ from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.options import PriorityName, SolveOptions
-from ooc_mdp.scheduling.priority import H1, H2, Joint, Priority, Standing, make_priority
+from ooc_mdp.scheduling.priority import H1, H2, Joint, Priority, SchedulerView, make_priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
 
@@ -25,12 +25,12 @@ def _chain(n: int) -> Coupling:
     return Coupling(np.searchsorted(rows, np.arange(n + 1)), columns, np.ones(columns.size))
 
 
-def _standing(present: npt.NDArray[np.bool_], visited: npt.NDArray[np.bool_] | None = None) -> Standing:
+def _view(present: npt.NDArray[np.bool_], visited: npt.NDArray[np.bool_] | None = None) -> SchedulerView:
     """Everything was swept before if nothing else is said, and the target is 1e-3."""
-    return Standing(present, np.ones_like(present) if visited is None else visited, lambda: 1e-3)
+    return SchedulerView(present, np.ones_like(present) if visited is None else visited, lambda: 1e-3)
 
 
-def _priority(name: PriorityName, first: list[float], standing: Standing | None = None) -> Priority:
+def _priority(name: PriorityName, first: list[float], view: SchedulerView | None = None) -> Priority:
     """Over a chain of partitions whose first backups give these values at most; discount 0.5, target 1e-3."""
     n = len(first)
     bounds = ResidualBounds(
@@ -43,7 +43,7 @@ def _priority(name: PriorityName, first: list[float], standing: Standing | None 
     options = SolveOptions(0.5, method="p-eva", priority=name, residual=1e-3)
     made = Target(options, bounds, 0.0)
     facts = facts_with(range(n + 1), 0.5, coupling=_chain(n))
-    return make_priority(options, facts, bounds, made, standing or _standing(np.zeros(n, np.bool_)))
+    return make_priority(options, facts, bounds, made, view or _view(np.zeros(n, np.bool_)))
 
 
 def _visit(p: int, change: float = 0.0, boundary: float = -np.inf) -> tuple[IntArray, VisitReport]:
@@ -108,7 +108,7 @@ def test_h2_takes_an_exact_value_whether_it_is_more_or_less_and_goes_on_from_a_c
 
 def test_joint_prefers_a_partition_whose_dependents_are_resident() -> None:
     present = np.zeros(4, np.bool_)
-    joint = Joint(_chain(4), _standing(present))
+    joint = Joint(_chain(4), _view(present))
     assert isinstance(joint, Joint)
     level = np.array([1.0, 1.0, 1.0, 4.0])
     assert np.argmax(joint.rank(level)) == 3  # nobody is resident: the residual decides
@@ -128,7 +128,7 @@ def _company() -> tuple[Coupling, npt.NDArray[np.bool_]]:
 
 def test_joint_takes_a_partition_with_twice_the_company_before_one_with_thirty_times_the_residual() -> None:
     coupling, present = _company()
-    joint = Joint(coupling, _standing(present))
+    joint = Joint(coupling, _view(present))
     level = np.array([1.0, 29.0, 0.0, 0.0, 0.0])
     assert np.argmax(joint.rank(level)) == 0
     level[1] = 100.0
@@ -138,7 +138,7 @@ def test_joint_takes_a_partition_with_twice_the_company_before_one_with_thirty_t
 def test_joint_has_hardly_an_eye_for_residuals_where_partitions_were_never_read() -> None:
     coupling, present = _company()
     visited = np.ones(5, np.bool_)
-    joint = Joint(coupling, _standing(present, visited))
+    joint = Joint(coupling, _view(present, visited))
     level = np.array([1.0, 1e6, 0.0, 0.0, 0.0])
     assert np.argmax(joint.rank(level)) == 1
     visited[:2] = False  # a thousand times the target is as good as any more
@@ -151,7 +151,7 @@ def test_joint_takes_what_was_never_read_before_what_is_left_of_a_partition_that
     coupling, present = _company()
     visited = np.array([True, False, True, True, True])
     level = np.array([0.1, 0.1, 0.0, 0.0, 1e3])
-    rank = Joint(coupling, _standing(present, visited)).rank(level)
+    rank = Joint(coupling, _view(present, visited)).rank(level)
     assert np.argmax(rank) == 1
     np.testing.assert_allclose(rank[[0, 1]], [1e-4**0.2 * 1.01, 0.1 / 0.2 * 0.51], rtol=1e-12)
 
@@ -161,10 +161,10 @@ def test_joint_ranks_whatever_the_bounds_and_the_target_are(wanted: float) -> No
     coupling, present = _company()
     level = np.array([np.inf, 0.0, 5e-324, 1e300, 1.0])
     for visited in (np.zeros(5, np.bool_), np.ones(5, np.bool_)):
-        rank = Joint(coupling, Standing(present, visited, lambda: wanted)).rank(level)
+        rank = Joint(coupling, SchedulerView(present, visited, lambda: wanted)).rank(level)
         assert np.isfinite(rank).all()
         assert np.argmax(rank) == 0, "nothing is known of it, and all its dependents are there"
-        assert (Joint(coupling, Standing(present, visited, lambda: wanted)).rank(np.zeros(5)) <= 1.01).all()
+        assert (Joint(coupling, SchedulerView(present, visited, lambda: wanted)).rank(np.zeros(5)) <= 1.01).all()
 
 
 def test_joint_takes_the_larger_of_two_residuals_where_partitions_have_many_dependents() -> None:
@@ -174,8 +174,8 @@ def test_joint_takes_the_larger_of_two_residuals_where_partitions_have_many_depe
     present[1] = True  # 0 has 7 of its 13 dependents, 3 has 8
     level = np.zeros(n)
     level[[0, 3]] = 2.0, 1.0
-    assert np.argmax(Joint(everything, _standing(present)).rank(level)) == 0
-    rank = Joint(everything, _standing(present)).rank(level)
+    assert np.argmax(Joint(everything, _view(present)).rank(level)) == 0
+    rank = Joint(everything, _view(present)).rank(level)
     np.testing.assert_allclose(rank[0] / rank[3], np.sqrt(2.0) * (0.01 + 7 / 13) / (0.01 + 8 / 13), rtol=1e-12)
 
 
@@ -187,7 +187,7 @@ def test_joint_follows_residency_as_a_fresh_count_would() -> None:
     rows, columns = np.nonzero(mass)
     coupling = Coupling(np.searchsorted(rows, np.arange(n + 1)), columns, np.ones(columns.size))
     present = np.zeros(n, np.bool_)
-    joint = Joint(coupling, _standing(present))
+    joint = Joint(coupling, _view(present))
     for _ in range(50):
         present[rng.integers(n)] ^= True
         level = rng.random(n)

@@ -12,7 +12,7 @@ import pytest
 
 from ooc_mdp.errors import MemoryBudgetError, StoreError
 from ooc_mdp.scheduling.cache import PartitionCache
-from ooc_mdp.scheduling.stager import Stager, short_turns
+from ooc_mdp.scheduling.stager import Stager, short_switch_interval
 
 SIZE = 10
 
@@ -67,11 +67,11 @@ class Bench:
         """Wait until everything under way was read, then take it over."""
         for future in self.stager._pending.values():
             future.exception(timeout=300)
-        self.stager.take_over()
+        self.stager.collect()
 
     def assert_consistent(self) -> None:
         assert self.cache.used == SIZE * len(list(self.cache)) <= self.cache.budget
-        assert set(self.stager.under_way()) | set(np.flatnonzero(self.cache.present)) == set(self.cache)
+        assert set(self.stager.in_flight()) | set(np.flatnonzero(self.cache.present)) == set(self.cache)
 
 
 @pytest.fixture
@@ -79,23 +79,23 @@ def two() -> Any:
     bench = Bench(2)
     with bench.stager:
         yield bench
-    assert bench.stager.under_way() == []
+    assert bench.stager.in_flight() == []
 
 
 def test_obtaining_loads_once_and_hits_afterwards(two: Bench) -> None:
-    assert [two.stager.obtain(3), two.stager.obtain(3)] == [(3, False), (3, True)]
+    assert [two.stager.load_and_access(3), two.stager.load_and_access(3)] == [(3, False), (3, True)]
     assert two.source.reads == [3]
-    assert two.stager.obtain(3, auxiliary=True) == (3, True)
+    assert two.stager.load_and_access(3, auxiliary=True) == (3, True)
     assert two.cache.statistics.auxiliary_accesses == 1
 
 
 def test_reading_ahead_happens_on_another_thread_and_is_taken_over_when_done(two: Bench) -> None:
     assert two.stager.prefetch(1)
-    assert two.stager.under_way() == [1]
+    assert two.stager.in_flight() == [1]
     two.arrive()
-    assert two.stager.under_way() == []
+    assert two.stager.in_flight() == []
     assert two.cache.present[1]
-    assert two.stager.obtain(1) == (1, False)
+    assert two.stager.load_and_access(1) == (1, False)
     assert threading.main_thread().name not in two.source.threads
     two.assert_consistent()
 
@@ -103,11 +103,11 @@ def test_reading_ahead_happens_on_another_thread_and_is_taken_over_when_done(two
 def test_what_is_still_being_read_is_not_taken_over(two: Bench) -> None:
     two.source.gate.clear()
     two.stager.prefetch(1)
-    two.stager.take_over()
-    assert two.stager.under_way() == [1]
+    two.stager.collect()
+    assert two.stager.in_flight() == [1]
     assert not two.cache.present[1]
     two.source.gate.set()
-    assert two.stager.obtain(1) == (1, False)
+    assert two.stager.load_and_access(1) == (1, False)
     assert two.source.reads == [1]
 
 
@@ -116,7 +116,7 @@ def test_no_more_than_the_depth_is_under_way_and_nothing_twice() -> None:
     bench.source.gate.clear()
     with bench.stager:
         assert [bench.stager.prefetch(p) for p in (0, 0, 1, 2)] == [True, False, True, False]
-        assert bench.stager.under_way() == [0, 1]
+        assert bench.stager.in_flight() == [0, 1]
         bench.source.gate.set()
         bench.arrive()
         assert not bench.stager.prefetch(1)
@@ -124,8 +124,8 @@ def test_no_more_than_the_depth_is_under_way_and_nothing_twice() -> None:
 
 
 def test_reading_ahead_spares_whom_it_is_told_to(two: Bench) -> None:
-    two.stager.obtain(0)
-    two.stager.obtain(1)
+    two.stager.load_and_access(0)
+    two.stager.load_and_access(1)
     assert not two.stager.prefetch(2, lambda p: p in (0, 1))
     assert two.stager.prefetch(2, lambda p: p == 0)
     assert two.backend.released == [1]
@@ -137,38 +137,38 @@ def test_what_is_read_ahead_makes_way_for_what_is_needed_now(two: Bench) -> None
     two.stager.prefetch(0)
     two.stager.prefetch(1)
     two.source.gate.set()
-    assert two.stager.obtain(2) == (2, False)
+    assert two.stager.load_and_access(2) == (2, False)
     assert two.backend.released == [0]
     two.assert_consistent()
-    assert two.stager.obtain(1) == (1, False)
+    assert two.stager.load_and_access(1) == (1, False)
 
 
 def test_a_partition_in_use_does_not_make_way() -> None:
     bench = Bench(1)
     with bench.stager:
-        bench.stager.obtain(0)
+        bench.stager.load_and_access(0)
         bench.cache.pin(0, True)
         assert not bench.stager.prefetch(1)
         with pytest.raises(MemoryBudgetError, match=r"partition 1 needs 10 B beside .* raise --cache to at least 20"):
-            bench.stager.obtain(1)
+            bench.stager.load_and_access(1)
         bench.cache.pin(0, False)
-        assert bench.stager.obtain(1) == (1, False)
+        assert bench.stager.load_and_access(1) == (1, False)
 
 
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("fault", ["read", "admit"])
 def test_a_failed_load_raises_and_gives_its_room_back(two: Bench, ahead: bool, fault: str) -> None:
     (two.source.broken if fault == "read" else two.backend.too_large).add(4)
-    two.stager.obtain(0)
+    two.stager.load_and_access(0)
     if ahead:
         assert two.stager.prefetch(4)
     with pytest.raises((StoreError, MemoryBudgetError), match="partition 4"):
-        two.stager.obtain(4)
+        two.stager.load_and_access(4)
     assert list(two.cache) == [0]
     two.assert_consistent()
     two.source.broken.clear()
     two.backend.too_large.clear()
-    assert two.stager.obtain(4) == (4, False)
+    assert two.stager.load_and_access(4) == (4, False)
     assert two.cache.statistics.loads == 2
 
 
@@ -189,7 +189,7 @@ def test_closing_ends_the_threads_and_drops_the_rest_where_a_table_is_not_admitt
         future.result(timeout=300)
     with pytest.raises(MemoryBudgetError, match="no room for partition 0"):
         bench.stager.close()
-    assert bench.stager.under_way() == []
+    assert bench.stager.in_flight() == []
     assert bench.backend.released == [1]
     assert list(bench.cache) == []
     assert not [thread for thread in bench.stager._pool._threads if thread.is_alive()]
@@ -202,7 +202,7 @@ def test_closing_waits_for_threads_and_drops_what_they_bring() -> None:
         bench.stager.prefetch(0)
         bench.stager.prefetch(1)
         threading.Timer(0.05, bench.source.gate.set).start()
-    assert bench.stager.under_way() == []
+    assert bench.stager.in_flight() == []
     assert list(bench.cache) == []
     assert bench.cache.used == 0
     assert not [t for t in threading.enumerate() if t.name.startswith("stager")]
@@ -220,17 +220,17 @@ def test_waiting_ends_when_one_of_those_under_way_has_arrived(two: Bench) -> Non
     two.source.gate.set()
     waiting.join(300)
     assert ended.is_set()
-    assert two.stager.take_over() >= 1
+    assert two.stager.collect() >= 1
 
 
 def test_what_is_taken_over_is_counted(two: Bench) -> None:
-    assert two.stager.take_over() == 0
+    assert two.stager.collect() == 0
     two.stager.prefetch(0)
     two.stager.prefetch(1)
     for future in two.stager._pending.values():
         future.result(timeout=300)
-    assert two.stager.take_over() == 2
-    assert two.stager.take_over() == 0
+    assert two.stager.collect() == 2
+    assert two.stager.collect() == 0
 
 
 class Announced(Source):
@@ -248,36 +248,36 @@ def test_each_partition_is_announced_once_and_read_by_nobody_for_that() -> None:
     source, backend = Announced(), Backend()
     cache: PartitionCache[Any] = PartitionCache(2 * SIZE, 6, backend.released.append)
     with Stager(source, cache, backend) as stager:  # type: ignore[arg-type]
-        stager.announce([3, 1, 3])
-        stager.announce([1, 5, 3])
-        stager.obtain(0)
-        stager._announcer.submit(lambda: None).result(timeout=300)  # one thread: those before it are done
+        stager.readahead([3, 1, 3])
+        stager.readahead([1, 5, 3])
+        stager.load_and_access(0)
+        stager._adviser.submit(lambda: None).result(timeout=300)  # one thread: those before it are done
         assert source.asked == [3, 1, 5]
         assert source.reads == [0]
         assert cache.used == SIZE
 
 
 def test_a_source_that_cannot_be_read_ahead_is_not_asked(two: Bench) -> None:
-    two.stager.announce([0, 1])
+    two.stager.readahead([0, 1])
     assert two.source.reads == []
 
 
 def test_what_is_dropped_gives_its_room_and_its_slots_back_and_can_be_loaded_again() -> None:
     bench = Bench(4)
     with bench.stager:
-        bench.stager.obtain(5)
+        bench.stager.load_and_access(5)
         bench.source.broken.add(1)
         bench.stager.prefetch(0)
         bench.stager.prefetch(1)
-        bench.stager.drop()
-        assert bench.stager.under_way() == []
+        bench.stager.cancel()
+        assert bench.stager.in_flight() == []
         assert bench.backend.released == [0]
         assert list(bench.cache) == [5]
         bench.assert_consistent()
         bench.source.broken.clear()
         assert bench.stager.prefetch(1)
         bench.arrive()
-        assert bench.stager.obtain(1) == (1, False)
+        assert bench.stager.load_and_access(1) == (1, False)
 
 
 def test_as_many_are_free_as_are_not_under_way() -> None:
@@ -289,7 +289,7 @@ def test_as_many_are_free_as_are_not_under_way() -> None:
         bench.stager.prefetch(2)
         assert bench.stager.free() == whole - 1
         bench.source.gate.set()
-        bench.stager.obtain(2)
+        bench.stager.load_and_access(2)
         assert bench.stager.free() == whole
 
 
@@ -299,7 +299,7 @@ def test_turns_are_as_long_as_before_when_a_solve_is_over_or_fails(wanted: bool)
     seen = []
 
     def solve() -> None:
-        with short_turns(wanted):
+        with short_switch_interval(wanted):
             seen.append(sys.getswitchinterval())
             raise StoreError("a read failed")
 

@@ -29,45 +29,45 @@ def bounds(
 
 def target(b: ResidualBounds, values: tuple[float, float], span: float = 0.0, **options: float) -> Target:
     made = Target(SolveOptions(discount=0.5, **options), b, span)
-    made.saw(*values, max(map(abs, values)))
+    made.see(*values, max(map(abs, values)))
     return made
 
 
 def test_the_default_is_a_share_of_the_values_range() -> None:
-    assert target(bounds(0.0), (-1.0, 3.0)).asked == 4 * RELATIVE_EPSILON
+    assert target(bounds(0.0), (-1.0, 3.0)).tolerance == 4 * RELATIVE_EPSILON
 
 
 def test_one_state_has_its_size_for_a_range() -> None:
-    assert target(bounds(0.0), (-7.0, -7.0)).asked == 7 * RELATIVE_EPSILON
+    assert target(bounds(0.0), (-7.0, -7.0)).tolerance == 7 * RELATIVE_EPSILON
 
 
 def test_values_that_may_be_one_number_have_their_size_for_a_range() -> None:
     apart = 1e-13
-    assert target(bounds(apart), (5.0, 5.0 + apart)).asked == pytest.approx(5 * RELATIVE_EPSILON)
-    assert target(bounds(apart / 10), (5.0, 5.0 + 1e-10)).asked == pytest.approx(1e-10 * RELATIVE_EPSILON, rel=1e-4)
+    assert target(bounds(apart), (5.0, 5.0 + apart)).tolerance == pytest.approx(5 * RELATIVE_EPSILON)
+    assert target(bounds(apart / 10), (5.0, 5.0 + 1e-10)).tolerance == pytest.approx(1e-10 * RELATIVE_EPSILON, rel=1e-4)
 
 
 def test_values_of_nothing_but_rounding_ask_for_what_rounding_allows() -> None:
     made = target(bounds(0.0), (0.0, 0.0))
-    assert made.asked == 4 * made.rounding > 0
+    assert made.tolerance == 4 * made.rounding > 0
     assert made.reached()
-    assert not made.out_of_reach
+    assert not made.below_rounding
 
 
 def test_no_rewards_and_no_values_are_exact() -> None:
     made = target(bounds(0.0, largest_reward=0.0), (0.0, 0.0))
-    assert (made.asked, made.rounding) == (0.0, 0.0)
+    assert (made.tolerance, made.rounding) == (0.0, 0.0)
     assert made.reached()
-    assert not made.out_of_reach
+    assert not made.below_rounding
 
 
 def test_the_span_of_rewards_stands_in_until_the_range_is_known() -> None:
     b = bounds(1e-5)
     made = target(b, (0.0, 0.01), span=1.0)
-    assert made.in_force == RELATIVE_EPSILON
+    assert made.active_tolerance == RELATIVE_EPSILON
     assert not made.dirty().any()
     assert not made.reached()
-    assert made.in_force == made.asked == 0.01 * RELATIVE_EPSILON
+    assert made.active_tolerance == made.tolerance == 0.01 * RELATIVE_EPSILON
     assert made.dirty().all()
     settle(b, 0, 1e-7, 0.0, 0.0, 0.0)
     assert made.reached()
@@ -75,8 +75,8 @@ def test_the_span_of_rewards_stands_in_until_the_range_is_known() -> None:
 
 def test_an_epsilon_is_what_is_asked() -> None:
     made = target(bounds(1e-3), (0.0, 1.0), span=100.0, epsilon=1e-2)
-    assert made.asked == made.in_force == 1e-2
-    assert made.wanted == 1e-2 - made.rounding
+    assert made.tolerance == made.active_tolerance == 1e-2
+    assert made.threshold == 1e-2 - made.rounding
     assert made.reached()
 
 
@@ -88,7 +88,7 @@ def test_rounding_counts_against_the_target() -> None:
 
 def test_a_target_below_rounding_is_never_reached() -> None:
     made = target(bounds(0.0), (0.0, 1.0), epsilon=1e-20)
-    assert made.out_of_reach
+    assert made.below_rounding
     assert not made.reached()
     assert made.dirty().all()
     assert made.change_limits(np.array([0]), 0.5)[0] == 0.0
@@ -97,9 +97,9 @@ def test_a_target_below_rounding_is_never_reached() -> None:
 def test_the_papers_rule_looks_at_the_plain_residual() -> None:
     made = target(bounds(1.0, plain=1e-3), (0.0, 1.0), residual=1e-2)
     assert made.plain
-    assert made.asked == 1e-2
+    assert made.tolerance == 1e-2
     assert made.reached()
-    assert made.levels().tolist() == pytest.approx([1e-3])
+    assert made.bounds().tolist() == pytest.approx([1e-3])
 
 
 def test_a_sweep_within_the_change_limit_leaves_its_share_of_the_target() -> None:
@@ -107,11 +107,11 @@ def test_a_sweep_within_the_change_limit_leaves_its_share_of_the_target() -> Non
     made = target(b, (0.0, 1.0), epsilon=1e-2)
     limit = made.change_limits(np.array([0]), 0.25)[0]
     swept(b, 0, limit, limit)
-    assert b.normalised()[0] == pytest.approx(0.25 * made.wanted)
+    assert b.normalised()[0] == pytest.approx(0.25 * made.threshold)
     plain = target(b, (0.0, 1.0), residual=1e-2)
     limit = plain.change_limits(np.array([0]), 0.25)[0]
     swept(b, 0, limit, limit)
-    assert b.plain()[0] == pytest.approx(0.25 * plain.wanted)
+    assert b.plain()[0] == pytest.approx(0.25 * plain.threshold)
 
 
 def test_changes_have_no_limit_where_hardly_anything_is_left_of_them() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ooc_mdp
 from ooc_mdp.backends.base import Backend, Features
 from ooc_mdp.backends.cpu.backend import CpuBackend
-from ooc_mdp.backends.layout import Layout, Needs, cache_left, device_layout
+from ooc_mdp.backends.layout import Layout, Needs, cache_within_budget, device_layout
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import CacheSize, SolveOptions, format_bytes
@@ -58,51 +58,53 @@ def planned(store: Store, device: Device, **options: object) -> dict[str, int]:
     return plan.memory.device
 
 
-@given(budget=SIZES, beside=st.lists(SIZES, max_size=4), place=st.integers(1, 1 << 40), places=st.integers(0, 1000))
+@given(
+    budget=SIZES, other_buffers=st.lists(SIZES, max_size=4), place=st.integers(1, 1 << 40), places=st.integers(0, 1000)
+)
 def test_what_is_taken_never_exceeds_the_budget_and_the_cache_always_holds_a_partition(
-    budget: int, beside: list[int], place: int, places: int
+    budget: int, other_buffers: list[int], place: int, places: int
 ) -> None:
-    named = {str(i): size for i, size in enumerate(beside)}
-    if budget < sum(beside) + place:
-        with pytest.raises(MemoryBudgetError, match=f"raise --device-memory to at least {sum(beside) + place},"):
-            cache_left(budget, named, place, places, "cuda:0")
+    named = {str(i): size for i, size in enumerate(other_buffers)}
+    if budget < sum(other_buffers) + place:
+        with pytest.raises(MemoryBudgetError, match=f"raise --device-memory to at least {sum(other_buffers) + place},"):
+            cache_within_budget(budget, named, place, places, "cuda:0")
         return
-    cache = cache_left(budget, named, place, places, "cuda:0")
+    cache = cache_within_budget(budget, named, place, places, "cuda:0")
     assert place <= cache
-    assert cache + sum(beside) <= budget
+    assert cache + sum(other_buffers) <= budget
     if places:
         assert cache % place == 0
         assert cache <= place * places
-        assert cache == place * places or cache + place + sum(beside) > budget
+        assert cache == place * places or cache + place + sum(other_buffers) > budget
     else:
-        assert cache + sum(beside) == budget
+        assert cache + sum(other_buffers) == budget
 
 
-@given(budget=SIZES, beside=st.integers(0, 1 << 30), place=st.integers(1, 1 << 40))
-def test_the_remedy_for_too_small_a_budget_works(budget: int, beside: int, place: int) -> None:
+@given(budget=SIZES, other_buffers=st.integers(0, 1 << 30), place=st.integers(1, 1 << 40))
+def test_the_remedy_for_too_small_a_budget_works(budget: int, other_buffers: int, place: int) -> None:
     try:
-        cache_left(budget, {"values": beside}, place, 0, "cuda:0")
+        cache_within_budget(budget, {"values": other_buffers}, place, 0, "cuda:0")
     except MemoryBudgetError as error:
         named = int(str(error).partition("at least ")[2].partition(",")[0])
         assert named > budget
-        assert cache_left(named, {"values": beside}, place, 0, "cuda:0") == place
+        assert cache_within_budget(named, {"values": other_buffers}, place, 0, "cuda:0") == place
 
 
 def test_the_cache_is_what_the_budget_leaves(store: Store) -> None:
     largest = int(store.partition_bytes.max())
-    beside = {"values": 8 * STATES, "policy": 4 * STATES, "workspace": WORKSPACE}
-    budget = sum(beside.values()) + 2 * largest + 1
+    other_buffers = {"values": 8 * STATES, "policy": 4 * STATES, "workspace": WORKSPACE}
+    budget = sum(other_buffers.values()) + 2 * largest + 1
     plan = planned(store, Device(1 << 30), device_memory=budget)
-    assert plan == {"cache": 2 * largest + 1} | beside
+    assert plan == {"cache": 2 * largest + 1} | other_buffers
     assert sum(plan.values()) == budget
 
 
 def test_slots_make_the_cache_whole_ones(store: Store) -> None:
     slot = int(store.partition_bytes.max()) + 24
-    beside = 12 * STATES + WORKSPACE
-    assert planned(store, Device(1 << 30, slot), device_memory=beside + 3 * slot - 1)["cache"] == 2 * slot
-    with pytest.raises(MemoryBudgetError, match=f"a slot of the cache takes .* at least {beside + slot},"):
-        planned(store, Device(1 << 30, slot), device_memory=beside + slot - 1)
+    other_buffers = 12 * STATES + WORKSPACE
+    assert planned(store, Device(1 << 30, slot), device_memory=other_buffers + 3 * slot - 1)["cache"] == 2 * slot
+    with pytest.raises(MemoryBudgetError, match=f"a slot of the cache takes .* at least {other_buffers + slot},"):
+        planned(store, Device(1 << 30, slot), device_memory=other_buffers + slot - 1)
 
 
 def test_too_small_a_budget_is_refused_with_what_takes_it(store: Store) -> None:

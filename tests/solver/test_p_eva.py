@@ -64,7 +64,7 @@ class Loading:
     def __init__(self, present: npt.NDArray[np.bool_]) -> None:
         self.present, self.loading = present, list[int]()
 
-    def under_way(self) -> list[int]:
+    def in_flight(self) -> list[int]:
         return self.loading
 
     def prefetch(self, partition: int, spare: Any) -> bool:
@@ -74,13 +74,13 @@ class Loading:
 
     def wait(self) -> None: ...
 
-    def take_over(self) -> int:
+    def collect(self) -> int:
         self.present[self.loading] = True
         arrived = len(self.loading)
         self.loading.clear()
         return arrived
 
-    def obtain(self, partition: int) -> None:
+    def load_and_access(self, partition: int) -> None:
         raise AssertionError(f"partition {partition} is clean")
 
 

@@ -82,7 +82,7 @@ def test_values_are_within_the_certified_bound_of_exact_policy_iteration(
         found = ooc_mdp.verify(store, Result(Path("result"), {"fingerprint": store.fingerprint}, solution))
     assert_that_all_claims_hold(solution, store, rows, best, discount)
     assert found.holds
-    assert found.policy_errors == 0
+    assert found.invalid_policy_states == 0
     wanted = Outcome.RESIDUAL if target == "residual" else Outcome.PROVED
     # The default target is a share of the values' range, which may be nothing beside the rewards.
     narrow = target is None and 1e-4 * float(max(best) - min(best)) < 1e-14 * scale_of(rows, best) / (1 - discount)
@@ -162,7 +162,7 @@ def test_partitions_whose_gaps_are_wide_are_not_read_again(tmp_path: Path) -> No
     assert solution.outcome is Outcome.PROVED
     assert np.abs(solution.values - best).max() <= solution.error_bound
     assert solution.statistics.loads <= 4 * store.n_partitions
-    assert solution.statistics.evaluations > 0
+    assert solution.statistics.policy_evaluations > 0
 
 
 def test_coupled_models_are_read_less_than_by_the_other_methods(tmp_path: Path) -> None:
@@ -291,7 +291,9 @@ def test_an_evaluation_that_is_left_often_takes_no_more_work(maze: Store, monkey
     best = exact_policy_iteration(rows_of(maze), 0.9995).values
     ticks: list[int] = []
     after = Session.after_step
-    monkeypatch.setattr(Session, "after_step", lambda b, s: (ticks.append(s.counters.evaluations), after(b, s))[1])
+    monkeypatch.setattr(
+        Session, "after_step", lambda b, s: (ticks.append(s.counters.policy_evaluations), after(b, s))[1]
+    )
     monkeypatch.setattr(policy_iteration, "_REPORTING_SHARE", 0.0)
     backups, looks = {}, {}
     for pieces, seconds in {"whole": 60.0, "small": 0.0}.items():
@@ -323,7 +325,7 @@ def test_a_solve_that_was_stopped_midway_is_resumed_and_proved(tmp_path: Path, m
         before = first.statistics
         first = solve(store, asked, RunOptions(output, resume=True, time_limit=0.004 * stopped))
         assert first.statistics.loads >= before.loads
-        assert first.statistics.evaluations >= before.evaluations
+        assert first.statistics.policy_evaluations >= before.policy_evaluations
     assert stopped > 0
     assert first.outcome is Outcome.PROVED
     assert np.abs(first.values - best).max() <= first.error_bound <= 1e-7
@@ -363,7 +365,7 @@ def test_auto_takes_p_eva_where_partitions_read_few_others(maze: Store) -> None:
     options = SolveOptions(0.95, epsilon=1e-3, device="cpu", cache=CacheSize(share=0.4))
     solution = solve(maze, options, note=said.append)
     assert solution.outcome is Outcome.PROVED
-    assert solution.statistics.evaluations == 0
+    assert solution.statistics.policy_evaluations == 0
     _plan, remark = said
     assert remark.startswith("auto: p-eva, since a partition reads ")
 
@@ -378,7 +380,7 @@ def test_auto_changes_its_mind_where_p_eva_reads_too_much(
     best = exact_policy_iteration(rows_of(maze), 0.99).values
     assert np.abs(solution.values - best).max() <= solution.error_bound <= 1e-4
     assert solution.outcome is Outcome.PROVED
-    assert solution.statistics.evaluations > 0
+    assert solution.statistics.policy_evaluations > 0
     _plan, begun, changed = said
     assert begun.startswith("auto: p-eva")
     assert changed.startswith("auto: policy iteration from here on, with ")
@@ -396,7 +398,7 @@ def test_auto_changes_its_mind_where_p_eva_sweeps_too_much_without_loading(maze:
     )
     assert solution.outcome is Outcome.PROVED
     assert solution.statistics.loads == maze.n_partitions
-    assert solution.statistics.evaluations > 0
+    assert solution.statistics.policy_evaluations > 0
     assert solution.statistics.backups < 6000 * maze.n_states
     assert [text.split(",")[0] for text in said[1:]] == ["auto: p-eva", "auto: policy iteration from here on"]
 
@@ -408,7 +410,7 @@ def test_what_belongs_to_p_eva_alone_makes_auto_take_it(tmp_path: Path) -> None:
         solution = solved(store, 0.5, "auto", 0.5, **options)
         assert solution.outcome is Outcome.PROVED
         assert solution.method.startswith("p-eva")
-        assert solution.statistics.evaluations == 0
+        assert solution.statistics.policy_evaluations == 0
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_verify_agrees_with_every_certificate_and_catches_a_change(
         identity = {"fingerprint": store.fingerprint}
         found = ooc_mdp.verify(store, Result(Path("result"), identity, solution))
         assert found.holds
-        assert found.policy_errors == 0
+        assert found.invalid_policy_states == 0
         assert found.bytes_read == store.chunk_bytes.sum()
         assert max(map(abs, distance(solution.values, best))) <= found.error_bound
         s = data.draw(st.integers(0, store.n_states - 1), label="state")
@@ -218,7 +218,7 @@ def test_verify_agrees_with_every_certificate_and_catches_a_change(
             policy = solution.policy.copy()
             policy[s] = wrong
             found = ooc_mdp.verify(store, Result(Path("result"), identity, damaged(solution, policy=policy)))
-            assert (found.holds, found.policy_errors) == (False, 1)
+            assert (found.holds, found.invalid_policy_states) == (False, 1)
         for action in range(counts[s]):
             j = int(rows.action_ptr[s]) + action
             loss = sign_of(store) * (best[s] - exact_q(rows, best, j, discount))
@@ -237,7 +237,7 @@ def test_verify_reads_no_row_that_a_state_does_not_have(tmp_path: Path, action: 
     policy[-1] = action
     result = Result(Path("result"), {"fingerprint": store.fingerprint}, damaged(solution, policy=policy))
     found = ooc_mdp.verify(store, result)
-    assert (found.holds, found.policy_errors) == (False, 1)
+    assert (found.holds, found.invalid_policy_states) == (False, 1)
 
 
 def test_verify_refuses_what_is_no_number_and_another_table(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_model_without_rewards_is_solved_without_reading_it(tmp_path: Path, me
     solution = solve(store, 0.999, method)
     assert (solution.outcome, solution.error_bound) == (Outcome.PROVED, 0.0)
     assert solution.statistics.sweeps == 0
-    assert solution.statistics.partitions_never_read == 3
+    assert solution.statistics.partitions_unread == 3
     assert not solution.values.any()
 
 

@@ -66,7 +66,7 @@ def report_of(rng: np.random.Generator, count: int, **known: Any) -> VisitReport
 
 def load(state: SolveState, *partitions: int) -> None:
     for p in partitions:
-        state.stager.obtain(p)
+        state.stager.load_and_access(p)
 
 
 def taken(report: VisitReport, i: int) -> VisitReport:

@@ -37,8 +37,8 @@ def claiming(result: Result, **claims: float) -> Result:
 
 def test_what_a_solve_claims_holds(solved: tuple[Store, Result]) -> None:
     found = verify(*solved)
-    assert (found.holds, found.refuted) == (True, ())
-    assert found.summary()["refuted"] == []
+    assert (found.holds, found.violated_claims) == (True, ())
+    assert found.summary()["violated_claims"] == []
 
 
 def test_a_solution_that_was_not_kept_is_verified_against_the_table_that_is_given(
@@ -60,7 +60,7 @@ def test_each_bound_that_is_exceeded_is_named(solved: tuple[Store, Result], name
         pytest.skip("all values err to the other side")
     found = verify(store, claiming(result, **{name: SMALLER[name] * getattr(claims, name)}))
     assert not found.holds
-    assert found.refuted == (name,)
+    assert found.violated_claims == (name,)
 
 
 def test_sums_of_rows_in_another_order_refute_nothing_where_discounts_are_next_to_1(tmp_path: Path) -> None:
@@ -77,14 +77,14 @@ def test_sums_of_rows_in_another_order_refute_nothing_where_discounts_are_next_t
         model = Model(tuple(State((action(), action())) for _ in range(8)), durations=True)
         store = make_store(Case(model), tmp_path / f"s{i}")
         ooc_mdp.solve(store, 0.9999, residual=10.0, exact_priorities=True, device="cpu", output=tmp_path / f"r{i}")
-        assert verify(store, ooc_mdp.open_result(tmp_path / f"r{i}")).refuted == ()
+        assert verify(store, ooc_mdp.open_result(tmp_path / f"r{i}")).violated_claims == ()
 
 
 def test_a_proof_of_an_infinite_error_is_none(solved: tuple[Store, Result]) -> None:
     store, result = solved
     found = verify(store, claiming(result, error_bound=np.inf))
-    assert (found.holds, found.refuted) == (False, ("outcome",))
-    assert verify(store, claiming(result, error_bound=np.nan)).refuted == ("error_bound", "outcome")
+    assert (found.holds, found.violated_claims) == (False, ("outcome",))
+    assert verify(store, claiming(result, error_bound=np.nan)).violated_claims == ("error_bound", "outcome")
 
 
 def test_a_residual_that_is_larger_than_was_reached_is_refuted(solved: tuple[Store, Result]) -> None:
@@ -92,7 +92,7 @@ def test_a_residual_that_is_larger_than_was_reached_is_refuted(solved: tuple[Sto
     values = result.solution.values.copy()
     values[7] += 0.5
     found = verify(store, replace(result, solution=replace(result.solution, values=values)))
-    assert "residual_bound" in found.refuted
+    assert "residual_bound" in found.violated_claims
 
 
 @pytest.mark.parametrize("method", ["auto", "vi", "p-eva", "policy-iteration"])
@@ -148,7 +148,7 @@ def test_a_result_is_measured_on_another_table_only_if_that_is_asked_for(tmp_pat
         ooc_mdp.verify(stores[1], tmp_path / "r")
     found = ooc_mdp.verify(stores[1], tmp_path / "r", other_store=True)
     assert not found.holds
-    assert "error_bound" in found.refuted
+    assert "error_bound" in found.violated_claims
     assert ooc_mdp.verify(stores[0], tmp_path / "r", other_store=True).holds
     smaller = ooc_mdp.generate("random", tmp_path / "s3", {"states": 30, "seed": 1}, partitions=4)
     with pytest.raises(OptionsError, match=r"has values of 40 states, .* has 30"):

@@ -33,7 +33,7 @@ UNIT = 2.0**-24
 class Exact(ModelProblem):
     """A model whose probabilities are rounded to the unit, the last of each row taking up the rest."""
 
-    exact_weights = True
+    dyadic_probabilities = True
 
     def rows(self, states: np.ndarray) -> Rows:
         rows = super().rows(states)
@@ -181,7 +181,7 @@ def test_a_last_partition_may_change_how_all_are_stored(tmp_path: Path) -> None:
 
 def test_a_problem_that_promises_too_much_is_refused(tmp_path: Path) -> None:
     class Wrong(ModelProblem):
-        exact_weights = True
+        dyadic_probabilities = True
 
     with pytest.raises(StoreError, match=r"local row \d+ of partition \d is not made of multiples of 2\*\*-24"):
         generate(Wrong(Model((State((Action(0.0, {0: 0.9, 1: 0.1}),)),) * 4)), tmp_path / "s")

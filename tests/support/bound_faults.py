@@ -118,7 +118,7 @@ class _ShiftNotStretched(ResidualBounds):
 
     def _shifted(self, by: float, value_size: float) -> FloatArray:
         true = self.contraction
-        self.contraction = replace(true, stretch=np.ones_like(true.stretch))
+        self.contraction = replace(true, shift_ratio=np.ones_like(true.shift_ratio))
         found = super()._shifted(by, value_size)
         self.contraction = true
         return found
@@ -127,9 +127,9 @@ class _ShiftNotStretched(ResidualBounds):
 class _ShiftOnOldBase(ResidualBounds):
     """After a shift, what flows in is added to the bounds before it."""
 
-    def shifted(self, by: float, value_size: float) -> None:
+    def apply_shift(self, by: float, value_size: float) -> None:
         settled = self._settled.copy()
-        super().shifted(by, value_size)
+        super().apply_shift(by, value_size)
         self._settled[:] = settled
 
 

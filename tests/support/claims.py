@@ -62,7 +62,7 @@ def assert_that_all_claims_hold(
     assert s.hits + s.misses == s.accesses
     assert s.auxiliary_hits <= s.auxiliary_accesses
     assert s.loads >= s.misses == s.visits
-    assert s.partitions_never_read >= s.n_partitions - s.loads
+    assert s.partitions_unread >= s.n_partitions - s.loads
 
 
 class Residuals(NamedTuple):

@@ -59,7 +59,7 @@ class World:
         contraction = self.facts.contraction()
         self.row_sum = contraction.row_sum
         """float64 [P]; rounded up, as kernels have it."""
-        self.inverse: list[float] = contraction.inverse.tolist()
+        self.normaliser: list[float] = contraction.normaliser.tolist()
         self.exact_row_sum = [self._exact_row_sum(p) for p in range(self.partitions)]
         read = {(self.part[s], int(t)) for s, some in enumerate(self.rows) for r in some for t in r.successors}
         self.boundary = np.array([any((p, s) in read for p in set(self.part) - {self.part[s]}) for s in range(self.n)])

@@ -39,7 +39,7 @@ def facts_with(
         "block_shapes": None,
         "actions_per_state": 0,
         "successors_per_action": 0,
-        "exact_weights": False,
+        "dyadic_probabilities": False,
         "probability_dtype": np.dtype(np.float64),
         "successor_dtype": np.dtype(np.uint16),
         "duration_dtype": None,

@@ -20,7 +20,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.scheduling.priority import Standing, make_priority
+from ooc_mdp.scheduling.priority import SchedulerView, make_priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder
@@ -137,13 +137,13 @@ class Accounting:
             self.bounds.at_zero_values(facts.reward_range)
         target = Target(options, self.bounds, float(np.ptp(facts.reward_range)), owned)
         visited, present = np.zeros(n, np.bool_), np.ones(n, np.bool_)
-        standing = Standing(present, visited, lambda: target.wanted)
+        view = SchedulerView(present, visited, lambda: target.threshold)
         self._measured: tuple[FloatArray, float]
         self._committed: tuple[FloatArray, FloatArray]
         synchronous = SimpleNamespace(shift=lambda by: None, commit=lambda: self._committed)
         backend: Any = SimpleNamespace(synchronous=synchronous, measure=lambda *_: self._measured)
         cache: Any = SimpleNamespace(loads=np.zeros(n, np.int64), present=present)
-        stager: Any = SimpleNamespace(obtain=lambda p, auxiliary: (Resident(p, 1, False, ()), True))
+        stager: Any = SimpleNamespace(load_and_access=lambda p, auxiliary: (Resident(p, 1, False, ()), True))
         table: Any = SimpleNamespace(partition_ptr=facts.partition_ptr)
         plan: Any = SimpleNamespace(options=options)
         self.state = kept.state(
@@ -152,7 +152,7 @@ class Accounting:
             backend=backend,
             bounds=self.bounds,
             target=target,
-            priority=make_priority(options, facts, self.bounds, target, standing),
+            priority=make_priority(options, facts, self.bounds, target, view),
             cache=cache,
             stager=stager,
             counters=SolveStatistics(n_partitions=n),
@@ -234,7 +234,7 @@ class Accounting:
     def centre(self) -> float:
         """By how much the bookkeeping wants all values shifted (0: not at all), for which it has accounted already."""
         self._proved = min(self._proved, self.bounds.error(self.state.value_size))
-        by = self.bounds.centre(self.state.value_size, self._proved)
+        by = self.bounds.best_shift(self.state.value_size, self._proved)
         if by != 0.0:
             self.state.shift(by)
         return by

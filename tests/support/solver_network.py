@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_mdp.backends.state_lists import ListsByCopies
+from ooc_mdp.backends.state_lists import HostLists
 from ooc_mdp.distributed.coordinator import Coordinator, Division
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.membership import Member, Membership
@@ -245,7 +245,7 @@ def an_update(of: dict[int, tuple[int, int, FloatArray]], sender: int = 0, numbe
     return Update(sender, number, *told, ptr, np.concatenate([np.empty(0), *values]))
 
 
-class HostVector(ListsByCopies):
+class HostVector(HostLists):
     """A value vector of 0."""
 
     def __init__(self, states: int) -> None:

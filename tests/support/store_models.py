@@ -126,7 +126,7 @@ class ModelProblem:
 
     name = "model"
     sense = "min"
-    exact_weights = False
+    dyadic_probabilities = False
     default_dtype: Literal["float32", "float64"] = "float64"
 
     def __init__(self, model: Model, shape: tuple[int, ...] | None = None) -> None:

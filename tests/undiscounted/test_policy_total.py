@@ -12,7 +12,7 @@ from store_models import Action, Model, State
 
 from ooc_mdp.undiscounted.end_components import EndComponentClasses
 from ooc_mdp.undiscounted.kernels.end_components import NO_CLASS
-from ooc_mdp.undiscounted.policy_evaluation import Departures, RowsKept, evaluate, rows_bytes
+from ooc_mdp.undiscounted.policy_evaluation import Departures, PolicyRowCollector, evaluate, rows_bytes
 from ooc_mdp.undiscounted.tables import Streamed
 
 
@@ -61,8 +61,8 @@ def test_an_evaluation_is_a_dense_solve_in_memory_and_streamed(tmp_path: Path, s
     by = Departures(EndComponentClasses.of(np.full(n, NO_CLASS, np.uint32)), none, policy)
     expected = dense(model, policy) * [sign, 1.0]
     with Streamed(store, int(store.partition_bytes.max()), 1) as tables:
-        room, too_little = RowsKept(rows_bytes(store), lambda: None), RowsKept(1000, lambda: None)
-        for p, rows, _ in tables.each(np.ones(store.n_partitions, np.bool_)):
+        room, too_little = PolicyRowCollector(rows_bytes(store), lambda: None), PolicyRowCollector(1000, lambda: None)
+        for p, rows, _ in tables.in_order(np.ones(store.n_partitions, np.bool_)):
             room.take(p, rows, policy)
             too_little.take(p, rows, policy)
         kept = room.rows()

@@ -22,16 +22,16 @@ def store(tmp_path: Path) -> Store:
 def test_wanted_partitions_come_once_in_turns_from_either_end(store: Store) -> None:
     wanted = np.arange(9) % 2 == 0
     with Streamed(store, int(store.partition_bytes.sum()), 2) as tables:
-        orders = [[p for p, rows, _ in tables.each(wanted) if rows.n] for _ in range(3)]
+        orders = [[p for p, rows, _ in tables.in_order(wanted) if rows.n] for _ in range(3)]
         assert orders == [[0, 2, 4, 6, 8], [8, 6, 4, 2, 0], [0, 2, 4, 6, 8]]
-        assert [p for p, _, _ in tables.each(wanted, True)] == orders[0]
-        assert [p for p, _, _ in tables.each(wanted, False)] == orders[1]
+        assert [p for p, _, _ in tables.in_order(wanted, True)] == orders[0]
+        assert [p for p, _, _ in tables.in_order(wanted, False)] == orders[1]
         statistics = SolveStatistics()
         tables.count(statistics)
         assert statistics.loads == 5
         assert statistics.auxiliary_accesses == 25
         assert statistics.auxiliary_hits == 20
-        assert len(list(tables.each(wanted, sweeps=True))) == 5
+        assert len(list(tables.in_order(wanted, sweeps=True))) == 5
         tables.count(statistics)
         assert (statistics.accesses, statistics.hits) == (5, 5)
 
@@ -40,7 +40,7 @@ def test_a_cache_of_one_partition_is_never_exceeded(store: Store) -> None:
     largest = int(store.partition_bytes.max())
     with Streamed(store, largest, 2) as tables:
         for _ in range(2):
-            assert len(list(tables.each(np.ones(9, np.bool_)))) == 9
+            assert len(list(tables.in_order(np.ones(9, np.bool_)))) == 9
         assert tables.cache.peak <= largest
 
 
@@ -53,7 +53,7 @@ def test_disturbed_partitions_are_visited_until_none_is_left(store: Store) -> No
 
     with Streamed(store, int(store.partition_bytes.sum()), 2) as tables:
         dirty = np.arange(9) == 0
-        tables.settle(dirty, visit)
+        tables.until_clean(dirty, visit)
     assert visits.tolist() == [1] * 9
     assert not dirty.any()
 
@@ -70,7 +70,7 @@ def test_a_tick_may_stop_it(store: Store) -> None:
         pytest.raises(KeyboardInterrupt),
         Streamed(store, int(store.partition_bytes.sum()), 2, tick) as tables,
     ):
-        list(tables.each(np.ones(9, np.bool_)))
+        list(tables.in_order(np.ones(9, np.bool_)))
     assert len(ticks) == 4
 
 
@@ -79,6 +79,6 @@ def test_neighbours_are_the_coupling_both_ways(store: Store) -> None:
     for p in range(9):
         table, _ = store.read(p)
         owners = np.unique(np.searchsorted(store.partition_ptr, table.halo, side="right") - 1)
-        assert set(owners.tolist()) | {p} == set(neighbours.read_by(p).tolist())
-        assert all(p in neighbours.readers(q) for q in owners)
-        assert all(p in neighbours.read_by(q) for q in neighbours.readers(p))
+        assert set(owners.tolist()) | {p} == set(neighbours.dependencies(p).tolist())
+        assert all(p in neighbours.dependents(q) for q in owners)
+        assert all(p in neighbours.dependencies(q) for q in neighbours.dependents(p))

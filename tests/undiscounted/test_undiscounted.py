@@ -369,7 +369,7 @@ def test_a_policy_that_idles_on_the_way_is_refuted_by_verify(tmp_path: Path) -> 
         write_result(tmp_path / "r", store, idle, identity, replace=True)
         found = ooc_mdp.verify(store, tmp_path / "r")
         assert not found.holds
-        assert found.policy_errors == (policy != [0, 0, -1])
+        assert found.invalid_policy_states == (policy != [0, 0, -1])
     without = dataclasses.replace(solution, lower=None, upper=None)
     write_result(tmp_path / "r", store, without, identity, replace=True)
     with pytest.raises(StoreError, match="has no lower and upper values"):

@@ -72,7 +72,7 @@ def solve(
         "auxiliary_accesses": s.auxiliary_accesses,
         "loads": s.loads,
         "loads_per_partition": s.loads_per_partition,
-        "never_read": s.partitions_never_read / s.n_partitions,
+        "never_read": s.partitions_unread / s.n_partitions,
         "solution": solution,
     }
 

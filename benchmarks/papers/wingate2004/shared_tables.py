@@ -27,8 +27,8 @@ __all__ = ["SharedTables"]
 
 _ALIGNED = 64
 _TOLD = (
-    "name", "kind", "fingerprint", "attributes", "fields", "exact_weights", "duration_dtype", "sense", "n_states",
-    "n_partitions", "partition_ptr", "partition_halo", "partition_bytes", "reward_range", "duration_range",
+    "name", "kind", "fingerprint", "attributes", "fields", "dyadic_probabilities", "duration_dtype", "sense",
+    "n_states", "n_partitions", "partition_ptr", "partition_halo", "partition_bytes", "reward_range", "duration_range",
     "row_sum_range", "max_successors", "coupling",
 )  # fmt: skip
 """What of a `TableSource` is as small as a few numbers a partition."""

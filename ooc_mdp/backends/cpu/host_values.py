@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.state_lists import ListsByCopies
+from ooc_mdp.backends.state_lists import HostLists
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["HostValues"]
 
 
-class HostValues(ListsByCopies):
+class HostValues(HostLists):
     """What :class:`ooc_mdp.backends.base.Backend` has for the values of states, on arrays that `start` was given."""
 
     _model: ModelFacts

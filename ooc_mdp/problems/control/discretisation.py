@@ -50,7 +50,7 @@ class DiscretisedProblem:
     """The MDP of a control problem on a grid (satisfies :class:`~ooc_mdp.problems.problem.Problem`)."""
 
     sense = "max"
-    exact_weights = True
+    dyadic_probabilities = True
     default_dtype: Literal["float32", "float64"] = "float32"
 
     def __init__(self, problem: ControlProblem, options: DiscretisationOptions) -> None:

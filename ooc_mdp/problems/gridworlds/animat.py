@@ -111,7 +111,7 @@ class Animat:
         outcomes = np.array([1.0 - options.deviation] + 3 * [options.deviation / 3])
         self._directions = np.ascontiguousarray(CLOCKWISE_OF_ACTION[:, outcomes > 0])
         self._probabilities = outcomes[outcomes > 0]
-        self.exact_weights = bool((np.rint(outcomes * 2.0**24) == outcomes * 2.0**24).all())
+        self.dyadic_probabilities = bool((np.rint(outcomes * 2.0**24) == outcomes * 2.0**24).all())
 
     @property
     def row_bounds(self) -> RowBounds:

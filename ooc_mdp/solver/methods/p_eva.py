@@ -45,20 +45,20 @@ def p_eva(s: SolveState) -> Steps:
                 _read_ahead(s, dirty[~here], may_evict=bool(few))
                 s.record(access, visit.report())
         elif dirty.size:
-            _bring(s, s.best(dirty))
+            _load(s, s.best(dirty))
         yield
 
 
 def _fill_unused_room(s: SolveState) -> Part:
     """Load dirty partitions while there is room, before what is there is swept with values that do not hold."""
     while True:
-        s.stager.take_over()
+        s.stager.collect()
         absent = s.target.dirty() & ~s.cache.present
-        absent[s.stager.under_way()] = False
+        absent[s.stager.in_flight()] = False
         for p in s.best(np.flatnonzero(absent)).tolist():
             if not s.stager.prefetch(p, _spare_all):
                 break
-        if not s.stager.under_way():
+        if not s.stager.in_flight():
             return
         s.stager.wait()
         yield
@@ -66,20 +66,20 @@ def _fill_unused_room(s: SolveState) -> Part:
 
 def _read_ahead(s: SolveState, absent: IntArray, may_evict: bool) -> None:
     """Begin to load the most urgent absent partition: into unused room, or in place of a clean one at the end."""
-    if absent.size and not s.stager.under_way():
+    if absent.size and not s.stager.in_flight():
         s.stager.prefetch(int(s.best(absent)[0]), None if may_evict else _spare_all)
 
 
-def _bring(s: SolveState, wanted: IntArray) -> None:
+def _load(s: SolveState, wanted: IntArray) -> None:
     """Load the most urgent absent partitions, as many as there are threads; at least one."""
     spare = set(wanted.tolist()).__contains__
     for p in wanted[: s.stager.depth].tolist():
         s.stager.prefetch(p, spare)
-    if not s.stager.under_way():
-        s.stager.bring(int(wanted[0]))
-    while s.stager.under_way():
+    if not s.stager.in_flight():
+        s.stager.load(int(wanted[0]))
+    while s.stager.in_flight():
         s.stager.wait()
-        s.stager.take_over()
+        s.stager.collect()
 
 
 def _spare_all(_: int) -> bool:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.base import Visit
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.scheduling.stager import ANNOUNCED
+from ooc_mdp.scheduling.stager import READAHEAD
 from ooc_mdp.solver.driver import Steps
 from ooc_mdp.solver.methods.p_eva import MAX_DIRTY, VISIT_SWEEPS
 from ooc_mdp.solver.state import SolveState
@@ -38,7 +38,7 @@ def p_eva_on_device(s: SolveState) -> Steps:
     """Visit batches of dirty residents, the largest bounds first; ends where float64 changes nothing any more."""
     swept, changes = np.empty(0, np.int64), -1
     while True:
-        s.stager.take_over()
+        s.stager.collect()
         is_dirty = s.target.dirty()
         dirty = np.flatnonzero(is_dirty)
         here = dirty[s.cache.present[dirty]]
@@ -72,9 +72,9 @@ def _largest_bounds(s: SolveState, here: IntArray) -> IntArray:
 def _load_until_done(s: SolveState, visit: Visit, dirty: npt.NDArray[np.bool_]) -> None:
     """Keep the reading threads busy until the sweeps are done."""
     while not visit.done():
-        if s.stager.take_over():
+        if s.stager.collect():
             _load(s, dirty)
-        if not s.stager.under_way():
+        if not s.stager.in_flight():
             return  # nobody to look after: waiting for the device ends sooner than a nap
         time.sleep(_POLL_SECONDS)
 
@@ -85,10 +85,10 @@ def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     if free <= 0:
         return
     absent = dirty & ~s.cache.present
-    absent[s.stager.under_way()] = False
+    absent[s.stager.in_flight()] = False
     wanted = s.best(np.flatnonzero(absent)).tolist()
     enough = bool(np.count_nonzero(dirty & s.cache.present) > MAX_DIRTY * s.plan.layout.batch_size)
     for p in wanted[:free]:
         if not s.stager.prefetch(p, lambda q: enough or bool(dirty[q])):
             break
-    s.stager.announce(wanted[free : free + ANNOUNCED])
+    s.stager.readahead(wanted[free : free + READAHEAD])

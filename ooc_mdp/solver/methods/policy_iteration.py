@@ -29,7 +29,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.scheduling.action_gaps import ActionGaps
 from ooc_mdp.solver.driver import Part, Steps
 from ooc_mdp.solver.methods.value_iteration import in_order, value_iteration
-from ooc_mdp.solver.state import SETTLED_SHARE, SolveState
+from ooc_mdp.solver.state import VISIT_TOLERANCE, SolveState
 
 __all__ = ["policy_iteration"]
 
@@ -113,12 +113,12 @@ class _PolicyIteration:
             return False
         self._remote_rise += rises
         disturbed = self._kept & s.target.dirty()
-        self._residuals[disturbed] = s.bounds.policy_residuals()[disturbed]
+        self._residuals[disturbed] = s.bounds.policy_residual_bounds()[disturbed]
         return bool(disturbed.any())
 
     def _choose(self) -> IntArray:
         """Partitions to be improved: the worst, those that are resident, and others as far as the work allows."""
-        s, levels = self._s, self._s.target.levels()
+        s, levels = self._s, self._s.target.bounds()
         # From values of nowhere bounds are infinite: then all of those, and no others.
         worst = np.flatnonzero(s.target.dirty() & (levels >= _WORTH * levels.max()))
         present = s.cache.present[worst]
@@ -139,7 +139,7 @@ class _PolicyIteration:
             changed += int(found.changed.sum())
             self._kept[batch] = True
             self._gaps.improved(batch)
-            self._residuals[batch] = s.bounds.policy_residuals()[batch]
+            self._residuals[batch] = s.bounds.policy_residual_bounds()[batch]
             yield
         return changed
 
@@ -149,12 +149,12 @@ class _PolicyIteration:
         A long evaluation is left every few seconds, so that the solve can report, save and stop.
         """
         s = self._s
-        wanted = SETTLED_SHARE * s.target.plain_limit()
+        wanted = VISIT_TOLERANCE * s.target.plain_threshold()
         largest = float(self._residuals[self._kept].max(initial=0.0))
         if largest <= wanted:
             return
         evaluation = self._rows.evaluation(max(wanted, _FORCING * largest), _MAX_SWEEPS)
-        s.counters.evaluations += 1
+        s.counters.policy_evaluations += 1
         backups, reporting = 0, 0.0
         while True:
             done = evaluation.advance(max(_SECONDS, _REPORTING_SHARE * reporting))

@@ -62,11 +62,11 @@ def _shift(s: SolveState, proved: float, only_last: bool) -> bool:
     proved : the least error that was proved so far.
     only_last : only if the target is met by it.
     """
-    by = s.bounds.centre(s.value_size, proved)
+    by = s.bounds.best_shift(s.value_size, proved)
     if by == 0.0:
         return False
-    left = s.bounds.after_shift(by, s.value_size, s.target.plain) + s.target.rounding
-    if only_last and left > s.target.asked:
+    left = s.bounds.bound_after_shift(by, s.value_size, s.target.plain) + s.target.rounding
+    if only_last and left > s.target.tolerance:
         return False
     s.shift(by)
     return True

@@ -1,11 +1,11 @@
 """The compiled loops for undiscounted totals: sweeps of a lower and an upper value at once, and the inductive check.
 
-    values[s] = (L(s), U(s)),      q_a = (r + sum_{s' not with s} p V(s')) / (1 - p(with s)) -+ charge
+    values[s] = (L(s), U(s)),      q_a = (r + sum_{s' not with s} p V(s')) / (1 - p(with s)) -+ perturbation
 
 *With s* are s itself and the states of its class, where one may stay for nothing: what a row keeps there is summed up
 as a geometric series, so that a state left with probability 1e-13 takes one backup. Each departure is charged to L and
 paid to U, which makes both of them strictly inductive where the sweeps end (``docs/theory/undiscounted.md``). The check
-knows neither classes nor charges: it looks at the table and the numbers alone, its rounding on the safe side.
+knows neither classes nor perturbations: it looks at the table and the numbers alone, its rounding on the safe side.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _departure(t, i, j, classes, values, sign):
 
 
 @njit(nogil=True, cache=True)
-def sweep(t, values, classes, members, exits, charge, sign, most, tolerance, forwards):
+def sweep(t, values, classes, members, exits, perturbation, sign, most, tolerance, forwards):
     """Gauss-Seidel sweeps of a partition, at most so many, until one changes no value by more than the tolerance.
 
     Or by more than a share of what the first changed: what flows in from other partitions comes first then.
@@ -85,8 +85,8 @@ def sweep(t, values, classes, members, exits, charge, sign, most, tolerance, for
                 low = high = sign * t.terminal[i] if t.terminal.size > 0 else 0.0
             for j in range(row, end):
                 a, b = _departure(t, i, j, classes, values, sign)
-                low = max(low, a - charge)
-                high = max(high, b + charge)
+                low = max(low, a - perturbation)
+                high = max(high, b + perturbation)
             if classes[s] != NO_CLASS:
                 k = np.searchsorted(members, s)
                 if k < members.size and members[k] == s:
@@ -112,7 +112,7 @@ def sweep(t, values, classes, members, exits, charge, sign, most, tolerance, for
 
 
 @njit(nogil=True, cache=True)
-def greedy(t, values, classes, members, exits, charge, sign, policy):
+def greedy(t, values, classes, members, exits, perturbation, sign, policy):
     """The departure that is worth most by L, the lowest of equals; -1 without actions, -2 where none ever leaves."""
     for i in range(t.n):
         s = t.first + i
@@ -128,8 +128,8 @@ def greedy(t, values, classes, members, exits, charge, sign, policy):
         if classes[s] != NO_CLASS:
             k = np.searchsorted(members, s)
             if k < members.size and members[k] == s:
-                exits[k, 0] = best - charge
-            elif best - charge <= 0:
+                exits[k, 0] = best - perturbation
+            elif best - perturbation <= 0:
                 policy[s] = -2
 
 

@@ -37,7 +37,7 @@ def model_with(
         block_shapes=shapes,
         actions_per_state=actions,
         successors_per_action=width,
-        exact_weights=exact,
+        dyadic_probabilities=exact,
         probability_dtype=np.dtype(real),
         duration_dtype=durations,
     )

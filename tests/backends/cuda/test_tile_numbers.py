@@ -40,7 +40,7 @@ def numbers() -> ctypes.CDLL:
         block_shapes=np.array([[30, 30]], np.int32),
         actions_per_state=3,
         successors_per_action=3,
-        exact_weights=True,
+        dyadic_probabilities=True,
         probability_dtype=np.dtype(np.float32),
         duration_dtype=np.dtype(np.float32),
     )

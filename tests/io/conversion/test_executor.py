@@ -138,12 +138,12 @@ def test_items_are_drawn_in_the_calling_thread_in_bounded_number(executor: Execu
 def test_no_task_runs_once_the_results_are_closed(kind: str, clusters: Clusters) -> None:
     """The task that is under way ends, since nobody can end it; those that wait are dropped."""
     begun, ended = list[int](), list[int]()
-    under_way, go_on = threading.Event(), threading.Event()
+    in_flight, go_on = threading.Event(), threading.Event()
 
     def work(task: int) -> int:
         begun.append(task)
         if task:
-            under_way.set()
+            in_flight.set()
             assert go_on.wait(300)
         ended.append(task)
         return task
@@ -153,7 +153,7 @@ def test_no_task_runs_once_the_results_are_closed(kind: str, clusters: Clusters)
         kept = list[int]()
         results = executor.map(function, range(100), kept.append)
         assert next(results) == 0
-        assert under_way.wait(300)
+        assert in_flight.wait(300)
         threading.Timer(0.05, go_on.set).start()
         results.close()
         assert sorted(begun) == sorted(ended) == sorted(kept)

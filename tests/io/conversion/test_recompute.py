@@ -60,7 +60,7 @@ def assert_equal_sources(one: TableSource, other: TableSource) -> None:
         np.testing.assert_array_equal(getattr(one.coupling, name), getattr(other.coupling, name), name)
     for name in ("actions_per_state", "successors_per_action", "state_order", "partitioning", "n_rows", "dtype"):
         assert one.attributes[name] == other.attributes[name], name
-    assert (one.exact_weights, one.duration_dtype) == (other.exact_weights, other.duration_dtype)
+    assert (one.dyadic_probabilities, one.duration_dtype) == (other.dyadic_probabilities, other.duration_dtype)
     assert {*one.fields} - {"original_state", "action_labels"} == {*other.fields} - {"original_state", "action_labels"}
     for p in range(one.n_partitions):
         assert_equal_tables(one.read(p)[0], other.read(p)[0])
@@ -107,7 +107,7 @@ def test_tables_of_ragged_models_with_any_optional_fields_are_those_of_the_store
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_weights_and_durations_that_a_control_problem_says_are_exact_are(name: str, grid: str, dtype: str) -> None:
     table = ooc_mdp.open_problem(name, {"grid": grid}, partitions=5, dtype=dtype, device="cpu")  # type: ignore[arg-type]
-    assert table.exact_weights
+    assert table.dyadic_probabilities
     assert table.duration_dtype == np.float32
     for p in range(table.n_partitions):
         read = table.read(p)[0]
@@ -122,7 +122,7 @@ def test_weights_and_durations_that_a_control_problem_says_are_exact_are(name: s
 class _Claims(ModelProblem):
     """Says that its weights are exact, whatever they are."""
 
-    exact_weights = True
+    dyadic_probabilities = True
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ class _Claims(ModelProblem):
 def test_what_the_first_pass_does_not_find_exact_is_not_said_to_be(low, duration, exact, dtype):
     states = (State((Action(1.0, {0: low, 3: 1 - low}, duration),)),) * 4
     table = RecomputedTable(_Claims(Model(states, durations=True)), ConvertOptions(partitions=2, threads=1))
-    assert (table.exact_weights, table.duration_dtype) == (exact, dtype)
+    assert (table.dyadic_probabilities, table.duration_dtype) == (exact, dtype)
     silent = RecomputedTable(ModelProblem(Model(states)), ConvertOptions(partitions=2, threads=1))
-    assert (silent.exact_weights, silent.duration_dtype) == (False, None), "nothing is said, or there is nothing"
+    assert (silent.dyadic_probabilities, silent.duration_dtype) == (False, None), "nothing is said, or there is nothing"
 
 
 @pytest.mark.parametrize("method", [{"method": "vi"}, {"priority": "h1"}, {"priority": "h2", "exact_priorities": True}])

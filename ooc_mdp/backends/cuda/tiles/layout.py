@@ -49,7 +49,7 @@ _BLOCK_SHARED = 5 << 9
 
 def _weights(model: ModelFacts) -> int:
     """Probabilities of a row that are stored."""
-    return model.successors_per_action - 1 if model.exact_weights else model.successors_per_action
+    return model.successors_per_action - 1 if model.dyadic_probabilities else model.successors_per_action
 
 
 def is_ragged(model: ModelFacts) -> bool:
