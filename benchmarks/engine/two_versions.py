@@ -79,6 +79,7 @@ class Version:
         budget = ["--device-memory", options.device_memory] if options.device_memory else ["--cache", options.cache]
         table = ["--problem", options.problem, "--grid", options.grid, "--device", options.device, *budget]
         table += [f"--parameter={parameter}" for parameter in options.parameter]
+        table += ["--block-shape", options.block_shape] if options.block_shape else []
         self._errors = (folder / f"{name}.err").open("w+")
         self._process = subprocess.Popen(
             [
@@ -130,6 +131,7 @@ def compare(versions: dict[str, Version], what: str, pairs: int, max_seconds: fl
         for name in list(versions) if n % 2 else reversed(list(versions)):
             for store in (0, 1):
                 run = versions[name].ask(what, store)
+                print(f"{what} {n}, {name}, store {store}: {run['seconds']:.3f} s, {run['loads']:.2f} loads")
                 if n:
                     found[name][store].append(run)
     both = [(b, a) for s in (0, 1) for b, a in zip(found["before"][s], found["after"][s], strict=True)]
