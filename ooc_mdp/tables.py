@@ -1,7 +1,7 @@
 """Tables for :func:`ooc_mdp.solve`: `convert`, `generate`, `open_store`, `open_problem`.
 
-A table is made from a file or from a generated problem, and stored or recomputed on demand. How it is made is said by
-the same keywords everywhere, :class:`TableKeywords`, which `ConvertOptions` validates.
+A table is made from a file or from a generated problem, and stored or recomputed on demand. The same keywords describe
+it everywhere, :class:`TableKeywords`, which `ConvertOptions` validates.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _SHARED = "**table : see :class:`TableKeywords`.\n"
 class TableKeywords(TypedDict, total=False):
     """How a table is made: keywords that :func:`convert`, :func:`generate` and :func:`open_problem` share.
 
+    dtype : type of probabilities and rewards, "float32" or "float64"; the problem's own by default, "float64" for a
+        file.
     sense : "max" or "min"; the problem's own by default, "max" for a file.
     partitioner : "ranges" of consecutive states, "grid" blocks or "metis"; "grid" by default where the states are a
         grid, else "ranges".
@@ -50,6 +52,7 @@ class TableKeywords(TypedDict, total=False):
     threads : of this process that parse, compute and write; the number of cores by default.
     """
 
+    dtype: Literal["float32", "float64"] | None
     sense: Literal["max", "min"] | None
     partitioner: Literal["ranges", "grid", "metis"] | None
     partition_size: str | int | None
@@ -87,15 +90,15 @@ def _with_table_keywords(function: Function) -> Function:
 def _options(
     table: TableKeywords,
     *,
-    dtype: Literal["float32", "float64"],
+    default_dtype: Literal["float32", "float64"],
     grid: Sequence[int] | None = None,
     overwrite: bool = False,
     resume: bool = False,
 ) -> ConvertOptions:
-    """The keywords, read and validated."""
+    """Parse and validate the keywords."""
     from ooc_mdp.conversion.options import ConvertOptions
 
-    size, threads = table.get("partition_size"), table.get("threads")
+    size, threads, dtype = table.get("partition_size"), table.get("threads"), table.get("dtype")
     given = {} if threads is None else {"threads": threads}
     return ConvertOptions(
         sense=table.get("sense"),
@@ -105,7 +108,7 @@ def _options(
         shape=_axis_lengths("grid", grid),
         block_shape=_axis_lengths("block_shape", table.get("block_shape")),
         blocks=_axis_lengths("blocks", table.get("blocks")),
-        dtype=dtype,
+        dtype=default_dtype if dtype is None else dtype,
         overwrite=overwrite,
         resume=resume,
         **given,
@@ -131,11 +134,8 @@ def convert(
     reward_model: str | None = None,
     renormalise: bool = False,
     grid: Sequence[int] | None = None,
-    dtype: Literal["float32", "float64"] = "float64",
     overwrite: bool = False,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    client: Client | None = None,
+    workers: int | str | Client | None = None,
     progress: Watcher | None = None,
     **table: Unpack[TableKeywords],
 ) -> Store:
@@ -150,13 +150,11 @@ def convert(
     reward_model : name of the reward structure, where the source holds several.
     renormalise : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
     grid : points along each axis, if the states are a grid in C order.
-    dtype : type in which probabilities and rewards are stored.
     overwrite : replace a store of that name.
-    workers : processes of this machine that compute and write partitions, in place of threads. They run the calling
-        script anew: call from under ``if __name__ == "__main__":``.
-    scheduler : address of a Dask scheduler, such as "tcp://host:8786", whose workers compute and write partitions; all
-        of them must see the directory of the store under the same path.
-    client : of a Dask cluster whose workers do so.
+    workers : what computes and writes partitions in place of threads: a number of processes on this machine, the
+        address of a Dask scheduler such as "tcp://host:8786", or the client of a Dask cluster. Processes run the
+        calling script again: call from under ``if __name__ == "__main__":``. All workers must see the directory of the
+        store under the same path.
     progress : called with (what, done, of how many).
     **table : see :class:`TableKeywords`.
 
@@ -170,7 +168,7 @@ def convert(
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.transaction import check_destination
 
-    options = _options(table, dtype=dtype, grid=grid, overwrite=overwrite)
+    options = _options(table, default_dtype="float64", grid=grid, overwrite=overwrite)
     reading = ReadOptions(
         rewards=None if rewards is None else Path(rewards), reward_model=reward_model, renormalise=renormalise
     )
@@ -178,31 +176,34 @@ def convert(
     refuse_busy(Path(store))
     opened = open_source(fspath(source), format, reading)
     try:
-        said = {"renormalise": renormalise, "reward_model": reward_model}
-        with _executor(workers, scheduler, client) as executor:
-            return convert_source(opened, store, options, provenance=said, progress=progress, executor=executor)
+        provenance = {"renormalise": renormalise, "reward_model": reward_model}
+        with _executor(workers) as executor:
+            return convert_source(opened, store, options, provenance=provenance, progress=progress, executor=executor)
     finally:
         opened.close()
 
 
 @contextmanager
-def _executor(workers: int | None, scheduler: str | None, client: Client | None) -> Iterator[Executor | None]:
-    """Where partitions are computed; None for the threads of this process. Raises ClusterError, OptionsError."""
-    asked = ClusterOptions(workers, scheduler)
-    if client is not None and (workers or scheduler):
-        raise OptionsError("give a client, or workers, or a scheduler: one of them says where partitions are computed")
-    if client is None and not workers and not scheduler:
+def _executor(workers: int | str | Client | None) -> Iterator[Executor | None]:
+    """What computes and writes partitions; None for the threads of this process. Raises ClusterError, OptionsError."""
+    if workers is None:
         yield None
         return
+    from distributed import Client
+
     from ooc_mdp.conversion.dask_executor import DaskExecutor
     from ooc_mdp.distributed.cluster import connect, local_cluster, prepare_workers, quiet
 
     with quiet(), ExitStack() as stack:
-        if asked.scheduler is not None:
-            client = stack.enter_context(connect(asked.scheduler))
-        elif asked.workers is not None:
-            client = stack.enter_context(local_cluster(asked.workers, 0))
-        assert client is not None
+        if isinstance(workers, Client):
+            client = workers
+        elif isinstance(workers, str):
+            client = stack.enter_context(connect(workers))
+        else:
+            remedy = "; give a number of processes, the address of a Dask scheduler or a Dask client"
+            count = ClusterOptions(whole_number("workers", workers, remedy)).workers
+            assert count is not None
+            client = stack.enter_context(local_cluster(count, 0))
         prepare_workers(client)
         yield DaskExecutor(client)
 
@@ -213,13 +214,10 @@ def generate(
     store: AnyPath,
     parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,
     *,
-    dtype: Literal["float32", "float64"] | None = None,
     overwrite: bool = False,
     resume: bool = False,
     device: str = "auto",
-    workers: int | None = None,
-    scheduler: str | None = None,
-    client: Client | None = None,
+    workers: int | str | Client | None = None,
     progress: Watcher | None = None,
     note: Callable[[str], None] | None = None,
     **table: Unpack[TableKeywords],
@@ -231,11 +229,11 @@ def generate(
     name : a problem, such as "GW-1024x4", "QK-500" or "random" (`ooc_mdp.problems.registry.PROBLEMS`), or a .py file
         that defines one.
     parameters : its options, such as {"seed": 1, "scramble": 0.1}, or {"grid": (300, 300)} for a control problem.
-    dtype : type in which probabilities and rewards are stored; the problem's own by default.
-    resume : go on where the same call was stopped, if it was; else as without.
-    device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem; others, and workers, take the CPU.
-    note : called with a sentence on what is worth a line, such as why "auto" left a control problem to the CPU.
-    store, overwrite, workers, scheduler, client, progress : as for :func:`convert`.
+    resume : continue a generation with the same arguments that was stopped; without one, begin a new store.
+    device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem. Other problems, and workers, use
+        the CPU.
+    note : called with a sentence for the user, such as why "auto" chose the CPU for a control problem.
+    store, overwrite, workers, progress : as for :func:`convert`.
     **table : see :class:`TableKeywords`.
 
     Raises
@@ -251,13 +249,12 @@ def generate(
 
     check_destination(Path(store), overwrite)
     refuse_busy(Path(store))
-    spread = bool(workers or scheduler or client is not None)
-    if spread and device not in ("auto", "cpu"):
+    if workers is not None and device not in ("auto", "cpu"):
         raise OptionsError(f"workers compute rows on the CPU; leave out the device {device}, or workers and scheduler")
-    problem = select_rows(make_problem(name, parameters), "cpu" if spread else device, note)
-    options = _options(table, dtype=dtype or problem.default_dtype, overwrite=overwrite, resume=resume)
+    problem = select_rows(make_problem(name, parameters), device if workers is None else "cpu", note)
+    options = _options(table, default_dtype=problem.default_dtype, overwrite=overwrite, resume=resume)
     if not isinstance(problem, DeviceProblem):
-        with _executor(workers, scheduler, client) as executor:
+        with _executor(workers) as executor:
             return generate_problem(problem, store, options, progress=progress, executor=executor)
     try:
         return generate_problem(problem, store, options, provenance={"device": problem.source.name}, progress=progress)
@@ -291,7 +288,6 @@ def open_problem(
     name: AnyPath,
     parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,
     *,
-    dtype: Literal["float32", "float64"] | None = None,
     device: str = "auto",
     progress: Watcher | None = None,
     note: Callable[[str], None] | None = None,
@@ -305,7 +301,6 @@ def open_problem(
     ----------
     name : a problem, as for :func:`generate`, or a .py file that defines one.
     parameters : its options.
-    dtype : type of probabilities and rewards; the problem's own by default.
     device : what computes the rows of a control problem; others are computed by the CPU.
     progress, note : as for :func:`generate`.
     **table : see :class:`TableKeywords`.
@@ -321,5 +316,5 @@ def open_problem(
 
     problem = make_problem(name, parameters)
     problem = select_rows(problem, device if isinstance(problem, DiscretisedProblem) else "cpu", note)
-    options = _options(table, dtype=dtype or problem.default_dtype)
+    options = _options(table, default_dtype=problem.default_dtype)
     return RecomputedTable(problem, options, _PROBLEM_PREFIX + Path(name).name, progress)

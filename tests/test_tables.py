@@ -11,7 +11,7 @@ import pytest
 
 import ooc_mdp
 
-SHARED = ("sense", "partitioner", "partition_size", "partitions", "blocks", "block_shape", "threads")
+SHARED = ("dtype", "sense", "partitioner", "partition_size", "partitions", "blocks", "block_shape", "threads")
 MAKERS = [ooc_mdp.convert, ooc_mdp.generate, ooc_mdp.open_problem]
 
 

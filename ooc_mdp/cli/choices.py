@@ -24,19 +24,8 @@ import typer
 from typer.core import TyperCommand
 
 from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
-from ooc_mdp.cli.options import (
-    BlockShapeOption,
-    BlocksOption,
-    Dtype,
-    OverwriteOption,
-    PartitionerOption,
-    PartitionSizeOption,
-    PartitionsOption,
-    SenseOption,
-)
-from ooc_mdp.cli.tables import open_table, shape_of
+from ooc_mdp.cli.options import OverwriteOption
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
     DEFAULT_PLACEMENT,
@@ -54,10 +43,8 @@ from ooc_mdp.options import (
 __all__ = [
     "ClusterChoices",
     "GroupedCommand",
-    "ProblemChoices",
     "RunChoices",
     "SolveChoices",
-    "TableChoices",
     "with_choices",
 ]
 
@@ -149,55 +136,6 @@ class GroupedCommand(TyperCommand):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
-
-
-@dataclass(frozen=True, slots=True)
-class ProblemChoices:
-    """A generated problem's parameters, and how its states are divided into partitions."""
-
-    heading: ClassVar[str] = "Problem and partitions"
-
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter of the problem; repeat for more."),
-    ] = None
-    grid: Annotated[str | None, typer.Option(help="Short for -p grid=100,200: points along each axis.")] = None
-    sense: SenseOption = None
-    partitioner: PartitionerOption = None
-    partition_size: PartitionSizeOption = None
-    partitions: PartitionsOption = None
-    blocks: BlocksOption = None
-    block_shape: BlockShapeOption = None
-    dtype: Annotated[
-        Dtype | None, typer.Option(help="Type of probabilities and rewards.  [default: the problem's own]")
-    ] = None
-
-    def keywords(self) -> dict[str, Any]:
-        """What `api.generate` and `api.open_problem` are asked, apart from the parameters."""
-        return {
-            "sense": self.sense,
-            "partitioner": self.partitioner,
-            "partition_size": self.partition_size,
-            "partitions": self.partitions,
-            "blocks": shape_of(self.blocks, "--blocks"),
-            "block_shape": shape_of(self.block_shape, "--block-shape"),
-            "dtype": self.dtype,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class TableChoices(ProblemChoices):
-    """The same for a problem in the place of a store, whose table is computed on demand."""
-
-    heading: ClassVar[str] = "Options of problem:NAME"
-
-    threads: Annotated[
-        int | None, typer.Option(help="Threads that compute the rows of problem:NAME.  [default: the number of cores]")
-    ] = None
-
-    def open(self, table: Path, device: str) -> TableSource:
-        """The store at a path, or the problem behind ``problem:NAME`` after its first pass."""
-        return open_table(table, self.parameter, self.grid, device, **self.keywords(), threads=self.threads)
 
 
 _TARGET, _METHOD, _MEMORY = "What is proved", "Method", "Memory and device"

@@ -15,10 +15,10 @@ from ooc_mdp.cli.choices import (
     GroupedCommand,
     RunChoices,
     SolveChoices,
-    TableChoices,
     with_choices,
 )
 from ooc_mdp.cli.options import JsonOption, OverwriteOption, TableArgument
+from ooc_mdp.cli.table_choices import TableChoices
 from ooc_mdp.cli.tables import print_json
 from ooc_mdp.model.table_source import TableSource
 

@@ -9,50 +9,22 @@ from typing import Annotated
 import typer
 
 from ooc_mdp.cli.application import app
-from ooc_mdp.cli.choices import GroupedCommand, ProblemChoices, with_choices
-from ooc_mdp.cli.options import (
-    Dtype,
-    JsonOption,
-    OverwriteOption,
-    PartitionerOption,
-    PartitionSizeOption,
-    PartitionsOption,
-    SchedulerOption,
-    SenseOption,
-    StoreArgument,
-    ThreadsOption,
-    WritersOption,
-)
-from ooc_mdp.cli.tables import parameters_of, print_json, print_store, shape_of
+from ooc_mdp.cli.choices import GroupedCommand, with_choices
+from ooc_mdp.cli.options import JsonOption, OverwriteOption, StoreArgument
+from ooc_mdp.cli.table_choices import ExecutorChoices, PartitionChoices, ProblemChoices, SourceChoices
+from ooc_mdp.cli.tables import print_json, print_store
 
 __all__ = ["convert", "generate", "inspect", "validate"]
 
 
-@app.command()
+@app.command(cls=GroupedCommand)
+@with_choices(SourceChoices, PartitionChoices, ExecutorChoices)
 def convert(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Model file, matrix folder or gymnasium:ENV-ID.")],
     store: StoreArgument,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            help="johannsson, johannsson-xml, transition-list, prism, drn, umb, arrays, mdptoolbox or gymnasium.  "
-            "[default: seen from the contents]"
-        ),
-    ] = None,
-    rewards: Annotated[Path | None, typer.Option(help="Reward file of a transition list or .tra file.")] = None,
-    reward_model: Annotated[str | None, typer.Option(help="Reward structure to take, where there are several.")] = None,
-    renormalise: Annotated[
-        bool, typer.Option("--renormalise", help="Divide rows by their sums instead of refusing those off 1.")
-    ] = False,
-    sense: SenseOption = None,
-    partitioner: PartitionerOption = None,
-    partition_size: PartitionSizeOption = None,
-    partitions: PartitionsOption = None,
-    grid: Annotated[str | None, typer.Option(help="Points along each axis, such as 100,200, in C order.")] = None,
-    dtype: Annotated[Dtype, typer.Option(help="Stored type of probabilities and rewards.")] = "float64",
-    threads: ThreadsOption = None,
-    workers: WritersOption = None,
-    scheduler: SchedulerOption = None,
+    reading: SourceChoices,
+    table: PartitionChoices,
+    executor: ExecutorChoices,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -60,43 +32,20 @@ def convert(
     from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
 
+    keywords = reading.keywords() | table.keywords() | executor.keywords()
     with ProgressBar() as bar:
-        built = api.convert(
-            source,
-            store,
-            format=format,
-            rewards=rewards,
-            reward_model=reward_model,
-            renormalise=renormalise,
-            sense=sense,
-            partitioner=partitioner,
-            partition_size=partition_size,
-            partitions=partitions,
-            grid=shape_of(grid, "--grid"),
-            dtype=dtype,
-            threads=threads,
-            workers=workers,
-            scheduler=scheduler,
-            overwrite=overwrite,
-            progress=bar,
-        )
+        built = api.convert(source, store, **keywords, overwrite=overwrite, progress=bar)
     print_store(built, as_json)
 
 
 @app.command(cls=GroupedCommand)
-@with_choices(ProblemChoices)
+@with_choices(ProblemChoices, PartitionChoices, ExecutorChoices)
 def generate(
     name: Annotated[str, typer.Argument(metavar="PROBLEM", help="GW-1024x4, QK-500, gridworld, random, ...")],
     store: StoreArgument,
     problem: ProblemChoices,
-    seed: Annotated[int | None, typer.Option(help="Short for -p seed=N.")] = None,
-    scramble: Annotated[float | None, typer.Option(help="Short for -p scramble=SHARE, 0 to 0.5.")] = None,
-    states: Annotated[int | None, typer.Option(help="Short for -p states=N (random).")] = None,
-    actions: Annotated[int | None, typer.Option(help="Short for -p actions=N (random).")] = None,
-    successors: Annotated[int | None, typer.Option(help="Short for -p successors=N.")] = None,
-    threads: ThreadsOption = None,
-    workers: WritersOption = None,
-    scheduler: SchedulerOption = None,
+    table: PartitionChoices,
+    executor: ExecutorChoices,
     device: Annotated[str, typer.Option(help="What computes a control problem's rows: auto, cpu or cuda:0.")] = "auto",
     overwrite: OverwriteOption = False,
     resume: Annotated[
@@ -108,17 +57,12 @@ def generate(
     from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
 
-    short = {"seed": seed, "scramble": scramble, "states": states, "actions": actions, "successors": successors}
-    parameters = parameters_of(problem.parameter, **short, grid=problem.grid)
     with ProgressBar() as bar:
         built = api.generate(
             name,
             store,
-            parameters,
-            **problem.keywords(),
-            threads=threads,
-            workers=workers,
-            scheduler=scheduler,
+            problem.parameters(),
+            **(table.keywords() | executor.keywords()),
             overwrite=overwrite,
             resume=resume,
             device=device,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -11,17 +12,18 @@ import typer
 from command_line import ooc, refused
 from typer.testing import CliRunner
 
+import ooc_mdp
 from ooc_mdp.cli.choices import (
     ClusterChoices,
     GroupedCommand,
-    ProblemChoices,
     RunChoices,
     SolveChoices,
-    TableChoices,
     with_choices,
 )
+from ooc_mdp.cli.table_choices import ExecutorChoices, PartitionChoices, ProblemChoices, SourceChoices, TableChoices
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveOptions
+from ooc_mdp.tables import TableKeywords
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,16 @@ def test_help_shows_each_group_under_its_heading() -> None:
     assert places[2] < shown.index("--paint") < places[3] < shown.index("--coats") < places[4] < shown.index("--width")
 
 
+def test_the_help_of_generate_and_convert_is_divided_too() -> None:
+    for command, headings in (
+        ("generate", {"Problem": "--seed", "Partitions": "--blocks", "Threads and workers": "--scheduler"}),
+        ("convert", {"Source": "--rewards", "Partitions": "--blocks", "Threads and workers": "--scheduler"}),
+    ):
+        shown = ooc(command, "--help").out
+        for heading, option in headings.items():
+            assert option in shown.partition(f"\n{heading}:\n")[2]
+
+
 def test_the_help_of_solve_is_divided_by_what_its_options_are_about() -> None:
     shown = ooc("solve", "--help").out
     for heading, option in (
@@ -95,9 +107,13 @@ def test_choices_left_alone_are_the_options_defaults() -> None:
     assert SolveChoices().options(0.9) == SolveOptions(0.9)
     assert RunChoices().options() == RunOptions()
     assert ClusterChoices().options("cpu") is None
-    assert ProblemChoices().keywords() == dict.fromkeys(
-        ("sense", "partitioner", "partition_size", "partitions", "blocks", "block_shape", "dtype")
-    )
+    shared = PartitionChoices().keywords() | ExecutorChoices().keywords()
+    assert shared == dict.fromkeys([*TableKeywords.__annotations__, "workers"])
+    assert SourceChoices().keywords() == {
+        name: parameter.default
+        for name, parameter in inspect.signature(ooc_mdp.convert).parameters.items()
+        if name in ("format", "rewards", "reward_model", "renormalise", "grid")
+    }
     assert {field.name for field in fields(RunChoices)} == {field.name for field in fields(RunOptions)}
     assert {field.name for field in fields(SolveChoices)} == {field.name for field in fields(SolveOptions)} - {
         "discount"
@@ -111,6 +127,11 @@ def test_choices_become_checked_options() -> None:
         RunChoices(resume=True).options()
     with pytest.raises(OptionsError, match="--blocks 'a' is no list of numbers"):
         TableChoices(blocks="a").keywords()
+    assert ProblemChoices(["p=1"], seed=2, grid="3,4").parameters() == {"p": "1", "seed": 2, "grid": "3,4"}
+    assert ExecutorChoices(workers=2).keywords()["workers"] == 2
+    assert ExecutorChoices(scheduler="tcp://there:8786").keywords()["workers"] == "tcp://there:8786"
+    with pytest.raises(OptionsError, match="--workers and --scheduler contradict each other"):
+        ExecutorChoices(workers=2, scheduler="tcp://there:8786").keywords()
 
 
 def test_options_of_a_problem_are_refused_for_a_store(tmp_path: Path) -> None:

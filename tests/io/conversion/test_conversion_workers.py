@@ -135,8 +135,8 @@ def test_the_command_line_joins_a_scheduler(tmp_path: Path, processes: Client) -
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"workers": 2, "scheduler": "tcp://there:8786"}, "or a cluster's --scheduler"),
         ({"workers": 0}, "0 workers"),
+        ({"workers": 2.5}, "a number of processes, the address of a Dask scheduler or a Dask client"),
         ({"workers": 2, "device": "cuda:0"}, "workers compute rows on the CPU"),
     ],
 )
@@ -147,4 +147,4 @@ def test_contradicting_options_are_refused(options: dict[str, Any], said: str, t
 
 def test_an_address_of_no_scheduler_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="is no address of a Dask scheduler"):
-        ooc_mdp.generate("random", tmp_path / "s", {"states": 20}, scheduler="there")
+        ooc_mdp.generate("random", tmp_path / "s", {"states": 20}, workers="there")
