@@ -21,10 +21,10 @@ from ooc_mdp.options import ClusterOptions, parse_bytes, whole_number
 if TYPE_CHECKING:
     from distributed import Client
 
-    from ooc_mdp.conversion.executor import Executor
-    from ooc_mdp.conversion.options import ConvertOptions
-    from ooc_mdp.conversion.recompute import RecomputedTable
     from ooc_mdp.events import Watcher
+    from ooc_mdp.io.conversion.executor import Executor
+    from ooc_mdp.io.conversion.options import ConvertOptions
+    from ooc_mdp.io.recomputed_table import RecomputedTable
     from ooc_mdp.store import Store
 
 __all__ = ["AnyPath", "TableKeywords", "convert", "generate", "open_problem", "open_store", "problem_name"]
@@ -96,7 +96,7 @@ def _options(
     resume: bool = False,
 ) -> ConvertOptions:
     """Parse and validate the keywords."""
-    from ooc_mdp.conversion.options import ConvertOptions
+    from ooc_mdp.io.conversion.options import ConvertOptions
 
     size, threads, dtype = table.get("partition_size"), table.get("threads"), table.get("dtype")
     given = {} if threads is None else {"threads": threads}
@@ -163,7 +163,7 @@ def convert(
     InputError : the source is not what its format promises; says file, line and what is wrong.
     ClusterError, OptionsError, StoreError, MissingExtraError : as their names say.
     """
-    from ooc_mdp.conversion import convert as convert_source
+    from ooc_mdp.io.conversion import convert as convert_source
     from ooc_mdp.io.registry import ReadOptions, open_source
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.transaction import check_destination
@@ -191,8 +191,8 @@ def _executor(workers: int | str | Client | None) -> Iterator[Executor | None]:
         return
     from distributed import Client
 
-    from ooc_mdp.conversion.dask_executor import DaskExecutor
     from ooc_mdp.distributed.cluster import connect, local_cluster, prepare_workers, quiet
+    from ooc_mdp.io.conversion.dask_executor import DaskExecutor
 
     with quiet(), ExitStack() as stack:
         if isinstance(workers, Client):
@@ -242,7 +242,7 @@ def generate(
     """
     from ooc_mdp.backends.cuda.control.rows import DeviceProblem
     from ooc_mdp.backends.select import select_rows
-    from ooc_mdp.conversion import generate as generate_problem
+    from ooc_mdp.io.conversion import generate as generate_problem
     from ooc_mdp.problems.registry import make_problem
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.transaction import check_destination
@@ -310,7 +310,7 @@ def open_problem(
     OptionsError, InputError, MissingExtraError : as their names say.
     """
     from ooc_mdp.backends.select import select_rows
-    from ooc_mdp.conversion.recompute import RecomputedTable
+    from ooc_mdp.io.recomputed_table import RecomputedTable
     from ooc_mdp.problems.control.discretisation import DiscretisedProblem
     from ooc_mdp.problems.registry import make_problem
 

@@ -45,7 +45,7 @@ import ooc_mdp
 from ooc_mdp.backends.base import Backend, Resident, SweepLimits
 from ooc_mdp.backends.layout import Needs, SlotsTooSmall
 from ooc_mdp.backends.select import select_backend
-from ooc_mdp.conversion.recompute import RecomputedTable
+from ooc_mdp.io.recomputed_table import RecomputedTable
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table_source import TableSource

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from ooc_mdp.conversion.metis import cut_graph, need_metis
 from ooc_mdp.distributed.balance import fill_empty, nearest, rebalance, split
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.io.conversion.metis import cut_graph, need_metis
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.model.state_order import GridOrder

@@ -2,7 +2,7 @@
 
 Small arrays (a few numbers a partition, and the coupling) are in RAM; `read` gives one partition's table, from wherever
 it comes. Solver, stager, verification and results know this protocol only. To add a source, define these and have
-``tests/io/conversion/test_recompute.py`` compare its tables with a store's.
+``tests/io/test_recomputed_table.py`` compare its tables with a store's.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_models import ModelProblem, random_model
 
-from ooc_mdp.conversion import ConvertOptions, generate
 from ooc_mdp.distributed.placement import (
     Attractors,
     Blocks,
@@ -29,6 +28,7 @@ from ooc_mdp.distributed.placement import (
     reassign,
 )
 from ooc_mdp.errors import MissingExtraError, OptionsError
+from ooc_mdp.io.conversion import ConvertOptions, generate
 from ooc_mdp.model.partition import Coupling
 
 with_metis = pytest.mark.skipif(find_spec("pymetis") is None, reason="pymetis is not installed")

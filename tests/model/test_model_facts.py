@@ -14,9 +14,9 @@ from small_mdps import Case, cases, make_store, stored
 from store_models import random_model
 
 import ooc_mdp
-from ooc_mdp.conversion import ConvertOptions
-from ooc_mdp.conversion.recompute import RecomputedTable
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.io.conversion import ConvertOptions
+from ooc_mdp.io.recomputed_table import RecomputedTable
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.options import CacheSize, SolveOptions

@@ -85,9 +85,9 @@ def test_importing_from_the_front_door_counts_as_the_top(tree):
 
 def test_rooms_of_one_layer_may_import_each_other_one_way(tree):
     one_way = {
-        "conversion.py": "from ooc_mdp import solver\n",
+        "io/conversion/plan.py": "from ooc_mdp import solver\n",
         "solver/__init__.py": "",
-        "simulation.py": "import ooc_mdp.conversion\n",
+        "simulation.py": "import ooc_mdp.io.conversion\n",
     }
     assert tree(one_way).returncode == 0
 
@@ -95,13 +95,13 @@ def test_rooms_of_one_layer_may_import_each_other_one_way(tree):
 def test_a_cycle_inside_a_layer_is_refused_with_its_path(tree):
     result = tree(
         {
-            "conversion.py": "from ooc_mdp import solver\n",
+            "io/conversion/plan.py": "from ooc_mdp import solver\n",
             "solver/__init__.py": "import ooc_mdp.simulation\n",
-            "simulation.py": "import ooc_mdp.conversion\n",
+            "simulation.py": "import ooc_mdp.io.conversion\n",
         }
     )
     assert result.returncode == 1
-    assert "cycle inside a layer: conversion -> solver -> simulation -> conversion" in result.stdout
+    assert "cycle inside a layer: io/conversion -> solver -> simulation -> io/conversion" in result.stdout
     assert result.stdout.count(": cycle inside") == 1
 
 
@@ -126,10 +126,10 @@ def test_an_unknown_room_asks_to_be_added(tree):
     [
         ("cupy", "backends/cuda/gpu.py"),
         ("cupy.cuda", "backends/cuda/gpu.py"),
-        ("distributed", "conversion/dask_executor.py"),
+        ("distributed", "io/conversion/dask_executor.py"),
         ("dask.distributed", "distributed/worker.py"),
         ("matplotlib.pyplot", "report/plots.py"),
-        ("pymetis", "conversion/metis.py"),
+        ("pymetis", "io/conversion/metis.py"),
         ("gymnasium", "io/gymnasium.py"),
     ],
 )
@@ -142,7 +142,7 @@ def test_an_optional_package_is_imported_in_its_place_only(tree, module, allowed
 
 
 def test_dask_stays_out_of_the_rest_of_conversion(tree):
-    assert tree({"conversion/plan.py": "from dask import delayed\n"}).returncode == 1
+    assert tree({"io/conversion/plan.py": "from dask import delayed\n"}).returncode == 1
 
 
 def test_a_directory_without_a_package_is_an_error(tmp_path):

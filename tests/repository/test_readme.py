@@ -13,7 +13,7 @@ from command_line import environment, with_command
 from paths import DOCS, REPOSITORY
 
 import ooc_mdp
-from ooc_mdp.conversion.options import ConvertOptions
+from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.registry import FORMATS
 
 PAGES = [

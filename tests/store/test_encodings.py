@@ -19,8 +19,8 @@ from row_layouts import layouts
 from store_models import Action, Model, ModelProblem, ModelSource, State, model_in, random_model
 
 import ooc_mdp
-from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import StoreError
+from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.model.mdp import Rows
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store, inspect_store, open_store, validate_store

@@ -22,7 +22,7 @@ import numpy as np
 from forge import read_attributes, read_small, reseal, seal, write_frame, write_small
 from store_models import ModelSource, random_model
 import ooc_mdp
-from ooc_mdp.conversion import ConvertOptions, convert
+from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.errors import OocMdpError
 from ooc_mdp.store import open_store, validate_store
 from ooc_mdp.store.blosc_frame import encode_frame

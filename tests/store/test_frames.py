@@ -11,8 +11,8 @@ from frame_cases import recoded
 from numcodecs import blosc
 from store_models import ModelSource, random_model
 
-from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import StoreError
+from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.model.partition import RawField
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store

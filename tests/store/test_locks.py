@@ -22,8 +22,8 @@ from paths import REPOSITORY
 from store_models import ModelProblem, random_model
 
 import ooc_mdp
-from ooc_mdp.conversion import ConvertOptions, generate
 from ooc_mdp.errors import StoreError
+from ooc_mdp.io.conversion import ConvertOptions, generate
 from ooc_mdp.options import ClusterOptions, RunOptions, SolveOptions
 from ooc_mdp.solver import local as solver
 from ooc_mdp.store import locks, output_lock

@@ -20,8 +20,8 @@ from paths import DOCS
 from store_models import Action, Model, ModelSource, State, model_in, random_model
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 
-from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import StoreError
+from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.store import Store, inspect_store, open_store, validate_store
 from ooc_mdp.store.blosc_frame import encode_frame

@@ -18,8 +18,8 @@ from damage import damaged, exchanged, files_of, flipped, replaced
 from store_models import ModelSource, random_model
 
 import ooc_mdp
-from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import StoreError
+from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.store import open_store, validate_store
 from ooc_mdp.store import reader as reader_module
 from ooc_mdp.store.layout import READ_FIELDS, SMALL_ARRAYS

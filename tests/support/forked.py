@@ -18,7 +18,7 @@ from command_line import ooc
 from steps import When, at_entry, count_changes, kill
 from store_models import ModelProblem, ModelSource, random_model
 
-from ooc_mdp.conversion import ConvertOptions, convert, generate
+from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.solver import session
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "succeed",
 ]
 
-_LOADED = ("forked", "ooc_mdp.cli.entry", "ooc_mdp.conversion", "ooc_mdp.solver.local", "zarr")
+_LOADED = ("forked", "ooc_mdp.cli.entry", "ooc_mdp.io.conversion", "ooc_mdp.solver.local", "zarr")
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(list(_LOADED))
 

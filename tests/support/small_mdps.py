@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from store_models import Action, Model, ModelSource, State, model_in
 
 from ooc_mdp import reference
-from ooc_mdp.conversion import ConvertOptions, convert
+from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.model.mdp import Rows, discounts
 from ooc_mdp.store import Store
 

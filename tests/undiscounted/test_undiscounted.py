@@ -22,8 +22,8 @@ from store_models import Action, Model, ModelProblem, State, model_in
 from total_rewards import Fault, best_totals, policy_total
 
 import ooc_mdp
-from ooc_mdp.conversion import ConvertOptions, generate
 from ooc_mdp.errors import OptionsError, StoreError, UndefinedTotalError
+from ooc_mdp.io.conversion import ConvertOptions, generate
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.store import Store

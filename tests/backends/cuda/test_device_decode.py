@@ -25,8 +25,8 @@ from store_models import Action, Model, ModelSource, State, random_model
 
 from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, DecodePlan, DeviceDecoder, decode_kernels
 from ooc_mdp.backends.cuda.device import CudaDevice, Device
-from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import StoreError
+from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.model.partition import PartitionTable, RawField, RawPartition, StoredField
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store

@@ -13,7 +13,7 @@ from tiled_engine import Engine, MakeDevice, ShuffledDevice, wander
 
 from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cuda.tiles import launches as tile_launches
-from ooc_mdp.conversion import ConvertOptions, generate
+from ooc_mdp.io.conversion import ConvertOptions, generate
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.store import Store
 

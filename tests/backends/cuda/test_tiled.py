@@ -41,8 +41,8 @@ from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.cuda.tiles.layout import Tiling
 from ooc_mdp.backends.layout import Needs, SlotsTooSmall
-from ooc_mdp.conversion import ConvertOptions, convert
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import Rows
 from ooc_mdp.model.solution import Outcome, Solution

@@ -14,11 +14,11 @@ from killed_workers import KillAt, writers
 from store_models import ModelProblem, ModelSource, random_model
 
 import ooc_mdp
-from ooc_mdp.conversion import ConvertOptions, convert, generate
-from ooc_mdp.conversion.dask_executor import DaskExecutor
-from ooc_mdp.conversion.executor import SerialExecutor
 from ooc_mdp.distributed.cluster import local_cluster, quiet
 from ooc_mdp.errors import ClusterError, InputError, OptionsError, StoreError
+from ooc_mdp.io.conversion import ConvertOptions, convert, generate
+from ooc_mdp.io.conversion.dask_executor import DaskExecutor
+from ooc_mdp.io.conversion.executor import SerialExecutor
 from ooc_mdp.store import Store, validate_store
 from ooc_mdp.store.journal import Journal
 from ooc_mdp.store.layout import JOURNAL_FILE

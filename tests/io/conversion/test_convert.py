@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from store_models import Action, Model, ModelProblem, ModelSource, State, model_in, random_model
 
 import ooc_mdp
-from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import InputError, OptionsError, StoreError
+from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.model.mdp import Block
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import open_store, validate_store

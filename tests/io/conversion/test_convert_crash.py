@@ -29,7 +29,7 @@ MEASURE = """
 import resource, sys
 import numpy as np
 from functools import partial
-from ooc_mdp.conversion import ConvertOptions, convert
+from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.model.mdp import Block, Rows
 
 class Ring:

@@ -10,8 +10,8 @@ from typing import ClassVar
 import pytest
 from worker_clusters import Clusters
 
-from ooc_mdp.conversion.dask_executor import DaskExecutor
-from ooc_mdp.conversion.executor import Executor, SerialExecutor, ThreadsExecutor, in_order
+from ooc_mdp.io.conversion.dask_executor import DaskExecutor
+from ooc_mdp.io.conversion.executor import Executor, SerialExecutor, ThreadsExecutor, in_order
 
 KINDS = ["serial", "one thread", "three threads", "dask"]
 

@@ -17,8 +17,8 @@ from forked import changes_of, generation, killed_at, killed_at_entry, succeed
 from steps import When
 from store_models import ModelProblem, ModelSource, random_model
 
-from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.model.mdp import Rows
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store, open_store, validate_store

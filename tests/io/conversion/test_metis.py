@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_mdp.conversion.metis import cut_graph
+from ooc_mdp.io.conversion.metis import cut_graph
 
 pytest.importorskip("pymetis")
 

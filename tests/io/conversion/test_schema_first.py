@@ -11,8 +11,8 @@ import pytest
 from store_models import ModelProblem, ModelSource, random_model
 
 import ooc_mdp
-from ooc_mdp.conversion import ConvertOptions, convert, generate
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.problems.problem import Problem, RowBounds
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store.partition_entry import PartitionEntry

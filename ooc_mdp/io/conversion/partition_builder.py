@@ -17,7 +17,7 @@ from numba import njit
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, FloatArray, IntArray, Rows
-from ooc_mdp.model.state_order import StateOrder, partition_of
+from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.store.layout import successor_dtype
 from ooc_mdp.store.partition_arrays import PartitionArrays
 
@@ -63,7 +63,7 @@ def localise(
         raise InputError(source, f"{_name_row(rows, states, row)}: {_explain(code, rows, row, n_states)}")
     successors, halo = local_successors(numbering.to_store(rows.successors), p, numbering.partition_ptr)
     n_own = states.size
-    owners = partition_of(numbering.partition_ptr, halo)
+    owners = owner(numbering.partition_ptr, halo)
     partitions = np.union1d(owners, [p])
     mass, low, high = _row_masses(
         rows.successor_ptr,

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from ooc_mdp.conversion.assemble import Description, Progress, assemble
-from ooc_mdp.conversion.executor import Executor, ThreadsExecutor, in_order
-from ooc_mdp.conversion.localise import localise
-from ooc_mdp.conversion.options import ConvertOptions
-from ooc_mdp.conversion.partitioners import (
+from ooc_mdp.errors import InputError, OptionsError
+from ooc_mdp.io.conversion.executor import Executor, ThreadsExecutor, in_order
+from ooc_mdp.io.conversion.options import ConvertOptions
+from ooc_mdp.io.conversion.partition_builder import localise
+from ooc_mdp.io.conversion.partitioning import (
     balanced_ranges,
     check_count,
     cut_ranges,
@@ -34,9 +34,9 @@ from ooc_mdp.conversion.partitioners import (
     grid_numbering,
     metis_numbering,
 )
-from ooc_mdp.conversion.spool import Segment, Spool, write_segment
-from ooc_mdp.conversion.table_bytes import TableBytes
-from ooc_mdp.errors import InputError, OptionsError
+from ooc_mdp.io.conversion.row_spool import Segment, Spool, write_segment
+from ooc_mdp.io.conversion.size_estimate import TableBytes
+from ooc_mdp.io.conversion.write_store import Description, Progress, assemble
 from ooc_mdp.io.source import Job, Source
 from ooc_mdp.model.state_order import StateOrder, partition_of
 from ooc_mdp.store.layout import Length

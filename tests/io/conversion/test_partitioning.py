@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_mdp.conversion.partitioners import (
+from ooc_mdp.errors import MissingExtraError, OptionsError
+from ooc_mdp.io.conversion.partitioning import (
     balanced_ranges,
     block_shape_for,
     blocks_for,
@@ -20,8 +21,7 @@ from ooc_mdp.conversion.partitioners import (
     grid_numbering,
     metis_numbering,
 )
-from ooc_mdp.errors import MissingExtraError, OptionsError
-from ooc_mdp.model.state_order import GridOrder, PermutedOrder, StateOrder, partition_of
+from ooc_mdp.model.state_order import GridOrder, PermutedOrder, StateOrder
 
 shapes = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
 
@@ -39,9 +39,7 @@ def check_numbering(numbering: StateOrder, n: int) -> None:
     assert sorted(joined.tolist()) == list(range(n))
     assert numbering.to_store(joined).tolist() == list(range(n))
     new = numbering.to_store(np.arange(n))
-    assert partition_of(ptr, new).tolist() == [
-        p for _, p in sorted((s, p) for p, e in enumerate(every) for s in e.tolist())
-    ]
+    assert owner(ptr, new).tolist() == [p for _, p in sorted((s, p) for p, e in enumerate(every) for s in e.tolist())]
 
 
 @given(st.lists(st.lists(st.integers(1, 50), min_size=1), min_size=1), st.integers(1, 100))

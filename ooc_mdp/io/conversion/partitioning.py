@@ -14,9 +14,9 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.conversion.compiled_grid import CompiledGridNumbering
-from ooc_mdp.conversion.metis import cut_graph, need_metis
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.io.conversion.compiled_grid import CompiledGridNumbering
+from ooc_mdp.io.conversion.metis import cut_graph, need_metis
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.state_order import GridOrder, IdentityOrder, PermutedOrder
 

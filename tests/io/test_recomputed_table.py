@@ -19,9 +19,10 @@ from small_mdps import Case, cases
 from store_models import Action, Model, ModelProblem, State
 
 import ooc_mdp
-from ooc_mdp.conversion import ConvertOptions, generate, recompute
-from ooc_mdp.conversion.recompute import RecomputedTable
 from ooc_mdp.errors import InputError, MemoryBudgetError, OptionsError
+from ooc_mdp.io import recomputed_table
+from ooc_mdp.io.conversion import ConvertOptions, generate
+from ooc_mdp.io.recomputed_table import RecomputedTable
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.solution import Outcome
@@ -95,12 +96,15 @@ def test_every_table_is_that_of_the_store(name, parameters, options, tmp_path):
 @given(case=cases(), threads=st.sampled_from([1, 3]))
 def test_tables_of_ragged_models_with_any_optional_fields_are_those_of_the_store(case: Case, threads: int) -> None:
     options = ConvertOptions(sense=case.sense, dtype=case.dtype, partitions=case.partitions, threads=threads)  # type: ignore[arg-type]
-    least, recompute._MIN_PIECE = recompute._MIN_PIECE, 1  # so that three threads share even a small partition
+    least, recomputed_table._MIN_PIECE = (
+        recomputed_table._MIN_PIECE,
+        1,
+    )  # so that three threads share even a small partition
     try:
         with both(ModelProblem(case.model), options) as (store, table):
             assert_equal_sources(store, table)
     finally:
-        recompute._MIN_PIECE = least
+        recomputed_table._MIN_PIECE = least
 
 
 @pytest.mark.parametrize(("name", "grid"), [("mountain-car", "24,20"), ("double-pendulum", "5,6,7,4")])

@@ -22,12 +22,12 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.cuda.control.grid_numbers import GridNumbers
 from ooc_mdp.backends.cuda.control.rows import DeviceProblem
-from ooc_mdp.conversion.assemble import Progress, written_by
-from ooc_mdp.conversion.executor import ThreadsExecutor
-from ooc_mdp.conversion.from_problem import partition_problem
-from ooc_mdp.conversion.localise import local_successors, localise
-from ooc_mdp.conversion.options import ConvertOptions
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.conversion.executor import ThreadsExecutor
+from ooc_mdp.io.conversion.from_problem import partition_problem
+from ooc_mdp.io.conversion.options import ConvertOptions
+from ooc_mdp.io.conversion.partition_builder import local_successors, localise
+from ooc_mdp.io.conversion.write_store import Progress, written_by
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
 from ooc_mdp.model.state_order import GridOrder, StateOrder
@@ -48,7 +48,7 @@ _MIN_PIECE = 2048
 """States below which a thread of its own costs more than it saves."""
 _SCRATCH = {"transition": 26, "row": 26, "state": 16}
 """Bytes that computing a partition holds beside its table: rows as the problem gives them (int64 and float64), their
-new numbers, and what joins the pieces of several threads. ``tests/io/conversion/test_recompute.py`` holds the measured
+new numbers, and what joins the pieces of several threads. ``tests/io/test_recomputed_table.py`` holds the measured
 peak to it."""
 _DEVICE_SCRATCH = {"transition": 112, "row": 48, "state": 32}
 """The same in a device's memory: rows, and a dozen whole arrays on the way to local numbers."""
@@ -60,7 +60,7 @@ class RecomputedTable:
     Parameters
     ----------
     problem : gives rows of any states; it must give the same ones each time.
-    options : partitioning, type, sense and number of threads, as for :func:`~ooc_mdp.conversion.generate`.
+    options : partitioning, type, sense and number of threads, as for :func:`~ooc_mdp.io.conversion.generate`.
     name : what messages and results call it.
     progress : called with the progress of the first pass.
 

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from distributed import Client, KilledWorker
 from distributed import wait as wait_for
 
-from ooc_mdp.conversion.executor import Skipped, TaskQueue, completed, nothing
 from ooc_mdp.errors import ClusterError
+from ooc_mdp.io.conversion.executor import Skipped, TaskQueue, completed, nothing
 
 __all__ = ["DaskExecutor"]
 
@@ -34,7 +34,7 @@ _END_SECONDS = 60.0
 
 
 class DaskExecutor:
-    """See :class:`~ooc_mdp.conversion.executor.Executor`; functions, items and results are pickled.
+    """See :class:`~ooc_mdp.io.conversion.executor.Executor`; functions, items and results are pickled.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class DaskExecutor:
         items: Iterable[Item],
         keep: Callable[[Result], object] = nothing,
     ) -> Generator[Result, None, None]:
-        """See :class:`~ooc_mdp.conversion.executor.Executor`.
+        """See :class:`~ooc_mdp.io.conversion.executor.Executor`.
 
         Raises
         ------

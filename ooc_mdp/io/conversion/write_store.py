@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.conversion.executor import Executor
+from ooc_mdp.io.conversion.executor import Executor
 from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.store.journal import Journal
 from ooc_mdp.store.partition_arrays import PartitionArrays

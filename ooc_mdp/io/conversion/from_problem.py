@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from ooc_mdp.conversion.assemble import Description, Progress, assemble, written_by
-from ooc_mdp.conversion.executor import Executor, ThreadsExecutor
-from ooc_mdp.conversion.localise import localise
-from ooc_mdp.conversion.options import ConvertOptions
-from ooc_mdp.conversion.partitioners import (
+from ooc_mdp.errors import InputError, OptionsError, StoreError
+from ooc_mdp.io.conversion.executor import Executor, ThreadsExecutor
+from ooc_mdp.io.conversion.options import ConvertOptions
+from ooc_mdp.io.conversion.partition_builder import localise
+from ooc_mdp.io.conversion.partitioning import (
     check_count,
     default_partition_bytes,
     even_ranges,
@@ -30,8 +30,8 @@ from ooc_mdp.conversion.partitioners import (
     grid_numbering,
     metis_numbering,
 )
-from ooc_mdp.conversion.table_bytes import TableBytes
-from ooc_mdp.errors import InputError, OptionsError, StoreError
+from ooc_mdp.io.conversion.size_estimate import TableBytes
+from ooc_mdp.io.conversion.write_store import Description, Progress, assemble, written_by
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.problems.problem import Problem, provenance_of

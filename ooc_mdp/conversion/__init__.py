@@ -1,7 +1,0 @@
-"""From model files and generated problems to stores."""
-
-from ooc_mdp.conversion.from_problem import generate
-from ooc_mdp.conversion.from_source import convert
-from ooc_mdp.conversion.options import ConvertOptions
-
-__all__ = ["ConvertOptions", "convert", "generate"]
