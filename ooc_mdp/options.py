@@ -131,16 +131,18 @@ def format_bytes(size: int | float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CacheSize:
-    """Budget of the partition cache: an absolute size, or a share of the decoded table."""
+    """Size of a partition cache: bytes, a number of partitions, or a share of the table."""
 
     size: int | None = None
     """Bytes."""
     share: float | None = None
     """Fraction of the table in (0, 1]."""
+    partitions: int | None = None
+    """Number of partitions, of the curves that `ooc_mdp.report.cache_report` prints."""
 
     @classmethod
     def parse(cls, text: str | int) -> CacheSize:
-        """Read "256MiB" or "22%"; raises OptionsError."""
+        """Read a budget of a solve, "256MiB" or "22%"; raises OptionsError."""
         if isinstance(text, str) and text.strip().endswith("%"):
             try:
                 share = float(text.strip()[:-1]) / 100
@@ -151,6 +153,17 @@ class CacheSize:
             return cls(share=share)
         return cls(size=parse_bytes(text))
 
+    @classmethod
+    def parse_partitions(cls, text: str) -> CacheSize:
+        """Read a size of a cache curve, "32" or "22%"; raises OptionsError."""
+        if text.strip().endswith("%"):
+            return cls.parse(text)
+        if not re.fullmatch(r"\s*0*[1-9][0-9]{0,14}\s*", text):
+            raise OptionsError(
+                f"{text!r} is no cache size; write a number of partitions, such as 32, or a share, such as 22%"
+            )
+        return cls(partitions=int(text))
+
     def resolve(self, table_bytes: int, largest_partition: int) -> int:
         """Bytes of the budget for a table and a largest partition of the given decoded sizes.
 
@@ -160,6 +173,17 @@ class CacheSize:
         if self.size is not None:
             return self.size
         return max(math.ceil((self.share or 1.0) * table_bytes), largest_partition)
+
+    def resolve_partitions(self, n_partitions: int) -> int:
+        """Partitions of the cache: a share is rounded down, but to 1 at least; raises OptionsError for too many."""
+        if self.partitions is None:
+            return max(math.floor(round((self.share or 1.0) * n_partitions, 6)), 1)
+        if self.partitions > n_partitions:
+            raise OptionsError(
+                f"a cache of {self.partitions} partitions is larger than the table, which has {n_partitions}; "
+                f"give --sizes as shares, such as 22%"
+            )
+        return self.partitions
 
 
 @dataclass(frozen=True, slots=True)

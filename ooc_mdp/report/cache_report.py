@@ -6,17 +6,16 @@ Nothing here simulates: `ooc_mdp.report.cache_curve` does, and `ooc_mdp.report.c
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.options import CacheSize
 from ooc_mdp.report.cache_curve import POLICIES, SCOPES, CacheCurve, Policy, Scope, cache_curve
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
 from ooc_mdp.store.atomic_file import atomic_file
@@ -24,7 +23,6 @@ from ooc_mdp.store.atomic_file import atomic_file
 __all__ = [
     "POLICY_WORDS",
     "SCOPE_WORDS",
-    "SizeOption",
     "TraceCurves",
     "caveats",
     "curves_of_traces",
@@ -46,40 +44,6 @@ _PIPE_WIDTH = 160
 """Columns where the output is no terminal."""
 
 
-@dataclass(frozen=True, slots=True)
-class SizeOption:
-    """A cache size: a number of partitions, or a share of them."""
-
-    partitions: int | None = None
-    share: Fraction | None = None
-    """In (0, 1]; exact, so that 29% of 100 partitions are 29."""
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read "32" or "22%"; raises OptionsError."""
-        number = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*(%?)\s*", text, re.ASCII)
-        size = Fraction(number[1]) if number else Fraction(0)
-        if number and number[2] and 0 < size <= 100:
-            return cls(share=size / 100)
-        if number and not number[2] and size > 0 and size.denominator == 1:
-            return cls(partitions=int(size))
-        raise OptionsError(
-            f"{text!r} is no cache size; write a number of partitions, such as 32, or a share, such as 22%"
-        )
-
-    def resolve(self, n_partitions: int) -> int:
-        """Partitions: a share is rounded down, as a cache would, to 1 at least; raises OptionsError."""
-        if self.share is not None:
-            return max(1, int(self.share * n_partitions))
-        assert self.partitions is not None
-        if self.partitions > n_partitions:
-            raise OptionsError(
-                f"a cache of {self.partitions} partitions is larger than the table, which has {n_partitions}; "
-                f"give --sizes as shares, such as 22%"
-            )
-        return self.partitions
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceCurves:
     """One trace and its curves."""
@@ -89,9 +53,9 @@ class TraceCurves:
     curves: tuple[CacheCurve, ...]
 
 
-def parse_sizes(text: str) -> tuple[SizeOption, ...]:
+def parse_sizes(text: str) -> tuple[CacheSize, ...]:
     """Read "5%,22%,100"; raises OptionsError."""
-    return tuple(SizeOption.parse(part) for part in text.split(","))
+    return tuple(CacheSize.parse_partitions(part) for part in text.split(","))
 
 
 def parse_policies(text: str) -> tuple[Policy, ...]:
@@ -163,12 +127,12 @@ def caveats(each: TraceCurves) -> list[str]:
     return notes
 
 
-def to_dict(traces: Sequence[TraceCurves], sizes: Sequence[SizeOption]) -> dict[str, Any]:
+def to_dict(traces: Sequence[TraceCurves], sizes: Sequence[CacheSize]) -> dict[str, Any]:
     """What the table says, for `--json`."""
     return {"traces": [_trace_figures(each, sizes) for each in traces]}
 
 
-def _trace_figures(each: TraceCurves, sizes: Sequence[SizeOption]) -> dict[str, Any]:
+def _trace_figures(each: TraceCurves, sizes: Sequence[CacheSize]) -> dict[str, Any]:
     trace = each.trace
     shown = _resolve(sizes, trace.n_partitions)
     return {
@@ -194,8 +158,8 @@ def _trace_figures(each: TraceCurves, sizes: Sequence[SizeOption]) -> dict[str, 
     }
 
 
-def _resolve(sizes: Sequence[SizeOption], n_partitions: int) -> list[int]:
-    return sorted({size.resolve(n_partitions) for size in sizes})
+def _resolve(sizes: Sequence[CacheSize], n_partitions: int) -> list[int]:
+    return sorted({size.resolve_partitions(n_partitions) for size in sizes})
 
 
 def _point(curve: CacheCurve, size: int) -> dict[str, Any]:
@@ -231,7 +195,7 @@ def write_cache_curves(traces: Sequence[TraceCurves], file: Path, *, overwrite: 
                     out.writerow((each.label, curve.scope, curve.policy, size, fraction, curve.n_accesses, *figures))
 
 
-def print_cache_curves(traces: Sequence[TraceCurves], sizes: Sequence[SizeOption]) -> None:
+def print_cache_curves(traces: Sequence[TraceCurves], sizes: Sequence[CacheSize]) -> None:
     """A table a trace and scope on stdout, each with its points of knee returns."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import ooc_mdp
 from ooc_mdp.errors import InputError, MissingExtraError, OptionsError, StoreError
 from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.options import CacheSize
 from ooc_mdp.report.cache_curve import (
     POLICIES,
     SCOPES,
@@ -35,7 +36,7 @@ from ooc_mdp.report.cache_curve import (
     repeats,
 )
 from ooc_mdp.report.cache_plot import plot_cache_curves
-from ooc_mdp.report.cache_report import SizeOption, TraceCurves, curves_of_traces
+from ooc_mdp.report.cache_report import TraceCurves, curves_of_traces
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
 from ooc_mdp.store.atomic_file import atomic_file
 
@@ -309,14 +310,18 @@ def test_the_point_of_diminishing_returns_of_a_concave_curve_is_where_its_slope_
 
 
 def test_a_share_of_the_partitions_is_exact_rounds_down_and_holds_one_at_least() -> None:
-    assert [SizeOption.parse("29%").resolve(n) for n in (100, 10, 2)] == [29, 2, 1]
-    assert SizeOption.parse(" 12.5% ").resolve(64) == 8
-    assert SizeOption.parse("7").resolve(7) == 7
-    for wrong in ("", "0", "0%", "101%", "-1", "2.5", "x", "1e3", "nan%", "٣"):
+    assert all(CacheSize.parse_partitions(f"{i}%").resolve_partitions(100) == i for i in range(1, 101))
+    assert [CacheSize.parse_partitions("29%").resolve_partitions(n) for n in (10, 2)] == [2, 1]
+    assert CacheSize.parse_partitions(" 12.5% ").resolve_partitions(64) == 8
+    assert CacheSize.parse_partitions("7").resolve_partitions(7) == 7
+    for wrong in ("", "0", "-1", "2.5", "x", "1e3", "٣"):
         with pytest.raises(OptionsError, match="is no cache size"):
-            SizeOption.parse(wrong)
+            CacheSize.parse_partitions(wrong)
+    for wrong in ("0%", "101%", "nan%", "x%"):
+        with pytest.raises(OptionsError, match="percentage"):
+            CacheSize.parse_partitions(wrong)
     with pytest.raises(OptionsError, match="8 partitions is larger than the table, which has 7"):
-        SizeOption.parse("8").resolve(7)
+        CacheSize.parse_partitions("8").resolve_partitions(7)
 
 
 HEAD = "# ooc-mdp trace 3\n# method: vi\n# partitions: 4\n"
