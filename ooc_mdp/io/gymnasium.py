@@ -27,7 +27,8 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from ooc_mdp.errors import InputError, MissingExtraError
-from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.checked_rows import check_block
+from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import Job, ReadOptions, Source
 
 __all__ = ["GYMNASIUM", "GymnasiumFormat"]
@@ -181,7 +182,7 @@ class _GymnasiumSource:
             limit = ends[first] + max(1, self._options.segment_bytes // _ROW_BYTES)
             last = max(first + 1, int(np.searchsorted(ends, limit, side="right")) - 1)
             yield partial(
-                checked_block,
+                check_block,
                 self.path,
                 first,
                 _sliced(raw, first, last),

@@ -26,7 +26,7 @@ from ooc_mdp.errors import InputError
 from ooc_mdp.io.conversion.executor import ThreadsExecutor
 from ooc_mdp.io.conversion.from_problem import partition_problem
 from ooc_mdp.io.conversion.options import ConvertOptions
-from ooc_mdp.io.conversion.partition_builder import local_successors, localise
+from ooc_mdp.io.conversion.partition_builder import build_partition, local_successors
 from ooc_mdp.io.conversion.write_store import Progress, written_by
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
@@ -272,7 +272,7 @@ class RecomputedTable:
         """The first pass over partition p: check it and note what is kept."""
         states = self._numbering.states(p)
         rows = self.problem.rows(states)
-        part = localise(rows, states, p, self._numbering, self.problem.n_states, self._dtype, self.problem.name)
+        part = build_partition(rows, states, p, self._numbering, self.problem.n_states, self._dtype, self.problem.name)
         self._summary.note(p, part)
 
     def _rows(self, states: IntArray) -> Rows:

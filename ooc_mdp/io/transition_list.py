@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.checked_rows import RawRows
 from ooc_mdp.io.files import file_size
+from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.text.columns import column_table, group_rows
 from ooc_mdp.io.text.errors import Field, fault_at, line_number

@@ -11,7 +11,8 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.checked_rows import RawRows, check_block, check_rows
+from ooc_mdp.model.mdp import Rows
 
 
 def integers(*values: int) -> np.ndarray:
@@ -33,7 +34,7 @@ def raw_rows(rows: list[list[tuple[int, float]]], actions: list[int] | None = No
 
 
 def check(raw: RawRows, n_states: int | None = 10, renormalise: bool = False, first_state: int = 0):
-    return checked_block("model", first_state, raw, n_states=n_states, renormalise=renormalise)
+    return check_block("model", first_state, raw, n_states=n_states, renormalise=renormalise)
 
 
 def test_sorted_rows_pass_unchanged() -> None:
@@ -220,3 +221,39 @@ def test_read_only_arrays_are_taken_and_left_alone() -> None:
     raw.probabilities.setflags(write=False)
     assert check(raw).rows.successors.tolist() == [0, 1]
     assert raw.successors.tolist() == [1, 0]
+
+
+def canonical(successors: list[int], probabilities: list[float], **fields) -> Rows:
+    """One row of the state 4."""
+    return Rows(
+        action_ptr=integers(0, 1),
+        successor_ptr=integers(0, len(successors)),
+        successors=np.array(successors, np.int64),
+        probabilities=np.array(probabilities, float),
+        **({"rewards": np.zeros(1)} | fields),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (canonical([1, 1], [0.5, 0.5]), "successor 1 follows 1; the successors of a row must increase"),
+        (canonical([2, 1], [0.5, 0.5]), "successor 1 follows 2; the successors of a row must increase"),
+        (canonical([1, 10], [0.5, 0.5]), "successor 10 does not exist: the 10 states are 0..9"),
+        (canonical([-1, 1], [0.5, 0.5]), "successor -1 is negative"),
+        (canonical([1, 2], [0.5, 0.6]), "probabilities sum to 1.1, not 1 .*; correct them$"),
+        (canonical([], []), "has no successors"),
+        (canonical([1], [1.0], rewards=np.array([math.inf])), "reward is inf"),
+        (canonical([1], [1.0], durations=np.array([0.0])), "duration is 0.0; a duration is above 0"),
+        (canonical([1], [1.0], durations=np.array([math.nan])), "duration is nan; a duration is above 0"),
+    ],
+)
+def test_rows_in_canonical_form_are_checked_by_the_same_rules(rows: Rows, message: str) -> None:
+    with pytest.raises(InputError, match=f"^model: state 4, action 0: .*{message}"):
+        check_rows("model", [4], rows, 10)
+
+
+def test_canonical_rows_may_have_zeros_and_infinite_durations() -> None:
+    check_rows("model", [4], canonical([0, 3, 7], [0.0, 1.0, 0.0], durations=np.array([math.inf])), 10)
+    with pytest.raises(InputError, match=r"^model: state 4: initial value is NaN"):
+        check_rows("model", [4], canonical([0], [1.0], initial_values=np.array([math.nan])), 10)

@@ -96,10 +96,8 @@ def test_every_table_is_that_of_the_store(name, parameters, options, tmp_path):
 @given(case=cases(), threads=st.sampled_from([1, 3]))
 def test_tables_of_ragged_models_with_any_optional_fields_are_those_of_the_store(case: Case, threads: int) -> None:
     options = ConvertOptions(sense=case.sense, dtype=case.dtype, partitions=case.partitions, threads=threads)  # type: ignore[arg-type]
-    least, recomputed_table._MIN_PIECE = (
-        recomputed_table._MIN_PIECE,
-        1,
-    )  # so that three threads share even a small partition
+    least = recomputed_table._MIN_PIECE
+    recomputed_table._MIN_PIECE = 1  # so that three threads share even a small partition
     try:
         with both(ModelProblem(case.model), options) as (store, table):
             assert_equal_sources(store, table)

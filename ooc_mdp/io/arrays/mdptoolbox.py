@@ -38,8 +38,9 @@ from ooc_mdp.io.arrays.action_matrices import (
     sparse_shape,
 )
 from ooc_mdp.io.arrays.array_stream import ArrayStream, ZipArrays, open_npy, read_exactly, zip_names
-from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import open_file
+from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import Job, ReadOptions, Source
 from ooc_mdp.model.mdp import FloatArray
 
@@ -121,7 +122,7 @@ class MdptoolboxSource:
             count = min(matrix.fits(count, limit) for matrix in matrices)
             raw = self._read_block(opened, count, n_actions)
             yield partial(
-                checked_block,
+                check_block,
                 self.path,
                 first,
                 raw,

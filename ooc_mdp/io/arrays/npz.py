@@ -26,7 +26,8 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.arrays.array_stream import ArrayStream, ZipArrays, zip_names
 from ooc_mdp.io.arrays.pointer_stream import PointerStream, segments
-from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.checked_rows import check_block
+from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import Job, ReadOptions, Source
 from ooc_mdp.model.mdp import IntArray
 
@@ -115,7 +116,7 @@ class _ArraysSource:
         n_states = members.states.n_segments
         for first, states, rows in segments(members.states, members.rows, self._options.segment_bytes):
             yield partial(
-                checked_block,
+                check_block,
                 self.path,
                 first,
                 self._read_block(members, states, rows),

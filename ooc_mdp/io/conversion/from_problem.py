@@ -21,7 +21,7 @@ import numpy as np
 from ooc_mdp.errors import InputError, OptionsError, StoreError
 from ooc_mdp.io.conversion.executor import Executor, ThreadsExecutor
 from ooc_mdp.io.conversion.options import ConvertOptions
-from ooc_mdp.io.conversion.partition_builder import localise
+from ooc_mdp.io.conversion.partition_builder import build_partition
 from ooc_mdp.io.conversion.partitioning import (
     check_count,
     default_partition_bytes,
@@ -170,7 +170,7 @@ class _ProblemPartitions:
         states, problem = self.numbering.states(p), self.problem
         rows = problem.rows(states)
         _check_bounds(problem, rows, states, p)
-        return localise(rows, states, p, self.numbering, problem.n_states, self.dtype, problem.name)
+        return build_partition(rows, states, p, self.numbering, problem.n_states, self.dtype, problem.name)
 
 
 @dataclass

@@ -25,7 +25,7 @@ import numpy as np
 from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.io.conversion.executor import Executor, ThreadsExecutor, in_order
 from ooc_mdp.io.conversion.options import ConvertOptions
-from ooc_mdp.io.conversion.partition_builder import localise
+from ooc_mdp.io.conversion.partition_builder import build_partition
 from ooc_mdp.io.conversion.partitioning import (
     balanced_ranges,
     check_count,
@@ -116,7 +116,7 @@ class _SpooledPartitions:
         """Partition p, from its rows in the spool."""
         states = self.numbering.states(p)
         rows = self.spool.gather(states)
-        return localise(rows, states, p, self.numbering, self.n_states, self.dtype, self.source)
+        return build_partition(rows, states, p, self.numbering, self.n_states, self.dtype, self.source)
 
 
 def _read_all(source: Source, scratch: Path, options: ConvertOptions, progress: Progress | None) -> list[Segment]:

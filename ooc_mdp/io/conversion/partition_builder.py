@@ -1,12 +1,12 @@
-"""From rows in the source's numbering to one partition's arrays: renumbering, halo, types, coupling row.
+"""Build one partition's arrays from rows in the source's numbering: local numbers, halo, types, coupling row.
 
-Reference for the coupling row, with s over p's states and q over partitions:
+The coupling row of partition p, with s over p's states and q over partitions:
 
     w[p,q] = max_{s,a} sum_{s' in q} p(s'|s,a),   of the stored probabilities, in float64, times 1 + 1e-12
 
 Rows of infinite duration end the process: their successors count for the halo, but not for w and not for the range of
 row sums, since a change of value behind them changes nothing.
-Rows are checked here once more, whoever made them, because a solver's guarantees rest on them.
+Rows are checked here by the rules of `io/checked_rows.py`, whether a reader or a problem made them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ import numpy.typing as npt
 from numba import njit
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, FloatArray, IntArray, Rows
+from ooc_mdp.io.checked_rows import check_rows
+from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.store.layout import successor_dtype
 from ooc_mdp.store.partition_arrays import PartitionArrays
 
-__all__ = ["local_successors", "localise"]
+__all__ = ["build_partition", "local_successors"]
 
 _ROUND_UP = 1 + 1e-12
-_TOLERANCE = ROW_SUM_TOLERANCE * 1.001
-"""A little more than readers allow, because they may add up a row in another order."""
-_NO_SUCCESSOR, _BAD_PROBABILITY, _BAD_SUCCESSOR, _BAD_SUM = 1, 2, 3, 4
 
 
-def localise(
+def build_partition(
     rows: Rows,
     states: IntArray,
     p: int,
@@ -53,14 +51,9 @@ def localise(
     InputError : rows are no probability distributions over the states, or a value does not fit `dtype`.
     """
     if rows.n_states != states.size:
-        raise InputError(source, f"{rows.n_states} states came where {states.size} were asked for")
-    with np.errstate(over="ignore"):
-        probabilities = rows.probabilities.astype(dtype)
-        rewards = rows.rewards.astype(dtype)
-    _check_values(rows, rewards, states, source)
-    code, row = _check_rows(rows.successor_ptr, rows.successors, rows.probabilities, n_states, _TOLERANCE)
-    if code:
-        raise InputError(source, f"{_name_row(rows, states, row)}: {_explain(code, rows, row, n_states)}")
+        raise InputError(source, f"it gave the rows of {rows.n_states} states, not of {states.size}")
+    check_rows(source, states, rows, n_states)
+    probabilities, rewards = rows.probabilities.astype(dtype), _stored_rewards(rows, states, dtype, source)
     successors, halo = local_successors(numbering.to_store(rows.successors), p, numbering.partition_ptr)
     n_own = states.size
     owners = owner(numbering.partition_ptr, halo)
@@ -93,6 +86,23 @@ def localise(
     )
 
 
+def _stored_rewards(
+    rows: Rows, states: IntArray, dtype: np.dtype[np.floating], source: str
+) -> npt.NDArray[np.floating]:
+    """The rewards in the stored type; InputError where it cannot hold one."""
+    with np.errstate(over="ignore"):
+        rewards = rows.rewards.astype(dtype)
+    overflows = np.flatnonzero(~np.isfinite(rewards))
+    if overflows.size:
+        row = int(overflows[0])
+        state = states[np.searchsorted(rows.action_ptr, row, side="right") - 1]
+        raise InputError(
+            source,
+            f"state {state}: the reward {rows.rewards[row]} is not a finite {dtype}; store float64 (--dtype float64)",
+        )
+    return rewards
+
+
 def local_successors(
     successors: IntArray, p: int, partition_ptr: IntArray
 ) -> tuple[npt.NDArray[np.unsignedinteger], IntArray]:
@@ -105,69 +115,6 @@ def local_successors(
     local[outside] = np.searchsorted(halo, local[outside]) + n_own
     halo += first
     return local.astype(successor_dtype(n_own + halo.size)), halo
-
-
-def _check_values(rows: Rows, rewards: npt.NDArray[np.floating], states: IntArray, source: str) -> None:
-    """Refuse values that are not finite, or not in the stored type, and durations that are not above 0."""
-    bad = np.flatnonzero(~np.isfinite(rewards))
-    if bad.size:
-        row = int(bad[0])
-        raise InputError(
-            source,
-            f"{_name_row(rows, states, row)}: the reward {rows.rewards[row]} is not a finite {rewards.dtype}"
-            + ("; store float64 (--dtype float64)" if np.isfinite(rows.rewards[row]) else ""),
-        )
-    if rows.durations is not None:
-        bad = np.flatnonzero(~(rows.durations > 0))
-        if bad.size:
-            row = int(bad[0])
-            value = rows.durations[row]
-            raise InputError(source, f"{_name_row(rows, states, row)}: the duration {value} is not positive")
-    for name, values in (("state reward", rows.terminal_rewards), ("initial value", rows.initial_values)):
-        if values is not None and not np.isfinite(values).all():
-            i = int(np.flatnonzero(~np.isfinite(values))[0])
-            raise InputError(source, f"state {states[i]}: the {name} {values[i]} is not finite")
-
-
-def _name_row(rows: Rows, states: IntArray, row: int) -> str:
-    i = int(np.searchsorted(rows.action_ptr, row, side="right")) - 1
-    return f"state {states[i]}, action {row - int(rows.action_ptr[i])}"
-
-
-def _explain(code: int, rows: Rows, row: int, n_states: int) -> str:
-    span = slice(int(rows.successor_ptr[row]), int(rows.successor_ptr[row + 1]))
-    match code:
-        case 1:
-            return "no successors"
-        case 2:
-            return f"probabilities {rows.probabilities[span]} are not all finite and at least 0"
-        case 3:
-            return f"successors {rows.successors[span]} are not increasing and below {n_states}"
-        case _:
-            return f"probabilities sum to {float(rows.probabilities[span].sum())!r}, not 1"
-
-
-@njit(nogil=True, cache=True)
-def _check_rows(
-    successor_ptr: IntArray, successors: IntArray, probabilities: FloatArray, n_states: int, tolerance: float
-) -> tuple[int, int]:
-    """Code of the first thing wrong and its row; (0, 0) if all is well."""
-    for row in range(successor_ptr.size - 1):
-        begin, end = successor_ptr[row], successor_ptr[row + 1]
-        if begin >= end:
-            return _NO_SUCCESSOR, row
-        total = 0.0
-        before = -1
-        for j in range(begin, end):
-            if not (0.0 <= probabilities[j] < np.inf):
-                return _BAD_PROBABILITY, row
-            if successors[j] <= before or successors[j] >= n_states:
-                return _BAD_SUCCESSOR, row
-            before = successors[j]
-            total += probabilities[j]
-        if abs(total - 1.0) > tolerance:
-            return _BAD_SUM, row
-    return 0, 0
 
 
 @njit(nogil=True, cache=True)

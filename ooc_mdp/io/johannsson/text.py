@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.checked_rows import RawRows
 from ooc_mdp.io.johannsson.text_lines import parse_letters
+from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.text.errors import Field, byte_fault, explain_fields, fault_at, negative_state
 from ooc_mdp.io.text.source import (

@@ -35,8 +35,9 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.sax import make_parser
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import open_file
+from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import Job, ReadOptions, Source
 from ooc_mdp.io.text.errors import Field, number_fault
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -322,7 +323,7 @@ class _XmlSource:
 
     def _job(self, rows: _Gathered) -> Job:
         return partial(
-            checked_block,
+            check_block,
             self.path,
             rows.first_state,
             rows.raw(),

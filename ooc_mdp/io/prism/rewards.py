@@ -21,8 +21,8 @@ import numpy as np
 from numba import njit
 
 from ooc_mdp.errors import InputError, OptionsError
-from ooc_mdp.io.checked_rows import RawRows
 from ooc_mdp.io.files import file_size
+from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions
 from ooc_mdp.io.text.columns import column_table
 from ooc_mdp.io.text.errors import Field, byte_fault, explain_fields, fault_at, number_fault

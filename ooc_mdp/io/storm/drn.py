@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.checked_rows import RawRows
+from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.storm.drn_lines import parse_drn
 from ooc_mdp.io.text.errors import Field, byte_fault, explain_fields, fault_at, negative_state, number_fault

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.checked_rows import RawRows
+from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.text.errors import Field, byte_fault, explain_fields, fault_at, negative_state
 from ooc_mdp.io.text.numbers import (
     BAD,

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import file_size, open_file
+from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import Job, ReadOptions
 from ooc_mdp.io.text.errors import fault_at, line_bytes
 from ooc_mdp.io.text.lines import mark_lines, next_state
@@ -255,7 +256,7 @@ class TextSource(ABC):
         raw, fault = self._rows(segment)
         first = segment.first_state
         try:
-            block = checked_block(self.path, first, raw, n_states=self.n_states, renormalise=self._options.renormalise)
+            block = check_block(self.path, first, raw, n_states=self.n_states, renormalise=self._options.renormalise)
         except InputError as error:
             if error.line is None:
                 raise
@@ -273,7 +274,7 @@ class TextSource(ABC):
         return replace(block, max_successor_line=None)
 
     def _at_end(self, segment: Segment, raw: RawRows, error: InputError) -> InputError:
-        """The error of checked_block, its byte offset made a line; says if the file ends inside that line."""
+        """The error of check_block, its byte offset made a line; says if the file ends inside that line."""
         offset = error.line or 0
         lines = raw.transition_lines
         if not segment.last or lines is None or not lines.size or self._ends_in_newline():

@@ -28,8 +28,9 @@ import numpy as np
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.arrays.pointer_stream import PointerStream, Ramp, segments
-from ooc_mdp.io.checked_rows import RawRows, checked_block
+from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import open_file
+from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import Job, ReadOptions, Source
 from ooc_mdp.io.umb.archive import Member, NumberStream, RationalStream, gather, is_archive, read_member
 from ooc_mdp.model.mdp import IntArray
@@ -253,7 +254,7 @@ class _UmbSource:
         streams = _Streams(self.path, self._index, self._members)
         for first, states, rows in segments(streams.states, streams.rows, self._options.segment_bytes):
             yield partial(
-                checked_block,
+                check_block,
                 self.path,
                 first,
                 self._read_block(streams, first, states, rows),

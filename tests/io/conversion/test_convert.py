@@ -226,15 +226,15 @@ def test_blocks_must_follow_each_other_and_hold_every_state(tmp_path: Path) -> N
     ("action", "message"),
     [
         (Action(0.0, {0: 0.5}), "state 1, action 1: probabilities sum to 0.5, not 1"),
-        (Action(0.0, {0: 1.5, 1: -0.5}), "not all finite and at least 0"),
-        (Action(0.0, {0: 0.0, 1: 0.0}), "probabilities sum to 0.0, not 1"),
+        (Action(0.0, {0: 1.5, 1: -0.5}), "probability of successor 0 is 1.5, above 1"),
+        (Action(0.0, {0: 0.0, 1: 0.0}), "probabilities sum to 0, not 1"),
         (Action(0.0, {}), "no successors"),
         (Action(0.0, {9: 1.0}), "successor 9 is not below the number of states, 2"),
         (Action(1e300, {0: 1.0}), re.escape("reward 1e+300 is not a finite float32; store float64")),
-        (Action(float("nan"), {0: 1.0}), "reward nan"),
-        (Action(0.0, {0: 1.0}, duration=0.0), "duration 0.0 is not positive"),
-        (Action(0.0, {0: 1.0}, duration=-math.inf), "duration -inf is not positive"),
-        (Action(0.0, {0: 1.0}, duration=math.nan), "duration nan is not positive"),
+        (Action(float("nan"), {0: 1.0}), "reward is NaN"),
+        (Action(0.0, {0: 1.0}, duration=0.0), "duration is 0.0; a duration is above 0"),
+        (Action(0.0, {0: 1.0}, duration=-math.inf), "duration is -inf; a duration is above 0"),
+        (Action(0.0, {0: 1.0}, duration=math.nan), "duration is nan; a duration is above 0"),
     ],
 )
 def test_rows_that_are_no_mdp_are_refused_by_name(tmp_path: Path, action: Action, message: str) -> None:

@@ -1,0 +1,39 @@
+"""RawRows: the (state, action) rows of a source before they are checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ooc_mdp.model.mdp import FloatArray, IntArray
+
+__all__ = ["RawRows"]
+
+
+@dataclass(frozen=True, slots=True)
+class RawRows:
+    """Rows as a file gives them: n states, m rows, nnz transitions; only the pointers are checked."""
+
+    action_ptr: IntArray
+    """int64 [n+1]; from 0 to m, never falling."""
+    successor_ptr: IntArray
+    """int64 [m+1]; from 0 to nnz, never falling."""
+    successors: IntArray
+    """int64 [nnz]; in any order inside a row, repeated or not."""
+    probabilities: FloatArray
+    """float64 [nnz]."""
+    row_rewards: FloatArray | None = None
+    """float64 [m]; r(s) + r(s,a), already added up; None means 0."""
+    transition_rewards: FloatArray | None = None
+    """float64 [nnz]; r(s,a,s'); None means 0."""
+    terminal_rewards: FloatArray | None = None
+    """float64 [n]; r(s) where s has no action, ignored elsewhere; None means 0."""
+    durations: FloatArray | None = None
+    """float64 [m]; tau(s,a); None means 1."""
+    initial_values: FloatArray | None = None
+    """float64 [n]; None means 0."""
+    action_labels: IntArray | None = None
+    """int64 [m]; the source's action numbers; None means 0, 1, ... in each state."""
+    row_lines: IntArray | None = None
+    """int64 [m]; 1-based line of each row in the whole file."""
+    transition_lines: IntArray | None = None
+    """int64 [nnz]; 1-based line of each transition in the whole file."""
