@@ -18,7 +18,7 @@ from numba import njit
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.checked_rows import check_rows
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
-from ooc_mdp.model.state_order import StateOrder
+from ooc_mdp.model.state_order import StateOrder, partition_of
 from ooc_mdp.store.layout import successor_dtype
 from ooc_mdp.store.partition_arrays import PartitionArrays
 
@@ -56,7 +56,7 @@ def build_partition(
     probabilities, rewards = rows.probabilities.astype(dtype), _stored_rewards(rows, states, dtype, source)
     successors, halo = local_successors(numbering.to_store(rows.successors), p, numbering.partition_ptr)
     n_own = states.size
-    owners = owner(numbering.partition_ptr, halo)
+    owners = partition_of(numbering.partition_ptr, halo)
     partitions = np.union1d(owners, [p])
     mass, low, high = _row_masses(
         rows.successor_ptr,

@@ -21,7 +21,7 @@ from ooc_mdp.io.conversion.partitioning import (
     grid_numbering,
     metis_numbering,
 )
-from ooc_mdp.model.state_order import GridOrder, PermutedOrder, StateOrder
+from ooc_mdp.model.state_order import GridOrder, PermutedOrder, StateOrder, partition_of
 
 shapes = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
 
@@ -39,7 +39,8 @@ def check_numbering(numbering: StateOrder, n: int) -> None:
     assert sorted(joined.tolist()) == list(range(n))
     assert numbering.to_store(joined).tolist() == list(range(n))
     new = numbering.to_store(np.arange(n))
-    assert owner(ptr, new).tolist() == [p for _, p in sorted((s, p) for p, e in enumerate(every) for s in e.tolist())]
+    expected = sorted((s, p) for p, e in enumerate(every) for s in e.tolist())
+    assert partition_of(ptr, new).tolist() == [p for _, p in expected]
 
 
 @given(st.lists(st.lists(st.integers(1, 50), min_size=1), min_size=1), st.integers(1, 100))
