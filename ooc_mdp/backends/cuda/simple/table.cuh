@@ -42,6 +42,29 @@ __device__ __forceinline__ void transitions_of(const Table& t, i64 row, i64& lo,
     hi = t.successor_ptr ? (i64)t.successor_ptr[row + 1] : lo + t.width;
 }
 
+__device__ __forceinline__ i64 row_count(const Table& t) { return t.action_ptr ? (i64)t.action_ptr[t.n] : t.n * t.actions; }
+
+__device__ __forceinline__ i64 transition_count(const Table& t) {
+    const i64 rows = row_count(t);
+    return t.successor_ptr ? (i64)t.successor_ptr[rows] : rows * t.width;
+}
+
+// The row of transition k < transition_count(t). Where rows differ it is searched for, outwards from the place where it
+// would lie if they did not: a few reads where they hardly differ, twice the logarithm of the distance elsewhere.
+__device__ __forceinline__ i64 row_of_transition(const Table& t, i64 k) {
+    if (!t.successor_ptr) return k / t.width;
+    const unsigned* ptr = t.successor_ptr;
+    const i64 rows = row_count(t), guess = (i64)((double)k / ptr[rows] * rows);
+    i64 low = guess < rows ? guess : rows - 1, high = low + 1;
+    for (i64 step = 1; ptr[low] > k; step *= 2) { high = low; low = low > step ? low - step : 0; }
+    for (i64 step = 1; ptr[high] <= k; step *= 2) { low = high; high = high + step < rows ? high + step : rows; }
+    while (high - low > 1) {   // ptr[low] <= k < ptr[high]
+        const i64 middle = (low + high) / 2;
+        if (ptr[middle] <= k) low = middle; else high = middle;
+    }
+    return low;
+}
+
 __device__ __forceinline__ i64 successor_of(const Table& t, i64 k) { return (i64)((const INDEX*)t.successors)[k]; }
 
 __device__ __forceinline__ double probability_of(const Table& t, i64 k) {

@@ -74,7 +74,7 @@ class SimpleKernel:
     schedule: Schedule
     """What one pass computes."""
     exact: bool = True
-    """Whether values equal the schedule's bit for bit; if not, up to the order in which atomics add."""
+    """Whether values equal the schedule's bit for bit; if not, up to the order in which transitions are added."""
     backups: int = 1
     """Of each state in a pass."""
     refuses: Callable[[ModelFacts], str | None] = _nothing
@@ -156,5 +156,49 @@ BDI_BUFFERED = replace(
     defines=partial(_bdi_defines, buffered=1),
 )
 
-SIMPLE_KERNELS: tuple[SimpleKernel, ...] = (PLAIN, BDI, BDI_BUFFERED)
+
+def _most_transitions(facts: ModelFacts) -> int:
+    """Of a partition; where rows differ, as many as its bytes have room for."""
+    if facts.successors_per_action:
+        return facts.max_rows * facts.successors_per_action
+    return facts.largest_table_bytes // (facts.successor_dtype.itemsize + facts.probability_dtype.itemsize)
+
+
+def _sums_of_rows(facts: ModelFacts) -> int:
+    return 8 * facts.max_rows
+
+
+def _sums_and_carries(facts: ModelFacts) -> int:
+    return _sums_of_rows(facts) + 8 * (_most_transitions(facts) // _LANES + 1)
+
+
+_LANES = 32
+"""Threads of a warp."""
+
+TRANSITION_ATOMICS = SimpleKernel(
+    word="transition-atomics",
+    summary="a thread a transition, which adds to its row by atomicAdd, then a thread a state",
+    paper="Quintanilla and Kolisetti, 3.1 and 3.2",
+    assumptions="any store",
+    advice="To measure what atomics cost; plain moves fewer bytes, and transition-segments adds without atomics.",
+    source="literature/quintanilla_atomics.cu",
+    launches=(Launch("clear_rows", "rows"), Launch("add_transitions", "transitions"), Launch("best_of_rows", "states")),
+    schedule=schedules.jacobi,
+    exact=False,
+    workspace=_sums_of_rows,
+)
+TRANSITION_SEGMENTS = SimpleKernel(
+    word="transition-segments",
+    summary="a thread a transition, sums of rows by warp shuffles, then a thread a state",
+    paper="Quintanilla and Kolisetti, 7",
+    assumptions="any store",
+    advice="Where rows have many successors, and some far more than others; elsewhere plain.",
+    source="literature/quintanilla_segments.cu",
+    launches=(Launch("add_segments", "transitions"), Launch("best_of_carries", "states")),
+    schedule=schedules.jacobi,
+    exact=False,
+    workspace=_sums_and_carries,
+)
+
+SIMPLE_KERNELS: tuple[SimpleKernel, ...] = (PLAIN, BDI, BDI_BUFFERED, TRANSITION_ATOMICS, TRANSITION_SEGMENTS)
 """All of them, the simplest first."""
