@@ -27,6 +27,7 @@ from ooc_mdp.options import (
     PriorityName,
     RunOptions,
     SolveOptions,
+    Stopping,
     SweepOrder,
     parse_bytes,
 )
@@ -79,6 +80,7 @@ def solve(
     device_memory: str | int | None = None,
     device: str = "auto",
     kernel: str = DEFAULT_KERNEL,
+    stopping: str | None = None,
     sweep_order: SweepOrder = "voted",
     output: AnyPath | None = None,
     resume: bool = False,
@@ -109,6 +111,8 @@ def solve(
     device_memory : budget on a CUDA device in all, such as "8GiB": the cache is what the rest leaves of it.
     device : "auto", "cpu" or "cuda:0".
     kernel : what sweeps, in place of the device's own engine (`ooc_mdp.backends.device_kernels`, ``ooc-mdp kernels``).
+    stopping : when visits of a simple kernel look whether they may end: "states:K" or "blocks:K"
+        (:class:`~ooc_mdp.options.Stopping`).
     sweep_order : order of the states in the CPU's sweeps: "forward", "alternating" or "voted".
     output : where the result is written, with checkpoints beside it meanwhile.
     resume : go on from a checkpoint of that output; from the beginning where there is none.
@@ -144,6 +148,7 @@ def solve(
         device_memory=None if device_memory is None else parse_bytes(device_memory),
         device=device,
         kernel=kernel,
+        stopping=None if stopping is None else Stopping.parse(stopping),
         sweep_order=sweep_order,
     )
     run = RunOptions(

@@ -27,6 +27,7 @@ __all__ = [
     "PriorityName",
     "RunOptions",
     "SolveOptions",
+    "Stopping",
     "SweepOrder",
     "format_bytes",
     "parse_bytes",
@@ -187,6 +188,33 @@ class CacheSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopping:
+    """How a visit by a simple kernel looks whether its passes may end.
+
+    Techniques 1 to 4 of Inamoto, Higami and Kobayashi are states:1, states:K, blocks:1 and blocks:K.
+    """
+
+    copied: Literal["states", "blocks"]
+    """To the host: the last change of every state, or the largest of each block of threads."""
+    every: int
+    """Passes between two looks."""
+
+    @classmethod
+    def parse(cls, text: str) -> Stopping:
+        """Read "states:1" or "blocks:16"; raises OptionsError."""
+        copied, _, every = text.partition(":")
+        if copied not in ("states", "blocks") or not re.fullmatch(r"0*[1-9]\d{0,8}", every, re.ASCII):
+            raise OptionsError(
+                f"--stopping {text} is no test of convergence; write states:K or blocks:K with a whole number K from 1 "
+                f"to 999999999, the passes between two looks at the changes: states:1 or blocks:16, for example"
+            )
+        return cls(cast(Literal["states", "blocks"], copied), int(every))
+
+    def __str__(self) -> str:
+        return f"{self.copied}:{self.every}"
+
+
+@dataclass(frozen=True, slots=True)
 class SolveOptions:
     """Everything that steers a solve."""
 
@@ -218,6 +246,9 @@ class SolveOptions:
     kernel: str = DEFAULT_KERNEL
     """What sweeps, a word of `ooc_mdp.backends.device_kernels`, checked where the device is. The default is the tiled
     engine of a CUDA device and the CPU's own engine; the words of simple kernels name one for either."""
+    stopping: Stopping | None = None
+    """When visits of a simple kernel look whether their passes may end; None: after 8 passes, then 16, then each 32 on
+    a device, after each on the CPU."""
     sweep_order: SweepOrder = "voted"
     """Order of the states in the CPU's sweeps: as in memory, every second sweep of a visit reversed, or as voted."""
 
@@ -253,6 +284,11 @@ class SolveOptions:
                 raise OptionsError(f"unknown {name.replace('_', ' ')} {word!r}; there are {', '.join(known)}")
         if self.exact_priorities and self.way == "p-eva" and self.priority not in (None, "h1", "h2"):
             raise OptionsError("exact priorities are those of h1 or h2; say which (--priority h2)")
+        if self.stopping is not None and self.kernel == DEFAULT_KERNEL:
+            raise OptionsError(
+                f"--stopping {self.stopping} is a test of simple kernels, and --kernel {self.kernel} is none: it has a "
+                f"test of its own; add --kernel plain or another that ooc-mdp kernels lists, or leave --stopping out"
+            )
         if self.sweeps < 1:
             raise OptionsError(f"sweeps is {self.sweeps}; give at least 1")
         if self.sweeps != 1 and self.method != "vi":

@@ -9,13 +9,14 @@ tests take the words from there. Nothing of CUDA is imported before a backend is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SIMPLE_KERNELS, SimpleKernel
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.options import Stopping
 
 if TYPE_CHECKING:
     from ooc_mdp.backends.base import Backend
@@ -82,9 +83,18 @@ DEVICE_KERNELS: Mapping[str, DeviceKernels] = MappingProxyType(
 """Words for --kernel; the first is the default."""
 
 
-def device_kernels(word: str) -> DeviceKernels:
-    """The entry of a word; raises OptionsError where there is none."""
-    try:
+def device_kernels(word: str, stopping: Stopping | None = None) -> DeviceKernels:
+    """The entry of a word, with a test of convergence if one is given.
+
+    Raises
+    ------
+    OptionsError : there is no such word, or a test is given and the kernel is not a simple one.
+    """
+    if word not in DEVICE_KERNELS:
+        raise OptionsError(f"unknown kernel {word!r}; there are {', '.join(DEVICE_KERNELS)}")
+    if stopping is None:
         return DEVICE_KERNELS[word]
-    except KeyError:
-        raise OptionsError(f"unknown kernel {word!r}; there are {', '.join(DEVICE_KERNELS)}") from None
+    simple = {kernel.word: kernel for kernel in SIMPLE_KERNELS}
+    if word not in simple:
+        raise OptionsError(f"--stopping {stopping} is a test of simple kernels ({', '.join(simple)}); {word} is none")
+    return _entry(replace(simple[word], stopping=stopping))

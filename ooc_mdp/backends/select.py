@@ -8,14 +8,18 @@ from collections.abc import Callable
 from ooc_mdp.backends.base import Backend
 from ooc_mdp.backends.device_kernels import device_kernels
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.options import DEFAULT_KERNEL, SweepOrder
+from ooc_mdp.options import DEFAULT_KERNEL, Stopping, SweepOrder
 from ooc_mdp.problems.problem import Problem
 
 __all__ = ["select_backend", "select_rows"]
 
 
 def select_backend(
-    device: str, sweep_order: SweepOrder = "alternating", kernel: str = DEFAULT_KERNEL, threads: int | None = None
+    device: str,
+    sweep_order: SweepOrder = "alternating",
+    kernel: str = DEFAULT_KERNEL,
+    threads: int | None = None,
+    stopping: Stopping | None = None,
 ) -> Backend:
     """The backend for "cpu", "cuda:N" or "auto"; a CUDA device sweeps many states at once, in no order.
 
@@ -25,13 +29,15 @@ def select_backend(
     kernel : a word of :data:`~ooc_mdp.backends.device_kernels.DEVICE_KERNELS`. The CPU's own engine is its default; a
         simple kernel's schedule runs there in NumPy.
     threads : that sweep on the CPU; None for all cores.
+    stopping : when visits of a simple kernel look whether they may end.
 
     Raises
     ------
-    OptionsError : no such word, no such device, or a kernel that a CUDA device alone has.
+    OptionsError : no such word, no such device, a kernel that a CUDA device alone has, or `stopping` for a kernel that
+        is not simple.
     MissingExtraError : CuPy is not installed and a CUDA device was asked for by name.
     """
-    chosen = device_kernels(kernel)
+    chosen = device_kernels(kernel, stopping)
     number = _cuda_number(device)
     if number is None:
         if kernel != DEFAULT_KERNEL:

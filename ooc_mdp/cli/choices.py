@@ -36,6 +36,7 @@ from ooc_mdp.options import (
     PriorityName,
     RunOptions,
     SolveOptions,
+    Stopping,
     SweepOrder,
     parse_bytes,
 )
@@ -201,6 +202,15 @@ class SolveChoices:
             rich_help_panel=_MEMORY,
         ),
     ] = DEFAULT_KERNEL
+    stopping: Annotated[
+        str | None,
+        typer.Option(
+            metavar="states:K|blocks:K",
+            help="Every K passes of a simple kernel, copy the changes of all states, or each block's largest, to the "
+            "host, and end the visit where they are small.",
+            rich_help_panel=_MEMORY,
+        ),
+    ] = None
 
     def options(self, discount: float) -> SolveOptions:
         """What `api.solve_with` is asked."""
@@ -216,6 +226,7 @@ class SolveChoices:
             device_memory=None if self.device_memory is None else parse_bytes(self.device_memory),
             device=self.device,
             kernel=self.kernel,
+            stopping=None if self.stopping is None else Stopping.parse(self.stopping),
             sweep_order=self.sweep_order,
         )
 

@@ -121,7 +121,7 @@ def run_worker(
     options = asked.options
     with ExitStack() as stack:
         stack.enter_context(source.hold())
-        backend = select_backend(options.device, options.sweep_order, options.kernel, asked.threads)
+        backend = select_backend(options.device, options.sweep_order, options.kernel, asked.threads, options.stopping)
         stack.callback(backend.close)
         model = ModelFacts.of(source, options.discount)
         return_freed_memory()

@@ -102,6 +102,7 @@ def _source_policy(
 def method_name(options: SolveOptions) -> str:
     """The method and its variants, as traces and results call it."""
     kernel = "" if options.kernel == DEFAULT_KERNEL else f", {options.kernel} kernel"
+    kernel += "" if options.stopping is None else f", stopping {options.stopping}"
     if options.way == "p-eva":
         exact = " exact" if options.exact_priorities else ""
         return f"p-eva {options.metric}{exact}{kernel}"

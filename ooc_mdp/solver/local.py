@@ -94,12 +94,12 @@ def _solve(
 ) -> Solution:
     """:func:`solve` with the output checked and locked."""
     facts = ModelFacts.of(table, options.discount)
-    backend = select_backend(options.device, options.sweep_order, options.kernel)
+    backend = select_backend(options.device, options.sweep_order, options.kernel, None, options.stopping)
     writes = output.path is not None
     return_freed_memory()
     load_code(backend, facts, options, writes)
     plan = plan_solve(table, options, backend, facts, writes=writes)
-    note(plan.memory.describe())
+    note(plan.describe())
     with ExitStack() as stack:
         stack.callback(backend.close)
         session = Session(output, run, watch=watch, note=note, interrupted=stack.enter_context(signals()))

@@ -16,9 +16,10 @@ from ooc_mdp.backends.layout import Layout, Needs, check_free_memory
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import SolveOptions
+from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions
 from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import MemoryPlan
+from ooc_mdp.scheduling.sweep_bound import describe_sweep_bound
 from ooc_mdp.solver.history import history_bytes
 
 __all__ = [
@@ -64,6 +65,13 @@ class SolvePlan:
     staging_depth: int
     """Partitions that are read at a time."""
     memory: MemoryPlan
+
+    def describe(self) -> str:
+        """Lines for whoever looks on: the memory, and for simple kernels how many sweeps are enough."""
+        lines = [self.memory.describe()]
+        if self.options.kernel != DEFAULT_KERNEL:
+            lines.append(describe_sweep_bound(self.facts, self.options))
+        return "\n".join(lines)
 
 
 def load_code(backend: Backend, model: ModelFacts, options: SolveOptions, writes: bool) -> None:

@@ -92,14 +92,18 @@ class ScheduledBackend(HostValues, SimpleSweeps):
         return np.concatenate([self._values[self._own(table)], self._values[table.halo]])
 
     def _visit(self, resident: Resident, change: float, most: int) -> tuple[float, ...]:
-        """Passes of the schedule; the policy is that of the last one's backups."""
+        """Passes of the schedule; the policy is that of the last one's backups.
+
+        A look finds the same largest change, be it of all states or of each block's.
+        """
         (table,) = resident.arrays
+        every = 1 if self._kernel.stopping is None else self._kernel.stopping.every
         rows, own, n = self._rows(table), self._own(table), table.n_states
         local, passes = self._gather(table), 0
         while True:
             local, changes = self._kernel.schedule(rows.backup, n, local)
             passes += 1
-            if passes >= most or np.abs(changes).max() <= change:
+            if passes >= most or (passes % every == 0 and np.abs(changes).max() <= change):
                 break
         now = local[:n]
         moved = np.where(table.boundary, now - self._values[own], 0.0)

@@ -4,12 +4,12 @@
 
 What a pass is, the catalogue says (`ooc_mdp.backends.cuda.simple.literature.catalogue`); the rest is the same for all.
 Values, policy and partitions lie on the device; a partition is one allocation of its size, each field aligned to 256
-bytes. Passes of a visit run in growing batches between two looks at the changes, since a look waits for the device.
+bytes. Passes of a visit run in batches between two looks at the changes (`ooc_mdp.backends.cuda.simple.convergence`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cuda.device import Argument, Device, Kernel
 from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned, c_type, numbers_of_images
+from ooc_mdp.backends.cuda.simple.convergence import CopiedChanges, batches
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SimpleKernel
 from ooc_mdp.backends.cuda.sources import SIMPLE, read_sources
 from ooc_mdp.backends.exact_sweeps import SimpleSweeps
@@ -32,9 +33,6 @@ from ooc_mdp.options import format_bytes
 __all__ = ["SimpleBackend"]
 
 _THREADS = 256
-_FIRST_BATCH = 8
-"""Passes before the first look at the changes: a look costs as much as several sweeps of a small partition."""
-_LARGEST_BATCH = 32
 _FIELDS = 9
 _TABLE = np.dtype(
     [
@@ -49,7 +47,7 @@ _TABLE = np.dtype(
     ]
 )
 """struct Table of simple/table.cuh."""
-_COMMON = ("gather", "scatter", "largest_change", "read_states", "write_states", "measure")
+_COMMON = ("gather", "scatter", "largest_change", "largest_of_blocks", "read_states", "write_states", "measure")
 _CHANGES, _REPORT = slice(0, 2), slice(2, 7)
 """Places of the words that kernels report in: largest_change's, then those of scatter or measure."""
 _WORDS = 7
@@ -86,6 +84,7 @@ class SimpleBackend(SimpleSweeps):
     def __init__(self, device: Device, kernel: SimpleKernel) -> None:
         super().__init__(kernel)
         self._device = device
+        self._test = None if kernel.stopping is None else CopiedChanges(kernel.stopping, kernel.block)
         self._compiled: dict[_Types, dict[str, Kernel]] = {}
         self.name = device.name
 
@@ -117,9 +116,13 @@ class SimpleBackend(SimpleSweeps):
         """Partitions one by one, two local vectors, changes, reports, a kernel's workspace, and what alignment adds."""
         sizes = self._sizes(model)
         alignment = (_FIELDS + 1) * ALIGNMENT * model.n_partitions
-        own = {"local values": 2 * sizes["in"], "changes": sizes["change"] + sizes["words"], "alignment": alignment}
+        changes = sizes["change"] + sizes["maxima"] + sizes["words"]
+        own = {"local values": 2 * sizes["in"], "changes": changes, "alignment": alignment}
         own |= {"workspace": sizes["workspace"]} if sizes["workspace"] else {}
-        return device_layout(model, needs, self.name, own)
+        layout = device_layout(model, needs, self.name, own)
+        if self._test is None:
+            return layout
+        return replace(layout, host={**layout.host, "changes": 8 * self._test.copied(model.largest_partition)})
 
     def _sizes(self, model: ModelFacts) -> dict[str, int]:
         """Bytes of what is allocated beside partitions, by name."""
@@ -130,6 +133,7 @@ class SimpleBackend(SimpleSweeps):
             "in": local,
             "out": local,
             "change": aligned(8 * model.largest_partition),
+            "maxima": aligned(8 * self._test.maxima(model.largest_partition)) if self._test is not None else 0,
             "words": aligned(8 * _WORDS),
             "workspace": aligned(self._kernel.workspace(model)),
         }
@@ -156,6 +160,8 @@ class SimpleBackend(SimpleSweeps):
             ) from error
         self._at = dict(zip(sizes, base + np.cumsum([0, *sizes.values()])[:-1].astype(np.uint64), strict=True))
         self._words = self._device.pinned(8 * _WORDS).view(np.uint64)
+        if self._test is not None:
+            self._test.start(self._device, model.largest_partition, self._at["change"], self._at["maxima"])
         self._local_states = model.largest_partition + model.largest_halo
         if values is None:
             self._stream.clear(int(self._at["values"]), 8 * model.n_states)
@@ -279,34 +285,38 @@ class SimpleBackend(SimpleSweeps):
         self._launch(kernels["scatter"], counts["states"], table, current, self._at["values"], report)
 
     def _visit(self, resident: Resident, change: float, most: int) -> tuple[float, ...]:
-        """In batches of 8, 16, 32, 32 ... passes until a limit is reached."""
-        table, _, kernels = resident.arrays
+        """In batches of passes until a limit is reached."""
         current, other = self._gather(resident)
-        passes, batch = 0, _FIRST_BATCH
-        while True:
-            batch = min(batch, most - passes, _LARGEST_BATCH)
+        passes = 0
+        for batch in batches(self._kernel.stopping):
+            batch = min(batch, most - passes)
             for _ in range(batch):
                 self._pass(resident, current, other)
                 current, other = other, current
             passes += batch
-            self._clear_words()
-            changes = (table, self._at["change"], self._at["words"])
-            self._launch(kernels["largest_change"], resident.n_states, *changes)
-            if passes >= most:
-                self._scatter(resident, current)
-                words = self._read_words()
+            if passes >= most or self._look(resident) <= change:
                 break
-            words = self._read_words()
-            if words[_CHANGES].view(np.float64).max() <= change:
-                self._scatter(resident, current)
-                words = self._read_words()
-                break
-            batch *= 2
+        self._find_changes(resident)
+        self._scatter(resident, current)
+        words = self._read_words()
         rise, fall = words[_CHANGES].view(np.float64).tolist()
         report = words[_REPORT]
         boundary_rise, boundary_fall = report[:2].view(np.float64).tolist()
         boundary_value, largest, smallest = numbers_of_images(report[2:]).tolist()
         return passes, rise, fall, boundary_rise, boundary_fall, boundary_value, largest, -smallest
+
+    def _find_changes(self, resident: Resident) -> None:
+        """Launch what finds the largest rise and fall of the last pass."""
+        self._clear_words()
+        kernel = resident.arrays[2]["largest_change"]
+        self._launch(kernel, resident.n_states, resident.arrays[0], self._at["change"], self._at["words"])
+
+    def _look(self, resident: Resident) -> float:
+        """The largest change of the last pass."""
+        if self._test is not None:
+            return self._test.largest(resident, self._stream)
+        self._find_changes(resident)
+        return float(self._read_words()[_CHANGES].view(np.float64).max())
 
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass without updates."""

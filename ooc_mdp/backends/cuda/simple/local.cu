@@ -43,6 +43,20 @@ extern "C" __global__ void largest_change(const Table* table, const double* chan
     raise_to_block_max((u64)__double_as_longlong(delta < 0.0 ? -delta : 0.0), report + 1);
 }
 
+// maxima: the largest |change| of the states of each block (Inamoto, Higami and Kobayashi, section 5), by a tree in shared
+// memory, 8 bytes a thread. Blocks may be of any size.
+extern "C" __global__ void largest_of_blocks(const Table* table, const double* change, double* maxima) {
+    extern __shared__ double found[];
+    const i64 s = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    found[threadIdx.x] = s < table->n ? fabs(change[s]) : 0.0;
+    for (unsigned left = blockDim.x; left > 1; left = (left + 1) / 2) {
+        const unsigned other = threadIdx.x + (left + 1) / 2;
+        __syncthreads();
+        if (other < left) found[threadIdx.x] = fmax(found[threadIdx.x], found[other]);
+    }
+    if (threadIdx.x == 0) maxima[blockIdx.x] = found[0];
+}
+
 // The values of some states of the model.
 extern "C" __global__ void read_states(const i64* states, i64 count, const double* values, double* out) {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;

@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.options import Stopping
 from ooc_mdp.reference import schedules
 from ooc_mdp.reference.schedules import Schedule
 
@@ -83,11 +84,18 @@ class SimpleKernel:
     """Bytes that a launch is given beside values."""
     defines: Callable[[ModelFacts], Mapping[str, int]] = _no_defines
     """Macros that its file is compiled with, beside INDEX and REAL; whole numbers."""
+    stopping: Stopping | None = None
+    """When a visit looks whether it may end, as the user says; None: as each backend does."""
 
     @property
     def bounds_by_changes(self) -> bool:
         """Whether the changes of a pass bound the residual: where it is V' = TV, bit for bit, and nothing else."""
         return self.schedule is schedules.jacobi and self.exact
+
+    @property
+    def block(self) -> int:
+        """Threads of a block, of which a test of convergence may take the largest change."""
+        return self.launches[-1].threads
 
     def check(self, facts: ModelFacts) -> None:
         """Raise OptionsError where the kernel cannot sweep a store's partitions."""
