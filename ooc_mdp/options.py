@@ -189,10 +189,7 @@ class CacheSize:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """How a visit by a simple kernel looks whether its passes may end.
-
-    Techniques 1 to 4 of Inamoto, Higami and Kobayashi are states:1, states:K, blocks:1 and blocks:K.
-    """
+    """Convergence test of a simple kernel: Inamoto et al.'s techniques, states:1, states:K, blocks:1, blocks:K."""
 
     copied: Literal["states", "blocks"]
     """To the host: the last change of every state, or the largest of each block of threads."""
@@ -247,8 +244,7 @@ class SolveOptions:
     """What sweeps, a word of `ooc_mdp.backends.device_kernels`, checked where the device is. The default is the tiled
     engine of a CUDA device and the CPU's own engine; the words of simple kernels name one for either."""
     stopping: Stopping | None = None
-    """When visits of a simple kernel look whether their passes may end; None: after 8 passes, then 16, then each 32 on
-    a device, after each on the CPU."""
+    """When visits of a simple kernel test whether to end; None: after 8, 16, then each 32 passes (CPU: each pass)."""
     sweep_order: SweepOrder = "voted"
     """Order of the states in the CPU's sweeps: as in memory, every second sweep of a visit reversed, or as voted."""
 
