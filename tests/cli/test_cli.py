@@ -6,16 +6,12 @@ import csv
 import io
 import json
 import os
-import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import interrupted, ooc, process, refused
+from command_line import ooc, process, refused
 
 import ooc_mdp
-from ooc_mdp.events import SolveProgress
-from ooc_mdp.report import progress
 from ooc_mdp.store.seal import digest_of
 
 COMMANDS = (
@@ -27,37 +23,6 @@ FIGURES = {
     "bytes_moved", "visits", "backups", "seconds", "memory_plan",
 }  # fmt: skip
 ALPHA = 0.5
-
-
-def save_ladder(path: Path, terminal: bool = True) -> None:
-    """16 states that stay where they are, paid -1 by action 0 and s by action 1; the last one is terminal, worth 7."""
-    n = 16
-    acting = n - 1 if terminal else n
-    rewards = np.stack([np.full(acting, -1.0), np.arange(acting)], axis=1).ravel()
-    np.savez(
-        path,
-        state_ptr=np.concatenate([2 * np.arange(acting + 1), [2 * acting] * (n - acting)]),
-        indptr=np.arange(2 * acting + 1),
-        indices=np.repeat(np.arange(acting), 2),
-        data=np.ones(2 * acting),
-        r_sa=rewards,
-        r_s=np.concatenate([np.zeros(acting), [7.0] * (n - acting)]),
-    )
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with maze.store, its result maze.result, and ladder.npz."""
-    folder = tmp_path_factory.mktemp("cli")
-    made = ooc("generate", "GW-32x4", folder / "maze.store", "--seed", 1, "--partitions", 16)
-    assert made.status == 0, made.err
-    solved = ooc(
-        "solve", folder / "maze.store", "--discount", 0.95, "--cache", "30%", "--output", folder / "maze.result",
-        "--device", "cpu",
-    )  # fmt: skip
-    assert solved.status == 0, solved.err
-    save_ladder(folder / "ladder.npz")
-    return folder
 
 
 def test_help_and_version_name_every_command():
@@ -393,134 +358,3 @@ def test_brackets_in_a_name_are_shown_as_they_are_on_a_terminal(tmp_path, monkey
     assert shown.status == 0, shown.err
     assert "\x1b[" in shown.out
     assert str(store) in shown.out
-
-
-def test_a_time_limit_ends_with_1_and_a_checkpoint(place, tmp_path):
-    output = tmp_path / "r"
-    solving = ("solve", place / "maze.store", "--discount", 0.999, "--epsilon", 1e-6, "--output", output)
-    ran = ooc(*solving, "--device", "cpu", "--time-limit", 1e-9)
-    assert ran.status == 1
-    assert "time-limit" in ran.out
-    assert "r.checkpoint" in ran.out
-    assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
-    assert "go on from it with --resume" in refused(*solving, "--device", "cpu")
-    done = ooc(*solving, "--device", "cpu", "--resume", "--json")
-    assert done.status == 0
-    assert [p.name for p in tmp_path.iterdir()] == ["r"]
-    assert done.figures["outcome"] == "proved"
-
-
-def test_stopping_early_without_an_output_promises_no_resume(place):
-    ran = ooc(
-        "solve", place / "maze.store", "--discount", 0.999, "--epsilon", 1e-6, "--device", "cpu", "--time-limit", 1e-9
-    )
-    assert ran.status == 1
-    assert "--resume" not in ran.out
-    assert "--output" in ran.out
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_with_1_one_json_object_and_a_checkpoint(place, tmp_path, number):
-    output = tmp_path / "r"
-    solving = (
-        "solve", place / "maze.store", "--discount", 0.99999, "--epsilon", 1e-5, "--cache", "30%", "--output", output,
-        "--device", "cpu", "--checkpoint-interval", 0, "--json",
-    )  # fmt: skip
-    ran = interrupted(number, f"changes {tmp_path} r.checkpoint", 1, *solving)
-    assert ran.status == 1, ran.err
-    assert ran.figures["outcome"] == "interrupted"
-    assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupted_conversion_ends_with_1_and_leaves_nothing(tmp_path_factory, tmp_path, number):
-    """Before a change of files of the store in the making, of which there are more than one a partition."""
-    n = 2_000
-    model = tmp_path_factory.mktemp("source") / "ring.npz"
-    pointers = np.arange(n + 1)
-    np.savez(model, state_ptr=pointers, indptr=pointers, indices=(pointers[:-1] + 1) % n, data=np.ones(n))
-    converting = ("convert", model, tmp_path / "s", "--partitions", 200)
-    ran = interrupted(number, f"changes {tmp_path / 's.partial'}", 20, *converting)
-    assert ran.status == 1, ran.err
-    assert "interrupted" in ran.err
-    assert "Traceback" not in ran.err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_closed_pipe_is_no_traceback(place):
-    import subprocess
-
-    from command_line import command, environment
-
-    line = command("inspect", place / "maze.store", "--json")
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(line, env=environment(), stdout=write, stderr=subprocess.PIPE, text=True, check=False)
-    os.close(write)
-    assert "Traceback" not in done.stderr
-
-
-def test_a_trace_has_a_line_for_each_access(place, tmp_path):
-    trace = tmp_path / "trace.csv"
-    figures = ooc(
-        "solve",
-        place / "maze.store",
-        "--discount",
-        0.9,
-        "--cache",
-        "30%",
-        "--device",
-        "cpu",
-        "--trace",
-        trace,
-        "--json",
-    ).figures
-    lines = trace.read_text().splitlines()
-    assert lines[0] == "# ooc-mdp trace 3"
-    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
-    assert len(rows) == figures["accesses"] + figures["auxiliary_accesses"]
-    assert sum(int(row["hit"]) for row in rows) == figures["hits"]
-
-
-def test_an_option_that_is_no_list_of_numbers_is_named(tmp_path):
-    common = ("generate", "mountain-car", tmp_path / "s", "-p", "grid=20,20")
-    assert "--blocks 'a,b' is no list of numbers; write for example --blocks 100,200" in refused(
-        *common, "--blocks", "a,b"
-    )
-    assert "--block-shape '5;5'" in refused(*common, "--block-shape", "5;5")
-    assert "--grid and -p grid=... say the same" in refused(*common, "--grid", "30,30")
-
-
-def test_a_log_has_lines_of_the_step_that_is_at_work(monkeypatch, capsys):
-    clock = iter([0.0, 1.0, 5.0, 11.5, 12.0, 18.0, 32.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    bar = progress.ProgressBar()
-    with bar:
-        for done in (10, 50, 1234):
-            bar("read", done, None)
-        for done in (1, 400, 2000):
-            bar("write", done, 4000)
-    assert capsys.readouterr().err.splitlines() == ["read: 1,234, 10 s", "write: 2,000 of 4,000, 20 s"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "bounds"),
-    [
-        ("epsilon", "error ≤ 2.00e+00 (target 1.0e-02), residual ≤ 2.0e-01,"),
-        ("residual", "error ≤ 2.00e+00, residual ≤ 2.0e-01 (target 1.0e-02),"),
-    ],
-)
-def test_a_log_has_the_target_beside_its_bound_and_the_rate_since_the_line_before(kind, bounds, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_LOG_SECONDS", 0.0)
-    line = progress.SolveProgressLine()
-    earlier = 1 << 30, 1000.0  # of the run that is resumed, at 1 MiB a second
-    for n_bytes, seconds in (earlier, (earlier[0] + (1 << 20), 1002.0), (earlier[0] + (3 << 20), 1010.0)):
-        line(
-            SolveProgress(
-                error_bound=2.0, residual_bound=0.2, target=0.01, target_kind=kind, dirty=1, partitions=4, hit_rate=0.5,
-                bytes_read=n_bytes, read_rate=1e9, loads=7, seconds=seconds,
-            )
-        )  # fmt: skip
-    _, first, second = capsys.readouterr().err.splitlines()
-    assert first == f"{bounds} 1 of 4 partitions dirty, 7 loads, hit rate 50.0%, 512.0 KiB/s, 1002 s"
-    assert second == f"{bounds} 1 of 4 partitions dirty, 7 loads, hit rate 50.0%, 256.0 KiB/s, 1010 s"

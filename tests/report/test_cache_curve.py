@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import os
 import sys
 from collections import OrderedDict
@@ -15,12 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import ooc, refused
-from damage import cut, flipped
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import ooc_mdp
-from ooc_mdp.errors import InputError, MissingExtraError, OptionsError, StoreError
+from ooc_mdp.errors import MissingExtraError, OptionsError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import CacheSize
 from ooc_mdp.report.cache_curve import (
@@ -38,9 +36,7 @@ from ooc_mdp.report.cache_curve import (
 from ooc_mdp.report.cache_plot import plot_cache_curves
 from ooc_mdp.report.cache_report import TraceCurves, curves_of_traces
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
-from ooc_mdp.store.atomic_file import atomic_file
 
-HEADER = "access,partition,kind,visit,hit,sweeps,bound,priority,seconds\n"
 PARTITIONS = 36
 
 
@@ -324,159 +320,6 @@ def test_a_share_of_the_partitions_is_exact_rounds_down_and_holds_one_at_least()
         CacheSize.parse_partitions("8").resolve_partitions(7)
 
 
-HEAD = "# ooc-mdp trace 3\n# method: vi\n# partitions: 4\n"
-
-
-def write_trace(path: Path, body: str, head: str = HEAD, sealed: bool = True) -> Path:
-    content = (head + HEADER + body).encode()
-    end = f"# sha256: {hashlib.sha256(content).hexdigest()}\n" if sealed else ""
-    path.write_bytes(content + end.encode())
-    return path
-
-
-GOOD = "0,3,frontier,1,0,5,0.5,-inf,0.1\n1,3,frontier,2,1,5,inf,0.25,0.2\n2,0,auxiliary,0,0,0,nan,1e-05,0.3\n"
-
-
-def test_a_trace_is_read_as_it_stands(tmp_path: Path) -> None:
-    trace = read_trace(write_trace(tmp_path / "t.csv", GOOD))
-    assert (trace.n_partitions, trace.method, trace.cut_off, trace.order_is_fixed) == (4, "vi", False, True)
-    assert trace.partition.tolist() == [3, 3, 0]
-    assert trace.auxiliary.tolist() == [False, False, True]
-    assert trace.hit.tolist() == [False, True, False]
-    assert trace.priority.tolist() == [-np.inf, 0.25, 1e-05]
-
-
-@given(st.integers(0, len("3,1,frontier,1,0,5,0.5,0.125,0.1234")))
-def test_half_a_last_line_is_left_out(tmp_path_factory: pytest.TempPathFactory, length: int) -> None:
-    half = "3,1,frontier,1,0,5,0.5,0.125,0.1234"[:length]
-    trace = read_trace(write_trace(tmp_path_factory.getbasetemp() / "half.csv", GOOD + half, sealed=False))
-    assert trace.partition.size == 3
-    assert trace.cut_off
-
-
-MORE = "3,1,frontier,1,0,5,0.5,0.125,0.4\n"
-
-
-def content_of(trace: AccessTrace) -> tuple[object, ...]:
-    arrays = (trace.partition, trace.auxiliary, trace.hit, trace.priority)
-    return trace.facts, trace.n_partitions, trace.cut_off, [array.tolist() for array in arrays]
-
-
-def test_a_trace_with_any_bit_flipped_is_refused(tmp_path: Path) -> None:
-    body = GOOD.replace("1,3", "# remark after 0.1 s: the kernel changes\n1,3", 1)
-    path = write_trace(tmp_path / "t.csv", body)
-    for what in flipped(path):
-        with pytest.raises(InputError):
-            pytest.fail(f"{what} was read as {content_of(read_trace(path))}")
-
-
-def test_a_trace_that_is_cut_anywhere_is_refused_or_known_to_be_cut_off(tmp_path: Path) -> None:
-    path = write_trace(tmp_path / "t.csv", GOOD)
-    whole, cut_off = read_trace(path), 0
-    size = path.stat().st_size
-    for what in cut(path):
-        try:
-            trace = read_trace(path)
-        except InputError:
-            continue
-        if path.stat().st_size == size - 1:  # nothing but the end of the last line is missing
-            assert content_of(trace) == content_of(whole), what
-        else:
-            assert trace.cut_off, what
-            cut_off += 1
-        assert trace.facts == whole.facts, what
-        assert whole.partition.tolist()[: trace.partition.size] == trace.partition.tolist(), what
-    assert cut_off > 100
-
-
-@pytest.mark.parametrize("after", ["\n", "x", "3,1,frontier,1,0,5,0.5,0.125,0.1234\n", "# remark after 1 s: more\n"])
-def test_what_follows_the_digest_of_a_trace_is_refused(tmp_path: Path, after: str) -> None:
-    path = write_trace(tmp_path / "t.csv", GOOD)
-    path.write_text(path.read_text() + after)
-    with pytest.raises(InputError, match="line 9: something follows the line that ends a trace"):
-        read_trace(path)
-
-
-def test_the_digest_of_another_trace_is_refused(tmp_path: Path) -> None:
-    one, other = (write_trace(tmp_path / name, GOOD + more) for name, more in (("a", ""), ("b", MORE)))
-    one.write_text("".join(one.read_text().splitlines(keepends=True)[:-1] + other.read_text().splitlines()[-1:]))
-    with pytest.raises(InputError, match=r"line 8: the bytes before have the SHA-256 .* they have changed since"):
-        read_trace(one)
-
-
-def test_a_trace_that_is_no_regular_file_or_has_no_lines_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(InputError, match="it is not a regular file"):
-        read_trace(tmp_path / "fifo")
-    (tmp_path / "sparse").touch()
-    os.truncate(tmp_path / "sparse", 1 << 40)
-    with pytest.raises(InputError, match="line 1: has more than 65536 bytes"):
-        read_trace(tmp_path / "sparse")
-
-
-@pytest.mark.parametrize(
-    ("body", "line", "message"),
-    [
-        ("0,3,frontier,1,0,5,0.5,-inf\n", 5, "8 columns instead of 9"),
-        ("\n", 5, "1 columns instead of 9"),
-        ("0,4,frontier,1,0,5,0.5,-inf,0.1\n", 5, "partition 4 of 4"),
-        ("0,-1,frontier,1,0,5,0.5,-inf,0.1\n", 5, "'-1' is no partition"),
-        ("0,1_0,frontier,1,0,5,0.5,-inf,0.1\n", 5, "'1_0' is no partition"),
-        ("0,٣,frontier,1,0,5,0.5,-inf,0.1\n", 5, "is no partition"),
-        ("0,3,Frontier,1,0,5,0.5,-inf,0.1\n", 5, "'Frontier' is no kind"),
-        ("0,3,frontier,1,2,5,0.5,-inf,0.1\n", 5, "'2' is no hit"),
-        ("0,3,frontier,1,0,5,0.5,nan,0.1\n", 5, "'nan' is no priority"),
-        ("0,3,frontier,1,0,5,,0,0.1\n", 5, "'' is no bound"),
-        ("1,3,frontier,1,0,5,0.5,-inf,0.1\n", 5, "access 1 follows -1"),
-        (GOOD + "4,3,frontier,3,0,5,0.5,-inf,0.4\n", 8, "access 4 follows 2"),
-        (GOOD + "3,3,frontier,2,0,5,0.5,-inf,0.4\n", 8, "visit 2 of partition 3 must be 3"),
-        (GOOD + "3,3,auxiliary,3,0,0,0.5,-inf,0.4\n", 8, "visit 3 of partition 3 must be 2"),
-        (GOOD + "# comment\n", 8, "1 columns instead of 9"),
-        ("0,3,fro\n" + GOOD, 5, "3 columns instead of 9"),
-    ],
-)
-def test_a_malformed_line_is_refused_with_its_number(tmp_path: Path, body: str, line: int, message: str) -> None:
-    path = write_trace(tmp_path / "t.csv", body)
-    with pytest.raises(InputError) as refusal:
-        read_trace(path)
-    assert str(refusal.value).startswith(f"{path}, line {line}: ")
-    assert message in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "line 1: does not begin with '# ooc-mdp trace'"),
-        ("state,value\n0,1\n", "line 1: does not begin with '# ooc-mdp trace'"),
-        ("# ooc-mdp trace 1\n# partitions: 4\n", "line 1: a trace of version 1, this release reads 3; solve again"),
-        ("# ooc-mdp trace 30\n", "a trace of version 30"),
-        ("# ooc-mdp trace 3\n# partitions: 4\n", "line 2: ends before the accesses begin"),
-        ("# ooc-mdp trace 3\n#partitions 4\n", "line 2: '#partitions 4' is no fact"),
-        ("# ooc-mdp trace 3\n# partitions: 4\naccess,partition\n", "line 3: the columns must be access,partition,kind"),
-        ("# ooc-mdp trace 3\n" + HEADER, "'# partitions: ' says no number of partitions"),
-        ("# ooc-mdp trace 3\n# partitions: 0\n" + HEADER, "'# partitions: 0' says no number"),
-        ("# ooc-mdp trace 3\n# partitions: 4\n" + HEADER, "holds no access"),
-        ("# ooc-mdp trace 3\n# partitions: 4\n" + HEADER + "0,3,fr", "holds no access"),
-    ],
-)
-def test_what_is_no_trace_is_refused_with_a_remedy(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(text)
-    with pytest.raises(InputError) as refusal:
-        read_trace(path)
-    assert message in str(refusal.value)
-
-
-def test_a_trace_that_is_no_text_or_not_there_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="is no text"):
-        read_trace(tmp_path / "t.csv")
-    with pytest.raises(InputError, match="cannot be read: No such file"):
-        read_trace(tmp_path / "missing.csv")
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
-        read_trace(tmp_path)
-
-
 def test_both_scopes_are_shown_once_any_trace_has_auxiliary_accesses(place: Path) -> None:
     paths = [place / "vi.csv", place / "exact-h1.csv"]
     both = curves_of_traces(paths, policies=["lru"])
@@ -542,12 +385,6 @@ def test_the_command_counts_the_accesses_that_it_is_told_to(place: Path, flag: s
     assert {curve["scope"] for curve in each["curves"]} == {scope}
     expected = each["accesses"] + (each["auxiliary_accesses"] if scope == "all" else 0)
     assert {curve["accesses"] for curve in each["curves"]} == {expected}
-
-
-def test_the_command_warns_of_a_trace_that_is_cut_off(tmp_path: Path) -> None:
-    ran = ooc("cache-curve", write_trace(tmp_path / "t.csv", GOOD + "3,1,fr", sealed=False))
-    assert ran.status == 0
-    assert ran.err == "t: the trace is cut off, with no digest at its end: the solve was killed or is at work\n"
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
@@ -638,30 +475,3 @@ def test_pipes_and_links_are_not_replaced(place: Path, tmp_path: Path, option: s
     assert pipe.is_fifo()
     assert link.is_symlink()
     assert target.read_text() == "mine"
-
-
-def test_an_output_is_on_disk_before_it_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, synced = tmp_path / "c.csv", []
-    file.write_text("mine")
-
-    def sync(fd: int) -> None:
-        synced.append((os.fstat(fd).st_ino, file.read_text()))
-
-    monkeypatch.setattr("ooc_mdp.store.transaction.os.fsync", sync)
-    with atomic_file(file, overwrite=True) as temporary:
-        temporary.write_text("new")
-    assert synced == [(file.stat().st_ino, "mine"), (tmp_path.stat().st_ino, "new")]
-
-
-def test_an_output_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "c.csv"
-    file.write_text("mine")
-
-    def write_half() -> None:
-        with atomic_file(file, overwrite=True) as temporary:
-            temporary.write_text("half")
-            raise OSError(28, "No space left on device")
-
-    with pytest.raises(StoreError, match=r"cannot write .*c\.csv: No space left"):
-        write_half()
-    assert [(f.name, f.read_text()) for f in tmp_path.iterdir()] == [("c.csv", "mine")]

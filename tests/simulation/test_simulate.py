@@ -2,158 +2,45 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import math
-import shutil
-import sys
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 from command_line import ooc, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paths import REPOSITORY
+from simulated_problems import (
+    FOUR_AXES,
+    LINE,
+    MASS,
+    ONLY_COSTS,
+    any_policy,
+    below_a_half,
+    divided_by_nothing,
+    iterated,
+    minus_one_near_origin,
+    run_result,
+    without_root,
+)
 
 import ooc_mdp
-from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
-from ooc_mdp.problems.control import Axis, ControlProblem, discretise
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.problems.control import Axis, discretise
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.report.trajectory_table import print_simulation
 from ooc_mdp.simulation import (
     Controller,
     RunOutcome,
-    Simulation,
     SimulationOptions,
     parse_start,
     problem_of,
     random_starts,
     simulate,
 )
-from ooc_mdp.simulation import simulate as run_policy
 from ooc_mdp.simulation.closed_loop import compile_loop
 from ooc_mdp.simulation.simulate import _limits
-
-CART_POLE = REPOSITORY / "docs" / "examples" / "cart_pole.py"
-REACTION_WHEEL = REPOSITORY / "docs" / "examples" / "reaction_wheel_pendulum.py"
-
-
-class NoParameters(NamedTuple):
-    unused: float = 0.0
-
-
-def drift(state, control, p):
-    return (control[0],)
-
-
-def one_on_the_right(state, p):
-    return 1.0 if state[0] > 0.0 else 0.0
-
-
-LINE = ControlProblem(
-    name="line",
-    summary="x' = u on [-1, 1]; 1 for leaving on the right",
-    axes=(Axis("x", -1.0, 1.0),),
-    controls=((-1.0,), (1.0,)),
-    dynamics=drift,
-    terminal_reward=one_on_the_right,
-    parameters=NoParameters(),
-)
-
-
-def divided_by_nothing(state, control, p):
-    return (-1.0 + 0.0 / max(state[0] - 0.25, 0.0),)
-
-
-def without_root(state, control, p):
-    return (-1.0 + 0.0 * math.sqrt(state[0] - 0.25),)
-
-
-def below_a_half(state, p):
-    return state[0] < 0.5
-
-
-def double_integrator(state, control, p):
-    return state[1], control[0]
-
-
-def near_origin(state, p):
-    return abs(state[0]) < 0.1 and abs(state[1]) < 0.2
-
-
-def one_near_origin(state, p):
-    return 1.0 if near_origin(state, p) else 0.0
-
-
-def minus_one_near_origin(state, p):
-    return -1.0 if near_origin(state, p) else 0.0
-
-
-ONLY_COSTS = """
-from typing import NamedTuple
-from ooc_mdp.problems.control import Axis, ControlProblem
-
-class Parameters(NamedTuple):
-    flow: float = 1.0
-
-def dynamics(state, control, p):
-    return (p.flow * control[0],)
-
-def reward_rate(state, control, p):
-    return SIGN(state[0] ** 2 + 1.0)
-
-problem = ControlProblem(
-    name="tank", summary="a level to be kept low", axes=(Axis("level", -2.0, 2.0, clipped=True),),
-    controls=((-1.0,), (1.0,)), dynamics=dynamics, reward_rate=reward_rate, parameters=Parameters(),
-)
-"""
-
-
-MASS = ControlProblem(
-    name="mass",
-    summary="x'' = u, to be brought to rest at 0",
-    axes=(Axis("x", -2.0, 2.0), Axis("v", -2.5, 2.5, clipped=True)),
-    controls=((-1.0,), (1.0,)),
-    dynamics=double_integrator,
-    is_terminal=near_origin,
-    terminal_reward=one_near_origin,
-    parameters=NoParameters(),
-    max_step=0.05,
-)
-
-
-def solved(problem, discount, folder, residual=1e-4):
-    """Values and policy of a problem that can be generated under a name."""
-    store = ooc_mdp.generate(problem[0], folder / "store", problem[1], dtype="float32", partitions=64)
-    solution = ooc_mdp.solve(store, discount, residual=residual, device="cpu", output=folder / "result")
-    assert solution.outcome.proved
-    return folder / "result"
-
-
-def iterated(problem, discount):
-    """Values and policy by plain value iteration, for problems too small for a store."""
-    rows = problem.rows(np.arange(problem.n_states))
-    gamma = np.where(np.isinf(rows.durations), 0.0, discount ** np.where(np.isinf(rows.durations), 0, rows.durations))
-    k = len(problem.problem.axes) + 1
-    values = np.zeros(problem.n_states)
-    for _ in range(20000):
-        q = rows.rewards + gamma * (rows.probabilities * values[rows.successors]).reshape(-1, k).sum(axis=1)
-        q = q.reshape(problem.n_states, -1)
-        new = q.max(axis=1)
-        if np.abs(new - values).max() < 1e-10:
-            return new, q.argmax(axis=1).astype(np.int32)
-        values = new
-    raise AssertionError("value iteration does not converge")
-
-
-def any_policy(problem):
-    return np.zeros(problem.n_states), np.zeros(problem.n_states, np.int32)
-
-
-# ------------------------------------------------------------------------------------------------------- dynamics
 
 
 @pytest.mark.slow
@@ -223,9 +110,6 @@ def test_what_lies_ahead_of_a_grid_point_is_the_row_of_the_mdp(name):
             row += 1
 
 
-# -------------------------------------------------------------------------------------------------- interpolation
-
-
 @given(
     slopes=st.tuples(*[st.floats(-3, 3)] * 4),
     shares=st.tuples(*[st.floats(0, 1)] * 4),
@@ -241,20 +125,6 @@ def test_a_linear_function_is_interpolated_exactly(slopes, shares, points):
     assert found == pytest.approx(float(np.dot(where, slopes)) + 0.5, abs=1e-9)
 
 
-def still(state, control, p):
-    return 0.0, 0.0, 0.0, 0.0
-
-
-FOUR_AXES = ControlProblem(
-    name="still",
-    summary="nothing moves",
-    axes=tuple(Axis(f"x{i}", -1.0 - i, 2.0 + i) for i in range(4)),
-    controls=((0.0,),),
-    dynamics=still,
-    parameters=NoParameters(),
-)
-
-
 @given(angle=st.floats(-20.0, 20.0), speed=st.floats(-10.0, 10.0))
 def test_interpolation_goes_round_a_periodic_axis(angle, speed):
     problem = make_problem("single-pendulum", {"grid": "8,5"})
@@ -263,9 +133,6 @@ def test_interpolation_goes_round_a_periodic_axis(angle, speed):
     found = loop.value_at((angle, speed), grid, values)
     assert found == pytest.approx(loop.value_at((angle + 2 * math.pi, speed), grid, values), abs=1e-9)
     assert values.min() <= found <= values.max()
-
-
-# ---------------------------------------------------------------------------------------------------------- goals
 
 
 @pytest.mark.parametrize("kind", Controller)
@@ -373,25 +240,6 @@ def test_random_starts_are_in_the_axes_and_the_same_for_a_seed():
         assert np.ptp(xs) > 0.8 * (axis.high - axis.low)
 
 
-@pytest.fixture(scope="module")
-def car(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("car")
-    return solved(("mountain-car", {"grid": "100"}), 0.9, folder)
-
-
-@pytest.fixture(scope="module")
-def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pendulum")
-    return solved(("single-pendulum", {"grid": "100"}), 0.9, folder)
-
-
-def run_result(result: Path, starts, options=None) -> Simulation:
-    opened = ooc_mdp.open_result(result)
-    problem = problem_of(opened)
-    solution = opened.solution
-    return run_policy(problem, solution.values, solution.policy, solution.discount, starts(problem.problem), options)
-
-
 def test_the_car_climbs_the_hill_from_the_valley(car):
     (run,) = run_result(car, lambda p: [parse_start(p, "initial")]).trajectories
     assert run.outcome is RunOutcome.GOAL
@@ -422,9 +270,6 @@ def test_the_pendulum_is_swung_up_and_kept_up(pendulum):
     assert simulation.summary()["success_fraction"] == 1.0
     rest = simulation.trajectories[0].states[:, 1]
     assert rest.min() < -1.0 < 1.0 < rest.max(), "rocked to and fro"
-
-
-# ------------------------------------------------------------------------------------------------- what is refused
 
 
 def test_options_out_of_range_are_refused():
@@ -528,192 +373,3 @@ def test_results_that_say_nothing_of_their_problem_are_refused(car):
     opened = dataclasses.replace(ooc_mdp.open_result(car), provenance={})
     with pytest.raises(OptionsError, match="solve again"):
         problem_of(opened)
-
-
-# -------------------------------------------------------------------------------------------------- command line
-
-
-def test_the_command_prints_a_line_a_start_and_the_share_of_success(pendulum):
-    ran = ooc("simulate", pendulum, "--start", "initial", "--start", "0.1,0", "--random-starts", 2, "--duration", 10)
-    assert ran.status == 0, ran.err
-    lines = ran.out.splitlines()
-    assert lines[0].startswith("start (angle, speed)")
-    assert sum("  held  " in line for line in lines) == 4
-    assert "success: 4 of 4 starts (100%); 4 of the 4 starts above the value threshold" in ran.out
-
-
-def test_json_holds_the_figures_of_each_run(car):
-    figures = ooc("simulate", car, "--random-starts", 6, "--seed", 3, "--json").figures
-    assert figures["problem"] == "mountain-car"
-    assert figures["starts"] == len(figures["runs"]) == 6
-    assert figures["successes"] == sum(run["success"] for run in figures["runs"])
-    assert figures["starts_above_value_threshold"] == sum(run["above_value_threshold"] for run in figures["runs"])
-    worthy = [run["success"] for run in figures["runs"] if run["start_value"] > 0.5]
-    assert worthy
-    assert all(worthy)
-    assert len(worthy) <= figures["successes_above_value_threshold"] <= figures["starts_above_value_threshold"]
-    again = ooc_mdp.simulate(car, random=6, seed=3).summary()
-    assert figures == json.loads(json.dumps(again))
-
-
-def test_the_python_interface_takes_states_and_texts_and_begins_at_rest_unless_told(car):
-    rest = ooc_mdp.simulate(ooc_mdp.open_result(car)).summary()["runs"]
-    assert [run["start"] for run in rest] == [[-0.5, 0.0]]
-    both = ooc_mdp.simulate(car, ["initial", (0.9, 0.1), "0.9,0.1"]).summary()["runs"]
-    assert both[0] == rest[0]
-    assert both[1] == both[2]
-
-
-def test_a_run_that_cannot_succeed_ends_with_status_1(car):
-    assert ooc("simulate", car, "--start", "-0.9,-4").status == 1
-
-
-def test_files_are_written_and_existing_ones_refused(car, tmp_path):
-    outputs = ("--csv", tmp_path / "a.csv", "--plot", tmp_path / "a.png", "--animation", tmp_path / "a.gif")
-    command = ("simulate", car, "--start", "0.8,0.5", "--start", "-0.5,0", *outputs)
-    ran = ooc(*command)
-    assert ran.status == 0, ran.err
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.gif", "a.png"]
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "a.gif").read_bytes().startswith(b"GIF8")
-    with (tmp_path / "a.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["run", "time", "position", "velocity", "action", "control0", "value"]
-    assert {row["run"] for row in rows} == {"0", "1"}
-    assert [float(rows[0][name]) for name in ("time", "position", "velocity")] == [0.0, 0.8, 0.5]
-    before = (tmp_path / "a.csv").read_bytes()
-    for option, file in zip(outputs[::2], outputs[1::2], strict=True):
-        assert "--overwrite" in refused("simulate", car, option, file)
-    assert ooc(*command, "--overwrite").status == 0
-    assert (tmp_path / "a.csv").read_bytes() == before
-
-
-@pytest.mark.parametrize("suffix", ["svg", "pdf"])
-def test_plots_of_more_dimensions_are_drawn_too(suffix, tmp_path):
-    from ooc_mdp.report.animation import animate
-    from ooc_mdp.report.trajectory_plot import plot_trajectories
-
-    problem = make_problem("double-pendulum", {"grid": "5"})
-    values, policy = any_policy(problem)
-    simulation = simulate(
-        problem, values, policy, 0.9, [problem.problem.initial_state], SimulationOptions(duration=0.4)
-    )
-    file = tmp_path / f"a.{suffix}"
-    plot_trajectories(simulation, values, file)
-    assert file.stat().st_size > 5000
-    with pytest.raises(StoreError, match="exists"):
-        plot_trajectories(simulation, values, file)
-    animate(simulation, tmp_path / "a.gif")
-    from PIL import Image
-
-    with Image.open(tmp_path / "a.gif") as image:
-        assert image.n_frames == 11
-
-
-def test_what_cannot_be_drawn_is_refused_before_the_runs(pendulum, tmp_path):
-    assert ".png, .svg, .pdf" in refused("simulate", pendulum, "--plot", tmp_path / "a.jpg")
-    assert ".gif or .mp4" in refused("simulate", pendulum, "--animation", tmp_path / "a.avi")
-    too_long = refused("simulate", pendulum, "--animation", tmp_path / "a.gif", "--duration", 1000)
-    assert "give --duration 60 or less" in too_long
-    if shutil.which("ffmpeg") is None:
-        assert "name a .gif" in refused("simulate", pendulum, "--animation", tmp_path / "a.mp4")
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (("--policy", "vote"), "--controller"),
-        (("--keep", "5"), "--hold-time"),
-        (("--past-end",), "--continue-after-end"),
-        (("--seconds=8",), "--duration"),
-        (("--starts", "3"), "--random-starts"),
-        (("--start", "rest"), "initial"),
-    ],
-)
-def test_a_former_word_of_the_command_has_an_error_that_names_the_new_one(pendulum, old, new):
-    message = refused("simulate", pendulum, *old)
-    assert "is now called" in message
-    assert new in message
-
-
-def test_problems_without_a_drawing_are_not_animated(tmp_path):
-    from ooc_mdp.report.animation import check_animation
-
-    with pytest.raises(OptionsError, match="there is no drawing of line; mountain-car"):
-        check_animation(tmp_path / "a.gif", LINE, 1.0)
-
-
-def test_without_matplotlib_the_message_names_the_extra(monkeypatch, tmp_path):
-    from ooc_mdp.report.animation import check_animation
-    from ooc_mdp.report.trajectory_plot import check_trajectory_plot
-
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtraError, match=r"ooc-mdp\[plot\]"):
-        check_trajectory_plot(tmp_path / "a.png")
-    with pytest.raises(MissingExtraError, match=r"ooc-mdp\[plot\]"):
-        check_animation(tmp_path / "a.gif", make_problem("mountain-car", {}).problem, 1.0)
-
-
-# ------------------------------------------------------------------------------------------------ a user's problem
-
-
-@pytest.fixture(scope="module")
-def balanced(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the example, generated on a small grid and solved; gives the result."""
-    folder = tmp_path_factory.mktemp("user")
-    shutil.copy(CART_POLE, folder / "mine.py")
-    return solved((str(folder / "mine.py"), {"grid": "9,9,13,13"}), 0.9, folder)
-
-
-def test_the_example_of_the_documentation_balances_its_pole(balanced):
-    starts = ("--start", "0,0,0.1,0", "--start", "initial")
-    figures = ooc("simulate", balanced, "--problem", CART_POLE, *starts, "--json").figures
-    assert figures["problem"] == "cart-pole"
-    assert [run["outcome"] for run in figures["runs"]] == ["held", "held"]
-
-
-def test_the_wheel_of_the_documentation_balances_its_pendulum(tmp_path):
-    result = solved((str(REACTION_WHEEL), {"grid": "41,41,21"}), 0.9, tmp_path)
-    starts = ("--start", "0.05,0,0", "--start", "-0.03,0.1,50")
-    figures = ooc("simulate", result, "--problem", REACTION_WHEEL, *starts, "--duration", "5", "--json").figures
-    assert [run["outcome"] for run in figures["runs"]] == ["held", "held"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("grid", [(5, 5, 7, 7), [5, 5, 7, 7], np.array([5, 5, 7, 7]), "5,5,7,7"])
-def test_a_users_file_is_a_path_and_its_grid_a_sequence_in_python(tmp_path, grid):
-    store = ooc_mdp.generate(CART_POLE, tmp_path / "s", {"grid": grid}, device="cpu")
-    assert store.attributes["provenance"]["options"]["grid"] == "5,5,7,7"
-    table = ooc_mdp.open_problem(CART_POLE, {"grid": grid}, device="cpu")
-    assert table.n_states == store.n_states == 1225
-    ooc_mdp.solve(store, 0.5, device="cpu", output=tmp_path / "r")
-    run = ooc_mdp.simulate(tmp_path / "r", options=SimulationOptions(duration=0.1), problem=CART_POLE)
-    assert len(run.trajectories) == 1
-
-
-def test_several_numbers_are_no_single_one(tmp_path):
-    with pytest.raises(OptionsError, match=r"seed = \(1, 2\) is not a value of type int"):
-        ooc_mdp.generate("GW-16x4", tmp_path / "s", {"seed": (1, 2)})
-
-
-def test_a_file_that_moved_or_changed_is_found_or_spoken_of(balanced):
-    file = balanced.parent / "mine.py"
-    moved = file.with_name("other.py")
-    file.rename(moved)
-    try:
-        assert "no file that can be read (No such file" in refused("simulate", balanced)
-        assert "--problem FILE.py" in refused("simulate", balanced, "--trust")
-        ran = ooc("simulate", balanced, "--problem", moved, "--duration", 2)
-        assert (ran.status, ran.err) == (0, "")
-        moved.write_text(moved.read_text() + "\n# changed\n")
-        assert "has changed since" in ooc("simulate", balanced, "--problem", moved, "--duration", 2).err
-        assert "is no Python file" in refused("simulate", balanced, "--problem", "single-pendulum")
-    finally:
-        shutil.copy(CART_POLE, file)
-
-
-def test_a_result_keeps_the_provenance_of_its_store(balanced):
-    said = json.loads((balanced / "zarr.json").read_text())["attributes"]["about"]["provenance"]
-    assert said["source"] == "cart-pole"
-    assert said["options"]["grid"] == "9,9,13,13"
-    assert Path(said["file"]["path"]).name == "mine.py"

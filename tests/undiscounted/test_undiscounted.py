@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -15,10 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from paths import PUBLIC
 from scipy.optimize import linprog
 from small_mdps import Case, make_store, stored
-from store_models import Action, Model, ModelProblem, State, model_in
+from store_models import Action, Model, ModelProblem, State
 from total_rewards import Fault, best_totals, policy_total
 
 import ooc_mdp
@@ -26,13 +24,9 @@ from ooc_mdp.errors import OptionsError, StoreError, UndefinedTotalError
 from ooc_mdp.io.conversion import ConvertOptions, generate
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
-from ooc_mdp.store import Store
 from ooc_mdp.store.result import open_result, write_result
 from ooc_mdp.undiscounted import totals
 from ooc_mdp.undiscounted.totals import solve
-
-UNDISCOUNTED = sorted(p.parent.name for p in PUBLIC.glob("*/reference.npz") if "V_undiscounted" in np.load(p).files)
-NEAR_ONE = sorted(p.parent.name for p in PUBLIC.glob("*/reference.npz") if "V_max_0p999" in np.load(p).files)
 
 
 @st.composite
@@ -493,48 +487,3 @@ def test_a_small_cache_changes_loads_and_not_what_is_proved(tmp_path: Path) -> N
         assert solution.statistics.cache_peak_bytes <= solution.statistics.cache_bytes
     assert large.statistics.loads == 20
     assert small.statistics.loads > 20
-
-
-@pytest.fixture(scope="module")
-def converted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Store]:
-    place = tmp_path_factory.mktemp("cases")
-    return {
-        name: ooc_mdp.convert(PUBLIC / name / "model.npz", place / f"{name}.zarr", partitions=4)
-        for name in {*UNDISCOUNTED, *NEAR_ONE}
-    }
-
-
-@pytest.mark.skipif(not UNDISCOUNTED, reason="the shared cases are not here")
-@pytest.mark.parametrize("name", UNDISCOUNTED)
-def test_public_cases_have_their_undiscounted_reference(name: str, converted: dict[str, Store], tmp_path: Path) -> None:
-    case = json.loads((PUBLIC / name / "case.json").read_text())["undiscounted"]
-    assert case["objective"] == "max"
-    expected = np.load(PUBLIC / name / "reference.npz")["V_undiscounted"]
-    scale = max(1.0, float(np.abs(expected).max()))
-    solution = ooc_mdp.solve(converted[name], 1.0, epsilon=1e-9 * scale, cache="40%", output=tmp_path / "r")
-    assert solution.outcome is Outcome.PROVED
-    assert solution.error_bound <= 1e-9 * scale
-    assert np.abs(solution.values - expected).max() <= solution.error_bound + 1e-12 * scale
-    assert ooc_mdp.verify(converted[name], tmp_path / "r").holds
-    model = model_in(converted[name])
-    chosen = [s.actions[a] if a >= 0 else None for s, a in zip(model.states, solution.policy, strict=True)]
-    n = len(chosen)
-    matrix, right = np.eye(n), np.array([s.terminal_reward for s in model.states])
-    for s, a in enumerate(chosen):
-        if a is not None and a.successors != {s: 1.0}:
-            right[s] = a.reward
-            for t, p in a.successors.items():
-                matrix[s, t] -= p
-    np.testing.assert_allclose(np.linalg.solve(matrix, right), expected, atol=1e-8 * scale)
-
-
-@pytest.mark.skipif(not NEAR_ONE, reason="the shared cases are not here")
-@pytest.mark.parametrize("name", NEAR_ONE)
-@pytest.mark.parametrize("method", ["auto", "vi", "p-eva", "policy-iteration"])
-def test_public_cases_at_a_discount_of_0_999_are_proved_by_the_discounted_methods(
-    name: str, method: str, converted: dict[str, Store]
-) -> None:
-    expected = np.load(PUBLIC / name / "reference.npz")["V_max_0p999"]
-    solution = ooc_mdp.solve(converted[name], 0.999, epsilon=1e-6, method=method, cache="40%")  # type: ignore[arg-type]
-    assert solution.outcome is Outcome.PROVED
-    assert np.abs(solution.values - expected).max() <= solution.error_bound <= 1e-6
