@@ -117,7 +117,7 @@ def generate(problem: str, grid: str, partitions: int, way: str, folder: str, wo
             from ooc_mdp.distributed.cluster import local_cluster, quiet
 
             stack.enter_context(quiet())
-            said["client"] = stack.enter_context(local_cluster(workers, 0))
+            said["workers"] = stack.enter_context(local_cluster(workers, 0))
         if way == "serial":
             said["threads"] = 1
         ooc_mdp.generate(problem, Path(folder) / "tiny", {"grid": tiny}, partitions=4, **said)

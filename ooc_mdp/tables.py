@@ -63,7 +63,7 @@ class TableKeywords(TypedDict, total=False):
 
 
 def _with_table_keywords(function: Function) -> Function:
-    """List `TableKeywords` in the function's signature and docstring in place of ``**table``; refuse other keywords."""
+    """List `TableKeywords` in the function's signature and docstring in place of ``**table``; check all keywords."""
     signature = inspect.signature(function)
     parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     for name, hint in TableKeywords.__annotations__.items():
@@ -144,13 +144,13 @@ def convert(
     Parameters
     ----------
     source : a file, a folder of pymdptoolbox matrices, or "gymnasium:ENV-ID".
-    store : where the store appears, whole or not at all.
-    format : its format; None to see it from the contents.
-    rewards : reward file beside a transition list or a .tra file.
-    reward_model : name of the reward structure, where the source holds several.
+    store : directory of the store, which appears when it is complete.
+    format : its format; None to detect it from the contents.
+    rewards : reward file of a transition list or a .tra file.
+    reward_model : name of the reward structure, where the source has several.
     renormalise : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
     grid : points along each axis, if the states are a grid in C order.
-    overwrite : replace a store of that name.
+    overwrite : replace an existing store.
     workers : what computes and writes partitions in place of threads: a number of processes on this machine, the
         address of a Dask scheduler such as "tcp://host:8786", or the client of a Dask cluster. Processes run the
         calling script again: call from under ``if __name__ == "__main__":``. All workers must see the directory of the
@@ -160,8 +160,11 @@ def convert(
 
     Raises
     ------
-    InputError : the source is not what its format promises; says file, line and what is wrong.
-    ClusterError, OptionsError, StoreError, MissingExtraError : as their names say.
+    InputError : the source breaks a rule of its format; names file, line and error.
+    OptionsError : options contradict each other or the source.
+    StoreError : the store exists, is in use or cannot be written.
+    ClusterError : workers or their scheduler cannot be reached, or are lost.
+    MissingExtraError : an optional package is not installed.
     """
     from ooc_mdp.io.conversion import convert as convert_source
     from ooc_mdp.io.registry import ReadOptions, open_source
@@ -238,7 +241,11 @@ def generate(
 
     Raises
     ------
-    ClusterError, OptionsError, StoreError, MissingExtraError : as their names say.
+    OptionsError : options contradict each other or the problem.
+    InputError : the rows of the problem are no probability distributions.
+    StoreError : the store exists, is in use or cannot be written, or the run to resume had other options.
+    ClusterError : workers or their scheduler cannot be reached, or are lost.
+    MissingExtraError : an optional package is not installed.
     """
     from ooc_mdp.backends.cuda.control.rows import DeviceProblem
     from ooc_mdp.backends.select import select_rows
@@ -263,7 +270,7 @@ def generate(
 
 
 def open_store(path: AnyPath) -> Store:
-    """Open a store; cheap, and safe to use from many threads. Raises StoreError."""
+    """Open a store, which many threads can read at the same time. Raises StoreError."""
     from ooc_mdp.store import open_store as open_
     from ooc_mdp.store.result import is_result
 
@@ -278,7 +285,7 @@ def open_store(path: AnyPath) -> Store:
 
 
 def problem_name(table: AnyPath) -> str | None:
-    """NAME where `table` is "problem:NAME", None where it is a path."""
+    """NAME if `table` is "problem:NAME", None if it is a path."""
     text = fspath(table)
     return text.removeprefix(_PROBLEM_PREFIX) if text.startswith(_PROBLEM_PREFIX) else None
 
@@ -293,9 +300,9 @@ def open_problem(
     note: Callable[[str], None] | None = None,
     **table: Unpack[TableKeywords],
 ) -> RecomputedTable:
-    """A generated problem as a table that is computed on demand and never stored, for :func:`solve` and :func:`verify`.
+    """Open a generated problem as a table that is computed on demand, for :func:`solve` and :func:`verify`.
 
-    Every partition is computed once now, in parallel, to learn the sizes, ranges and couplings that a store keeps.
+    Every partition is computed once now, in parallel, for the sizes, ranges and couplings that a store contains.
 
     Parameters
     ----------
@@ -307,7 +314,9 @@ def open_problem(
 
     Raises
     ------
-    OptionsError, InputError, MissingExtraError : as their names say.
+    OptionsError : options contradict each other or the problem.
+    InputError : the rows of the problem are no probability distributions.
+    MissingExtraError : an optional package is not installed.
     """
     from ooc_mdp.backends.select import select_rows
     from ooc_mdp.io.recomputed_table import RecomputedTable

@@ -22,7 +22,7 @@ import numpy as np
 
 from ooc_mdp.distributed.balance import fill_empty, nearest, rebalance, split
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.io.conversion.metis import cut_graph, need_metis
+from ooc_mdp.io.conversion import metis
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.model.state_order import GridOrder
@@ -232,13 +232,13 @@ class Metis:
         ------
         MissingExtraError : pymetis is not installed.
         """
-        need_metis("The placement metis")
+        metis.require_metis("The placement metis")
         workers, target = _targets(facts, shares)
         graph = _affinity(facts.coupling)
         mass, weight = _steps(graph.data), _steps(facts.weight)
         # Of parts smaller than a partition METIS complains; those come out below.
         asked = np.maximum(target, facts.weight.mean())
-        part = cut_graph(graph.indptr, graph.indices, workers.size, weight, mass, asked)
+        part = metis.partition_graph(graph.indptr, graph.indices, workers.size, weight, mass, asked)
         # METIS misses the weights where partitions are few: those leave that lose least mass by it.
         held = np.stack([graph @ (part == worker).astype(np.float64) for worker in range(workers.size)], axis=1)
         allowed = np.maximum(_METIS_MISSES * target, facts.weight.mean() / 2)

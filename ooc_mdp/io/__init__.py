@@ -1,1 +1,1 @@
-"""Models from and to other people's files: readers of formats, export, and problems as tables without a store."""
+"""Models from and to other programs' files: readers of formats, conversion, tables without a store, and export."""

@@ -1,8 +1,8 @@
-"""The values and policy of a result as one file for other programs; the suffix chooses which.
+"""Write the values and policy of a result as one file for other programs; the suffix chooses the format.
 
 .npy   values        .npz   value, policy        .csv   state, value, policy
 
-and, after the policy, the source's numbers of its actions (action) where it does not number them 0, 1, ...
+A column `action` follows the policy where the source does not number its actions 0, 1, ...: the source's numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ooc_mdp.store.result import Result
 __all__ = ["export_result"]
 
 _LINES = 1 << 20
-"""States of which lines are made at a time."""
+"""States whose lines are written at a time."""
 
 
 def export_result(result: Result, file: Path, *, overwrite: bool = False) -> None:
@@ -62,7 +62,7 @@ def _write_csv(file: Path, result: Result) -> None:
 
 
 def _choices(result: Result) -> dict[str, npt.NDArray[Any]]:
-    """The policy by the state's own numbers of actions and, where they are others, by the source's."""
+    """The policy by the position of each action in its state, and by the source's number where that differs."""
     choices: dict[str, npt.NDArray[Any]] = {"policy": result.solution.policy}
     if result.actions is not None:
         choices["action"] = result.actions

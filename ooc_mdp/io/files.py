@@ -1,7 +1,7 @@
-"""Opening a model's file: regular files only, checked before a byte is read.
+"""Open a model's file: regular files only, checked before a byte is read.
 
-A pipe, a terminal or /dev/zero has no size and no second reading, and jobs read a file in pieces, in any
-order; so a reader takes a regular file or refuses it here, with the remedy. This module knows no format.
+Blocks of a file are read in any order, and again where needed, which a pipe, a terminal or /dev/zero does not allow.
+This module knows no format.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS = (
 )
 
 
-def _refuse_unless_regular(path: str, mode: int) -> None:
+def _check_regular(path: str, mode: int) -> None:
     if stat.S_ISREG(mode):
         return
     kind = next((name for test, name in _KINDS if test(mode)), "a special file")
@@ -41,7 +41,7 @@ def open_file(path: str | PathLike[str]) -> BinaryIO:
     """
     name = os.fspath(path)
     try:
-        _refuse_unless_regular(name, os.stat(name).st_mode)
+        _check_regular(name, os.stat(name).st_mode)
         descriptor = os.open(
             name,
             os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0),
@@ -54,7 +54,7 @@ def open_file(path: str | PathLike[str]) -> BinaryIO:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(name, f"cannot be opened: {reason}; check the path") from None
     try:
-        _refuse_unless_regular(name, os.fstat(descriptor).st_mode)
+        _check_regular(name, os.fstat(descriptor).st_mode)
         return open(descriptor, "rb", buffering=0)
     except BaseException:
         os.close(descriptor)

@@ -4,14 +4,15 @@
     P[s][a] = [(probability, next state, reward, done), ...]
     V(s) = opt_a sum_i p_i [ r_i + gamma V(next_i) (1 - done_i) ]
 
-Several tuples to one successor are added up. Done ends the episode, so a done entry is worth its reward only:
+The probabilities of several tuples to one successor are added up. Done ends the episode, so a done entry is worth only
+its reward:
 
     into a state t whose rows only loop to t without reward   t becomes a state without actions, V(t) = 0
     into any other state                                      it leads to one more state, the last, V = 0
 
 The second kind keeps its rows, since an episode may begin there or enter it without being done; so every
-state has the value that P gives it. States keep their numbers; n_states is one more than the environment's
-where the last state was needed (CliffWalking, Taxi), and the same where it was not (FrozenLake).
+state has the value that P implies. States keep their numbers; n_states is one more than the environment's where
+that last state is needed (CliffWalking, Taxi), and the same where it is not (FrozenLake).
 Source: the convention of gymnasium.envs.toy_text (FrozenLake, CliffWalking, Taxi).
 """
 
@@ -29,18 +30,18 @@ import numpy as np
 from ooc_mdp.errors import InputError, MissingExtraError
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.raw_rows import RawRows
-from ooc_mdp.io.source import Job, ReadOptions, Source
+from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 
 __all__ = ["GYMNASIUM", "GymnasiumFormat"]
 
 _PREFIX = "gymnasium:"
 _WORDS = {"true": True, "false": False, "none": None}
 _ROW_BYTES = 256
-"""What a transition takes about as Python objects: how a block's states are counted."""
+"""Approximate bytes of a transition as Python objects, by which the states of a block are counted."""
 
 
 def _value(text: str) -> bool | int | float | str | None:
-    """A keyword's value: true, false, none, a number, or else the text itself."""
+    """A keyword's value: true, false, none, a number, or otherwise the text itself."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII):
@@ -51,7 +52,7 @@ def _value(text: str) -> bool | int | float | str | None:
 
 
 def _table(source: str) -> tuple[Any, int | None]:
-    """P of the environment and the number of states that its observation space announces."""
+    """P of the environment, and the number of states of its observation space."""
     try:
         import gymnasium
     except ModuleNotFoundError:
@@ -172,8 +173,8 @@ class _GymnasiumSource:
         self._raw, count = _redirected(_Table(source, *_table(source)))
         self.n_states: int | None = count
 
-    def jobs(self) -> Iterator[Job]:
-        """Blocks of about options.segment_bytes, checked by their jobs."""
+    def blocks(self) -> Iterator[BlockReader]:
+        """Readers of blocks of about options.segment_bytes, which check their rows."""
         raw = self._raw
         n_states = raw.action_ptr.size - 1
         ends = raw.successor_ptr[raw.action_ptr]
@@ -191,11 +192,11 @@ class _GymnasiumSource:
             )
             first = last
 
-    def finish(self) -> None:
-        """Nothing is left to check: the whole table was read when the source was opened."""
+    def check_totals(self) -> None:
+        """Do nothing: the whole table was read when the source was opened."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 def _sliced(raw: RawRows, first: int, last: int) -> RawRows:
@@ -220,11 +221,11 @@ class GymnasiumFormat:
     description = "gymnasium:ENV-ID?name=value, the table P of a tabular Gymnasium environment"
 
     def detect(self, source: str, head: bytes) -> bool:
-        """A source that begins with gymnasium: and so is no file."""
+        """Whether the source begins with "gymnasium:"."""
         return source.startswith(_PREFIX)
 
     def open(self, source: str, options: ReadOptions) -> Source:
-        """Make the environment and take its table.
+        """Make the environment and read its table.
 
         Raises
         ------

@@ -1,9 +1,9 @@
-"""A generated problem as a source of tables without a store: each partition is computed when it is asked for.
+"""A generated problem as a source of tables without a store: each partition is computed when it is loaded.
 
-A first pass computes every partition once, checks it and keeps what a store holds in RAM (sizes, ranges, coupling, a
-bit a state for the boundary); `read(p)` then computes p's rows again and numbers them locally, which gives the table
-that a store of the same problem and options holds, bit by bit. The trade is Wingate's (2004, section 7.1): no disk, no
-bytes read, but each load costs the problem's arithmetic. ``docs/guides/memory.md`` says when that pays.
+A first pass computes every partition once, checks it and keeps what a store has in RAM (sizes, ranges, coupling, one
+bit per state for the boundary); `read(p)` then computes p's rows again and converts them to local numbers. The table is
+bit by bit that of a store of the same problem and options. The trade-off is Wingate's (2004, section 7.1): no disk, no
+bytes read, but each load costs the problem's arithmetic. ``docs/guides/memory.md`` describes when that is faster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ooc_mdp.io.conversion.executor import ThreadsExecutor
 from ooc_mdp.io.conversion.from_problem import partition_problem
 from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.partition_builder import build_partition, local_successors
-from ooc_mdp.io.conversion.write_store import Progress, written_by
+from ooc_mdp.io.conversion.write_store import Progress, tool_provenance
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
 from ooc_mdp.model.state_order import GridOrder, StateOrder
@@ -40,18 +40,18 @@ from ooc_mdp.store.table_summary import TableSummary
 __all__ = ["TABLE_VERSION", "RecomputedTable"]
 
 TABLE_VERSION = 1
-"""Part of the fingerprint: raise it when the tables that problems give change in this program."""
+"""Part of the fingerprint: increase it when this program changes the tables of problems."""
 
 _SAMPLE = 4096
 """States whose rows are part of the fingerprint."""
 _MIN_PIECE = 2048
-"""States below which a thread of its own costs more than it saves."""
+"""Number of states below which another thread costs more than it saves."""
 _SCRATCH = {"transition": 26, "row": 26, "state": 16}
-"""Bytes that computing a partition holds beside its table: rows as the problem gives them (int64 and float64), their
-new numbers, and what joins the pieces of several threads. ``tests/io/test_recomputed_table.py`` holds the measured
-peak to it."""
+"""Bytes that are held in addition to its table while a partition is computed: rows of the problem (int64 and float64),
+their new numbers, and copies that join the pieces of several threads. ``tests/io/test_recomputed_table.py`` compares
+the measured peak with it."""
 _DEVICE_SCRATCH = {"transition": 112, "row": 48, "state": 32}
-"""The same in a device's memory: rows, and a dozen whole arrays on the way to local numbers."""
+"""The same in a device's memory: rows, and a dozen temporary arrays of the conversion to local numbers."""
 
 
 class RecomputedTable:
@@ -59,9 +59,9 @@ class RecomputedTable:
 
     Parameters
     ----------
-    problem : gives rows of any states; it must give the same ones each time.
+    problem : computes the rows of any states; they must be the same each time.
     options : partitioning, type, sense and number of threads, as for :func:`~ooc_mdp.io.conversion.generate`.
-    name : what messages and results call it.
+    name : name in messages and results.
     progress : called with the progress of the first pass.
 
     Raises
@@ -90,7 +90,7 @@ class RecomputedTable:
         self._grid = self._grid_on_device(problem)
         self.partition_ptr: IntArray = self._numbering.partition_ptr
         self._summary = TableSummary(self.partition_ptr, self._dtype, problem.dyadic_probabilities)
-        with closing(ThreadsExecutor(options.threads).map(self._examine, range(self.n_partitions))) as examined:
+        with closing(ThreadsExecutor(options.threads).map(self._scan_partition, range(self.n_partitions))) as examined:
             for done, _ in enumerate(examined, 1):
                 if progress is not None:
                     progress("first pass", done, self.n_partitions)
@@ -99,7 +99,7 @@ class RecomputedTable:
         self.coupling: Coupling = self._summary.coupling()
         self.attributes: dict[str, Any] = self._describe(method, options)
         self.first_pass_seconds = time.monotonic() - began
-        """Seconds that it took to compute everything once."""
+        """Duration of the first pass in seconds."""
 
     @property
     def fingerprint(self) -> str:
@@ -108,17 +108,17 @@ class RecomputedTable:
 
     @property
     def dyadic_probabilities(self) -> bool:
-        """Whether the first pass saw each row made of multiples of 2**-24 that sum to 1, as the problem says."""
+        """Whether all weights are multiples of 2**-24 that sum to 1: stated by the problem, found in the first pass."""
         return self._summary.dyadic_probabilities
 
     @property
     def duration_dtype(self) -> np.dtype[Any] | None:
-        """float32 where the first pass saw it hold every duration, else float64; None without durations."""
+        """float32 if it holds every duration that the first pass found, else float64; None without durations."""
         return self._summary.duration_dtype
 
     @property
     def stored_fields(self) -> tuple[StoredField, ...]:
-        """None: there are no chunks."""
+        """Empty: there are no chunks."""
         return ()
 
     @property
@@ -167,7 +167,7 @@ class RecomputedTable:
         return self._summary.max_successors
 
     def loader(self, device: str) -> Loader:
-        """Tables made in the device's memory where it computes the rows and numbers a grid, else on the host."""
+        """A loader into the device's memory where the device computes the rows of a grid, otherwise into the host's."""
         if self._grid is not None and device == self._rows_by:
             return Loader(self._read_on_device, self._scratch_bytes(_DEVICE_SCRATCH), on_device=True)
         return Loader(self.read, self._scratch_bytes(_SCRATCH))
@@ -178,20 +178,20 @@ class RecomputedTable:
         return int((c.transitions * each["transition"] + c.rows * each["row"] + states * each["state"]).max())
 
     def hold(self) -> AbstractContextManager[None]:
-        """Nothing: rows are computed, and nobody can replace them."""
+        """Do nothing: there are no files that could be replaced."""
         return nullcontext()
 
     def read(self, p: int) -> tuple[PartitionTable, int]:
-        """Partition p's table, computed now; 0 bytes are read for it. Any thread.
+        """Compute partition p's table, from any thread; 0 bytes are read for it.
 
         Raises
         ------
-        InputError : the problem gives other rows than in the first pass.
+        InputError : the rows differ from those of the first pass.
         """
         return self._table(p, self._rows(self._numbering.states(p))), 0
 
     def _read_on_device(self, p: int) -> tuple[PartitionTable, int]:
-        """Partition p's table with successors, probabilities, rewards, durations and halo in the device's memory."""
+        """Compute partition p's table in the device's memory, apart from its pointers."""
         problem, grid = self.problem, self._grid
         if grid is None or not isinstance(problem, DeviceProblem):
             raise TypeError(f"{self.name} is not computed by a device")
@@ -210,7 +210,7 @@ class RecomputedTable:
             return self._table(p, rows), 0
 
     def _table(self, p: int, rows: Rows) -> PartitionTable:
-        """Partition p from its rows, successors in new numbers; arrays of NumPy or CuPy, which take the same calls."""
+        """Partition p from its rows, whose successors have new numbers; the arrays are NumPy's or CuPy's."""
         successors, halo = local_successors(rows.successors, p, self.partition_ptr)
         sizes = self._summary.sizes(p)
         if (rows.n_rows, successors.size, halo.size) != (sizes.rows, sizes.transitions, sizes.halo):
@@ -236,7 +236,7 @@ class RecomputedTable:
         return self._summary.table(p, arrays)
 
     def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
-        """One field of partition p's table; the whole table is computed for it."""
+        """Compute partition p's table and return one field of it."""
         values: npt.NDArray[Any] = getattr(self.read(p)[0], name)
         return values, 0
 
@@ -251,7 +251,7 @@ class RecomputedTable:
         return self._numbering.states(p)
 
     def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Values in the order of partitions, in the problem's order; `values` itself where both are the same."""
+        """Values in the problem's order, from the order of partitions; `values` itself if both are the same."""
         if self.attributes["state_order"]["kind"] == "identity":
             return values
         if isinstance(self._numbering, GridOrder):
@@ -262,21 +262,21 @@ class RecomputedTable:
         return out
 
     def _grid_on_device(self, problem: Problem) -> GridNumbers | None:
-        """The numbering in the memory of the device that computes the rows; None where neither is so."""
+        """The numbering of a grid in the memory of the device that computes the rows; None in all other cases."""
         numbering = self._numbering
         if not isinstance(problem, DeviceProblem) or not isinstance(numbering, GridOrder):
             return None
         return GridNumbers(problem.source.device, numbering.shape, numbering.edges, numbering.partition_ptr)
 
-    def _examine(self, p: int) -> None:
-        """The first pass over partition p: check it and note what is kept."""
+    def _scan_partition(self, p: int) -> None:
+        """The first pass over partition p: compute and check it, and keep its sizes and ranges."""
         states = self._numbering.states(p)
         rows = self.problem.rows(states)
         part = build_partition(rows, states, p, self._numbering, self.problem.n_states, self._dtype, self.problem.name)
         self._summary.note(p, part)
 
     def _rows(self, states: IntArray) -> Rows:
-        """Rows in the table's type and with new numbers as successors; large partitions on several threads."""
+        """Rows in the table's type with new numbers of successors; large partitions use several threads."""
         pieces = min(self._pieces, states.size // _MIN_PIECE)
         if pieces < 2:
             return self._piece(states)
@@ -311,7 +311,7 @@ class RecomputedTable:
             "fields": list(self.fields),
             "state_order": self._numbering.state_order(),
             "partitioning": dict(method),
-            "provenance": {**provenance_of(problem), "device": self._rows_by, **written_by()},
+            "provenance": {**provenance_of(problem), "device": self._rows_by, **tool_provenance()},
             "fingerprint": _fingerprint(
                 problem,
                 self._numbering,
@@ -322,7 +322,7 @@ class RecomputedTable:
 
 
 class _Field:
-    """A field's type."""
+    """A field, of which only the type is known."""
 
     __slots__ = ("dtype",)
 
@@ -331,7 +331,7 @@ class _Field:
 
 
 def _joined(pieces: list[Rows]) -> Rows:
-    """Rows of several runs of states, one after another."""
+    """Concatenate the rows of several runs of states."""
 
     def together(name: str) -> npt.NDArray[Any] | None:
         parts = [getattr(piece, name) for piece in pieces]
@@ -355,10 +355,10 @@ def _joined(pieces: list[Rows]) -> Rows:
 
 
 def _fingerprint(problem: Problem, numbering: StateOrder, facts: Mapping[str, Any]) -> str:
-    """Hash of what makes the table; cheap, since of its rows only those of a sample of states take part."""
+    """Hash of everything that determines the table; only the rows of a sample of states are part of it."""
     order = numbering.state_order()
     origin = provenance_of(problem)
-    said = {
+    identity = {
         "table_version": TABLE_VERSION,
         "problem": problem.name,
         "parameters": origin["options"],
@@ -367,7 +367,7 @@ def _fingerprint(problem: Problem, numbering: StateOrder, facts: Mapping[str, An
         "state_order": order,
         **facts,
     }
-    digest = hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16)
+    digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16)
     digest.update(numbering.partition_ptr.astype("<i8").tobytes())
     if order["kind"] == "array":
         for p in range(numbering.partition_ptr.size - 1):

@@ -1,8 +1,7 @@
-"""The formats that models are read from, and opening a source in one of them.
+"""The formats that models are read from, and `open_source`, which opens a source in one of them.
 
-`FORMATS` is in the order in which they are asked whether a source is theirs: those with magic bytes before
-those that look at text, the least particular last. Readers are imported when FORMATS is first used, so that
-importing this package is quick.
+`FORMATS` is in the order in which formats are tried on a source: those with magic bytes before those that examine
+text, the most general last. Readers are imported when FORMATS is first used, so that this package is imported quickly.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ooc_mdp.errors import InputError, OptionsError
-from ooc_mdp.io.source import Format, Job, ReadOptions, Source
+from ooc_mdp.io.source import BlockReader, Format, ReadOptions, Source
 
-__all__ = ["FORMATS", "Format", "Job", "ReadOptions", "Source", "open_source"]
+__all__ = ["FORMATS", "BlockReader", "Format", "ReadOptions", "Source", "open_source"]
 
 if TYPE_CHECKING:
     FORMATS: tuple[Format, ...]
@@ -59,16 +58,16 @@ def _named(name: str) -> Format:
 
 
 def _detected(source: str) -> Format:
-    """The format whose mark a source bears; refuses what is empty, special or unknown."""
+    """The format that a source is detected to have; raises InputError for an empty, special or unknown file."""
     head = b""
     if not (source.startswith("gymnasium:") or os.path.isdir(source)):
         head = _head(source)
     for known in _formats():
         if known.detect(source, head):
             return known
-    from ooc_mdp.io.unrecognised import explain
+    from ooc_mdp.io.unrecognised import diagnose
 
-    raise explain(source, head, [known.name for known in _formats()])
+    raise diagnose(source, head, [known.name for known in _formats()])
 
 
 def _head(source: str) -> bytes:
@@ -82,19 +81,19 @@ def _head(source: str) -> bytes:
 
 
 def open_source(source: str, format: str | None, options: ReadOptions) -> Source:
-    """Open a model in a named format, or in the one that its contents show.
+    """Open a model in a named format, or in the format detected from its contents.
 
     Parameters
     ----------
     source : a file, a folder (format "mdptoolbox"), or "gymnasium:ENV-ID".
     format : the name of one of FORMATS; None to detect it.
-    options : what the user says about the source.
+    options : the user's options for the source.
 
     Raises
     ------
     InputError : the source is missing, empty, not a regular file, of no known format, or not what its format
         promises.
-    OptionsError : there is no format of that name, or an option that the format has no use for.
+    OptionsError : there is no format of that name, or an option does not apply to the format.
     """
     chosen = _detected(source) if format is None else _named(format)
     if format is not None and chosen.name != "gymnasium" and not os.path.isdir(source):

@@ -1,9 +1,9 @@
-"""What a model reader is: a named format that recognises itself and opens a source of row blocks.
+"""The protocols of a model reader: a named format that detects its files and opens a source of row blocks.
 
 To add a format, write one module with a class that satisfies :class:`Format`, and add an instance to
 ``FORMATS`` in ``io/registry.py``. A reader checks everything that its file claims, in bounded memory:
 counts announced by a file are compared with what follows, never used to allocate. Readers know nothing of
-partitions, stores or Dask; they hand out jobs, and whoever runs the jobs decides where and how many at once.
+partitions, stores or Dask; they yield block readers, and the caller decides where these run and how many at a time.
 """
 
 from __future__ import annotations
@@ -15,43 +15,46 @@ from typing import Protocol
 
 from ooc_mdp.model.mdp import Block
 
-__all__ = ["Format", "Job", "ReadOptions", "Source"]
+__all__ = ["BlockReader", "Format", "ReadOptions", "Source"]
 
-Job = Callable[[], Block]
-"""Reads one block; may run in any thread, in any order; raises InputError with the line in the whole file."""
+BlockReader = Callable[[], Block]
+"""Reads one block; it may run in any thread, in any order, and raises InputError with the line in the whole file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What the user may say about a source."""
+    """Options that a user can set for a source."""
 
     rewards: Path | None = None
-    """A reward file beside the transitions (transition list; PRISM .srew or .trew)."""
+    """Reward file of a transition list or a PRISM .tra file (.srew or .trew)."""
     reward_model: str | None = None
-    """Name of the reward structure to take, where the source holds several (UMB, DRN, PRISM)."""
+    """Name of the reward structure to read, where the source has several (UMB, DRN, PRISM)."""
     renormalise: bool = False
     """Divide each row by its sum instead of refusing one that does not sum to 1."""
     segment_bytes: int = 16 << 20
-    """Bytes of text that one job parses."""
+    """Bytes of text that one block reader parses."""
 
 
 class Source(Protocol):
-    """An open model: its states in ascending order as jobs, each a block of consecutive states."""
+    """An open model, read in blocks of consecutive states."""
 
     path: str
     format: str
     n_states: int | None
-    """Number of states where the source announces it (jobs check against it), else None until all is read."""
+    """Number of states where the source announces it (blocks are checked against it), else None until all is read."""
 
-    def jobs(self) -> Iterator[Job]:
-        """Jobs in state order; together they cover every state once."""
+    def blocks(self) -> Iterator[BlockReader]:
+        """Block readers in state order; together they cover every state once."""
         ...
 
-    def finish(self) -> None:
-        """Settle what only the whole file shows; called once after all jobs have succeeded.
+    def check_totals(self) -> None:
+        """Check what only the whole file shows; called once, after all blocks were read.
 
-        Raises InputError for it, e.g. for counts of the header or a successor beyond the last state. From here
-        on `n_states` is an int.
+        From then on `n_states` is an int.
+
+        Raises
+        ------
+        InputError : counts differ from those of the header, or a successor is beyond the last state.
         """
         ...
 
@@ -61,7 +64,7 @@ class Source(Protocol):
 
 
 class Format(Protocol):
-    """A file format that can say whether a source is its own."""
+    """A file format. To add one, see the module's docstring."""
 
     name: str
     """The word for --format."""
@@ -69,9 +72,9 @@ class Format(Protocol):
     """One line for --help."""
 
     def detect(self, source: str, head: bytes) -> bool:
-        """Whether this is our format, from the source's name and its first 4096 bytes."""
+        """Whether a source has this format, from its name and its first 4096 bytes."""
         ...
 
     def open(self, source: str, options: ReadOptions) -> Source:
-        """Open and check what can be checked at once; raises InputError."""
+        """Open a source and check what can be checked before it is read; raises InputError."""
         ...

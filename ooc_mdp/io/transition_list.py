@@ -1,14 +1,14 @@
-"""Transition lists: a line `s a s' p` for each transition, and a file with one reward r(s) a line.
+"""Transition lists: a line `s a s' p` for each transition, and a file with one reward r(s) per line.
 
     0 0 0 0.5          5        r(0)
     0 0 1 0.5         -1        r(1)
     1 0 1 1
 
-Lines are ordered by state, then action; every state has at least one action, as the format cannot say "none".
-A state's reward is paid at each visit, so r(s,a) = r(s). The rewards file tells the number of states. Action
-numbers that are not 0, 1, ... are kept as action labels; a transition given twice counts with the sum of
-both. Tabs, blank lines, lines that begin with # and a byte-order mark are taken; state ids such as 1.0 are
-refused.
+Lines are ordered by state, then action; every state has at least one action, as the format cannot express "none".
+A state's reward is paid at each visit, so r(s,a) = r(s). The number of lines of the rewards file is the number of
+states. Action numbers that are not 0, 1, ... are kept as action labels; the probabilities of a transition given twice
+are added up. Tabs, blank lines, lines that begin with # and a byte-order mark are accepted; state ids such as 1.0 are
+errors.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ooc_mdp.io.files import file_size
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.text.columns import column_table, group_rows
-from ooc_mdp.io.text.errors import Field, fault_at, line_number
+from ooc_mdp.io.text.errors import Field, error_at, line_number
 from ooc_mdp.io.text.source import (
-    Segment,
     Table,
+    TextSegment,
     TextSource,
-    data_lines,
+    count_lines,
     first_lines,
     read_bytes,
-    truncated,
+    truncate_rows,
 )
 from ooc_mdp.model.mdp import FloatArray
 
@@ -46,7 +46,7 @@ _STEP = 4096
 
 
 class _Rewards:
-    """One reward a line, read by ranges of states: a few remembered offsets, not the whole file."""
+    """One reward per line, read by ranges of states: a few remembered offsets, not the whole file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -55,9 +55,9 @@ class _Rewards:
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise InputError(path, "a UTF-16 file (byte-order mark); save it as UTF-8 text", 1)
         begin = 3 if head[:3] == b"\xef\xbb\xbf" else 0
-        self.count, self._marks, _ = data_lines(path, begin, self.size, _STEP)
+        self.count, self._marks, _ = count_lines(path, begin, self.size, _STEP)
         if self.count == 0:
-            raise InputError(path, "holds no reward; one r(s) a line is due", 1)
+            raise InputError(path, "holds no reward; one r(s) a line is expected", 1)
 
     def _table(self, first: int, end: int) -> tuple[Table, int]:
         low, high = first // _STEP, -(-end // _STEP)
@@ -69,12 +69,12 @@ class _Rewards:
         if end <= first:
             return np.empty(0)
         table, base = self._table(first, end)
-        if base + table.offsets.size < end and table.fault is not None:
-            raise table.fault
+        if base + table.offsets.size < end and table.error is not None:
+            raise table.error
         return table.floats[0, first - base : end - base]
 
     def line(self, state: int) -> int:
-        """Line of a state's reward."""
+        """Line number of a state's reward."""
         table, base = self._table(state, state + 1)
         return line_number(self.path, int(table.offsets[state - base]))
 
@@ -84,8 +84,8 @@ class _TransitionListSource(TextSource):
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         super().__init__(path, options)
-        if data_lines(path, self.begin, min(self.size, self.begin + (1 << 16)), 1)[0] == 0:
-            self._refuse_blank()
+        if count_lines(path, self.begin, min(self.size, self.begin + (1 << 16)), 1)[0] == 0:
+            self._check_not_blank()
         if options.rewards is None:
             raise InputError(
                 path,
@@ -94,13 +94,13 @@ class _TransitionListSource(TextSource):
         self._rewards = _Rewards(os.fspath(options.rewards))
         self.n_states = self._rewards.count
 
-    def _refuse_blank(self) -> None:
-        if data_lines(self.path, self.begin, self.size, 1 << 40)[0] == 0:
-            raise fault_at(self.path, self.size - 1, "nothing but blank lines and comments; no transition is given")
+    def _check_not_blank(self) -> None:
+        if count_lines(self.path, self.begin, self.size, 1 << 40)[0] == 0:
+            raise error_at(self.path, self.size - 1, "nothing but blank lines and comments; no transition is given")
 
-    def _rows(self, segment: Segment) -> tuple[RawRows, InputError | None]:
+    def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
         table = column_table(self.path, segment.begin, segment.end, _FIELDS)
-        raw, fault = group_rows(self.path, table, segment, None, gaps=False, numbered=False)
+        raw, error = group_rows(self.path, table, segment, None, gaps=False, numbered=False)
         first = segment.first_state
         end = first + raw.action_ptr.size - 1
         known = min(end, self._rewards.count)
@@ -110,16 +110,16 @@ class _TransitionListSource(TextSource):
                 f"state {max(known, first)} has no reward: {self._rewards.path} holds {known} rewards, "
                 f"for the states 0..{known - 1}"
             )
-            fault = fault_at(self.path, int(raw.row_lines[row]) if raw.row_lines is not None else 0, why)
+            error = error_at(self.path, int(raw.row_lines[row]) if raw.row_lines is not None else 0, why)
             rows = row
-            raw = truncated(raw, rows)
+            raw = truncate_rows(raw, rows)
         rewards = np.zeros(end - first)
         rewards[: max(known - first, 0)] = self._rewards.between(first, known)
-        return replace(raw, row_rewards=np.repeat(rewards, np.diff(raw.action_ptr))), fault
+        return replace(raw, row_rewards=np.repeat(rewards, np.diff(raw.action_ptr))), error
 
-    def finish(self) -> None:
-        """Refuse rewards of states that have no transition; raises InputError in the rewards file."""
-        super().finish()
+    def check_totals(self) -> None:
+        """Check that every reward's state has a transition; raises InputError in the rewards file."""
+        super().check_totals()
         end = self._totals()[3]
         count = self._rewards.count
         if end < count:

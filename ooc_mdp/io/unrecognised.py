@@ -1,6 +1,6 @@
-"""What to say of a source that no format takes: what it seems to be, and what to do.
+"""Messages for a source in no known format: what it seems to be, and what to do.
 
-Only the first bytes are looked at, and the names in a zip archive; nothing here reads a model.
+Only the first bytes, and the names in a zip archive, are examined; nothing here reads a model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ooc_mdp.errors import InputError
 from ooc_mdp.io.arrays.array_stream import ZipArrays
 from ooc_mdp.io.files import open_file
 
-__all__ = ["explain"]
+__all__ = ["diagnose"]
 
 _ARRAYS = "an .npz of state_ptr, indptr, indices, data and rewards (format arrays)"
 _MAGIC: tuple[tuple[bytes, str], ...] = (
@@ -44,8 +44,8 @@ _SUFFIXES = {
 _LANGUAGES = (b"mdp", b"dtmc", b"ctmc", b"pomdp", b"nondeterministic", b"probabilistic", b"smg", b"pta")
 
 
-def explain(source: str, head: bytes, names: Sequence[str]) -> InputError:
-    """Why a source is not read, as an error to raise.
+def diagnose(source: str, head: bytes, names: Sequence[str]) -> InputError:
+    """The error to raise for a source in no known format.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def _zip(source: str) -> InputError:
 
 
 def _blank(source: str, head: bytes, names: Sequence[str]) -> InputError:
-    """Blank at the beginning: all of it, or more than is looked at?"""
+    """The error for a file that begins blank: either all of it is, or something follows."""
     lines = 0
     with open_file(source) as file:
         while piece := file.read(1 << 20):

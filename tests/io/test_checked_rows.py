@@ -1,4 +1,4 @@
-"""Rows of every format are checked alike: the first fault is named, the rest is put into canonical form."""
+"""Rows of every format are checked alike: the first error is named, the rest is brought into canonical form."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_bad_row_is_refused_with_state_action_and_number(row, message: str) ->
         check(raw_rows([good, good, row], [1, 2]), first_state=20)
 
 
-def test_the_first_fault_is_named_by_its_line_and_label() -> None:
+def test_the_first_error_is_named_by_its_line_and_label() -> None:
     raw = raw_rows(
         [[(0, 1.0)], [(0, 0.5), (99, 0.5)], [(-3, 1.0)]],
         [2, 1],

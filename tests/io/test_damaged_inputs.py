@@ -84,8 +84,8 @@ def contents(source: Path, reward: str | None) -> list[object]:
     """Every array of every block, byte for byte; blocks are of one state, so numbers are used before a stream ends."""
     opened = open_source(str(source), None, ReadOptions(reward_model=reward, segment_bytes=1))
     try:
-        blocks = [job() for job in opened.jobs()]
-        opened.finish()
+        blocks = [read() for read in opened.blocks()]
+        opened.check_totals()
     finally:
         opened.close()
     found: list[object] = []

@@ -68,15 +68,15 @@ def test_durations_and_row_labels_reach_the_rows(tmp_path):
         tmp_path / "m.npz", durations=np.array([1.0, 2.5, 3.0]), row_label=np.array([4, 7, 0], np.uint16)
     )
     source = ARRAYS.open(str(path), ReadOptions())
-    (block,) = [job() for job in source.jobs()]
+    (block,) = [read() for read in source.blocks()]
     source.close()
     np.testing.assert_array_equal(block.rows.durations, [1.0, 2.5, 3.0])
     np.testing.assert_array_equal(block.rows.action_labels, [4, 7, 0])
 
 
-def test_jobs_may_be_asked_for_twice(tmp_path):
+def test_blocks_may_be_read_twice(tmp_path):
     source = ARRAYS.open(str(arrays_file(tmp_path / "m.npz")), ReadOptions(segment_bytes=1))
-    assert [len([job() for job in source.jobs()]) for _ in range(2)] == [3, 3]
+    assert [len([read() for read in source.blocks()]) for _ in range(2)] == [3, 3]
     source.close()
 
 
@@ -222,8 +222,8 @@ def test_memory_follows_the_block_and_not_the_archive(tmp_path):
 
     def through():
         source = ARRAYS.open(str(path), ReadOptions(segment_bytes=1 << 18))
-        for job in source.jobs():
-            job()
+        for read_block in source.blocks():
+            read_block()
         source.close()
 
     assert peak_bytes(through) < 6 << 20 < n * per_row * 12

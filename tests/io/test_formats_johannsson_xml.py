@@ -1,4 +1,4 @@
-"""Johannsson's XML: rows, lines of faults, and hostile documents."""
+"""Johannsson's XML: rows, lines of errors, and hostile documents."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_xml_action_ids_are_kept_as_labels(tmp_path):
     path.write_text(XML)
     source = JOHANNSSON_XML.open(str(path), ReadOptions())
     assert source.n_states is None
-    (block,) = [job() for job in source.jobs()]
+    (block,) = [read() for read in source.blocks()]
     np.testing.assert_array_equal(block.rows.action_labels, [0, 3, 0])
 
 
@@ -92,7 +92,7 @@ def test_xml_action_ids_are_kept_as_labels(tmp_path):
         ("<MDP ", "<!DOCTYPE MDP [\n<!ATTLIST State id CDATA '0'>]>\n<MDP ", 2, "document type declaration"),
     ],
 )
-def test_xml_faults_are_named_with_their_line(tmp_path, old, new, line, said):
+def test_xml_errors_are_named_with_their_line(tmp_path, old, new, line, said):
     assert old in XML
     path = tmp_path / "m.xml"
     path.write_text(XML.replace(old, new), encoding="utf-8")

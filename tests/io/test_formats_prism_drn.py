@@ -1,4 +1,4 @@
-"""PRISM's and Storm's text: headers, reward structures and files beside, each fault named where it is."""
+"""PRISM's and Storm's text: headers, reward structures and companion files; each error is named where it is."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_rewards_of_another_model_with_a_longer_name_are_left_alone(tra: Path) -
         (".trew", "3 4 2\n0 1 1 2\n0 0 1 3\n", 3, "out of order"),
     ],
 )
-def test_a_fault_in_a_reward_file_is_named_there(tra, suffix, text, line, message, segment_bytes) -> None:
+def test_an_error_in_a_reward_file_is_named_there(tra, suffix, text, line, message, segment_bytes) -> None:
     path = tra.with_suffix(suffix)
     path.write_text(text)
     with pytest.raises(InputError, match=message) as caught:
@@ -218,21 +218,21 @@ def test_a_dtmc_in_drn_has_one_action_a_state(tmp_path: Path) -> None:
         ("1 : 0.5", "1 : 0.6", 15, "sum to 1.1"),
         ("1 : 0.5", "1 : nan", 16, "probability is NaN"),
         ("1 : 0.5", "1 : 1/2", 16, "'1/2' is not a decimal number"),
-        ("1 : 0.5", "1 0.5", 16, "1 field; 2 are due"),
+        ("1 : 0.5", "1 0.5", 16, "1 field; 2 are expected"),
         ("1 : 0.5", "3 : 0.5", 16, "successor 3 does not exist"),
-        ("state 1", "state 2", 20, "state 2 where state 1 is due"),
+        ("state 1", "state 2", 20, "state 2 where state 1 is expected"),
         ("state 1", "state 0", 20, "state 0 is defined again"),
         ("state 1 [0, 1]", "state 1 !0.5 [0, 1]", 20, "an exit rate"),
         ("state 1 [0, 1]", "state 1 {0} [0, 1]", 20, "an observation"),
-        ("action b [", "action b c [", 18, "behind the action's name"),
+        ("action b [", "action b c [", 18, "after the action's name"),
         ("[1, 1.5]", "[1, 1.5", 18, "no closing bracket"),
         ("[1, 1.5]", "[1, 1e999]", 18, "overflows to infinity"),
         ("[1, 1.5]", "[1]", 18, "1 rewards; reward model 2"),
         ("\t\t0 : 1\n", "", 18, "has no successors"),
-        ("\t\t0 : 1\n", "junk\n", 19, "1 field; 2 are due"),
+        ("\t\t0 : 1\n", "junk\n", 19, "1 field; 2 are expected"),
     ],
 )
-def test_a_drn_fault_is_named_by_line(tmp_path, old, new, line, message, segment_bytes) -> None:
+def test_a_drn_error_is_named_by_line(tmp_path, old, new, line, message, segment_bytes) -> None:
     path = tmp_path / "model.drn"
     assert old in MODEL_DRN
     path.write_text(MODEL_DRN.replace(old, new, 1))

@@ -217,7 +217,7 @@ GOOD_TRA = "3 4 6\n0 0 0 0.5\n0 0 1 0.5\n0 1 1 1\n1 0 1 0.75\n1 0 2 0.25\n2 0 2 
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        ("S:1:0:1", "S:5:0:1", 7, "state 5 where state 1 is due"),
+        ("S:1:0:1", "S:5:0:1", 7, "state 5 where state 1 is expected"),
         ("S:2:0:0", "S:1:0:0", 11, "state 1 is defined again"),
         ("S:2:0:0", "S:2:nan:0", 11, "initial value is NaN"),
         ("S:2:0:0", "S:2:0:-1", 11, "announces -1 actions"),
@@ -229,7 +229,7 @@ GOOD_TRA = "3 4 6\n0 0 0 0.5\n0 0 1 0.5\n0 1 1 1\n1 0 1 0.75\n1 0 2 0.25\n2 0 2 
         ("D:1:0.75", "D:1:0.7500000000000000000001e-400", 8, "sum to 0.25"),
     ],
 )
-def test_a_johannsson_fault_is_named_by_line(tmp_path, old, new, line, message, segment_bytes) -> None:
+def test_a_johannsson_error_is_named_by_line(tmp_path, old, new, line, message, segment_bytes) -> None:
     path = tmp_path / "model.txt"
     path.write_text(GOOD_JOHANNSSON.replace(old, new, 1))
     with pytest.raises(InputError, match=message) as caught:
@@ -275,23 +275,23 @@ def test_a_wrong_state_id_is_named_by_line_wherever_the_file_is_cut(tmp_path, fm
 
 
 @pytest.mark.parametrize("segment_bytes", SEGMENTS)
-def test_the_earlier_of_two_faults_is_named(tmp_path, segment_bytes: int) -> None:
+def test_the_earlier_of_two_errors_is_named(tmp_path, segment_bytes: int) -> None:
     path = tmp_path / "model.txt"
     path.write_text(GOOD_JOHANNSSON.replace("0.5:5", "0.4:5", 1).replace("D:2:", "D:x:"))
     with pytest.raises(InputError, match=r"sum to 0\.9"):
         read(JOHANNSSON, path, segment_bytes=segment_bytes)
 
 
-def test_jobs_may_run_in_any_order_and_in_threads(tmp_path) -> None:
+def test_blocks_may_be_read_in_any_order_and_on_threads(tmp_path) -> None:
     path = tmp_path / "model.txt"
     n = 3000
     path.write_text("".join(f"S:{s}:0:1\nA:0:1\nD:{(s + 1) % n}:1:1\n" for s in range(n)))
     source = JOHANNSSON.open(str(path), ReadOptions(segment_bytes=256))
     assert source.n_states is None
-    jobs = list(source.jobs())
+    readers = list(source.blocks())
     with ThreadPoolExecutor(4) as threads:
-        blocks = list(threads.map(lambda job: job(), jobs[::-1]))[::-1]
-    source.finish()
+        blocks = list(threads.map(lambda read: read(), readers[::-1]))[::-1]
+    source.check_totals()
     assert source.n_states == n
     assert whole(blocks).rows == [[{(s + 1) % n: 1.0}] for s in range(n)]
 
@@ -303,7 +303,7 @@ def test_a_state_longer_than_a_segment_stays_whole(tmp_path) -> None:
     path.write_text(row + "".join(f"{s} 0 0 1\n" for s in range(1, n)))
     path.with_suffix(".rew").write_text("1\n" * n)
     source = TRANSITION_LIST.open(str(path), ReadOptions(rewards=path.with_suffix(".rew"), segment_bytes=1000))
-    first = next(source.jobs())()
+    first = next(source.blocks())()
     assert first.rows.n_transitions == n
 
 
@@ -343,7 +343,7 @@ def test_a_transition_list_asks_for_its_rewards(tmp_path) -> None:
         TRANSITION_LIST.open(str(path), ReadOptions())
 
 
-def test_rewards_far_into_their_file_are_found_and_their_faults_named(tmp_path) -> None:
+def test_rewards_far_into_their_file_are_found_and_their_errors_named(tmp_path) -> None:
     path, rewards = tmp_path / "model.txt", tmp_path / "model.rew"
     n = 10_000
     path.write_text("".join(f"{s} 0 {s} 1\n" for s in range(n)))

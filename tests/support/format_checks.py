@@ -20,8 +20,8 @@ SIZES = [1, 300, 16 << 20]
 
 def rows_of(source: Source) -> dict[str, np.ndarray]:
     """All blocks of a source as one set of arrays."""
-    blocks = [job() for job in source.jobs()]
-    source.finish()
+    blocks = [read() for read in source.blocks()]
+    source.check_totals()
     parts = [block.rows for block in blocks]
     assert [b.first_state for b in blocks] == np.cumsum([0] + [p.n_states for p in parts])[:-1].tolist()
     assert source.n_states == sum(p.n_states for p in parts)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ooc_mdp.io.source import Job
+from ooc_mdp.io.source import BlockReader
 from ooc_mdp.model.mdp import Block, Rows
 from ooc_mdp.problems.problem import RowBounds
 from ooc_mdp.store import Store
@@ -102,9 +102,9 @@ class ModelSource:
     def __init__(self, model: Model, block: int = 7) -> None:
         self.model, self.block = model, block
         self.n_states: int | None = None
-        self.finished = 0
+        self.checks = 0
 
-    def jobs(self) -> Iterator[Job]:
+    def blocks(self) -> Iterator[BlockReader]:
         for first in range(0, len(self.model.states), self.block):
             yield partial(self.read, first)
 
@@ -113,8 +113,8 @@ class ModelSource:
         rows = self.model.rows(numbers)
         return Block(first, rows, int(rows.successors.max(initial=-1)))
 
-    def finish(self) -> None:
-        self.finished += 1
+    def check_totals(self) -> None:
+        self.checks += 1
         self.n_states = len(self.model.states)
 
     def close(self) -> None:

@@ -54,11 +54,11 @@ def whole(blocks: list[Block]) -> Loaded:
 
 
 def read(fmt: Format, path: Path, **options) -> Loaded:
-    """Run all jobs of a source in order, then finish it."""
+    """Read all blocks of a source in order, then check its totals."""
     source = fmt.open(str(path), ReadOptions(**options))
     try:
-        model = whole([job() for job in source.jobs()])
-        source.finish()
+        model = whole([read() for read in source.blocks()])
+        source.check_totals()
         assert source.n_states == len(model.rows)
     finally:
         source.close()

@@ -1,4 +1,4 @@
-"""One S x S matrix an action, read forward by rows, and the (state, action) rows that they make together.
+"""One S x S matrix per action, read forward by rows, and their rows in the order (state, action).
 
     matrices  P[0], ..., P[A-1]        rows  (s,0), ..., (s,A-1), (s+1,0), ...      row (s,a) = P[a][s, :]
 
@@ -17,7 +17,16 @@ from ooc_mdp.io.arrays.array_stream import ZipArrays
 from ooc_mdp.io.arrays.pointer_stream import PointerStream, count_that_fits
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["Csr", "CsrFile", "CsrMatrix", "DenseMatrix", "Matrix", "interleaved", "looked_up", "sparse_shape"]
+__all__ = [
+    "Csr",
+    "CsrFile",
+    "CsrMatrix",
+    "DenseMatrix",
+    "Matrix",
+    "interleave_actions",
+    "lookup_rewards",
+    "sparse_shape",
+]
 
 Csr = tuple[IntArray, IntArray, FloatArray]
 """pointers from 0 [rows + 1], columns, values."""
@@ -26,8 +35,8 @@ Csr = tuple[IntArray, IntArray, FloatArray]
 class Matrix(Protocol):
     """An S x S matrix whose rows are read forward."""
 
-    def fits(self, count: int, limit: int) -> int:
-        """How many of the next `count` rows hold at most `limit` entries, at least one."""
+    def rows_that_fit(self, count: int, limit: int) -> int:
+        """Number of the next `count` rows that have at most `limit` entries together, at least 1."""
         ...
 
     def rows(self, count: int) -> Csr:
@@ -36,14 +45,14 @@ class Matrix(Protocol):
 
 
 class DenseMatrix:
-    """S rows of S floats that `read(first, rows)` gives in any order."""
+    """S rows of S floats, which `read(first, rows)` returns in any order."""
 
     def __init__(self, n_states: int, read: Callable[[int, int], np.ndarray[Any, Any]]) -> None:
         self._n_states = n_states
         self._read = read
         self._next = 0
 
-    def fits(self, count: int, limit: int) -> int:
+    def rows_that_fit(self, count: int, limit: int) -> int:
         """See :class:`Matrix`."""
         return max(1, min(count, limit // self._n_states))
 
@@ -68,7 +77,7 @@ class CsrMatrix:
         self._data = data
         self._next = 0
 
-    def fits(self, count: int, limit: int) -> int:
+    def rows_that_fit(self, count: int, limit: int) -> int:
         """See :class:`Matrix`."""
         return count_that_fits(self._indptr[self._next : self._next + count + 1], limit)
 
@@ -92,13 +101,13 @@ class CsrFile:
         self._data = archive.open("data").require("fiu", 1)
         indptr = archive.open("indptr").require("iu", 1)
         if indptr.count != n_states + 1:
-            raise indptr.refuse(f"has {indptr.count} entries; {n_states} states ask for {n_states + 1}")
+            raise indptr.error(f"has {indptr.count} entries; {n_states} states ask for {n_states + 1}")
         if self._data.count != self._indices.count:
-            raise self._data.refuse(f"has {self._data.count} entries, indices.npy {self._indices.count}")
+            raise self._data.error(f"has {self._data.count} entries, indices.npy {self._indices.count}")
         self._next = 0
         self._pointers = PointerStream(self._path, indptr, self._indices.count, "entries in indices.npy")
 
-    def fits(self, count: int, limit: int) -> int:
+    def rows_that_fit(self, count: int, limit: int) -> int:
         """See :class:`Matrix`."""
         return count_that_fits(self._pointers.peek(count), limit)
 
@@ -117,7 +126,7 @@ class CsrFile:
 
 
 def _check_columns(path: str, name: str, first_row: int, csr: Csr, n_states: int) -> None:
-    """Refuse an entry outside an S x S matrix; the rows begin at `first_row`."""
+    """Check that all entries lie inside an S x S matrix; the rows begin at `first_row`."""
     pointers, columns, _ = csr
     outside = np.flatnonzero((columns < 0) | (columns >= n_states))
     if outside.size:
@@ -130,7 +139,7 @@ def _check_columns(path: str, name: str, first_row: int, csr: Csr, n_states: int
 
 
 def sparse_shape(archive: ZipArrays) -> tuple[int, int]:
-    """The shape that scipy.sparse.save_npz noted, after checking that the matrix is CSR."""
+    """The shape that scipy.sparse.save_npz wrote, after a check that the matrix is CSR."""
     for name in ("format", "shape", "indptr", "indices", "data"):
         if not archive.has(name):
             what = "holds a matrix that is not CSR" if archive.has("format") else "is no sparse matrix"
@@ -144,12 +153,12 @@ def sparse_shape(archive: ZipArrays) -> tuple[int, int]:
         raise InputError(archive.path, f"the matrix has format {word}; save M.tocsr() instead")
     shape = archive.open("shape").require("iu", 1)
     if shape.count != 2:
-        raise shape.refuse(f"has {shape.count} entries; a matrix has 2")
+        raise shape.error(f"has {shape.count} entries; a matrix has 2")
     n_rows, n_columns = (int(extent) for extent in shape.read(2))
     return n_rows, n_columns
 
 
-def interleaved(parts: Sequence[Csr], n_states: int) -> Csr:
+def interleave_actions(parts: Sequence[Csr], n_states: int) -> Csr:
     """Rows of A matrices, n_states each, in the order (state, action)."""
     n_actions = len(parts)
     lengths = np.stack([np.diff(pointers) for pointers, _, _ in parts], axis=1)
@@ -165,8 +174,8 @@ def interleaved(parts: Sequence[Csr], n_states: int) -> Csr:
     return pointers, columns, values
 
 
-def looked_up(transitions: Csr, rewards: Csr, n_states: int) -> FloatArray:
-    """The reward matrix at the transitions' places, 0 where it has no entry; repeated entries are added."""
+def lookup_rewards(transitions: Csr, rewards: Csr, n_states: int) -> FloatArray:
+    """The entries of the reward matrix at the transitions, 0 where it has none; repeated entries are added up."""
 
     def keys(csr: Csr) -> IntArray:
         return np.repeat(np.arange(csr[0].size - 1), np.diff(csr[0])) * n_states + csr[1]

@@ -1,8 +1,8 @@
 """Arrays in .npy files and .npz archives, read forward in bounded memory; nothing is unpickled or unpacked.
 
 A member of an archive is read once to its end, where its checksum is compared, before any number of it is used. It
-then stays an open stream; what its header announces is compared with the bytes that are there before anything is
-read, and memory follows what arrives, never what was announced. This module knows no format and no MDP.
+then stays an open stream. The size in its header is compared with the bytes of the file before anything is read, and
+memory grows with the bytes that arrive, never with an announced size. This module knows no format and no MDP.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from ooc_mdp.model.mdp import FloatArray
 __all__ = [
     "ArrayStream",
     "ZipArrays",
+    "copy_to_temporary",
     "is_unsafe_name",
     "open_npy",
     "read_exactly",
-    "spool",
     "zip_names",
 ]
 
 _PIECE = 1 << 20
-"""Bytes asked of a stream at once: memory follows what arrives, not what was announced."""
+"""Most bytes read from a stream at a time: memory grows with the bytes that arrive, not with an announced size."""
 _CHECKED_PIECE = 1 << 18
 _MAX_HEADER = 10_000
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
 _BAD_HEADERS = (*_DAMAGE, ValueError, OverflowError)
-"""What zipfile raises of headers: those of _DAMAGE, names that cannot be decoded, and offsets beyond 64 bits."""
+"""Errors that zipfile raises for headers: also names that cannot be decoded, and offsets beyond 64 bits."""
 
 
 def is_unsafe_name(name: str) -> bool:
-    """Whether an archive member's name would leave the folder it were unpacked in."""
+    """Whether an archive member would be unpacked outside the target folder."""
     parts = re.split(r"[/\\]", name)
     return parts[0] == "" or ".." in parts or "\0" in name or re.match(r"[A-Za-z]:", name) is not None
 
 
-def _refusal(path: str, name: str, message: str) -> InputError:
+def _input_error(path: str, name: str, message: str) -> InputError:
     return InputError(path, f"{name}: {message}" if name else message)
 
 
 def _damaged(path: str, name: str, error: Exception) -> InputError:
-    return _refusal(path, name, f"damaged ({error or type(error).__name__}); write the file again")
+    return _input_error(path, name, f"damaged ({error or type(error).__name__}); write the file again")
 
 
-def spool(path: str, name: str, file: Any, size: int) -> IO[bytes]:
+def copy_to_temporary(path: str, name: str, file: Any, size: int) -> IO[bytes]:
     """Copy `size` bytes of a stream into an anonymous temporary file that vanishes when closed.
 
     Raises
@@ -67,7 +67,7 @@ def spool(path: str, name: str, file: Any, size: int) -> IO[bytes]:
     """
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if size > free:
-        raise _refusal(
+        raise _input_error(
             path,
             name,
             f"needs {size} bytes of temporary space, {tempfile.gettempdir()} has {free}; "
@@ -88,7 +88,7 @@ def spool(path: str, name: str, file: Any, size: int) -> IO[bytes]:
 
 
 def read_exactly(path: str, name: str, file: Any, size: int) -> bytes:
-    """The next `size` bytes of a stream; memory follows what arrives. InputError if it ends earlier."""
+    """The next `size` bytes of a stream; memory grows with the bytes that arrive. InputError if it ends earlier."""
     pieces = []
     missing = size
     while missing:
@@ -98,13 +98,13 @@ def read_exactly(path: str, name: str, file: Any, size: int) -> bytes:
 
 
 def _piece(path: str, name: str, file: Any, missing: int) -> bytes:
-    """At least one and at most `missing` bytes of a stream that promised that many more."""
+    """At least one and at most `missing` bytes of a stream that should have that many more."""
     try:
         piece: bytes = file.read(min(missing, _PIECE))
     except _DAMAGE as error:
         raise _damaged(path, name, error) from None
     if not piece:
-        raise _refusal(path, name, f"ends {missing} bytes too early; write the file again")
+        raise _input_error(path, name, f"ends {missing} bytes too early; write the file again")
     return piece
 
 
@@ -116,7 +116,7 @@ class ArrayStream:
     path : the file named in messages.
     name : the member's name in messages, empty for a plain file.
     file : its bytes, from the beginning.
-    size : how many bytes there are; compared with what the header announces.
+    size : number of bytes; compared with the header.
 
     Raises
     ------
@@ -132,54 +132,54 @@ class ArrayStream:
         self.offset = size - self.count * self.dtype.itemsize
         """Bytes before the first value."""
 
-    def refuse(self, message: str) -> InputError:
+    def error(self, message: str) -> InputError:
         """An error that names this member."""
-        return _refusal(self.path, self.name, message)
+        return _input_error(self.path, self.name, message)
 
     def _bytes(self, count: int) -> bytes:
         return read_exactly(self.path, self.name, self._file, count)
 
     def _header(self, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         if size < 10:
-            raise self.refuse(f"{size} bytes are too few for an .npy array; write the file again")
+            raise self.error(f"{size} bytes are too few for an .npy array; write the file again")
         start = self._bytes(8)
         if start[:6] != npy_format.MAGIC_PREFIX:
-            raise self.refuse("not an .npy array; write it with numpy.save or numpy.savez")
+            raise self.error("not an .npy array; write it with numpy.save or numpy.savez")
         version = (start[6], start[7])
         if version not in ((1, 0), (2, 0)):
-            raise self.refuse(f".npy version {version[0]}.{version[1]} is not one of plain arrays (1.0, 2.0)")
+            raise self.error(f".npy version {version[0]}.{version[1]} is not one of plain arrays (1.0, 2.0)")
         width = 2 if version == (1, 0) else 4
         start += self._bytes(width)
         length = int.from_bytes(start[8:], "little")
         if length > min(_MAX_HEADER, size - len(start)):
-            raise self.refuse(f"announces a header of {length} bytes, longer than any plain array's")
+            raise self.error(f"announces a header of {length} bytes, longer than any plain array's")
         header = io.BytesIO(start[8:] + self._bytes(length))
         read = npy_format.read_array_header_1_0 if width == 2 else npy_format.read_array_header_2_0
         try:
             shape, fortran_order, dtype = read(header, max_header_size=_MAX_HEADER)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise self.refuse(f"its .npy header cannot be read: {error}") from None
+            raise self.error(f"its .npy header cannot be read: {error}") from None
         if dtype.hasobject:
-            raise self.refuse("holds Python objects (a pickle), which are never loaded; save plain numbers")
+            raise self.error("holds Python objects (a pickle), which are never loaded; save plain numbers")
         there = size - len(start) - length
         announced = dtype.itemsize
         for extent in shape:
             announced *= int(extent)
         if any(extent < 0 for extent in shape) or announced != there:
-            raise self.refuse(f"its header announces {announced} bytes (shape {shape}), {there} are there")
+            raise self.error(f"its header announces {announced} bytes (shape {shape}), {there} are there")
         return shape, fortran_order, dtype
 
     def require(self, kinds: str, *ndims: int) -> ArrayStream:
-        """Refuse a dtype whose kind is not among `kinds` ("iu", "f", "S") or an ndim not among `ndims`."""
+        """Check the dtype's kind against `kinds` ("iu", "f", "S") and the number of dimensions against `ndims`."""
         if self.dtype.kind not in kinds or (self.dtype.kind != "S" and self.dtype.itemsize > 8):
             wanted = {"i": "integers", "f": "floats up to float64", "S": "bytes"}
             words = " or ".join(word for kind, word in wanted.items() if kind in kinds)
-            raise self.refuse(f"dtype is {self.dtype}; it must be {words}")
+            raise self.error(f"dtype is {self.dtype}; it must be {words}")
         if len(self.shape) not in ndims:
             words = " or ".join(str(n) for n in ndims)
-            raise self.refuse(f"has {len(self.shape)} dimensions (shape {self.shape}); it must have {words}")
+            raise self.error(f"has {len(self.shape)} dimensions (shape {self.shape}); it must have {words}")
         if self.fortran_order and len(self.shape) > 1:
-            raise self.refuse("saved in Fortran order; save numpy.ascontiguousarray of it")
+            raise self.error("saved in Fortran order; save numpy.ascontiguousarray of it")
         return self
 
     def read(self, count: int) -> np.ndarray[Any, Any]:
@@ -189,7 +189,7 @@ class ArrayStream:
             return values.astype(np.float64, copy=False)
         if self.dtype.kind in "iu":
             if self.dtype.kind == "u" and values.size and int(values.max()) > np.iinfo(np.int64).max:
-                raise self.refuse(f"holds {int(values.max())}, which does not fit in int64")
+                raise self.error(f"holds {int(values.max())}, which does not fit in int64")
             return values.astype(np.int64, copy=False)
         return values
 
@@ -197,9 +197,9 @@ class ArrayStream:
         """The next `count` values as float64."""
         return self.read(count).astype(np.float64, copy=False)
 
-    def spooled(self) -> IO[bytes]:
-        """All values as an anonymous temporary file, for reading in any order."""
-        return spool(self.path, self.name, self._file, self.count * self.dtype.itemsize)
+    def to_temporary_file(self) -> IO[bytes]:
+        """All values in an anonymous temporary file, which can be read in any order."""
+        return copy_to_temporary(self.path, self.name, self._file, self.count * self.dtype.itemsize)
 
     def close(self) -> None:
         """Close the stream."""
@@ -207,9 +207,9 @@ class ArrayStream:
 
 
 class ZipArrays:
-    """An open .npz whose member names were all found harmless, and the same in the directory as before each member.
+    """An open .npz; all member names were checked, and are the same in the directory and before each member.
 
-    A damaged name would turn an optional array into one that no format asks for.
+    A damaged name would hide an optional array from every format.
 
     Raises
     ------
@@ -285,9 +285,9 @@ class ZipArrays:
         return f"{name}.npy" in self.members
 
     def open(self, name: str) -> ArrayStream:
-        """The array of that name (without .npy), at its beginning; several may be open at once.
+        """The array of that name (without .npy), at its beginning; several may be open at the same time.
 
-        The first time all of it is read, in bounded memory; InputError if its checksum (CRC-32) is another.
+        On the first call all of it is read, in bounded memory, and InputError raised if its checksum (CRC-32) differs.
         """
         info = self.members[f"{name}.npy"]
         if info.filename not in self._checked:
@@ -301,7 +301,7 @@ class ZipArrays:
 
 
 def zip_names(path: str) -> frozenset[str]:
-    """Names of the members of a zip archive as they stand; empty if it cannot be read."""
+    """Names of the members of a zip archive, unchanged; empty if it cannot be read."""
     try:
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
             return frozenset(info.orig_filename for info in archive.infolist())

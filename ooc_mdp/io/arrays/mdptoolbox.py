@@ -1,19 +1,19 @@
 """Format "mdptoolbox": transitions P and rewards R as pymdptoolbox takes them, from files or from Python.
 
-    P   one S x S matrix an action: p(s'|s,a) = P[a][s, s'], every action in every state
-    R   shape (S,): r(s);   (S, A): r(s,a);   (A, S, S) or one S x S matrix an action: r(s,a,s')
+    P   one S x S matrix per action: p(s'|s,a) = P[a][s, s'], every action in every state
+    R   shape (S,): r(s);   (S, A): r(s,a);   (A, S, S) or one S x S matrix per action: r(s,a,s')
     V(s) = max_a { r(s,a) + gamma sum_s' P[a][s, s'] V(s') },    r(s,a) = sum_s' P[a][s, s'] R[a][s, s']
 
-pymdptoolbox itself has no file format. Taken here are what numpy and SciPy write of its arrays:
+pymdptoolbox itself has no file format. This module reads its arrays as NumPy and SciPy write them:
 
     FILE.npz            numpy.savez(FILE, P=P, R=R) with dense P of shape (A, S, S)
     FOLDER/P.npy        numpy.save of the same P;    FOLDER/R.npy: R of any of the three shapes
     FOLDER/P0.npz ...   scipy.sparse.save_npz of each action's CSR matrix, with FOLDER/R.npy, or
     FOLDER/R0.npz ...   likewise, if rewards r(s,a,s') are sparse too
 
-As in pymdptoolbox, an action that is not available in a state cannot be said: a row of P that sums to 0 is
-refused. Matrices are read forward, a block of states at a time; a compressed dense array is first copied to
-a temporary file, since a block needs a part of each action's matrix.
+As in pymdptoolbox, every action is available in every state: a row of P that sums to 0 is an error. Matrices are read
+forward, a block of states at a time; a compressed dense array is first copied to a temporary file, since a block needs
+a part of each action's matrix.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from ooc_mdp.io.arrays.action_matrices import (
     CsrMatrix,
     DenseMatrix,
     Matrix,
-    interleaved,
-    looked_up,
+    interleave_actions,
+    lookup_rewards,
     sparse_shape,
 )
 from ooc_mdp.io.arrays.array_stream import ArrayStream, ZipArrays, open_npy, read_exactly, zip_names
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import open_file
 from ooc_mdp.io.raw_rows import RawRows
-from ooc_mdp.io.source import Job, ReadOptions, Source
+from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 from ooc_mdp.model.mdp import FloatArray
 
 __all__ = ["MDPTOOLBOX", "MdptoolboxFormat", "MdptoolboxSource"]
@@ -55,7 +55,7 @@ class _Opened:
         self.transitions = transitions
         self.reward_matrices: list[Matrix] | None = None
         self.read_rewards: Callable[[int], FloatArray] | None = None
-        """The next count states' r(s) [count, 1] or r(s,a) [count, A]."""
+        """r(s) [count, 1] or r(s,a) [count, A] of the next `count` states."""
 
 
 class MdptoolboxSource:
@@ -65,8 +65,8 @@ class MdptoolboxSource:
     ----------
     path : named in messages.
     options : renormalise and segment_bytes are used.
-    opened : opens the matrices anew, at their first rows; called once now and once for each jobs().
-    files : what close() closes.
+    opened : opens the matrices again at their first rows; called once now and once for each call of `blocks`.
+    files : closed by `close`.
     """
 
     format = "mdptoolbox"
@@ -90,7 +90,7 @@ class MdptoolboxSource:
 
         Raises
         ------
-        InputError : shapes that do not fit; jobs() raises it for what the numbers break.
+        InputError : shapes that do not fit; block readers raise it for numbers that break a rule.
         """
         name = "P and R"
         p_matrices = _in_memory(name, "P", P)
@@ -110,8 +110,8 @@ class MdptoolboxSource:
 
         return cls(name, options or ReadOptions(), opened, ExitStack())
 
-    def jobs(self) -> Iterator[Job]:
-        """Blocks of about options.segment_bytes; each is read here, in order, and checked by its job."""
+    def blocks(self) -> Iterator[BlockReader]:
+        """Readers of blocks of about options.segment_bytes: arrays are read here, in order, rows are checked there."""
         opened = self._opened()
         n_actions = len(opened.transitions)
         matrices = opened.transitions + (opened.reward_matrices or [])
@@ -119,7 +119,7 @@ class MdptoolboxSource:
         first = 0
         while first < opened.n_states:
             count = min(opened.n_states - first, max(1, limit // 2))
-            count = min(matrix.fits(count, limit) for matrix in matrices)
+            count = min(matrix.rows_that_fit(count, limit) for matrix in matrices)
             raw = self._read_block(opened, count, n_actions)
             yield partial(
                 check_block,
@@ -133,15 +133,15 @@ class MdptoolboxSource:
 
     def _read_block(self, opened: _Opened, count: int, n_actions: int) -> RawRows:
         parts = [matrix.rows(count) for matrix in opened.transitions]
-        pointers, successors, probabilities = interleaved(parts, count)
+        pointers, successors, probabilities = interleave_actions(parts, count)
         row_rewards = None
         transition_rewards = None
         if opened.reward_matrices is not None:
             rewards = []
             for part, matrix in zip(parts, opened.reward_matrices, strict=True):
-                values = looked_up(part, matrix.rows(count), opened.n_states)
+                values = lookup_rewards(part, matrix.rows(count), opened.n_states)
                 rewards.append((part[0], part[1], values))
-            transition_rewards = interleaved(rewards, count)[2]
+            transition_rewards = interleave_actions(rewards, count)[2]
         elif opened.read_rewards is not None:
             row_rewards = np.broadcast_to(opened.read_rewards(count), (count, n_actions)).ravel()
         return RawRows(
@@ -153,8 +153,8 @@ class MdptoolboxSource:
             transition_rewards=transition_rewards,
         )
 
-    def finish(self) -> None:
-        """Nothing is left to check: all shapes were compared when the arrays were opened."""
+    def check_totals(self) -> None:
+        """Do nothing: all shapes were compared when the arrays were opened."""
 
     def close(self) -> None:
         """Close all files."""
@@ -174,16 +174,16 @@ def _forward(values: FloatArray) -> Callable[[int], FloatArray]:
 
 
 def _in_memory(path: str, name: str, value: Any) -> list[Any]:
-    """A list of dense or sparse matrices, one an action."""
+    """A list of dense or sparse matrices, one per action."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         if value.ndim != 3:
             raise InputError(path, f"{name} has shape {value.shape}; it must be (actions, states, states)")
         return list(value)
     if hasattr(value, "tocsr") or not isinstance(value, (list, tuple, np.ndarray)):
-        raise InputError(path, f"{name} is one {type(value).__name__}; give a list of matrices, one an action")
+        raise InputError(path, f"{name} is one {type(value).__name__}; give a list of matrices, one per action")
     matrices = [m if hasattr(m, "tocsr") else np.asarray(m) for m in value]
     if not matrices:
-        raise InputError(path, f"{name} is empty; give one matrix an action")
+        raise InputError(path, f"{name} is empty; give one matrix per action")
     return matrices
 
 
@@ -200,7 +200,7 @@ def _check_square(path: str, name: str, matrices: Sequence[Any], n_states: int) 
 
 
 def _rewards_in_memory(path: str, value: Any, n_states: int, n_actions: int) -> tuple[FloatArray | None, list[Any]]:
-    """R as an array [S, 1] or [S, A], or else as matrices."""
+    """R as an array [S, 1] or [S, A], otherwise as matrices."""
     sparse = hasattr(value, "tocsr")
     listed = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object)
     if sparse or not (listed and any(hasattr(m, "tocsr") or np.ndim(m) == 2 for m in value)):
@@ -225,7 +225,7 @@ def _reward_shapes(shape: tuple[int, ...], n_states: int, n_actions: int) -> str
 
 
 def _arrays(matrix: Any) -> Any:
-    """A dense matrix as it is, a sparse one as CSR arrays."""
+    """A dense matrix unchanged, a sparse one as CSR arrays."""
     if not hasattr(matrix, "tocsr"):
         return matrix
     csr = matrix.tocsr()
@@ -242,7 +242,7 @@ def _memory_matrices(path: str, name: str, n_states: int, matrices: Sequence[Any
 
 
 class _Folder:
-    """The arrays of one model on disk, opened once; `opened` starts to read them anew."""
+    """The arrays of one model on disk; each call of `opened` reads them from the beginning."""
 
     def __init__(self, path: str, files: ExitStack) -> None:
         self.path = path
@@ -289,12 +289,12 @@ class _Folder:
         if os.path.isdir(self.path):
             file, offset = open_file(stream.path), stream.offset
         else:
-            file, offset = stream.spooled(), 0
+            file, offset = stream.to_temporary_file(), 0
         self._files.callback(file.close)
         self._dense[name] = (stream, file, offset)
 
     def _measure(self) -> None:
-        """Learn S and A, and refuse shapes that do not fit."""
+        """Set S and A, and check all shapes."""
         if self._sparse["P"]:
             self.n_actions = len(self._sparse["P"])
             self.n_states = sparse_shape(self._sparse["P"][0])[0]
@@ -302,7 +302,7 @@ class _Folder:
             cube = self._open("P").require("fiu", 3)
             self.n_actions, self.n_states = cube.shape[0], cube.shape[2]
             if cube.shape[1] != cube.shape[2] or cube.count == 0:
-                raise cube.refuse(
+                raise cube.error(
                     f"has shape {cube.shape}; P is (actions, states, states); from (states, states, actions) "
                     "make it with numpy.transpose(P, (2, 0, 1))"
                 )
@@ -318,7 +318,7 @@ class _Folder:
             return
         rewards = self._open("R").require("fiu", 1, 2, 3)
         if rewards.shape not in ((s,), (s, a), (a, s, s)):
-            raise rewards.refuse(_reward_shapes(rewards.shape, s, a))
+            raise rewards.error(_reward_shapes(rewards.shape, s, a))
         if len(rewards.shape) == 3:
             self._cube("R", rewards)
 
@@ -355,7 +355,7 @@ class MdptoolboxFormat:
     description = "pymdptoolbox's P and R: .npz of dense arrays, or a folder with P.npy or P0.npz, ... and R"
 
     def detect(self, source: str, head: bytes) -> bool:
-        """A zip archive with P.npy, or a folder with P.npy or P0.npz."""
+        """Whether the source is a zip archive with P.npy, or a folder with P.npy or P0.npz."""
         if os.path.isdir(source):
             return any(os.path.isfile(os.path.join(source, name)) for name in ("P.npy", "P0.npz"))
         return head.startswith(b"PK\x03\x04") and "P.npy" in zip_names(source)

@@ -11,8 +11,8 @@ n states, m rows (state, action), nnz transitions:
     V(s) = r_s(s) + opt_a { r_sa(s,a) + sum_s' p(s'|s,a) [ r_sas(s,a,s') + gamma**tau V(s') ] },
     V(s) = r_s(s) where s has no action.
 
-Every member stays an open stream from which blocks of states are cut, so memory is that of a few blocks.
-Members under other plain names are ignored; names that point outside the archive are refused.
+Every member stays an open stream from which blocks of states are read, so that memory is that of a few blocks.
+Members under other plain names are ignored; names that point outside the archive are errors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ooc_mdp.io.arrays.array_stream import ArrayStream, ZipArrays, zip_names
 from ooc_mdp.io.arrays.pointer_stream import PointerStream, segments
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.raw_rows import RawRows
-from ooc_mdp.io.source import Job, ReadOptions, Source
+from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["ARRAYS", "ArraysFormat"]
@@ -36,7 +36,7 @@ __all__ = ["ARRAYS", "ArraysFormat"]
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """The members at their beginnings; PointerStreams have their first pointer behind them."""
+    """The members at their beginnings; of pointer arrays the first pointer has been read."""
 
     states: PointerStream
     rows: PointerStream
@@ -61,7 +61,7 @@ def _required(archive: ZipArrays, name: str, kinds: str) -> ArrayStream:
 
 def _sized(stream: ArrayStream, count: int, like: str) -> ArrayStream:
     if stream.count != count:
-        raise stream.refuse(f"has {stream.count} entries, but {like} asks for {count}")
+        raise stream.error(f"has {stream.count} entries, but {like} asks for {count}")
     return stream
 
 
@@ -73,7 +73,7 @@ def _open_members(archive: ZipArrays) -> _Members:
     indices = _required(archive, "indices", "iu")
     data = _sized(_required(archive, "data", "f"), indices.count, "indices.npy")
     if state_ptr.count < 2:
-        raise state_ptr.refuse(f"has {state_ptr.count} entries; a model of n states has n + 1 and n > 0")
+        raise state_ptr.error(f"has {state_ptr.count} entries; a model of n states has n + 1 and n > 0")
     rows = PointerStream(path, indptr, indices.count, "entries in indices.npy")
     states = PointerStream(path, state_ptr, rows.n_segments, "rows in indptr.npy")
 
@@ -110,8 +110,8 @@ class _ArraysSource:
             self._archive.close()
             raise
 
-    def jobs(self) -> Iterator[Job]:
-        """Blocks of about options.segment_bytes; each is read here, in file order, and checked by its job."""
+    def blocks(self) -> Iterator[BlockReader]:
+        """Readers of blocks of about options.segment_bytes: arrays are read here, in order, rows are checked there."""
         members = _open_members(self._archive)
         n_states = members.states.n_segments
         for first, states, rows in segments(members.states, members.rows, self._options.segment_bytes):
@@ -154,8 +154,8 @@ class _ArraysSource:
             action_labels=members.row_label.read(m) if members.row_label else None,
         )
 
-    def finish(self) -> None:
-        """Nothing is left to check: every count was compared as the blocks were cut."""
+    def check_totals(self) -> None:
+        """Do nothing: every count was compared while the blocks were read."""
 
     def close(self) -> None:
         """Close the archive."""
@@ -169,7 +169,7 @@ class ArraysFormat:
     description = "NumPy archive (.npz) of state_ptr, indptr, indices, data and rewards"
 
     def detect(self, source: str, head: bytes) -> bool:
-        """A zip archive with a member state_ptr.npy."""
+        """Whether the source is a zip archive with a member state_ptr.npy."""
         return head.startswith(b"PK\x03\x04") and "state_ptr.npy" in zip_names(source)
 
     def open(self, source: str, options: ReadOptions) -> Source:

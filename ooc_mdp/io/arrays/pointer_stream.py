@@ -1,9 +1,9 @@
-"""Segment pointers (CSR) read forward with lookahead, so that blocks of states can be cut that fit in memory.
+"""Segment pointers (CSR) read forward with look-ahead, to divide states into blocks that fit in memory.
 
     pointers   0 ... p[i] p[i+1] ... total        segment i = entries p[i]:p[i+1]
 
-Pointers are checked as they come: they start at 0, never fall and end at the number of entries there are.
-This module opens no file.
+Pointers are checked as they are read: they start at 0, never fall and end at the number of entries. This module opens
+no file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.model.mdp import IntArray
 
-__all__ = ["PointerStream", "Ramp", "Values", "count_that_fits", "segments"]
+__all__ = ["IdentityPointers", "PointerStream", "Values", "count_that_fits", "segments"]
 
 
 class Values(Protocol):
@@ -30,7 +30,7 @@ class Values(Protocol):
         ...
 
 
-class Ramp:
+class IdentityPointers:
     """0, 1, 2, ..., count - 1: the pointers of segments of one entry each."""
 
     def __init__(self, name: str, count: int) -> None:
@@ -45,12 +45,12 @@ class Ramp:
 
 
 def count_that_fits(pointers: IntArray, limit: int) -> int:
-    """How many leading segments of `pointers` hold at most `limit` entries together, at least one."""
+    """Number of leading segments of `pointers` that have at most `limit` entries together, at least 1."""
     return max(1, int(np.searchsorted(pointers, pointers[0] + limit, side="right")) - 1)
 
 
 class PointerStream:
-    """Segment pointers read forward with lookahead, checked to run from 0 to `total` without falling.
+    """Segment pointers read forward with look-ahead, and checked to rise from 0 to `total`.
 
         pointers   0 ... p[i] p[i+1] ... total        segment i = entries p[i]:p[i+1]
 
@@ -58,7 +58,7 @@ class PointerStream:
     ----------
     path : the file named in messages.
     values : the pointers, one more than there are segments.
-    total : the entries there are.
+    total : number of entries.
     entries : the word for the entries in messages.
     """
 
@@ -70,19 +70,19 @@ class PointerStream:
         self._entries = entries
         self._position = 0
         if values.count < 1:
-            raise self._refuse("is empty; its first pointer must be 0")
+            raise self._error("is empty; its first pointer must be 0")
         self._ahead = np.asarray(values.read(1), np.int64)
         if self._ahead[0] != 0:
-            raise self._refuse(f"starts with {self._ahead[0]}; the first pointer must be 0")
+            raise self._error(f"starts with {self._ahead[0]}; the first pointer must be 0")
         if values.count == 1:
             self._check_end()
 
-    def _refuse(self, message: str) -> InputError:
+    def _error(self, message: str) -> InputError:
         return InputError(self.path, f"{self._values.name}: {message}")
 
     def _check_end(self) -> None:
         if self._ahead[-1] != self._total:
-            raise self._refuse(f"ends at {self._ahead[-1]}, but there are {self._total} {self._entries}")
+            raise self._error(f"ends at {self._ahead[-1]}, but there are {self._total} {self._entries}")
 
     def peek(self, count: int) -> IntArray:
         """The pointers of the next `count` segments (fewer at the end), int64 [segments + 1]."""
@@ -93,28 +93,28 @@ class PointerStream:
             falls = np.flatnonzero(np.diff(new) < 0)
             if falls.size:
                 at = int(falls[0])
-                raise self._refuse(
+                raise self._error(
                     f"falls from {new[at]} to {new[at + 1]} at entry {first + at + 1}; pointers never fall"
                 )
             if new[-1] > self._total:
                 at = int(np.argmax(new > self._total))
-                raise self._refuse(f"entry {first + at} is {new[at]}, but there are {self._total} {self._entries}")
+                raise self._error(f"entry {first + at} is {new[at]}, but there are {self._total} {self._entries}")
             self._ahead = np.concatenate([self._ahead, new[1:]])
             if self._position + self._ahead.size == self.n_segments + 1:
                 self._check_end()
         return self._ahead[: count + 1]
 
     def advance(self, count: int) -> None:
-        """Move past `count` segments that were peeked at."""
+        """Move past `count` segments that were returned by `peek`."""
         self._position += count
         self._ahead = self._ahead[count:].copy()
 
 
 def segments(states: PointerStream, rows: PointerStream, size: int) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Cut states into blocks of about `size` bytes: (first state, state pointers, row pointers) of each.
+    """Divide states into blocks of about `size` bytes: (first state, state pointers, row pointers) of each.
 
-    Both pointer arrays are as they stand in the streams: those of the block's n states [n + 1], and those of
-    its m rows [m + 1]. A block holds at least one state, whatever its size.
+    Both pointer arrays have the values of the streams: those of the block's n states [n + 1], and those of its m rows
+    [m + 1]. A block has at least one state, whatever its size.
     """
     first = 0
     while first < states.n_segments:

@@ -1,4 +1,4 @@
-"""From model files and generated problems to stores."""
+"""Convert model files and generated problems to stores."""
 
 from ooc_mdp.io.conversion.from_problem import generate
 from ooc_mdp.io.conversion.from_source import convert

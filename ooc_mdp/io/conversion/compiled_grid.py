@@ -14,10 +14,10 @@ from numba import njit
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.state_order import GridOrder
 
-__all__ = ["CompiledGridNumbering"]
+__all__ = ["CompiledGridOrder"]
 
 
-class CompiledGridNumbering(GridOrder):
+class CompiledGridOrder(GridOrder):
     """A GridOrder for many states at a time."""
 
     def __init__(self, shape: Sequence[int], edges: Sequence[Sequence[int]]) -> None:
@@ -29,11 +29,11 @@ class CompiledGridNumbering(GridOrder):
 
     def to_store(self, states: IntArray) -> IntArray:
         """New numbers of flat grid indices."""
-        return _to_new(states, self._shape, self._blocks_of, self._edges, self.partition_ptr)
+        return _to_store(states, self._shape, self._blocks_of, self._edges, self.partition_ptr)
 
 
 @njit(nogil=True, cache=True)
-def _to_new(
+def _to_store(
     states: IntArray, shape: IntArray, blocks_of: IntArray, edges: IntArray, partition_ptr: IntArray
 ) -> IntArray:
     out = np.empty(states.size, np.int64)

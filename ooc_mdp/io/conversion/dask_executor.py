@@ -1,7 +1,7 @@
-"""Tasks on the workers of a Dask cluster, in processes that may be on several machines.
+"""An executor that runs tasks on the workers of a Dask cluster, in processes that may be on several machines.
 
-The function is sent to the cluster once; a task carries its item, and only its result comes back. Where a worker dies,
-Dask gives its tasks to others, so functions must be repeatable: `PartitionWriter` writes the same bytes again.
+The function is sent to the cluster once; a task carries its item, and only its result is returned. Where a worker dies,
+Dask reassigns its tasks to others, so functions must be repeatable: `PartitionWriter` writes the same bytes again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from distributed import Client, KilledWorker
 from distributed import wait as wait_for
 
 from ooc_mdp.errors import ClusterError
-from ooc_mdp.io.conversion.executor import Skipped, TaskQueue, completed, nothing
+from ooc_mdp.io.conversion.executor import Skipped, TaskQueue, completed, ignore
 
 __all__ = ["DaskExecutor"]
 
@@ -28,9 +28,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _PER_THREAD = 4
-"""Tasks submitted for each thread of the cluster, so that none waits for the next."""
+"""Tasks submitted per thread of the cluster, so that no thread waits for its next task."""
 _END_SECONDS = 60.0
-"""In which tasks under way end once a conversion is stopped."""
+"""Longest wait for running tasks when a conversion is stopped."""
 
 
 class DaskExecutor:
@@ -38,7 +38,7 @@ class DaskExecutor:
 
     Parameters
     ----------
-    client : of the cluster; its workers have this package, and see the directory that is written.
+    client : client of the cluster, whose workers have this package installed and see the directory of the store.
     """
 
     def __init__(self, client: Client) -> None:
@@ -48,16 +48,16 @@ class DaskExecutor:
         self,
         function: Callable[[Item], Result],
         items: Iterable[Item],
-        keep: Callable[[Result], object] = nothing,
+        on_done: Callable[[Result], object] = ignore,
     ) -> Generator[Result, None, None]:
         """See :class:`~ooc_mdp.io.conversion.executor.Executor`.
 
         Raises
         ------
-        ClusterError : workers died of a task again and again, or the scheduler is lost.
+        ClusterError : several workers died of the same task, or the scheduler is lost.
         """
         client, run = self._client, uuid.uuid4().hex
-        shared = client.submit(_same, function, key=f"ooc-mdp-function-{run}", pure=False)
+        shared = client.submit(_identity, function, key=f"ooc-mdp-function-{run}", pure=False)
 
         numbers = itertools.count()
 
@@ -66,7 +66,7 @@ class DaskExecutor:
             key = f"ooc-mdp-task-{run}-{number}"
             return client.submit(_call, run, shared, item, key=key, priority=-number, pure=False)
 
-        def ended(futures: list[Any]) -> list[Any]:
+        def wait(futures: list[Any]) -> list[Any]:
             with client.as_current():
                 return list(wait_for(futures, return_when="FIRST_COMPLETED").done)  # type: ignore[no-untyped-call]
 
@@ -77,37 +77,37 @@ class DaskExecutor:
         def stop() -> None:
             until = time.monotonic() + _END_SECONDS
             with suppress(OSError, TimeoutError, CancelledError):
-                while any(client.run(_end, run, on_error="ignore").values()) and time.monotonic() < until:
+                while any(client.run(_stop, run, on_error="ignore").values()) and time.monotonic() < until:
                     time.sleep(0.05)
 
         threads = sum(client.nthreads().values())
         try:
-            yield from completed(TaskQueue(submit, ended, cancel, stop, _PER_THREAD * max(threads, 1)), items, keep)
+            yield from completed(TaskQueue(submit, wait, cancel, stop, _PER_THREAD * max(threads, 1)), items, on_done)
         except KilledWorker as error:
             raise ClusterError(
                 f"{error.allowed_failures + 1} workers died while they computed the same partition; give workers more "
                 f"memory, or make partitions smaller (--partition-size)"
             ) from error
         except (CancelledError, TimeoutError) as error:
-            raise ClusterError("the connection to the Dask scheduler is lost; start it and its workers anew") from error
+            raise ClusterError("the connection to the Dask scheduler is lost; restart it and its workers") from error
 
 
 _LOCK = threading.Lock()
 _RUNNING: Counter[str] = Counter()
-"""Tasks under way in this worker process, by run."""
-_ENDED: set[str] = set()
-"""Runs of which no task may begin."""
+"""Running tasks of this worker process, by run."""
+_STOPPED: set[str] = set()
+"""Runs of which no task may start."""
 
 
-def _same(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What workers keep while a run lasts."""
+def _identity(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the function, which workers keep during a run."""
     return function
 
 
 def _call(run: str, function: Callable[[Any], Any], item: Any) -> Any:
-    """One task, on a worker."""
+    """Run one task, on a worker."""
     with _LOCK:
-        if run in _ENDED:
+        if run in _STOPPED:
             raise Skipped
         _RUNNING[run] += 1
     try:
@@ -117,8 +117,8 @@ def _call(run: str, function: Callable[[Any], Any], item: Any) -> Any:
             _RUNNING[run] -= 1
 
 
-def _end(run: str) -> int:
-    """On a worker: begin no more tasks of a run; how many are under way."""
+def _stop(run: str) -> int:
+    """On a worker: start no more tasks of a run; return the number of running ones."""
     with _LOCK:
-        _ENDED.add(run)
+        _STOPPED.add(run)
         return _RUNNING[run]

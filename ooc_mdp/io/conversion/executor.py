@@ -1,6 +1,6 @@
-"""Where the tasks of a conversion run: one after the other, or on threads. Worker processes: `dask_executor.py`.
+"""Executors, which run the tasks of a conversion serially or on threads; `dask_executor.py` uses worker processes.
 
-A task is a function of an item. Results come as tasks end; `in_order` puts them into the order of the items.
+A task is a function of an item. Results are yielded as tasks end; `in_order` yields them in the order of the items.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Executor", "SerialExecutor", "TaskQueue", "ThreadsExecutor", "completed", "in_order", "nothing"]
+__all__ = ["Executor", "SerialExecutor", "TaskQueue", "ThreadsExecutor", "completed", "ignore", "in_order"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def nothing(_: object) -> None:
-    """Keep no result."""
+def ignore(_: object) -> None:
+    """Do nothing with a result."""
 
 
 class Executor(Protocol):
-    """To add one, write a class with `map`, and give an instance to `convert` or `generate`.
+    """To add one, write a class with `map`, and pass an instance to `convert` or `generate`.
 
-    ``tests/io/conversion/test_executor.py`` checks what must hold. An executor that submits tasks and waits for them
+    ``tests/io/conversion/test_executor.py`` checks the properties. An executor that submits tasks and waits for them
     can build on `completed`, which provides order, errors and stopping.
     """
 
@@ -35,44 +35,45 @@ class Executor(Protocol):
         self,
         function: Callable[[Item], Result],
         items: Iterable[Item],
-        keep: Callable[[Result], object] = nothing,
+        on_done: Callable[[Result], object] = ignore,
     ) -> Generator[Result, None, None]:
-        """Results of function(item), in any order; tasks begin in the order of the items, a bounded number at a time.
+        """Yield results of function(item), in any order; tasks start in the order of items, a bounded number at a time.
 
-        Items are drawn in the calling thread, and only as tasks are begun. When the generator has ended, raised or was
-        closed, no task is under way.
+        Items are drawn in the calling thread, and only when tasks start. When the generator has ended, raised or was
+        closed, no task is running.
 
         Parameters
         ----------
-        keep : called in the calling thread with each result before it is yielded, and with those of the tasks that are
-            under way where the generator is closed or raises: what is done then is not lost.
+        on_done : called in the calling thread with each result before it is yielded. Where the generator is closed or
+            raises, it is also called with the results of tasks that were still running, so that these are not lost.
 
         Raises
         ------
-        Exception : what the first item in order raised, after the tasks under way; none that comes later begins.
+        Exception : the exception of the first item, in order, that raised one, once running tasks have ended; no later
+            task starts.
         """
         ...
 
 
 class SerialExecutor:
-    """One task after the other in the calling thread: the one to read, and to compare others with."""
+    """Runs one task after the other in the calling thread: the reference for other executors."""
 
     def map(
         self,
         function: Callable[[Item], Result],
         items: Iterable[Item],
-        keep: Callable[[Result], object] = nothing,
+        on_done: Callable[[Result], object] = ignore,
     ) -> Generator[Result, None, None]:
         """See :class:`Executor`."""
         for item in items:
             result = function(item)
-            keep(result)
+            on_done(result)
             yield result
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadsExecutor:
-    """Threads of this process."""
+    """Runs tasks on threads of this process."""
 
     threads: int
 
@@ -80,7 +81,7 @@ class ThreadsExecutor:
         self,
         function: Callable[[Item], Result],
         items: Iterable[Item],
-        keep: Callable[[Result], object] = nothing,
+        on_done: Callable[[Result], object] = ignore,
     ) -> Generator[Result, None, None]:
         """See :class:`Executor`."""
         stopped = threading.Event()
@@ -106,48 +107,48 @@ class ThreadsExecutor:
                 stop=stop,
                 size=4 * self.threads,
             )
-            yield from completed(queue, items, keep)
+            yield from completed(queue, items, on_done)
 
 
 class Skipped(Exception):
-    """A task was due after another had failed, or nobody waits for it."""
+    """A task was not run, because another had failed or the run was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskQueue:
-    """Something that runs tasks: futures have `result()`, and `done()`."""
+    """How tasks are submitted and awaited; futures have the methods of `concurrent.futures.Future`."""
 
     submit: Callable[[Any], Any]
-    """Makes a future of an item."""
+    """Starts the task of an item; returns its future."""
     wait: Callable[[list[Any]], Iterable[Any]]
-    """Those of the futures that have ended, at least one."""
+    """Waits until at least one of the futures has ended; returns those that have."""
     cancel: Callable[[Any], bool]
-    """Whether nobody needs to wait for the future any more."""
+    """Cancels a future; returns whether it need not be awaited."""
     stop: Callable[[], None]
-    """Begins no more tasks, and waits for those under way."""
+    """Starts no more tasks, and waits for those that are running."""
     size: int
-    """Futures at a time."""
+    """Largest number of futures at a time."""
 
 
-def completed(queue: TaskQueue, items: Iterable[Any], keep: Callable[[Any], object]) -> Generator[Any, None, None]:
-    """Results as tasks end; see :meth:`Executor.map`."""
+def completed(queue: TaskQueue, items: Iterable[Any], on_done: Callable[[Any], object]) -> Generator[Any, None, None]:
+    """Yield results as tasks end; see :meth:`Executor.map`."""
     running: dict[Any, int] = {}
     whole = False
     try:
-        yield from _results(queue, enumerate(items), running, keep)
+        yield from _results(queue, enumerate(items), running, on_done)
         whole = True
     finally:
         if not whole:
             queue.stop()
             for future in sorted(running, key=running.__getitem__):
                 if future.done() and not future.cancelled() and future.exception() is None:
-                    keep(future.result())
+                    on_done(future.result())
 
 
 def _results(
-    queue: TaskQueue, items: Iterator[tuple[int, Any]], running: dict[Any, int], keep: Callable[[Any], object]
+    queue: TaskQueue, items: Iterator[tuple[int, Any]], running: dict[Any, int], on_done: Callable[[Any], object]
 ) -> Iterator[Any]:
-    """Fill the queue and take what has ended, until a task fails or no item is left; `running` says what is neither."""
+    """Submit tasks and yield results until a task fails or no item is left; `running` has the unfinished futures."""
     failure: tuple[float, Exception] | None = None
     drawn = False
     while True:
@@ -172,7 +173,7 @@ def _results(
                 if failure is None or number < failure[0]:
                     failure = number, error
             else:
-                keep(result)
+                on_done(result)
                 yield result
         if failure is not None:
             for future in [future for future, number in running.items() if number > failure[0]]:
@@ -185,7 +186,7 @@ def _results(
 def in_order(
     executor: Executor, function: Callable[[Item], Result], items: Iterable[Item]
 ) -> Generator[Result, None, None]:
-    """Results in the order of the items; those that come early wait in memory."""
+    """Yield results in the order of the items; those that end early wait in memory."""
     early: dict[int, Result] = {}
     due = 0
     with closing(executor.map(_Numbered(function), enumerate(items))) as results:
@@ -198,7 +199,7 @@ def in_order(
 
 @dataclass(frozen=True, slots=True)
 class _Numbered:
-    """A function that keeps the number of its item, and can be sent to other processes."""
+    """Calls a function and returns the number of its item with the result; it can be sent to other processes."""
 
     function: Callable[[Any], Any]
 

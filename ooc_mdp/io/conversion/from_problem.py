@@ -1,8 +1,8 @@
-"""From a generated problem to a store: partition by partition, in parallel, each row computed once.
+"""Write a generated problem as a store, partition by partition, in parallel; each row is computed once.
 
-The problem is asked for the rows of one partition at a time, so memory does not grow with its number of
-states, apart from one bit for each. A run that is stopped leaves a journal beside its chunks, and another with the
-same options goes on from there.
+The problem computes the rows of one partition at a time, so that memory does not grow with the number of states, apart
+from one bit per state. A run that is stopped leaves a journal with its chunks, and another run with the same options
+continues from there.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ooc_mdp.io.conversion.partitioning import (
     check_count,
     default_partition_bytes,
     even_ranges,
-    even_shares,
     grid_numbering,
     metis_numbering,
+    split_evenly,
 )
-from ooc_mdp.io.conversion.size_estimate import TableBytes
-from ooc_mdp.io.conversion.write_store import Description, Progress, assemble, written_by
+from ooc_mdp.io.conversion.size_estimate import SizeEstimate
+from ooc_mdp.io.conversion.write_store import Progress, StoreDescription, tool_provenance, write_store
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.problems.problem import Problem, provenance_of
@@ -49,9 +49,9 @@ from ooc_mdp.store.zarr_metadata import remove_metadata
 __all__ = ["generate", "partition_problem"]
 
 _SAMPLE = 4096
-"""States looked at to estimate bytes a state."""
+"""States whose rows are computed to estimate the bytes per state."""
 _PIECE = 1 << 16
-"""States asked for at a time where the whole graph is needed."""
+"""States whose rows are computed at a time where the whole graph is needed."""
 
 
 def generate(
@@ -74,8 +74,7 @@ def generate(
     ------
     OptionsError : the options do not fit the problem.
     InputError : the problem's rows are no probability distributions.
-    StoreError : the store exists, is being written or read, cannot be written, or is to be resumed with other
-        options.
+    StoreError : the store exists, is being written or read, cannot be written, or was begun with other options.
     """
     options = options or ConvertOptions()
     path = Path(store)
@@ -93,13 +92,13 @@ def _write(
     geometry: Mapping[str, Any] | None,
     executor: Executor,
 ) -> None:
-    """:func:`generate` with the place checked and locked."""
+    """Write the store; its place has been checked and locked."""
     numbering, method = partition_problem(problem, options)
     arrays = _ProblemPartitions(problem, numbering, options.stored_dtype)
     axes = dict(geometry or problem.geometry() or {})
     if problem.shape is not None:
         axes["shape"] = list(problem.shape)
-    description = Description(
+    description = StoreDescription(
         sense=options.sense or problem.sense,
         partitioning=method,
         provenance={
@@ -111,15 +110,15 @@ def _write(
     header = _header(problem, options, description, numbering)
     run = _Run(options.resume)
     with (
-        atomic_directory(path, options.overwrite, resume=options.resume, keep_partial=run.keeps) as root,
+        atomic_directory(path, options.overwrite, resume=options.resume, keep_partial=run.keep_partial) as root,
         _journal(root, header, options.resume) as run.journal,
     ):
         schema = _schema(problem, numbering, options.stored_dtype)
-        assemble(root, numbering, arrays, description, schema, executor, progress, run.journal)
+        write_store(root, numbering, arrays, description, schema, executor, progress, run.journal)
 
 
 def _schema(problem: Problem, numbering: StateOrder, dtype: np.dtype[np.floating]) -> TableSchema:
-    """The schema of the store, as far as the problem states it."""
+    """The schema of the store as far as the problem states it."""
     stated = problem.row_bounds
     schema = TableSchema.of(numbering.partition_ptr, dtype, dyadic_probabilities=problem.dyadic_probabilities)
     if stated.uniform_actions:
@@ -130,43 +129,43 @@ def _schema(problem: Problem, numbering: StateOrder, dtype: np.dtype[np.floating
 
 
 def _check_bounds(problem: Problem, rows: Rows, states: IntArray, p: int) -> None:
-    """Refuse rows of partition p that are not as the problem states."""
+    """Check the rows of partition p against the bounds that the problem states; raises InputError."""
     stated = problem.row_bounds
 
-    def refuse(place: str, found: str, bound: str) -> None:
-        raise InputError(problem.name, f"partition {p}, {place} has {found}; row_bounds states {bound}: correct one")
+    def error(place: str, found: str, bound: str) -> InputError:
+        return InputError(problem.name, f"partition {p}, {place} has {found}; row_bounds states {bound}: correct one")
 
     actions, counts = np.diff(rows.action_ptr), np.diff(rows.successor_ptr)
     state = _first_breach(actions, stated.max_actions, stated.uniform_actions)
     if state is not None:
         bound = f"{stated.max_actions} {'for every state' if stated.uniform_actions else 'at most'}"
-        refuse(f"state {states[state]}", f"{actions[state]} actions", bound)
+        raise error(f"state {states[state]}", f"{actions[state]} actions", bound)
     row = _first_breach(counts, stated.max_successors, stated.uniform_successors)
     if row is not None:
         i = int(np.searchsorted(rows.action_ptr, row, side="right")) - 1
         bound = f"{stated.max_successors} {'for every row' if stated.uniform_successors else 'at most'}"
-        refuse(f"state {states[i]}, action {row - rows.action_ptr[i]}", f"{counts[row]} successors", bound)
+        raise error(f"state {states[i]}, action {row - rows.action_ptr[i]}", f"{counts[row]} successors", bound)
     for name in ("durations", "terminal_rewards", "initial_values", "action_labels"):
         if getattr(rows, name) is not None and name not in stated.optional:
-            refuse(f"state {states[0]}", name, f"{', '.join(stated.optional) or 'no optional arrays'}")
+            raise error(f"state {states[0]}", name, f"{', '.join(stated.optional) or 'no optional arrays'}")
 
 
 def _first_breach(counts: IntArray, bound: int, uniform: bool) -> int | None:
-    """Where the first count is not the bound, or is above it."""
+    """Index of the first count that is not the bound (`uniform`) or above it; None if there is none."""
     wrong = counts != bound if uniform else counts > bound
     return int(wrong.argmax()) if wrong.any() else None
 
 
 @dataclass(frozen=True, slots=True)
 class _ProblemPartitions:
-    """Partitions of the problem, in any process."""
+    """Computes partitions of the problem, in any process."""
 
     problem: Problem
     numbering: StateOrder
     dtype: np.dtype[np.floating]
 
     def __call__(self, p: int) -> PartitionArrays:
-        """Partition p, computed."""
+        """Compute partition p."""
         states, problem = self.numbering.states(p), self.problem
         rows = problem.rows(states)
         _check_bounds(problem, rows, states, p)
@@ -175,34 +174,34 @@ class _ProblemPartitions:
 
 @dataclass
 class _Run:
-    """Whether what this run left, if something stops it, is for another to go on with."""
+    """Decides whether a run that fails leaves its chunks for another to continue."""
 
     resumes: bool
     journal: Journal | None = None
 
-    def keeps(self, error: BaseException) -> bool:
-        """Signals, full disks, readers of the old store and the like leave it; faults of the problem do not."""
-        if isinstance(error, _OtherOptions):
+    def keep_partial(self, error: BaseException) -> bool:
+        """Return True for signals, full disks, locks of the old store and the like, False for the problem's errors."""
+        if isinstance(error, _ResumeMismatchError):
             return True
-        fault = isinstance(error, Exception) and not isinstance(error, (OSError, MemoryError, BusyError))
-        if fault or not (self.resumes if self.journal is None else self.journal.has_entries):
+        in_problem = isinstance(error, Exception) and not isinstance(error, (OSError, MemoryError, BusyError))
+        if in_problem or not (self.resumes if self.journal is None else self.journal.has_entries):
             return False
-        error.add_note("what is done was kept: the same command with --resume goes on, without it starts over")
+        error.add_note("what is done was kept: the same command continues with --resume, and starts over without it")
         return True
 
 
-class _OtherOptions(StoreError):
-    """A run that is to be resumed was begun with other options."""
+class _ResumeMismatchError(StoreError):
+    """The run to resume was begun with other options."""
 
 
 def _header(
-    problem: Problem, options: ConvertOptions, description: Description, numbering: StateOrder
+    problem: Problem, options: ConvertOptions, description: StoreDescription, numbering: StateOrder
 ) -> dict[str, Any]:
-    """Everything that decides what chunks hold."""
+    """Everything that determines the contents of chunks."""
     order = json.dumps([numbering.state_order(), numbering.partition_ptr.tolist()]).encode()
     return {
         "format_version": FORMAT_VERSION,
-        "version": written_by()["version"],
+        "version": tool_provenance()["version"],
         "provenance": dict(description.provenance),
         "sense": description.sense,
         "dtype": options.dtype,
@@ -215,7 +214,7 @@ def _header(
 
 
 def _journal(root: Path, header: Mapping[str, Any], resume: bool) -> Journal:
-    """The journal of a directory that is new, or that a run with the same header left."""
+    """The journal of a new directory, or of one that a run with the same header left."""
     journal = Journal.resume(root) if resume else None
     if journal is None:
         empty_directory(root)
@@ -223,7 +222,7 @@ def _journal(root: Path, header: Mapping[str, Any], resume: bool) -> Journal:
     different = describe_differences(journal.header, header)
     if different:
         journal.close()
-        raise _OtherOptions(
+        raise _ResumeMismatchError(
             f"{root} was begun otherwise and cannot be resumed: {'; '.join(different)}. Give the same options, or "
             "leave out --resume to start over"
         )
@@ -232,7 +231,7 @@ def _journal(root: Path, header: Mapping[str, Any], resume: bool) -> Journal:
 
 
 def partition_problem(problem: Problem, options: ConvertOptions) -> tuple[StateOrder, dict[str, Any]]:
-    """The partitions that the options ask for, and what the attributes say of them."""
+    """The partitions that the options ask for, and their description in the attributes."""
     n = problem.n_states
     if options.partitions is not None:
         check_count(options.partitions, n)
@@ -263,13 +262,13 @@ def _edges(problem: Problem) -> Iterator[tuple[IntArray, IntArray]]:
 
 
 def _mean_bytes(problem: Problem, options: ConvertOptions) -> tuple[float, int]:
-    """Decoded bytes a state, from states spread evenly over the problem, and a partition's target bytes."""
+    """Decoded bytes per state, from states spread evenly over the problem, and a partition's target bytes."""
     n = problem.n_states
     count = min(_SAMPLE, n)
-    rows = problem.rows(even_shares(n, count)[:-1])
+    rows = problem.rows(split_evenly(n, count)[:-1])
     partition_states = 0.0
-    for _ in range(2):  # the second time with the partition's size, which decides the type of successors
-        table = TableBytes.of_rows(rows, options.stored_dtype, partition_states)
+    for _ in range(2):  # the second time with the partition's size, which determines the type of successors
+        table = SizeEstimate.of_rows(rows, options.stored_dtype, partition_states)
         per_state = table.total(count, rows.n_rows, rows.n_transitions) / count
         target = options.partition_size or default_partition_bytes(int(per_state * n))
         partition_states = n / options.partitions if options.partitions else min(target / per_state, n)

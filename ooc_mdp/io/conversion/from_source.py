@@ -1,12 +1,12 @@
-"""From a model file to a store in two passes and bounded memory.
+"""Convert a model file to a store, in two passes and bounded memory.
 
-    pass 1   jobs parse blocks in parallel; each goes to a spool file beside the store in the making
-    plan     counts a state, read back from the spool, choose the partitions and the padded lengths
+    pass 1   blocks are parsed in parallel; each is written to a spool file in the directory of the new store
+    plan     the counts of each state, read back from the spool, determine partitions and padded lengths
     pass 2   each partition gathers its rows from the spool, renumbers them and writes its chunks
 
-Memory: `threads` blocks in pass 1, `threads` partitions in pass 2 (about ten times their decoded bytes), one
-bit a state, and a few numbers for each segment and partition. The partitioner metis adds the state graph.
-Disk: the spool takes 16 bytes a transition and 16 a row until the end.
+Memory: `threads` blocks in pass 1, `threads` partitions in pass 2 (about ten times their decoded bytes), one bit per
+state, and a few numbers per spool file and partition. The partitioner metis adds the state graph.
+Disk: the spool takes 16 bytes per transition and 16 per row until the end.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from ooc_mdp.io.conversion.partition_builder import build_partition
 from ooc_mdp.io.conversion.partitioning import (
     balanced_ranges,
     check_count,
-    cut_ranges,
     default_partition_bytes,
     grid_numbering,
     metis_numbering,
+    ranges_by_size,
 )
-from ooc_mdp.io.conversion.row_spool import Segment, Spool, write_segment
-from ooc_mdp.io.conversion.size_estimate import TableBytes
-from ooc_mdp.io.conversion.write_store import Description, Progress, assemble
-from ooc_mdp.io.source import Job, Source
+from ooc_mdp.io.conversion.row_spool import Spool, SpoolFile, write_spool_file
+from ooc_mdp.io.conversion.size_estimate import SizeEstimate
+from ooc_mdp.io.conversion.write_store import Progress, StoreDescription, write_store
+from ooc_mdp.io.source import BlockReader, Source
 from ooc_mdp.model.state_order import StateOrder, partition_of
 from ooc_mdp.store.layout import Length
 from ooc_mdp.store.opening import open_store
@@ -63,14 +63,14 @@ def convert(
 
     Parameters
     ----------
-    provenance : what to note beside the source's path and format (the user's options).
+    provenance : added to the source's path and format in the store's attributes (the user's options).
     geometry : axes of the grid (names, bounds, periodic) for the store's attributes; the shape is added.
-    executor : where partitions are computed and written; threads of this process by default, which parse in any case,
-        since a source is one stream.
+    executor : where partitions are computed and written; threads of this process by default. Blocks are always parsed
+        on these threads, since a source is one stream.
 
     Raises
     ------
-    InputError : the source is not what its format promises; of several faults the first in the file.
+    InputError : the source breaks a rule of its format; of several errors the first in the file.
     OptionsError : the options do not fit the model.
     StoreError : the store exists, is being written or read, or cannot be written.
     """
@@ -89,7 +89,7 @@ def convert(
         numbering, method = _numbering(spool, n_states, options)
 
         axes = {**(geometry or {}), **({"shape": list(options.shape)} if options.shape else {})}
-        description = Description(
+        description = StoreDescription(
             sense=options.sense or "max",
             partitioning=method,
             provenance={"source": source.path, "format": source.format, **(provenance or {})},
@@ -97,14 +97,16 @@ def convert(
         )
         schema = _schema(spool, numbering, options.stored_dtype)
         arrays = _SpooledPartitions(spool, numbering, n_states, options.stored_dtype, source.path)
-        assemble(root, numbering, arrays, description, schema, executor or ThreadsExecutor(options.threads), progress)
+        write_store(
+            root, numbering, arrays, description, schema, executor or ThreadsExecutor(options.threads), progress
+        )
         shutil.rmtree(scratch)
     return open_store(path)
 
 
 @dataclass(frozen=True, slots=True)
 class _SpooledPartitions:
-    """Partitions of the source, in any process that sees the spool."""
+    """Computes partitions of the source, in any process that sees the spool."""
 
     spool: Spool
     numbering: StateOrder
@@ -113,54 +115,54 @@ class _SpooledPartitions:
     source: str
 
     def __call__(self, p: int) -> PartitionArrays:
-        """Partition p, from its rows in the spool."""
+        """Build partition p from its rows in the spool."""
         states = self.numbering.states(p)
         rows = self.spool.gather(states)
         return build_partition(rows, states, p, self.numbering, self.n_states, self.dtype, self.source)
 
 
-def _read_all(source: Source, scratch: Path, options: ConvertOptions, progress: Progress | None) -> list[Segment]:
-    """Pass 1: every job's block into the spool."""
+def _read_all(source: Source, scratch: Path, options: ConvertOptions, progress: Progress | None) -> list[SpoolFile]:
+    """Pass 1: write every block to the spool."""
 
-    def read(task: tuple[int, Job]) -> Segment:
-        index, job = task
-        return write_segment(scratch / f"{index:08d}", job())
+    def spool(task: tuple[int, BlockReader]) -> SpoolFile:
+        index, read_block = task
+        return write_spool_file(scratch / f"{index:08d}", read_block())
 
-    segments: list[Segment] = []
-    with closing(in_order(ThreadsExecutor(options.threads), read, enumerate(source.jobs()))) as blocks:
-        for segment in blocks:
-            expected = segments[-1].end_state if segments else 0
-            if segment.first_state != expected:
-                raise InputError(source.path, f"a block begins at state {segment.first_state}, not at {expected}")
-            segments.append(segment)
+    files: list[SpoolFile] = []
+    with closing(in_order(ThreadsExecutor(options.threads), spool, enumerate(source.blocks()))) as blocks:
+        for file in blocks:
+            expected = files[-1].end_state if files else 0
+            if file.first_state != expected:
+                raise InputError(source.path, f"a block begins at state {file.first_state}, not at {expected}")
+            files.append(file)
             if progress is not None:
-                progress("read", segment.end_state, source.n_states)
-    source.finish()
+                progress("read", file.end_state, source.n_states)
+    source.check_totals()
     if progress is not None and source.n_states is not None:
-        progress("read", source.n_states, source.n_states)  # else its clock runs on beside the steps that follow
-    return segments
+        progress("read", source.n_states, source.n_states)  # ends the step's clock
+    return files
 
 
 def _check_states(source: Source, spool: Spool) -> int:
-    """Number of states, when the blocks hold them all and no successor lies beyond."""
+    """The number of states, after a check that the blocks have all of them and no successor is beyond the last."""
     n_states = source.n_states
-    covered = spool.segments[-1].end_state if spool.segments else 0
+    covered = spool.files[-1].end_state if spool.files else 0
     if n_states is None or n_states != covered:
         raise InputError(source.path, f"the blocks hold {covered} states, the model has {n_states}")
     if n_states == 0:
         raise InputError(source.path, "the model has no states")
-    for segment in spool.segments:
-        if segment.max_successor >= n_states:
+    for file in spool.files:
+        if file.max_successor >= n_states:
             raise InputError(
                 source.path,
-                f"successor {segment.max_successor} is not below the number of states, {n_states}",
-                segment.max_successor_line,
+                f"successor {file.max_successor} is not below the number of states, {n_states}",
+                file.max_successor_line,
             )
     return n_states
 
 
 def _numbering(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[StateOrder, dict[str, Any]]:
-    """The partitions that the options ask for, and what the attributes say of them."""
+    """The partitions that the options ask for, and their description in the attributes."""
     if options.partitions is not None:
         check_count(options.partitions, n_states)
     shape = options.grid_shape(n_states)
@@ -180,16 +182,16 @@ def _numbering(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[St
     pieces = (table.per_state(a, t) for _, a, t in spool.counts())
     if options.partitions is not None:
         return balanced_ranges(pieces, total, n_states, options.partitions), {"method": "ranges"}
-    return cut_ranges(pieces, target), {"method": "ranges", "partition_size": target}
+    return ranges_by_size(pieces, target), {"method": "ranges", "partition_size": target}
 
 
-def _table_bytes(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[TableBytes, int]:
-    """Bytes a transition, row and state, and the target bytes of a partition."""
-    actions = {a for s in spool.segments for a in s.actions}
-    successors = {k for s in spool.segments if s.n_rows for k in s.successors}
+def _table_bytes(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[SizeEstimate, int]:
+    """Bytes per transition, row and state, and the target bytes of a partition."""
+    actions = {a for s in spool.files for a in s.actions}
+    successors = {k for s in spool.files if s.n_rows for k in s.successors}
     partition_states = 0.0
-    for _ in range(2):  # the second time with the partition's size, which decides the type of successors
-        table = TableBytes.estimate(
+    for _ in range(2):  # the second time with the partition's size, which determines the type of successors
+        table = SizeEstimate.estimate(
             options.stored_dtype,
             partition_states,
             uniform_actions=len(actions) == 1,
@@ -204,20 +206,20 @@ def _table_bytes(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[
     return table, target
 
 
-def _total_bytes(spool: Spool, table: TableBytes) -> int:
-    return sum(table.total(s.n_states, s.n_rows, s.n_transitions) for s in spool.segments)
+def _total_bytes(spool: Spool, table: SizeEstimate) -> int:
+    return sum(table.total(s.n_states, s.n_rows, s.n_transitions) for s in spool.files)
 
 
 def _schema(spool: Spool, numbering: StateOrder, dtype: np.dtype[np.floating]) -> TableSchema:
-    """The schema of the store, of which only halos, and the type of successors with them, are not known yet."""
-    actions = {a for s in spool.segments for a in s.actions}
-    successors = {k for s in spool.segments if s.n_rows for k in s.successors}
+    """The schema of the store; only halos, and with them the type of successors, are not known yet."""
+    actions = {a for s in spool.files for a in s.actions}
+    successors = {k for s in spool.files if s.n_rows for k in s.successors}
     original = {"original_state"} if numbering.state_order()["kind"] == "array" else set()
     return replace(
         TableSchema.of(numbering.partition_ptr, dtype, _lengths(spool, numbering)),
         actions=actions.pop() if len(actions) == 1 else 0,
         successors=successors.pop() if len(successors) == 1 else 0,
-        float32_durations=all(s.float32_durations for s in spool.segments),
+        float32_durations=all(s.float32_durations for s in spool.files),
         optional=frozenset(original | spool.optional),
     )
 

@@ -1,6 +1,7 @@
-"""A cut of a weighted graph into parts with little weight across, by METIS; the one place that imports pymetis.
+"""Partition a weighted graph into parts with little weight across, by METIS; the only module that imports pymetis.
 
-Both who shares a partition (states) and who shares a worker (partitions) are asked here. The graph is held in memory.
+The nodes are states, to be divided into partitions, or partitions, to be divided among workers. The graph is held in
+memory.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import numpy as np
 from ooc_mdp.errors import MissingExtraError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["cut_graph", "need_metis"]
+__all__ = ["partition_graph", "require_metis"]
 
 _LARGEST_SUM = 1 << 30
-"""Of weights: METIS is also built with 32-bit integers."""
+"""Largest sum of weights: some builds of METIS have 32-bit integers."""
 
 
-def need_metis(purpose: str) -> None:
-    """Refuse to go on without pymetis.
+def require_metis(purpose: str) -> None:
+    """Raise the error that names the extra if pymetis is not installed.
 
     Parameters
     ----------
@@ -33,7 +34,7 @@ def need_metis(purpose: str) -> None:
         raise MissingExtraError("pymetis", "metis", purpose) from error
 
 
-def cut_graph(
+def partition_graph(
     ptr: IntArray,
     neighbours: IntArray,
     parts: int,
@@ -41,10 +42,10 @@ def cut_graph(
     edge_weights: IntArray | None = None,
     shares: FloatArray | None = None,
 ) -> IntArray:
-    """Part of each node, 0 .. parts-1: about equal weights in parts, little weight of edges between them.
+    """Return the part of each node, 0 .. parts-1: parts of about equal weight, little weight of edges between them.
 
-    METIS is heuristic: parts may be a few per cent off, and some may be empty where nodes are few. The same graph is
-    always cut in the same way. Call :func:`need_metis` before.
+    METIS is heuristic: weights may differ by a few per cent, and some parts may be empty where nodes are few. The same
+    graph gives the same result. Call :func:`require_metis` first.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ def cut_graph(
     parts : at least 1.
     node_weights : int64 [n], not negative.
     edge_weights : int64 [edges], not negative, the same in both directions; None where all weigh the same.
-    shares : float64 [parts], positive; relative weights that the parts are to have, equal ones if None.
+    shares : float64 [parts], positive; relative weights of the parts, equal if None.
     """
     import pymetis
 

@@ -1,4 +1,4 @@
-"""What the user may say about making a store, checked once."""
+"""Options of making a store, checked once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class ConvertOptions:
     """Options of convert and generate."""
 
     sense: Literal["max", "min"] | None = None
-    """Whether values are maximised or minimised; None takes the problem's own, or "max" for a file."""
+    """Whether values are maximised or minimised; None means the problem's own, or "max" for a file."""
     partitioner: Literal["ranges", "grid", "metis"] | None = None
-    """How states are gathered into partitions; None takes "grid" where there is a shape, else "ranges"."""
+    """How states are divided into partitions; None means "grid" where there is a shape, else "ranges"."""
     partition_size: int | None = None
-    """Decoded bytes that a partition should not exceed; None takes 1/256 of the table, 64 KiB to 64 MiB."""
+    """Decoded bytes that a partition should not exceed; None means 1/256 of the table, 64 KiB to 64 MiB."""
     partitions: int | None = None
     """Number of partitions, instead of a size."""
     shape: tuple[int, ...] | None = None
@@ -36,14 +36,14 @@ class ConvertOptions:
     dtype: Literal["float32", "float64"] = "float64"
     """Type in which probabilities and rewards are stored."""
     threads: int = field(default_factory=lambda: os.cpu_count() or 1)
-    """Of this process that parse, compute and write; memory grows with them."""
+    """Threads of this process that parse, compute and write; memory grows with their number."""
     overwrite: bool = False
-    """Replace a store of the same name when the new one is whole."""
+    """Replace a store of the same name when the new one is complete."""
     resume: bool = False
-    """Go on where a run with the same options was stopped (generate only)."""
+    """Continue a run with the same options that was stopped (generate only)."""
 
     def __post_init__(self) -> None:
-        self._take_plain_words()
+        self._normalise()
         if self.sense not in (None, "max", "min"):
             raise OptionsError(f"sense is {self.sense!r}; give max or min")
         if self.partitioner not in (None, "ranges", "grid", "metis"):
@@ -64,8 +64,8 @@ class ConvertOptions:
         if self.in_blocks and self.partitioner not in (None, "grid"):
             raise OptionsError(f"{chosen[0]} needs the partitioner grid, not {self.partitioner}")
 
-    def _take_plain_words(self) -> None:
-        """Keep Python's own numbers and a dtype's name, whatever kind was given; refuse what is none."""
+    def _normalise(self) -> None:
+        """Convert numbers to int and a dtype to its name; raises OptionsError for anything else."""
         for name in ("partition_size", "partitions", "threads"):
             value = getattr(self, name)
             if value is not None:
@@ -78,7 +78,7 @@ class ConvertOptions:
 
     @property
     def in_blocks(self) -> bool:
-        """Whether the options say how a grid is cut along each axis."""
+        """Whether the options divide a grid along each axis."""
         return self.block_shape is not None or self.blocks is not None
 
     @property
@@ -87,7 +87,7 @@ class ConvertOptions:
         return np.dtype(self.dtype)
 
     def grid_shape(self, n_states: int, own: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
-        """The grid of the model, if there is one: the option, else the model's own; it must hold n_states states."""
+        """The grid of the model, if there is one: the option, else the model's own; it must have n_states states."""
         shape = self.shape or own
         if shape is None:
             return None

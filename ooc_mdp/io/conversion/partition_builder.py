@@ -36,7 +36,7 @@ def build_partition(
     dtype: np.dtype[np.floating],
     source: str,
 ) -> PartitionArrays:
-    """Partition p's arrays from the rows of its states.
+    """Build partition p's arrays from the rows of its states.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _stored_rewards(
 def local_successors(
     successors: IntArray, p: int, partition_ptr: IntArray
 ) -> tuple[npt.NDArray[np.unsignedinteger], IntArray]:
-    """Partition p's successors (int64 [nnz], new numbers) as local ones in the narrowest type, and p's halo."""
+    """Convert partition p's successors (int64 [nnz], new numbers) to local numbers; returns them and p's halo."""
     first, last = int(partition_ptr[p]), int(partition_ptr[p + 1])
     n_own = last - first
     local = successors - first
@@ -130,8 +130,8 @@ def _row_masses(
 ) -> tuple[FloatArray, float, float]:
     """Largest mass of one row into each partition [n_partitions], and the least and largest sum of a row.
 
-    Partitions are counted as positions in the coupling row: `halo_owner` [h] and `own` give them. Rows of infinite
-    duration do not count; without others the least sum is above the largest.
+    Partitions are numbered by their positions in the coupling row: `halo_owner` [h] and `own` contain them. Rows of
+    infinite duration do not count; if there are no others, the least sum is above the largest.
     """
     mass = np.zeros(n_partitions)
     row_mass = np.zeros(n_partitions)

@@ -1,8 +1,8 @@
-"""Chooses which states share a partition: ranges, grid blocks or METIS. Decides only; touches no store.
+"""Choose which states share a partition: ranges, grid blocks or METIS. Planning only: nothing is read or written.
 
-ranges  consecutive states, cut where the bytes so far reach the target
-grid    blocks as near to cubes as the shape allows; their neighbours are few
-metis   a cut of the state graph with little weight across; holds the whole graph in memory
+ranges  consecutive states, up to a target of bytes
+grid    blocks as near to cubes as the shape allows, which have few neighbours
+metis   a partition of the state graph with little weight across; the whole graph is held in memory
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.io.conversion.compiled_grid import CompiledGridNumbering
-from ooc_mdp.io.conversion.metis import cut_graph, need_metis
+from ooc_mdp.io.conversion.compiled_grid import CompiledGridOrder
+from ooc_mdp.io.conversion.metis import partition_graph, require_metis
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.state_order import GridOrder, IdentityOrder, PermutedOrder
 
@@ -25,34 +25,34 @@ __all__ = [
     "block_shape_for",
     "blocks_for",
     "check_count",
-    "cut_ranges",
     "default_partition_bytes",
     "equal_edges",
     "even_ranges",
-    "even_shares",
     "grid_numbering",
     "metis_numbering",
+    "ranges_by_size",
+    "split_evenly",
 ]
 
 _LARGEST_DEFAULT = 64 << 20
 _SMALLEST_DEFAULT = 64 << 10
 _DEFAULT_SHARE = 256
 _FEW_BLOCKS = 5
-"""Along an axis: one more would make partitions much smaller."""
+"""Number of blocks along an axis up to which one more would make partitions much smaller."""
 
 
 def default_partition_bytes(table_bytes: int) -> int:
-    """Decoded bytes of a partition when the user says nothing: 1/256 of the table, from 64 KiB to 64 MiB."""
+    """Decoded bytes of a partition by default: 1/256 of the table, from 64 KiB to 64 MiB."""
     return min(_LARGEST_DEFAULT, max(_SMALLEST_DEFAULT, table_bytes // _DEFAULT_SHARE))
 
 
 def check_count(partitions: int, n_states: int) -> None:
-    """Refuse more partitions than states."""
+    """Raise OptionsError for more partitions than states."""
     if partitions > n_states:
         raise OptionsError(f"{partitions} partitions for {n_states} states; give at most {n_states}")
 
 
-def even_shares(total: int, parts: int) -> IntArray:
+def split_evenly(total: int, parts: int) -> IntArray:
     """int64 [parts+1]; i * total // parts for each i, without the product, which may not fit into 64 bits."""
     quotient, rest = divmod(total, parts)
     i = np.arange(parts + 1, dtype=np.int64)
@@ -62,7 +62,7 @@ def even_shares(total: int, parts: int) -> IntArray:
 def even_ranges(n_states: int, partitions: int) -> IdentityOrder:
     """Ranges of as equal numbers of states as possible."""
     check_count(partitions, n_states)
-    return IdentityOrder(even_shares(n_states, partitions))
+    return IdentityOrder(split_evenly(n_states, partitions))
 
 
 def balanced_ranges(state_bytes: Iterable[IntArray], total: int, n_states: int, partitions: int) -> IdentityOrder:
@@ -73,26 +73,26 @@ def balanced_ranges(state_bytes: Iterable[IntArray], total: int, n_states: int, 
     state_bytes : decoded bytes of each state, in pieces, in order; `total` in all, of `n_states` states.
     """
     check_count(partitions, n_states)
-    shares = even_shares(total, partitions)[1:-1]
+    shares = split_evenly(total, partitions)[1:-1]
     cuts = np.full(partitions + 1, n_states, np.int64)
     cuts[0] = 0
     first, held = 0, 0
     for piece in state_bytes:
         sums = held + np.cumsum(piece)
         low, high = np.searchsorted(shares, [held, sums[-1]], side="right")
-        # The cut goes to the nearer end of the state in which the share is reached.
+        # The edge goes to the nearer end of the state in which the share is reached.
         inside = np.searchsorted(sums, shares[low:high])
         begin = sums[inside] - piece[inside]
         late = shares[low:high] - begin > sums[inside] - shares[low:high]
         cuts[1 + low : 1 + high] = first + inside + late
         first, held = first + piece.size, int(sums[-1])
     index = np.arange(partitions + 1)
-    cuts = np.maximum.accumulate(cuts - index) + index  # one state each, going up
+    cuts = np.maximum.accumulate(cuts - index) + index  # at least one state each
     return IdentityOrder(np.minimum(cuts, n_states - index[::-1]))
 
 
-def cut_ranges(state_bytes: Iterable[IntArray], target: int) -> IdentityOrder:
-    """Ranges of at most `target` bytes; a single state that is larger has a range of its own.
+def ranges_by_size(state_bytes: Iterable[IntArray], target: int) -> IdentityOrder:
+    """Ranges of at most `target` bytes; a larger state has a range of its own.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def grid_numbering(
 
     Raises
     ------
-    OptionsError : the shape cannot be cut so.
+    OptionsError : the shape cannot be divided in this way.
     """
     if blocks is not None:
         if len(blocks) != len(shape) or any(b > n for b, n in zip(blocks, shape, strict=True)):
@@ -141,33 +141,33 @@ def grid_numbering(
                 f"a grid of shape {tuple(shape)} cannot be cut into {tuple(blocks)} blocks; give a number for each "
                 f"axis, none above its number of points"
             )
-        return CompiledGridNumbering(shape, [equal_edges(n, b) for n, b in zip(shape, blocks, strict=True)])
+        return CompiledGridOrder(shape, [equal_edges(n, b) for n, b in zip(shape, blocks, strict=True)])
     if block_shape is not None:
         if len(block_shape) != len(shape):
             raise OptionsError(f"a block of shape {tuple(block_shape)} does not fit a grid of shape {tuple(shape)}")
         edges = [[*range(0, n, b), n] for n, b in zip(shape, block_shape, strict=True)]
-        return CompiledGridNumbering(shape, edges)
+        return CompiledGridOrder(shape, edges)
     if partitions is not None:
         check_count(partitions, math.prod(shape))
         counts = blocks_for(tuple(shape), partitions)
     else:
         largest = block_shape_for(tuple(shape), block_states)
-        counts = tuple(_beside_the_middle(-(-n // b), n) for n, b in zip(shape, largest, strict=True))
-    return CompiledGridNumbering(shape, [equal_edges(n, b) for n, b in zip(shape, counts, strict=True)])
+        counts = tuple(_avoid_central_edge(-(-n // b), n) for n, b in zip(shape, largest, strict=True))
+    return CompiledGridOrder(shape, [equal_edges(n, b) for n, b in zip(shape, counts, strict=True)])
 
 
-def _beside_the_middle(blocks: int, points: int) -> int:
-    """So many blocks along an axis, or one more where they are even in number, and many.
+def _avoid_central_edge(blocks: int, points: int) -> int:
+    """The number of blocks along an axis, plus one where it is even and large.
 
-    Symmetrical problems have their equilibrium in the middle of the grid, a pendulum its balance. Where the policy
-    keeps a process there, partitions that meet in the midst of it converge together, and slowly
+    Symmetrical problems have their equilibrium in the centre of the grid, such as a pendulum's upright position. Where
+    the policy keeps a process there, partitions whose common edge is in the centre converge together, and slowly
     (docs/theory/scheduling.md).
     """
     return blocks + 1 if _FEW_BLOCKS < blocks < points and blocks % 2 == 0 else blocks
 
 
 def equal_edges(n: int, blocks: int) -> list[int]:
-    """Where `blocks` blocks of as equal length as possible begin on an axis of n points, and its end."""
+    """Edges of `blocks` blocks of as equal length as possible on an axis of n points."""
     return [i * n // blocks for i in range(blocks + 1)]
 
 
@@ -217,19 +217,19 @@ def metis_numbering(
     ----------
     edges : gives (from, to) states, in pieces.
     state_bytes : int64 [n]; decoded bytes of each state.
-    partitions : how many are asked for; METIS may leave some empty, which are dropped.
+    partitions : number of partitions; METIS may leave some empty, which are dropped.
     """
-    need_metis("The partitioner metis")  # before the graph is read, which may take long
+    require_metis("The partitioner metis")  # before the graph is read, which may take long
     n = state_bytes.size
     check_count(partitions, n)
     if partitions == 1:
         return PermutedOrder(np.zeros(n, np.int64))
     ptr, neighbours = _undirected(edges(), n)
-    return PermutedOrder(cut_graph(ptr, neighbours, partitions, state_bytes))
+    return PermutedOrder(partition_graph(ptr, neighbours, partitions, state_bytes))
 
 
 def _undirected(pieces: Iterator[tuple[IntArray, IntArray]], n: int) -> tuple[IntArray, IntArray]:
-    """CSR of the graph without directions, loops and repetitions."""
+    """CSR of the undirected graph without loops and repeated edges."""
     keys = np.empty(0, np.int64)
     for source, target in pieces:
         low, high = np.minimum(source, target), np.maximum(source, target)

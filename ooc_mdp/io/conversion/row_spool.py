@@ -1,10 +1,10 @@
-"""Rows of a source on disk between the two passes of a conversion: flat arrays, one file a segment.
+"""Rows of a source on disk between the two passes of a conversion: flat arrays, one file per block.
 
-    segment file   action_ptr | successor_ptr | successors | probabilities | rewards | optional arrays
-                   n+1          m+1             nnz          nnz             m
+    action_ptr | successor_ptr | successors | probabilities | rewards | optional arrays
+    n+1          m+1             nnz          nnz             m
 
-Pass 1 writes each block as it is parsed; pass 2 gathers any ascending set of states with pread, so resident
-memory is what is gathered. Files are scratch in native byte order and never outlive the conversion.
+Pass 1 writes each block when it is parsed; pass 2 gathers the rows of any ascending set of states with pread, so that
+only these are resident in memory. The files are temporary, in native byte order, and removed with the conversion.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ooc_mdp.model.mdp import Block, IntArray, Rows
 from ooc_mdp.store.chunk_file import write_file
 from ooc_mdp.store.partition_summary import fits_float32
 
-__all__ = ["Segment", "Spool", "write_segment"]
+__all__ = ["Spool", "SpoolFile", "write_spool_file"]
 
 _DTYPES: dict[str, type[np.int64] | type[np.float64]] = {
     "action_ptr": np.int64,
@@ -39,12 +39,12 @@ _DTYPES: dict[str, type[np.int64] | type[np.float64]] = {
 }
 _OPTIONAL = ("terminal_rewards", "durations", "initial_values", "action_labels")
 _LARGEST_GAP = 16 << 10
-"""Unwanted bytes between two wanted runs that are read along rather than skipped by a call of their own."""
+"""Largest gap between two wanted runs, in bytes, that is read with them instead of being skipped by another call."""
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """Where one block's arrays lie, and what the plan needs to know of it."""
+class SpoolFile:
+    """The file of one block: where its arrays are, and its counts and ranges."""
 
     path: Path
     first_state: int
@@ -52,13 +52,13 @@ class Segment:
     n_rows: int
     n_transitions: int
     offsets: dict[str, int]
-    """Byte where each array begins; arrays that the block has not are absent."""
+    """Byte at which each array begins; arrays that the block does not have are missing."""
     max_successor: int
     max_successor_line: int | None
     actions: tuple[int, int]
-    """Fewest and most actions of a state."""
+    """Least and largest number of actions of a state."""
     successors: tuple[int, int]
-    """Fewest and most transitions of a row; (0, 0) without rows."""
+    """Least and largest number of transitions of a row; (0, 0) without rows."""
     float32_durations: bool
     """Whether float32 holds every duration without loss."""
 
@@ -68,8 +68,8 @@ class Segment:
         return self.first_state + self.n_states
 
 
-def write_segment(path: Path, block: Block) -> Segment:
-    """Write a block's arrays one after another."""
+def write_spool_file(path: Path, block: Block) -> SpoolFile:
+    """Write a block's arrays, one after the other, and describe the file."""
     rows = block.rows
     offsets: dict[str, int] = {}
     parts: list[npt.NDArray[Any]] = []
@@ -82,7 +82,7 @@ def write_segment(path: Path, block: Block) -> Segment:
             end += parts[-1].nbytes
     write_file(path, *(part.data for part in parts if part.size))
     actions, counts = np.diff(rows.action_ptr), np.diff(rows.successor_ptr)
-    return Segment(
+    return SpoolFile(
         path=path,
         first_state=block.first_state,
         n_states=rows.n_states,
@@ -100,18 +100,18 @@ def write_segment(path: Path, block: Block) -> Segment:
 class Spool:
     """Segments in state order without gaps, readable at any ascending set of states, from many threads."""
 
-    def __init__(self, segments: list[Segment]) -> None:
-        self.segments = [s for s in segments if s.n_states]
-        self._firsts = [s.first_state for s in self.segments]
-        self._present = {name for name in _OPTIONAL if any(name in s.offsets for s in self.segments)}
+    def __init__(self, files: list[SpoolFile]) -> None:
+        self.files = [s for s in files if s.n_states]
+        self._firsts = [s.first_state for s in self.files]
+        self._present = {name for name in _OPTIONAL if any(name in s.offsets for s in self.files)}
 
     def has(self, name: str) -> bool:
-        """Whether any segment has this optional array."""
+        """Whether any file has this optional array."""
         return name in self._present
 
     @property
     def optional(self) -> frozenset[str]:
-        """Names of the optional arrays that any segment has, and that :meth:`gather` gives."""
+        """Names of the optional arrays that any file has; :meth:`gather` returns all of them."""
         return frozenset(self._present)
 
     def gather(self, states: IntArray) -> Rows:
@@ -119,10 +119,10 @@ class Spool:
         begin = bisect_right(self._firsts, int(states[0])) - 1
         end = bisect_right(self._firsts, int(states[-1]))
         pieces: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _DTYPES}
-        for segment in self.segments[begin:end]:
-            low, high = np.searchsorted(states, [segment.first_state, segment.end_state])
+        for file in self.files[begin:end]:
+            low, high = np.searchsorted(states, [file.first_state, file.end_state])
             if low < high:
-                for name, values in self._gather_from(segment, states[low:high]).items():
+                for name, values in self._gather_from(file, states[low:high]).items():
                     pieces[name].append(values)
         joined = {name: np.concatenate(arrays) for name, arrays in pieces.items() if arrays}
         return Rows(
@@ -132,28 +132,28 @@ class Spool:
         )
 
     def counts(self) -> Iterator[tuple[int, IntArray, IntArray]]:
-        """First state, actions and transitions of each state, segment by segment."""
-        for segment in self.segments:
-            with _Reader(segment) as reader:
-                action_ptr = reader.all("action_ptr", segment.n_states + 1)
-                successor_ptr = reader.all("successor_ptr", segment.n_rows + 1)
-            yield segment.first_state, np.diff(action_ptr), np.diff(successor_ptr[action_ptr])
+        """First state, actions and transitions of each state, file by file."""
+        for file in self.files:
+            with _Reader(file) as reader:
+                action_ptr = reader.all("action_ptr", file.n_states + 1)
+                successor_ptr = reader.all("successor_ptr", file.n_rows + 1)
+            yield file.first_state, np.diff(action_ptr), np.diff(successor_ptr[action_ptr])
 
     def edges(self) -> Iterator[tuple[IntArray, IntArray]]:
-        """(from, to) states of all transitions, segment by segment."""
-        for segment, (first, _, transitions) in zip(self.segments, self.counts(), strict=True):
-            with _Reader(segment) as reader:
-                successors = reader.all("successors", segment.n_transitions)
+        """(from, to) states of all transitions, file by file."""
+        for file, (first, _, transitions) in zip(self.files, self.counts(), strict=True):
+            with _Reader(file) as reader:
+                successors = reader.all("successors", file.n_transitions)
             yield np.repeat(np.arange(first, first + transitions.size), transitions), successors
 
-    def _gather_from(self, segment: Segment, states: IntArray) -> dict[str, npt.NDArray[Any]]:
-        """Arrays of the states' rows in one segment, counts in place of pointers."""
-        local = states - segment.first_state
+    def _gather_from(self, file: SpoolFile, states: IntArray) -> dict[str, npt.NDArray[Any]]:
+        """Arrays of the states' rows in one file, with counts in place of pointers."""
+        local = states - file.first_state
         cut = np.flatnonzero(np.diff(local) != 1) + 1
         begin = local[np.concatenate([[0], cut])]
         end = local[np.concatenate([cut - 1, [local.size - 1]])] + 1
         out: dict[str, npt.NDArray[Any]] = {}
-        with _Reader(segment) as reader:
+        with _Reader(file) as reader:
             runs = {"states": (begin, end)}
             out["action_ptr"], runs["rows"] = reader.counts("action_ptr", begin, end)
             out["successor_ptr"], runs["transitions"] = reader.counts("successor_ptr", *runs["rows"])
@@ -162,7 +162,7 @@ class Spool:
             out["rewards"] = reader.runs("rewards", *runs["rows"])
             for name in self._present:
                 per = "rows" if name in ("durations", "action_labels") else "states"
-                if name in segment.offsets:
+                if name in file.offsets:
                     out[name] = reader.runs(name, *runs[per])
                 else:
                     out[name] = _default(name, out["action_ptr"], out["rewards"].size)
@@ -170,11 +170,11 @@ class Spool:
 
 
 class _Reader:
-    """An open segment file."""
+    """An open spool file."""
 
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
-        self._fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, file: SpoolFile) -> None:
+        self._file = file
+        self._fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
 
     def __enter__(self) -> _Reader:
         return self
@@ -196,7 +196,7 @@ class _Reader:
     def runs(self, name: str, begin: IntArray, end: IntArray) -> npt.NDArray[Any]:
         """Values of an array at the positions begin[i] .. end[i]-1, for ascending runs i."""
         dtype = np.dtype(_DTYPES[name])
-        base = self._segment.offsets[name]
+        base = self._file.offsets[name]
         lengths = end - begin
         stops = np.cumsum(lengths)
         out = np.empty(int(stops[-1]), dtype)
@@ -220,12 +220,12 @@ class _Reader:
         while done < len(view):
             got = os.preadv(self._fd, [view[done:]], offset + done)
             if got == 0:
-                raise EOFError(f"{self._segment.path} ends at byte {offset + done}")
+                raise EOFError(f"{self._file.path} ends at byte {offset + done}")
             done += got
 
 
 def _default(name: str, actions: IntArray, n_rows: int) -> npt.NDArray[Any]:
-    """What a block without the array means by it."""
+    """The values of an optional array in a block that does not have it."""
     if name == "durations":
         return np.ones(n_rows)
     if name == "action_labels":

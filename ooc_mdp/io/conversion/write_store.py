@@ -1,4 +1,4 @@
-"""What convert and generate share: from a function that gives a partition's arrays to a whole store."""
+"""Write a whole store from a function that returns a partition's arrays; shared by convert and generate."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ooc_mdp.store.partition_writer import PartitionWriter
 from ooc_mdp.store.schema import TableSchema
 from ooc_mdp.store.writer import StoreWriter
 
-__all__ = ["Description", "Progress", "assemble", "written_by"]
+__all__ = ["Progress", "StoreDescription", "tool_provenance", "write_store"]
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with a step, parts done, and of how many (None: unknown): states in "read", else partitions."""
+"""Called with a step, the parts done and their total (None: unknown): states in "read", otherwise partitions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
-    """What a store's attributes say beyond what its writer counts."""
+class StoreDescription:
+    """The part of a store's attributes that its writer cannot count."""
 
     sense: str
     partitioning: Mapping[str, Any]
@@ -44,63 +44,63 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class MakePartition:
-    """Compute a partition and write its chunks: one task, which another process can run."""
+    """Computes a partition and writes its chunks: a task that any process can run."""
 
     arrays: Callable[[int], PartitionArrays]
     writer: PartitionWriter
 
     def __call__(self, task: tuple[int, TableSchema]) -> PartitionEntry:
-        """The entry of partition p, written as far as the schema is known."""
+        """Write partition p as far as the schema is known, and return its entry."""
         p, schema = task
         return self.writer.write(p, self.arrays(p), schema)
 
 
 @dataclass(frozen=True, slots=True)
 class FinishPartition:
-    """Bring a partition's chunks to the schema of the whole table: one task."""
+    """Brings a partition's chunks to the schema of the whole table: a task."""
 
     writer: PartitionWriter
     schema: TableSchema
 
     def __call__(self, task: tuple[PartitionEntry, npt.NDArray[np.bool_]]) -> PartitionEntry:
-        """The partition's final entry."""
+        """Return the partition's final entry."""
         return self.writer.finish(task[0], self.schema, task[1])
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePartition:
-    """Look whether an earlier run's chunks are intact: one task."""
+    """Checks whether the chunks of an earlier run are intact: a task."""
 
     writer: PartitionWriter
 
     def __call__(self, task: tuple[int, Mapping[str, Any]]) -> PartitionEntry | None:
-        """Their entry, or None."""
+        """Return their entry, or None if a chunk is damaged."""
         return self.writer.restore(*task)
 
 
-def assemble(
+def write_store(
     root: Path,
     numbering: StateOrder,
     arrays: Callable[[int], PartitionArrays],
-    description: Description,
+    description: StoreDescription,
     schema: TableSchema,
     executor: Executor,
     progress: Progress | None = None,
     journal: Journal | None = None,
 ) -> None:
-    """Fill the directory `root` with a store whose partition p is arrays(p); each p is asked for once.
+    """Write a store into the directory `root`, whose partition p is arrays(p); each p is computed once.
 
-    With a journal, partitions that it has and whose chunks are intact are not asked for, and others are noted in it.
+    With a journal, partitions that it contains and whose chunks are intact are not computed; others are added to it.
 
     Parameters
     ----------
-    arrays : any process of the executor may call it.
-    schema : what is known of the table beforehand.
+    arrays : returns a partition's arrays; any process of the executor may call it.
+    schema : the part of the table's schema that is known in advance.
     """
     store, writer = StoreWriter(root, numbering.partition_ptr, schema), PartitionWriter(root)
     n = store.n_partitions
 
-    def keep(entry: PartitionEntry) -> None:
+    def on_done(entry: PartitionEntry) -> None:
         if store.add(entry) and journal is not None:
             journal.append(entry.partition, entry.record())
 
@@ -117,19 +117,19 @@ def assemble(
                     store.add(entry)
     missing = [p for p in range(n) if p not in store]
     tasks = ((p, store.schema) for p in missing)
-    run(executor.map(MakePartition(arrays, writer), tasks, keep), "partitions", n - len(missing))
+    run(executor.map(MakePartition(arrays, writer), tasks, on_done), "partitions", n - len(missing))
     written = ((store.entry(p), store.boundary(p)) for p in range(n))
-    run(executor.map(FinishPartition(writer, store.schema), written, keep), "finish", 0)
+    run(executor.map(FinishPartition(writer, store.schema), written, on_done), "finish", 0)
     about: dict[str, Any] = {
         "uuid": str(uuid.uuid4()),
-        "provenance": {**description.provenance, **written_by()},
+        "provenance": {**description.provenance, **tool_provenance()},
         "partitioning": dict(description.partitioning),
         "geometry": None if description.geometry is None else dict(description.geometry),
     }
     store.finish(description.sense, numbering.state_order(), about)
 
 
-def written_by() -> dict[str, str]:
+def tool_provenance() -> dict[str, str]:
     """Program, version and time, for provenance."""
     try:
         version = metadata.version("ooc-mdp")

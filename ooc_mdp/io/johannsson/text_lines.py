@@ -1,6 +1,6 @@
-"""Lines of Johannsson's text format out of bytes: `S:id:value:count`, `A:id:count`, `D:id:probability:reward`.
+"""Parse lines of Johannsson's text format from bytes: `S:id:value:count`, `A:id:count`, `D:id:probability:reward`.
 
-Buffers are as in `ooc_mdp.io.text.numbers`. Checks the syntax of single lines, not their order.
+Buffers are as in `ooc_mdp.io.text.numbers`. The syntax of single lines is checked here, not their order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UPPER_A, _UPPER_D, _UPPER_S = 65, 68, 83
 
 @njit(cache=True, nogil=True)
 def parse_letters(buf, pos, end, count, letters, ints, floats, offsets, slow):  # type: ignore[no-untyped-def]
-    """Lines `S:id:value:count`, `A:id:count`, `D:id:probability:reward`, blanks around the colons allowed.
+    """Parse lines `S:id:value:count`, `A:id:count` and `D:id:probability:reward`, with blanks around the colons.
 
     letters [capacity] takes S, A or D; ints [2, capacity] (id, count); floats [2, capacity] (value or
     probability, reward). Everything else is as in `ooc_mdp.io.text.columns.parse_columns`.

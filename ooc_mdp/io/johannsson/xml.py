@@ -14,8 +14,8 @@
     V(s) = opt_a sum_s' p(s'|s,a) [ r(s,a,s') + gamma V(s') ],    V(s) = 0 where no action is available.
 
 States are numbered 0, 1, 2, ... in the order of the file; action ids are kept as labels. The XML has no
-initial values (the text form has). An element or attribute that the format does not define is refused, not
-passed over; so is any document type declaration or entity, before it is expanded.
+initial values (the text form has). An element or attribute that the format does not define is an error, not
+ignored; so is any document type declaration or entity, before it is expanded.
 Source: Johannsson, "GPU-Based Markov Decision Process Solver", M.Sc. thesis, Reykjavik University, 2009,
 appendix A.1.
 """
@@ -38,15 +38,15 @@ from ooc_mdp.errors import InputError
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import open_file
 from ooc_mdp.io.raw_rows import RawRows
-from ooc_mdp.io.source import Job, ReadOptions, Source
-from ooc_mdp.io.text.errors import Field, number_fault
+from ooc_mdp.io.source import BlockReader, ReadOptions, Source
+from ooc_mdp.io.text.errors import Field, number_error
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["JOHANNSSON_XML", "JohannssonXmlFormat"]
 
 _PIECE = 1 << 16
 _LONGEST_TAG = 1 << 20
-"""Bytes without a tag or text after which a file is refused: what bounds the parser's buffer."""
+"""Bytes without a tag or text after which a file is an error, which bounds the parser's buffer."""
 _INSIDE: dict[str, tuple[str, ...]] = {
     "": ("MDP",),
     "MDP": ("Description", "Actions", "States"),
@@ -65,10 +65,10 @@ _ID = Field("id", True)
 _FIELDS = {"probability": Field("probability", False), "actionReward": Field("actionReward", False)}
 _FREE_TEXT = "Description"
 _LIST_OF_NAMES = ["MDP", "Actions", "Action"]
-"""The actions' descriptions: attributes are free there and nothing is kept."""
+"""The descriptions of actions, whose attributes are not checked and not kept."""
 
 
-class _Gathered:
+class _RowBuilder:
     """Rows of consecutive states as they are parsed, with their lines."""
 
     def __init__(self, first_state: int) -> None:
@@ -104,7 +104,7 @@ def _floats(values: array[float]) -> FloatArray:
 
 
 class _Handler(ContentHandler):
-    """Builds rows from SAX events; refuses what the format does not define at the line where it stands."""
+    """Builds rows from SAX events; what the format does not define is an error at its line."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -114,49 +114,49 @@ class _Handler(ContentHandler):
         self.events = 0
         self.cut_due = False
         """Whether the next state that ends also ends a block."""
-        self.blocks: list[_Gathered] = []
-        """Complete blocks, for whoever feeds the parser to take away."""
+        self.blocks: list[_RowBuilder] = []
+        """Complete blocks, which the feeder of the parser removes."""
         self.doctype_line: int | None = None
-        self.rows = _Gathered(0)
+        self.rows = _RowBuilder(0)
         self.n_states = 0
         self.largest: tuple[int, int] = (-1, 0)
         """The largest successor and its line."""
 
     def setDocumentLocator(self, locator: Any) -> None:
-        """Remember where lines are asked for."""
+        """Keep the object that knows the current line."""
         self._locator = locator
 
     def line(self) -> int:
         return int(self._locator.getLineNumber())
 
-    def refuse(self, message: str) -> InputError:
+    def error(self, message: str) -> InputError:
         return InputError(self._path, message, self.line())
 
     def cut(self) -> None:
         """End the block with the states that are complete."""
         self.blocks.append(self.rows)
-        self.rows = _Gathered(self.n_states)
+        self.rows = _RowBuilder(self.n_states)
         self.cut_due = False
 
     # Document type declarations: a lexical handler's methods, which SAX calls by these names.
 
     def startDTD(self, name: str, public_id: str | None, system_id: str | None) -> None:
-        """Note a declaration; its first entity, or else its end, refuses the file."""
+        """Keep the line of a declaration; its first entity, or else its end, raises the error."""
         self.doctype_line = self.line()
 
     def endDTD(self) -> None:
-        """Refuse a declaration without entities."""
+        """Raise the error of a declaration without entities."""
         raise InputError(self._path, _DOCTYPE, self.doctype_line)
 
     def comment(self, content: str) -> None:
-        """Comments count as progress, no more."""
+        """Count a comment as progress."""
         self.events += 1
 
     def startCDATA(self) -> None:
-        """Nothing to note."""
+        """Do nothing."""
 
     def endCDATA(self) -> None:
-        """Nothing to note."""
+        """Do nothing."""
 
     # Elements.
 
@@ -165,10 +165,10 @@ class _Handler(ContentHandler):
         self.events += 1
         parent = self._stack[-1] if self._stack else ""
         if name not in _INSIDE.get(parent, ()) or (name == "ResultingState" and self._in_names()):
-            self._refuse_element(name, parent)
+            self._raise_misplaced(name, parent)
         if name in ("States", "AvailableActions"):
             if name in self._seen:
-                raise self.refuse(f"a second <{name}> in one <{parent}>; put everything into the first")
+                raise self.error(f"a second <{name}> in one <{parent}>; put everything into the first")
             self._seen.add(name)
         self._stack.append(name)
         if self._in_names():
@@ -196,43 +196,43 @@ class _Handler(ContentHandler):
             self.rows.successor_ptr.append(len(self.rows.successors))
 
     def characters(self, content: str) -> None:
-        """Text, which only a description may hold."""
+        """Check that text is inside a description."""
         self.events += 1
         if self._stack[-1] != _FREE_TEXT and not content.isspace():
             shown = content.strip()[:40]
-            raise self.refuse(f"text {shown!r} inside <{self._stack[-1]}>; only <Description> holds text")
+            raise self.error(f"text {shown!r} inside <{self._stack[-1]}>; only <Description> holds text")
 
     def _in_names(self) -> bool:
         return self._stack[:3] == _LIST_OF_NAMES
 
-    def _refuse_element(self, name: str, parent: str) -> None:
+    def _raise_misplaced(self, name: str, parent: str) -> None:
         if not parent:
-            raise self.refuse(f"the root element is <{name}>; Johannsson's XML has <MDP>")
+            raise self.error(f"the root element is <{name}>; Johannsson's XML has <MDP>")
         allowed = ", ".join(f"<{child}>" for child in _INSIDE.get(parent, ())) or "nothing"
-        raise self.refuse(f"<{name}> inside <{parent}>; only {allowed} may stand there")
+        raise self.error(f"<{name}> inside <{parent}>; only {allowed} may stand there")
 
     def _check_attributes(self, name: str, attributes: Any) -> None:
         wanted = _ATTRIBUTES[name]
         for attribute in wanted:
             if attribute not in attributes:
-                raise self.refuse(f"<{name}> without {attribute}; it has {', '.join(wanted)}")
+                raise self.error(f"<{name}> without {attribute}; it has {', '.join(wanted)}")
         for attribute in attributes.getNames():
             if attribute not in wanted:
-                raise self.refuse(f"<{name}> has an attribute {attribute!r}; it has {', '.join(wanted)} only")
+                raise self.error(f"<{name}> has an attribute {attribute!r}; it has {', '.join(wanted)} only")
 
     def _number(self, name: str, field: Field, text: str) -> int:
-        fault = number_fault(text, field)
-        if fault is not None:
-            raise self.refuse(f"<{name}>: {fault}")
+        error = number_error(text, field)
+        if error is not None:
+            raise self.error(f"<{name}>: {error}")
         number = int(text)
         if number < 0 and name != "ResultingState":
-            raise self.refuse(f"<{name}>: id {number} is negative; ids count from 0")
+            raise self.error(f"<{name}>: id {number} is negative; ids count from 0")
         return number
 
     def _open_state(self, state: int) -> None:
         if state != self.n_states:
             what = "is there already" if state < self.n_states else f"comes before state {self.n_states}"
-            raise self.refuse(f"state {state} {what}; states are numbered 0, 1, 2, ... in the order of the file")
+            raise self.error(f"state {state} {what}; states are numbered 0, 1, 2, ... in the order of the file")
         self.n_states += 1
 
     def _open_action(self, action: int) -> None:
@@ -242,9 +242,9 @@ class _Handler(ContentHandler):
     def _add_transition(self, attributes: Any) -> None:
         successor = self._number("ResultingState", _ID, attributes["id"])
         for name, field in _FIELDS.items():
-            fault = number_fault(attributes[name], field)
-            if fault is not None:
-                raise self.refuse(f"<ResultingState>: {fault}")
+            error = number_error(attributes[name], field)
+            if error is not None:
+                raise self.error(f"<ResultingState>: {error}")
         line = self.line()
         if successor > self.largest[0]:
             self.largest = (successor, line)
@@ -262,7 +262,7 @@ _ENTITY = (
 
 
 def _events(path: str, handler: _Handler, segment_bytes: int = _PIECE) -> Generator[int, None, None]:
-    """Feed a file to a parser; yield the bytes fed after each piece."""
+    """Feed a file to a parser in pieces; yield the size of each piece."""
     parser = make_parser()
     parser.forbid_entities = True
     parser.forbid_external = True
@@ -280,7 +280,7 @@ def _events(path: str, handler: _Handler, segment_bytes: int = _PIECE) -> Genera
                 quiet = quiet + len(piece) if handler.events == events else 0
                 events = handler.events
                 if quiet > _LONGEST_TAG:
-                    raise handler.refuse(f"no tag in more than {_LONGEST_TAG} bytes; this is no model")
+                    raise handler.error(f"no tag in more than {_LONGEST_TAG} bytes; this is no model")
                 yield len(piece)
             end = parser.getLineNumber()
             parser.close()
@@ -295,7 +295,7 @@ def _events(path: str, handler: _Handler, segment_bytes: int = _PIECE) -> Genera
 
 
 class _XmlSource:
-    """An open XML model; its number of states is known when all jobs were handed out."""
+    """An open XML model; its number of states is known once the whole file was parsed."""
 
     format = "johannsson-xml"
 
@@ -305,8 +305,8 @@ class _XmlSource:
         self._options = options
         self._handler = _Handler(path)
 
-    def jobs(self) -> Iterator[Job]:
-        """Blocks of about options.segment_bytes of text, parsed here and checked by their jobs."""
+    def blocks(self) -> Iterator[BlockReader]:
+        """Readers of blocks of about options.segment_bytes of text, which is parsed here; rows are checked there."""
         handler = self._handler = _Handler(self.path)
         fed = 0
         for piece in _events(self.path, handler, self._options.segment_bytes):
@@ -315,13 +315,13 @@ class _XmlSource:
                 handler.cut_due = True
                 fed = 0
             while handler.blocks:
-                yield self._job(handler.blocks.pop(0))
+                yield self._block_reader(handler.blocks.pop(0))
         if handler.rows.first_state < handler.n_states:
             handler.cut()
         while handler.blocks:
-            yield self._job(handler.blocks.pop(0))
+            yield self._block_reader(handler.blocks.pop(0))
 
-    def _job(self, rows: _Gathered) -> Job:
+    def _block_reader(self, rows: _RowBuilder) -> BlockReader:
         return partial(
             check_block,
             self.path,
@@ -331,7 +331,7 @@ class _XmlSource:
             renormalise=self._options.renormalise,
         )
 
-    def finish(self) -> None:
+    def check_totals(self) -> None:
         """Compare the largest successor with the number of states; raises InputError."""
         n_states = self._handler.n_states
         successor, line = self._handler.largest
@@ -344,7 +344,7 @@ class _XmlSource:
         self.n_states = n_states
 
     def close(self) -> None:
-        """Nothing stays open between jobs."""
+        """Do nothing: no file stays open between blocks."""
 
 
 class JohannssonXmlFormat:
@@ -354,7 +354,7 @@ class JohannssonXmlFormat:
     description = "Johannsson's XML: MDP > States > State > AvailableActions > Action > ResultingState"
 
     def detect(self, source: str, head: bytes) -> bool:
-        """Any text that begins as XML does."""
+        """Whether the text begins as XML does."""
         return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"<?xml", b"<!DOCTYPE", b"<!--", b"<MDP"))
 
     def open(self, source: str, options: ReadOptions) -> Source:

@@ -1,10 +1,10 @@
-"""PRISM's reward files: which belong to a .tra file, and their numbers for a range of states.
+"""PRISM's reward files: which of them belong to a .tra file, and the rewards of a range of states.
 
     stem.srew     `states entries`, then `s r`: r(s)
     stem.trew     `states choices entries`, then `s k s' r`: r(s,k,s')
     stem1.srew, stem2.srew, ...     one for each of several reward structures
 
-Entries are ordered by state, so the bytes for a range of states are found by bisection. # comments are
+Entries are ordered by state, so the bytes for a range of states are found by bisection. Comments (#) are
 allowed anywhere; `# Reward structure "name"` at the top names the structure. This module knows no
 probabilities.
 """
@@ -25,8 +25,8 @@ from ooc_mdp.io.files import file_size
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions
 from ooc_mdp.io.text.columns import column_table
-from ooc_mdp.io.text.errors import Field, byte_fault, explain_fields, fault_at, number_fault
-from ooc_mdp.io.text.source import Table, whole_lines
+from ooc_mdp.io.text.errors import Field, diagnose_fields, encoding_error, error_at, number_error
+from ooc_mdp.io.text.source import Table, iter_lines
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["RewardFile", "choose_rewards", "read_header"]
@@ -59,48 +59,48 @@ class _Structure:
 
 
 def read_header(path: str, size: int, fields: list[Field], what: str) -> tuple[list[int], int, int, str | None]:
-    """The counts of a header line, its offset, the offset behind it, and the name of the reward structure.
+    """The counts of a header line, its offset, the offset after it, and the name of the reward structure.
 
     Raises
     ------
     InputError : there is no such line, or a count is not a number or negative.
     """
     if size == 0:
-        raise InputError(path, f"the file is empty; {what} is due", 1)
+        raise InputError(path, f"the file is empty; {what} is expected", 1)
     name = None
-    for offset, buffer in whole_lines(path, 0, size, _LOOK):
+    for offset, buffer in iter_lines(path, 0, size, _LOOK):
         at = offset
         for raw in buffer.tobytes().split(b"\n")[:-1]:
             line = raw.removeprefix(b"\xef\xbb\xbf") if at == 0 else raw
             if at == 0 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
                 raise InputError(path, "a UTF-16 file (byte-order mark); save it as UTF-8 text", 1)
-            fault = byte_fault(line)
-            if fault is not None:
-                raise fault_at(path, at, fault)
+            error = encoding_error(line)
+            if error is not None:
+                raise error_at(path, at, error)
             text = line.decode("utf-8").strip()
             if text and not text.startswith("#"):
                 texts = text.split()
-                wrong = len(texts) != len(fields) or any(map(number_fault, texts, fields))
+                wrong = len(texts) != len(fields) or any(map(number_error, texts, fields))
                 if wrong:
-                    raise fault_at(path, at, f"{explain_fields(texts, fields, 'a header')}; {what} is due")
+                    raise error_at(path, at, f"{diagnose_fields(texts, fields, 'a header')}; {what} is expected")
                 counts = [int(number) for number in texts]
                 for count, field in zip(counts, fields, strict=True):
                     if count < 0:
-                        raise fault_at(path, at, f"{field.name} is {count}; it cannot be negative")
+                        raise error_at(path, at, f"{field.name} is {count}; it cannot be negative")
                 return counts, at, min(size, at + len(raw) + 1), name
             match = re.match(r'#\s*reward structure:?\s*"?(.*?)"?\s*$', text, re.IGNORECASE)
             name = match[1] or name if match else name
             at += len(raw) + 1
-    raise fault_at(path, size - 1, f"nothing but blank lines and comments; {what} is due")
+    raise error_at(path, size - 1, f"nothing but blank lines and comments; {what} is expected")
 
 
 @njit(cache=True, nogil=True)
 def _place(  # type: ignore[no-untyped-def]
     action_ptr, successor_ptr, successors, first, states, choices, targets, values, out
 ):
-    """Write each entry's reward to its transitions (sorted in each row); the first entry without any, or -1.
+    """Write each entry's reward to its transitions (sorted in each row); return the first entry without any, or -1.
 
-    Where a transition stands twice, its probability is the sum of both, and both earn the reward.
+    Where a transition is given twice, its probability is the sum of both, and both earn the reward.
     """
     for i in range(states.size):
         state = states[i] - first
@@ -129,30 +129,30 @@ class RewardFile:
         self._size = file_size(path)
         what = "a header `states choices entries`" if self.transitions else "a header `states entries`"
         header, at, self._begin, _ = read_header(self.path, self._size, _COUNTS[_kind(path)], what)
-        for given, due, name in zip(header[:-1], counts, ("states", "choices"), strict=False):
-            if given != due:
-                raise fault_at(self.path, at, f"{given} {name} announced, but {tra} announces {due}")
+        for given, wanted, name in zip(header[:-1], counts, ("states", "choices"), strict=False):
+            if given != wanted:
+                raise error_at(self.path, at, f"{given} {name} announced, but {tra} announces {wanted}")
         self._announced = header[-1]
         self._header_at = at
         self._lock = threading.Lock()
         self._found: dict[int, int] = {}
 
     def _offset(self, state: int) -> int:
-        """Offset of a line that no line of a state below `state` follows, in an ordered file."""
+        """Offset of a line after which no state is below `state`, in an ordered file."""
         low, high = self._begin, self._size
-        # Lines before low belong to states below; no line of such a state starts between high and the answer.
+        # Lines before low belong to states below `state`; no such line starts between high and the result.
         while high - low >= _LOOK:
             middle = (low + high) // 2
-            at, number = self._line_behind(middle, high)
+            at, number = self._line_after(middle, high)
             if at >= 0 and number < state:
                 low = at
             else:
                 high = middle
         return self._scan(low, state)
 
-    def _line_behind(self, position: int, high: int) -> tuple[int, int]:
-        """Offset and state of the first readable line that starts in position..high; -1 if there is none."""
-        for offset, buffer in whole_lines(self.path, position - 1, self._size, _LOOK):
+    def _line_after(self, position: int, high: int) -> tuple[int, int]:
+        """Offset and state of the first entry that starts in position..high; -1 if there is none."""
+        for offset, buffer in iter_lines(self.path, position - 1, self._size, _LOOK):
             start = int(np.flatnonzero(buffer == 10)[0]) + 1 if offset == position - 1 else 0
             at = offset + start
             for raw in buffer[start:].tobytes().split(b"\n")[:-1]:
@@ -165,8 +165,8 @@ class RewardFile:
         return -1, -1
 
     def _scan(self, low: int, state: int) -> int:
-        """First line from `low` on whose state is not below `state`."""
-        for offset, buffer in whole_lines(self.path, low, self._size, _LOOK):
+        """Offset of the first line from `low` on whose state is not below `state`."""
+        for offset, buffer in iter_lines(self.path, low, self._size, _LOOK):
             at = offset
             for raw in buffer.tobytes().split(b"\n")[:-1]:
                 match = re.match(rb"[ \t]*([0-9]{1,18})[ \t]", raw)
@@ -179,8 +179,8 @@ class RewardFile:
         begin = self._begin if first == 0 else self._offset(first)
         stop = self._size if last else self._offset(end)
         table = column_table(self.path, begin, max(begin, stop), self._fields)
-        if table.fault is not None:
-            raise table.fault
+        if table.error is not None:
+            raise table.error
         states = table.ints[0]
         wrong = (states < first) | (states >= end)
         wrong[1:] |= states[1:] < states[:-1]
@@ -189,22 +189,22 @@ class RewardFile:
             wrong[1:] |= same & (np.diff(table.ints[1]) < 0)
         for i in np.flatnonzero(wrong)[:1].tolist():
             what = f"state {states[i]} is out of order or range; entries must be ordered by state, then choice"
-            raise fault_at(self.path, int(table.offsets[i]), what)
+            raise error_at(self.path, int(table.offsets[i]), what)
         with self._lock:
             self._found[first] = states.size
         return table
 
-    def of_states(self, first: int, end: int, last: bool) -> FloatArray:
+    def state_rewards(self, first: int, end: int, last: bool) -> FloatArray:
         """float64 [end - first]: r(s) of a .srew file, 0 where it has no entry."""
         table = self._entries(first, end, last)
         states = table.ints[0]
         for i in (np.flatnonzero(np.diff(states) == 0) + 1)[:1].tolist():
-            raise fault_at(self.path, int(table.offsets[i]), f"state {states[i]} has two rewards; keep one")
+            raise error_at(self.path, int(table.offsets[i]), f"state {states[i]} has two rewards; keep one")
         rewards = np.zeros(end - first)
         rewards[states - first] = table.floats[0]
         return rewards
 
-    def of_transitions(self, first: int, end: int, last: bool, raw: RawRows) -> FloatArray:
+    def transition_rewards(self, first: int, end: int, last: bool, raw: RawRows) -> FloatArray:
         """float64 [nnz]: r(s,k,s') of a .trew file, 0 where it has no entry; the rows must be sorted."""
         table = self._entries(first, end, last)
         states, choices, targets = (np.ascontiguousarray(column) for column in table.ints)
@@ -215,22 +215,22 @@ class RewardFile:
             twice &= np.diff(key[order]) == 0
         for i in order[1:][twice][:1].tolist():
             why = f"transition {states[i]} {choices[i]} {targets[i]} has two rewards; keep one"
-            raise fault_at(self.path, int(table.offsets[i]), why)
+            raise error_at(self.path, int(table.offsets[i]), why)
         rewards = np.zeros(raw.successors.size)
         values = np.ascontiguousarray(table.floats[0])
         successors = np.ascontiguousarray(raw.successors)
         bad = _place(raw.action_ptr, raw.successor_ptr, successors, first, states, choices, targets, values, rewards)
         if bad >= 0:
             why = f"there is no transition {states[bad]} {choices[bad]} {targets[bad]} to pay this reward on"
-            raise fault_at(self.path, int(table.offsets[bad]), why)
+            raise error_at(self.path, int(table.offsets[bad]), why)
         return rewards
 
-    def finish(self) -> None:
+    def check_totals(self) -> None:
         """Compare the number of entries with the header; raises InputError at the header."""
         with self._lock:
             found = sum(self._found.values())
         if found != self._announced:
-            raise fault_at(self.path, self._header_at, f"{self._announced} entries announced, {found} are given")
+            raise error_at(self.path, self._header_at, f"{self._announced} entries announced, {found} are given")
 
 
 def _kind(path: Path) -> str:
@@ -239,7 +239,7 @@ def _kind(path: Path) -> str:
     if suffix in _FIELDS:
         return suffix
     size = file_size(path)
-    for _, buffer in whole_lines(str(path), 0, size, _LOOK):
+    for _, buffer in iter_lines(str(path), 0, size, _LOOK):
         for raw in buffer.tobytes().split(b"\n"):
             if raw.strip() and not raw.strip().startswith(b"#"):
                 return ".trew" if len(raw.split()) == 3 else ".srew"
@@ -250,8 +250,8 @@ def _structure_name(path: Path) -> str | None:
     return read_header(str(path), file_size(path), _COUNTS[_kind(path)], "a header of counts")[3]
 
 
-def _beside(tra: Path) -> Iterator[_Structure]:
-    """Reward structures of a .tra file: stem.srew/.trew, and those with a number behind the stem."""
+def _companion_structures(tra: Path) -> Iterator[_Structure]:
+    """Reward structures in companion files of a .tra file: stem.srew/.trew, and those with a number after the stem."""
     groups: dict[str, list[Path]] = {}
     pattern = re.compile(re.escape(tra.stem) + r"([1-9][0-9]*)?\.(srew|trew)")
     for path in sorted(tra.parent.iterdir()):
@@ -269,7 +269,7 @@ def _names(files: tuple[Path, ...]) -> str:
 
 
 def choose_rewards(tra: str, options: ReadOptions) -> tuple[Path, ...]:
-    """The reward files to read with a .tra file: those named, those beside it, or none.
+    """The reward files to read with a .tra file: the named one, its companion files, or none.
 
     Raises
     ------
@@ -279,10 +279,11 @@ def choose_rewards(tra: str, options: ReadOptions) -> tuple[Path, ...]:
     if options.rewards is not None:
         if options.reward_model is not None:
             raise OptionsError(
-                f"{tra}: --rewards names the file, --reward-model chooses among those beside the .tra; leave one out"
+                f"{tra}: --rewards names the file, --reward-model chooses among the companion files of the .tra; leave "
+                f"one out"
             )
         return (options.rewards,)
-    structures = list(_beside(Path(tra)))
+    structures = list(_companion_structures(Path(tra)))
     wanted = options.reward_model
     if wanted is None and len(structures) <= 1:
         return structures[0].files if structures else ()

@@ -1,15 +1,15 @@
-"""PRISM's explicit files: .tra transitions of an MDP, with .srew and .trew rewards beside them.
+"""PRISM's explicit files: .tra transitions of an MDP, with .srew and .trew rewards in companion files.
 
     3 4 6            3 states, 4 choices, 6 transitions
     0 0 0 0.5        state, choice, successor, probability
     0 0 1 0.5 go     perhaps an action's name, which is dropped
 
 Lines are ordered by state, then choice; choices of a state are 0, 1, ... A state without any line is a *state
-without action*: it is terminal, its value is its state reward. So a header that announces more states than
-appear (or a gap between them) is taken at its word. Announced choices and transitions must be what the file
-holds. A transition given twice counts with the sum of both. Comments (#), tabs and a byte-order mark are
-taken. DTMCs are refused. Rewards are those of --rewards FILE or of the files with the same stem; without any
-they are 0. Files .sta and .lab beside the .tra are looked at for their number of states only.
+without action*: it is terminal, its value is its state reward. So the header may announce more states than
+appear, and states may be missing between others. The announced numbers of choices and transitions must be those of the
+file. The probabilities of a transition given twice are added up. Comments (#), tabs and a byte-order mark are accepted.
+DTMCs are errors. Rewards are those of --rewards FILE or of the companion files with the same stem; without any they
+are 0. Companion files .sta and .lab are only compared with the number of states.
 Source: prismmodelchecker.org/manual, "Explicit model files".
 """
 
@@ -27,8 +27,8 @@ from ooc_mdp.io.prism.rewards import RewardFile, choose_rewards, read_header
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.text.columns import column_table, group_rows
-from ooc_mdp.io.text.errors import Field, fault_at
-from ooc_mdp.io.text.source import Segment, TextSource, data_lines, first_lines, read_bytes
+from ooc_mdp.io.text.errors import Field, error_at
+from ooc_mdp.io.text.source import TextSegment, TextSource, count_lines, first_lines, read_bytes
 
 __all__ = ["PRISM", "PrismFormat"]
 
@@ -51,64 +51,64 @@ class _PrismSource(TextSource):
         self._check_counts()
         self._rewards = [RewardFile(file, counts[:2], path) for file in choose_rewards(path, options)]
         for suffix in (".sta", ".lab"):
-            beside = Path(path).with_suffix(suffix)
-            if beside.exists():
-                _check_beside(str(beside), counts[0], path)
+            companion = Path(path).with_suffix(suffix)
+            if companion.exists():
+                _check_companion_file(str(companion), counts[0], path)
 
     def _check_counts(self) -> None:
-        """Refuse counts beyond the file's bytes, so that nothing is ever allocated from them."""
+        """Check the counts against the file's bytes, so that nothing is ever allocated from them."""
         if self._choices > self._transitions:
-            self._refuse_header(f"{self._choices} choices announced, but only {self._transitions} transitions")
+            self._raise_at_header(f"{self._choices} choices announced, but only {self._transitions} transitions")
         if self.n_states == 0:
-            self._refuse_header("0 states announced; a model has at least one")
+            self._raise_at_header("0 states announced; a model has at least one")
         for count, name in ((self.n_states or 0, "states"), (self._transitions, "transitions")):
             if count > self.size:
-                self._refuse_header(f"{count} {name} announced in a file of {self.size} bytes")
+                self._raise_at_header(f"{count} {name} announced in a file of {self.size} bytes")
 
-    def _refuse_header(self, why: str) -> None:
-        raise fault_at(self.path, self._header_at, f"header: {why}")
+    def _raise_at_header(self, why: str) -> None:
+        raise error_at(self.path, self._header_at, f"header: {why}")
 
-    def _rows(self, segment: Segment) -> tuple[RawRows, InputError | None]:
+    def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
         table = column_table(self.path, segment.begin, segment.end, _FIELDS, word=True)
-        raw, fault = group_rows(self.path, table, segment, self.n_states, gaps=True, numbered=True)
+        raw, error = group_rows(self.path, table, segment, self.n_states, gaps=True, numbered=True)
         raw = replace(raw, action_labels=None)
-        if fault is None:
+        if error is None:
             for file in self._rewards:
                 raw = _with_rewards(raw, file, segment)
-        return raw, fault
+        return raw, error
 
-    def finish(self) -> None:
+    def check_totals(self) -> None:
         """Compare the totals with the header.
 
-        Raises InputError at the header, at the first transition too many, or at the last line if some lack.
+        Raises InputError at the header, at the first surplus transition, or at the last line if some are missing.
         """
-        super().finish()
+        super().check_totals()
         rows, transitions, _, _ = self._totals()
         if transitions > self._transitions:
             why = f"transition {self._transitions + 1}, but the header announces {self._transitions}"
             if self._transitions == 0:
-                self._refuse_header(f"0 transitions announced, but {transitions} follow")
-            marks = data_lines(self.path, self.begin, self.size, self._transitions)[1]
-            raise fault_at(self.path, int(marks[1]), why)
+                self._raise_at_header(f"0 transitions announced, but {transitions} follow")
+            marks = count_lines(self.path, self.begin, self.size, self._transitions)[1]
+            raise error_at(self.path, int(marks[1]), why)
         if transitions < self._transitions:
-            last = data_lines(self.path, self._header_at, self.size, 1 << 40)[2]
+            last = count_lines(self.path, self._header_at, self.size, 1 << 40)[2]
             why = (
                 f"the file ends after {transitions} transitions and {rows} choices, but its header announces "
                 f"{self._transitions} and {self._choices}"
             )
-            raise fault_at(self.path, last, why)
+            raise error_at(self.path, last, why)
         if rows != self._choices:
-            self._refuse_header(f"{self._choices} choices announced, but {rows} follow")
+            self._raise_at_header(f"{self._choices} choices announced, but {rows} follow")
         for file in self._rewards:
-            file.finish()
+            file.check_totals()
 
 
-def _with_rewards(raw: RawRows, file: RewardFile, segment: Segment) -> RawRows:
-    """The rows with one file's rewards; rows are sorted first where transition rewards must find them."""
+def _with_rewards(raw: RawRows, file: RewardFile, segment: TextSegment) -> RawRows:
+    """The rows with one file's rewards; rows are sorted first where transition rewards are looked up in them."""
     n_states = raw.action_ptr.size - 1
     first, end = segment.first_state, segment.first_state + n_states
     if not file.transitions:
-        rewards = file.of_states(first, end, segment.last)
+        rewards = file.state_rewards(first, end, segment.last)
         return replace(raw, row_rewards=np.repeat(rewards, np.diff(raw.action_ptr)), terminal_rewards=rewards)
     row = np.repeat(np.arange(raw.successor_ptr.size - 1), np.diff(raw.successor_ptr))
     if ((np.diff(raw.successors) < 0) & (np.diff(row) == 0)).any():
@@ -120,11 +120,11 @@ def _with_rewards(raw: RawRows, file: RewardFile, segment: Segment) -> RawRows:
             probabilities=raw.probabilities[order],
             transition_lines=None if lines is None else lines[order],
         )
-    return replace(raw, transition_rewards=file.of_transitions(first, end, segment.last, raw))
+    return replace(raw, transition_rewards=file.transition_rewards(first, end, segment.last, raw))
 
 
-def _check_beside(path: str, n_states: int, tra: str) -> None:
-    """Refuse a .sta or .lab file whose last line names a state that the .tra file has not."""
+def _check_companion_file(path: str, n_states: int, tra: str) -> None:
+    """Check that the last line of a .sta or .lab file names a state of the .tra file."""
     size = file_size(path)
     tail = read_bytes(path, max(0, size - (1 << 14)), size).tobytes()
     for line in reversed(tail.split(b"\n")):
@@ -141,10 +141,10 @@ class PrismFormat:
     """PRISM's .tra files of MDPs."""
 
     name = "prism"
-    description = "PRISM explicit .tra (MDP), with .srew and .trew rewards beside it or by --rewards"
+    description = "PRISM explicit .tra (MDP), with .srew and .trew rewards in companion files or by --rewards"
 
     def detect(self, source: str, head: bytes) -> bool:
-        """Whether the name ends in .tra, or three counts and then lines of four or five fields come first."""
+        """Whether the name ends in .tra, or the file begins with three counts, then lines of four or five fields."""
         if Path(source).suffix.lower() == ".tra":
             return True
         fields = [line.split() for line in first_lines(head)]

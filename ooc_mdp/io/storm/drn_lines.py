@@ -1,4 +1,4 @@
-"""Lines of DRN files out of bytes, by the tokens of `tokens.py`."""
+"""Parse lines of DRN files from bytes, with the numbers of `io/text/numbers.py`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORD_ACTION = np.frombuffer(b"action", np.uint8)
 
 @njit(cache=True, nogil=True)
 def _bracket(buf, i, wanted):  # type: ignore[no-untyped-def]
-    """(status, value, begin, after, next) of decimal number `wanted` in the list `[x, y, ...]` at i."""
+    """Return (status, value, begin, after, next) of decimal number `wanted` in the list `[x, y, ...]` at i."""
     status, value, begin, after = BAD if wanted >= 0 else GOOD, 0.0, i, i
     i += 1
     position = 0
@@ -53,7 +53,7 @@ def _bracket(buf, i, wanted):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _starts(buf, i, word):  # type: ignore[no-untyped-def]
-    """Whether `word` stands at i, followed by a blank."""
+    """Whether `word` and a blank are at i."""
     for k in range(word.size):
         if buf[i + k] != word[k]:
             return False
@@ -62,9 +62,9 @@ def _starts(buf, i, word):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _drn_word_line(buf, i, wanted):  # type: ignore[no-untyped-def]
-    """(status, id, reward, begin, after, next) of `state id [rewards] labels` or `action name [rewards]` at i.
+    """Parse `state id [rewards] labels` or `action name [rewards]` at i: (status, id, reward, begin, after, next).
 
-    `next` is where the line is to end; begin and after delimit the reward.
+    `next` is where the line must end; begin and after delimit the reward.
     """
     status, number, value = GOOD, np.int64(0), 0.0
     begin, after = i, i
@@ -96,7 +96,7 @@ def _drn_word_line(buf, i, wanted):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _drn_transition_line(buf, i):  # type: ignore[no-untyped-def]
-    """(status, successor, probability, begin, after, next) of `successor : probability` at i."""
+    """Parse `successor : probability` at i: (status, successor, probability, begin, after, next)."""
     status, number, i = integer_at(buf, i)
     i = skip_blanks(buf, i)
     if status == BAD or buf[i] != _COLON:
@@ -110,10 +110,10 @@ def _drn_transition_line(buf, i):  # type: ignore[no-untyped-def]
 def parse_drn(  # type: ignore[no-untyped-def]
     buf, pos, end, wanted, count, letters, ints, floats, offsets, slow
 ):
-    """Lines `state id [rewards] labels`, `action name [rewards]`, `successor : probability`; not // comments.
+    """Parse `state id [rewards] labels`, `action name [rewards]` and `successor : probability`; skip // comments.
 
-    letters [capacity] takes s, a or t; ints [1, capacity] the id or successor; floats [1, capacity] the
-    reward number `wanted` (0 for -1: none) or the probability.
+    letters [capacity] takes s, a or t; ints [1, capacity] the id or successor; floats [1, capacity] the reward number
+    `wanted` (0 for -1: none) or the probability. The rest is as in :func:`~ooc_mdp.io.text.columns.parse_columns`.
     """
     n_slow = 0
     while pos < end:

@@ -1,9 +1,9 @@
-"""Lines of integers, one decimal and perhaps a name, and their rows: what transition lists and PRISM's files share.
+"""Lines of integers, one decimal and perhaps a name, and their rows: shared by transition lists and PRISM's files.
 
     state action successor probability [name]
 
-The kernel parses columns; :func:`group_rows` makes rows of a segment's lines, which are ordered by state, then action.
-Knows no headers and no rewards.
+The kernel parses columns; :func:`group_rows` groups a segment's lines, which are ordered by state, then action, into
+rows. This module knows no headers and no rewards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import njit
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.raw_rows import RawRows
-from ooc_mdp.io.text.errors import Field, byte_fault, explain_fields, fault_at, negative_state
+from ooc_mdp.io.text.errors import Field, diagnose_fields, encoding_error, error_at, negative_state
 from ooc_mdp.io.text.numbers import (
     BAD,
     GOOD,
@@ -29,9 +29,9 @@ from ooc_mdp.io.text.numbers import (
     skip_blanks,
     skip_line,
 )
-from ooc_mdp.io.text.source import Segment, Table, cut_table, read_bytes, read_table, truncated
+from ooc_mdp.io.text.source import Table, TextSegment, read_bytes, read_table, truncate_rows, truncate_table
 
-__all__ = ["column_table", "explain_columns", "group_rows", "parse_columns"]
+__all__ = ["column_table", "diagnose_columns", "group_rows", "parse_columns"]
 
 _SPACE, _HASH = 32, 35
 _SORT = "lines must be ordered by state, then action: sort -n -k1,1 -k2,2 -s"
@@ -41,13 +41,13 @@ _SORT = "lines must be ordered by state, then action: sort -n -k1,1 -k2,2 -s"
 def parse_columns(  # type: ignore[no-untyped-def]
     buf, pos, end, n_integers, word, count, ints, floats, offsets, slow
 ):
-    """Lines of n_integers integers, one decimal and (if `word`) perhaps a name; not blank lines, # comments.
+    """Parse lines of n_integers integers, one decimal and (if `word`) perhaps a name; skip blank lines and # comments.
 
     Fills ints [n_integers, capacity], floats [1, capacity] and the lines' offsets from `count` on. Decimals
     left to float() go to slow [SLOW_SLOTS, 3] as (flat index into floats, begin, end).
 
-    Returns (pos, count, n_slow, bad): where to go on (`end`: all read), lines so far, slots filled, and
-    whether the line at pos is malformed.
+    Returns (pos, count, n_slow, bad): where to continue (`end`: everything is parsed), lines so far, slots filled,
+    and whether the line at pos is malformed.
     """
     n_slow = 0
     while pos < end:
@@ -88,16 +88,16 @@ def parse_columns(  # type: ignore[no-untyped-def]
     return pos, count, n_slow, False
 
 
-def explain_columns(fields: tuple[Field, ...], raw: bytes, word: bool = False) -> str:
-    """Why a line is not these fields (and, if `word`, perhaps a name)."""
-    fault = byte_fault(raw)
-    if fault is not None:
-        return fault
+def diagnose_columns(fields: tuple[Field, ...], raw: bytes, word: bool = False) -> str:
+    """The message for a line that is not these fields (and, if `word`, perhaps a name)."""
+    error = encoding_error(raw)
+    if error is not None:
+        return error
     texts = raw.decode("utf-8").split()
     if word and len(texts) == len(fields) + 1:
         texts.pop()
-    fault = explain_fields(texts, fields, "a line")
-    return f"{fault} (and perhaps a name without blanks)" if word and len(texts) > len(fields) else fault
+    error = diagnose_fields(texts, fields, "a line")
+    return f"{error} (and perhaps a name without blanks)" if word and len(texts) > len(fields) else error
 
 
 def column_table(path: str, begin: int, end: int, fields: tuple[Field, ...], word: bool = False) -> Table:
@@ -108,11 +108,11 @@ def column_table(path: str, begin: int, end: int, fields: tuple[Field, ...], wor
         return parse_columns(buf, pos, stop, n_integers, word, count, ints, floats, offsets, slow)
 
     buffer = read_bytes(path, begin, end)
-    return read_table(path, begin, buffer, (n_integers, 1), kernel, partial(explain_columns, fields, word=word))
+    return read_table(path, begin, buffer, (n_integers, 1), kernel, partial(diagnose_columns, fields, word=word))
 
 
-def _order_fault(table: Table, segment: Segment, gaps: bool, numbered: bool) -> tuple[int, str] | None:
-    """The first line out of order: its index and why; for `gaps` and `numbered` see :func:`group_rows`."""
+def _order_error(table: Table, segment: TextSegment, gaps: bool, numbered: bool) -> tuple[int, str] | None:
+    """Index and message of the first line out of order; for `gaps` and `numbered` see :func:`group_rows`."""
     states, actions = table.ints[0], table.ints[1]
     before = np.concatenate([[segment.first_state - 1], states[:-1]])
     step = states - before
@@ -131,38 +131,38 @@ def _order_fault(table: Table, segment: Segment, gaps: bool, numbered: bool) -> 
     i = int(wrong[0])
     state, last, action = int(states[i]), int(before[i]), int(actions[i])
     if wrong_state[i]:
-        return i, _state_fault(state, last)
+        return i, _state_error(state, last)
     if action < 0:
         return i, f"state {state}: action {action} is negative"
     if same[i] and move[i] < 0:
         return i, f"state {state}: action {action} comes after action {actions[i - 1]}; {_SORT}"
-    due = f"{actions[i - 1]} or {actions[i - 1] + 1}" if same[i] else "0"
-    return i, f"state {state}: choice {action} where {due} is due; choices of a state are numbered 0, 1, ..."
+    wanted = f"{actions[i - 1]} or {actions[i - 1] + 1}" if same[i] else "0"
+    return i, f"state {state}: choice {action} where {wanted} is expected; choices of a state are numbered 0, 1, ..."
 
 
-def _state_fault(state: int, last: int) -> str:
+def _state_error(state: int, last: int) -> str:
     if state < 0:
         return negative_state(state)
     if state <= last:
         return f"state {state} comes again after state {last}; {_SORT}"
     return (
-        f"state {state} where state {last + 1} is due: state {last + 1} has no transition, and this format "
+        f"state {state} where state {last + 1} is expected: state {last + 1} has no transition, and this format "
         "cannot say that a state has no action (a loop to itself with probability 1 ends there)"
     )
 
 
 def group_rows(
-    path: str, table: Table, segment: Segment, n_states: int | None, *, gaps: bool, numbered: bool
+    path: str, table: Table, segment: TextSegment, n_states: int | None, *, gaps: bool, numbered: bool
 ) -> tuple[RawRows, InputError | None]:
-    """Rows (s, a) of columns s, a, s' and p, up to the first line at fault.
+    """Group columns s, a, s' and p into rows (s, a), up to the first line with an error.
 
     Parameters
     ----------
     n_states : states that exist, if known.
-    gaps : states without any line are states without action; they go with the segment before the next state.
-    numbered : the actions of a state must be 0, 1, ...
+    gaps : states without any line are states without action, which belong to the segment before the next state.
+    numbered : whether the actions of a state must be 0, 1, ...
     """
-    found = _order_fault(table, segment, gaps, numbered)
+    found = _order_error(table, segment, gaps, numbered)
     states = table.ints[0]
     if n_states is not None:
         beyond = np.flatnonzero(states >= n_states)
@@ -170,21 +170,21 @@ def group_rows(
             i = int(beyond[0])
             found = i, f"state {states[i]} does not exist: there are {n_states} states, 0..{n_states - 1}"
     if found is not None:
-        table = cut_table(table, found[0], fault_at(path, int(table.offsets[found[0]]), found[1]))
+        table = truncate_table(table, found[0], error_at(path, int(table.offsets[found[0]]), found[1]))
         states = table.ints[0]
-    fault = table.fault
+    error = table.error
     first = segment.first_state
     end = int(states[-1]) + 1 if states.size else first
-    if fault is None and segment.next_state >= 0:
+    if error is None and segment.next_state >= 0:
         following = segment.next_state
         if n_states is not None and following >= n_states:
             why = f"state {following} does not exist: there are {n_states} states, 0..{n_states - 1}"
-            fault = fault_at(path, segment.end, why)
+            error = error_at(path, segment.end, why)
         elif following < end or (following > end and not gaps):
-            fault = fault_at(path, segment.end, _state_fault(following, end - 1))
+            error = error_at(path, segment.end, _state_error(following, end - 1))
         else:
             end = following
-    elif fault is None and segment.last and gaps and n_states is not None:
+    elif error is None and segment.last and gaps and n_states is not None:
         end = n_states
     opens = np.ones(states.size, np.bool_)
     opens[1:] = (np.diff(states) != 0) | (np.diff(table.ints[1]) != 0)
@@ -199,6 +199,6 @@ def group_rows(
         row_lines=table.offsets[starts],
         transition_lines=table.offsets,
     )
-    if table.fault is not None and found is None and starts.size:
-        raw = truncated(raw, starts.size - 1)
-    return raw, fault
+    if table.error is not None and found is None and starts.size:
+        raw = truncate_rows(raw, starts.size - 1)
+    return raw, error

@@ -1,4 +1,4 @@
-"""Why a line of text is malformed, in words: the slow second look at a line that a kernel refused.
+"""Messages for malformed lines of text: a second, slow look at a line that a kernel could not parse.
 
 This module reads single lines and counts newlines; it runs only when an error is about to be raised.
 """
@@ -16,13 +16,13 @@ from ooc_mdp.io.text.numbers import MAX_LINE
 
 __all__ = [
     "Field",
-    "byte_fault",
-    "explain_fields",
-    "fault_at",
+    "diagnose_fields",
+    "encoding_error",
+    "error_at",
     "line_bytes",
     "line_number",
     "negative_state",
-    "number_fault",
+    "number_error",
 ]
 
 _CHUNK = 1 << 20
@@ -69,13 +69,13 @@ def line_bytes(path: str, offset: int) -> bytes:
     return kept.split(b"\n", 1)[0]
 
 
-def fault_at(path: str, offset: int, message: str) -> InputError:
+def error_at(path: str, offset: int, message: str) -> InputError:
     """An InputError at the line that holds byte `offset`."""
     return InputError(path, message, line_number(path, offset))
 
 
-def byte_fault(raw: bytes) -> str | None:
-    """What is wrong with the bytes of a line before any field is looked at; None if nothing."""
+def encoding_error(raw: bytes) -> str | None:
+    """The error in a line's bytes, before its fields are parsed; None if there is none."""
     if b"\0" in raw:
         return (
             "NUL bytes, as an interrupted write, a sparse copy or UTF-16 text leaves them; "
@@ -95,8 +95,8 @@ def _quoted(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
-def number_fault(text: str, field: Field) -> str | None:
-    """What is wrong with one number; None if nothing. An overflow to infinity is a fault."""
+def number_error(text: str, field: Field) -> str | None:
+    """The error in the text of one number; None if there is none. An overflow to infinity is an error."""
     shown = _quoted(text)
     if field.integer:
         if _INTEGER.fullmatch(text):
@@ -119,18 +119,18 @@ def number_fault(text: str, field: Field) -> str | None:
 
 
 def negative_state(state: int) -> str:
-    """Why a state below 0 is refused."""
+    """The message for a state below 0."""
     return f"state {state} is negative; states are numbered from 0"
 
 
-def explain_fields(texts: Sequence[str], fields: Sequence[Field], what: str) -> str:
-    """Why these texts are not those fields; `what` names the line, as in "a D line"."""
+def diagnose_fields(texts: Sequence[str], fields: Sequence[Field], what: str) -> str:
+    """The message for texts that are not these fields; `what` names the line, as in "a D line"."""
     names = ", ".join(field.name for field in fields)
     count = len(texts)
     if count != len(fields):
-        return f"{what} of {count} field{'s' * (count != 1)}; {len(fields)} are due: {names}"
+        return f"{what} of {count} field{'s' * (count != 1)}; {len(fields)} are expected: {names}"
     for text, field in zip(texts, fields, strict=True):
-        fault = number_fault(text.strip(_BLANKS), field)
-        if fault is not None:
-            return fault
+        error = number_error(text.strip(_BLANKS), field)
+        if error is not None:
+            return error
     return f"{what} that is not {names}"

@@ -1,6 +1,6 @@
-"""Where lines and states begin: what a reader needs to cut a file into pieces without parsing it.
+"""Find where lines and states begin, so that a file can be cut into pieces without parsing it.
 
-Buffers are as in `ooc_mdp.io.text.numbers`. This module knows no numbers but state ids.
+Buffers are as in `ooc_mdp.io.text.numbers`. This module reads no numbers but state ids.
 """
 
 from __future__ import annotations

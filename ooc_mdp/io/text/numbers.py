@@ -1,15 +1,14 @@
-"""Strict numbers and lines out of bytes, at compiled speed and without the GIL.
+"""Parse strict numbers and lines from bytes, at compiled speed and without the GIL.
 
 A buffer is uint8, holds whole lines and ends in a newline, so no kernel looks past it. Numbers are ASCII:
 integers `-?[0-9]+` that fit into 64 bits, decimals `[+-]?digits[.digits][e[+-]digits]` with no hex, no
-underscore, no words (nan, inf) and nothing behind. Decimals are correctly rounded:
+underscore, no words (nan, inf) and nothing after them. Decimals are correctly rounded:
 
     mantissa < 2**53, |exponent| <= 22   one exact product or quotient (Clinger 1990)
-    18 digits, |exponent| <= 45          double-double, taken only if the rounding is certain
+    18 digits, |exponent| <= 45          double-double, used only if the rounding is certain
     everything else                      left to the caller: Python's float() on a token of checked syntax
 
-Kernels only find *that* a line is malformed; `ooc_mdp.io.text.errors` says why. This module knows no format's
-meaning.
+Kernels only find *that* a line is malformed; `ooc_mdp.io.text.errors` finds out why. This module knows no format.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _LOW = np.array([float(10**k - int(float(10**k))) for k in range(_EXACT)])
 """10**k = _HIGH[k] + _LOW[k] exactly, as 5**45 has 105 bits."""
 _SPLIT = 134217729.0
 GOOD, SLOW, BAD = range(3)
-"""Status of a number: read; of checked syntax and left to float(); malformed."""
+"""Status of a number: parsed; of checked syntax and left to float(); malformed."""
 NEWLINE = 10
 _SPACE, _TAB, _RETURN = 32, 9, 13
 _MINUS, _PLUS, _POINT = 45, 43, 46

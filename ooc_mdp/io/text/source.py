@@ -1,11 +1,11 @@
-"""A text model as a sequence of byte ranges that can be parsed alone, in any order, in bounded memory.
+"""A text model as a sequence of segments: byte ranges that can be parsed in any order, in bounded memory.
 
-    file   | header | state 0 ... state k-1 | state k ... | ... |
-    jobs            [ segment 0             )[ segment 1   )...
+    file       | header | state 0 ... state k-1 | state k ... | ... |
+    segments            [ segment 0             )[ segment 1   )...
 
-A cut is found by seeking near the target and reading on to the next line that opens a state; it gives the id
-of that state, so a job knows which states it must find without its neighbours. Errors carry byte offsets
-until they are raised; only then are the lines before them counted. This module knows no format's grammar.
+The end of a segment is found by seeking near the target and reading on to the next line that opens a state. The id of
+that state tells a segment which states it must contain, without its neighbours. Errors carry byte offsets until they
+are raised; only then are the lines before them counted. This module knows no format's grammar.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ from ooc_mdp.errors import InputError
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import file_size, open_file
 from ooc_mdp.io.raw_rows import RawRows
-from ooc_mdp.io.source import Job, ReadOptions
-from ooc_mdp.io.text.errors import fault_at, line_bytes
+from ooc_mdp.io.source import BlockReader, ReadOptions
+from ooc_mdp.io.text.errors import error_at, line_bytes
 from ooc_mdp.io.text.lines import mark_lines, next_state
 from ooc_mdp.io.text.numbers import MAX_LINE, SLOW_SLOTS
 from ooc_mdp.model.mdp import Block, FloatArray, IntArray
 
 __all__ = [
-    "Segment",
     "Table",
+    "TextSegment",
     "TextSource",
-    "cut_table",
-    "data_lines",
+    "count_lines",
     "first_lines",
+    "iter_lines",
     "read_bytes",
     "read_table",
-    "truncated",
-    "whole_lines",
+    "truncate_rows",
+    "truncate_table",
 ]
 
 Bytes = npt.NDArray[np.uint8]
 _LOOK = 1 << 16
-"""Bytes read at a time when looking for a line."""
+"""Bytes read at a time to find a line."""
 _COUNT = 1 << 22
-"""Bytes read at a time when a whole file is counted."""
+"""Bytes read at a time to count the lines of a whole file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TextSegment:
     """Bytes begin:end of a file, which hold whole states."""
 
     begin: int
     end: int
     first_state: int
-    """The state that must come first; 0 where the id there is negative or cannot be read, which is a fault."""
+    """The state that must come first; 0 where its id is negative or cannot be parsed, which is an error."""
     next_state: int
-    """Id of the state at `end`; -1 at the end of the file or where the id there is negative or cannot be read."""
+    """Id of the state at `end`; -1 at the end of the file or where the id is negative or cannot be parsed."""
     last: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Parsed lines: n lines as columns, up to the first malformed one."""
+    """Parsed lines: n lines as columns, up to the first malformed line."""
 
     letters: Bytes
     """uint8 [n], the kind of line, in formats that have kinds."""
@@ -75,12 +75,12 @@ class Table:
     """float64 [columns, n]."""
     offsets: IntArray
     """int64 [n], byte offset of each line in the file."""
-    fault: InputError | None
-    """What is wrong with the line after the last one here."""
+    error: InputError | None
+    """The error in the line after the last of these."""
 
 
 def first_lines(head: bytes, comment: bytes = b"#") -> list[bytes]:
-    """Stripped lines of a file's head, without blank lines, comments and a last line that may be cut."""
+    """Stripped lines of a file's head, without blank lines, comments and a last line that may be incomplete."""
     lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if len(lines) > 1 and len(head) >= 4096:
         lines.pop()
@@ -88,13 +88,13 @@ def first_lines(head: bytes, comment: bytes = b"#") -> list[bytes]:
     return [line for line in stripped if line and not line.startswith(comment)]
 
 
-def cut_table(table: Table, count: int, fault: InputError) -> Table:
-    """The first `count` lines of a table, with what is wrong with the next."""
-    return Table(table.letters[:count], table.ints[:, :count], table.floats[:, :count], table.offsets[:count], fault)
+def truncate_table(table: Table, count: int, error: InputError) -> Table:
+    """The first `count` lines of a table, with the error in the next."""
+    return Table(table.letters[:count], table.ints[:, :count], table.floats[:, :count], table.offsets[:count], error)
 
 
 def read_bytes(path: str, begin: int, end: int) -> Bytes:
-    """uint8 [end - begin (+ 1)]: those bytes of the file, with a newline put behind if there is none."""
+    """uint8 [end - begin (+ 1)]: those bytes of the file, with a newline appended if there is none."""
     size = end - begin
     buffer = np.empty(size + 1, np.uint8)
     view = buffer.data
@@ -113,8 +113,8 @@ def read_bytes(path: str, begin: int, end: int) -> Bytes:
     return buffer
 
 
-def whole_lines(path: str, begin: int, end: int, size: int) -> Iterator[tuple[int, Bytes]]:
-    """Offset and bytes of pieces of whole lines that cover begin:end, each of about `size` bytes."""
+def iter_lines(path: str, begin: int, end: int, size: int) -> Iterator[tuple[int, Bytes]]:
+    """Yield offset and bytes of pieces of whole lines that cover begin:end, each of about `size` bytes."""
     while begin < end:
         want = size
         while True:
@@ -130,16 +130,19 @@ def whole_lines(path: str, begin: int, end: int, size: int) -> Iterator[tuple[in
                 begin += keep
                 break
             if want > MAX_LINE:
-                raise fault_at(path, begin, f"the line is longer than {MAX_LINE} bytes; is this a text file?")
+                raise error_at(path, begin, f"the line is longer than {MAX_LINE} bytes; is this a text file?")
             want *= 4
 
 
-def data_lines(path: str, begin: int, end: int, step: int) -> tuple[int, IntArray, int]:
-    """Number of lines neither blank nor # comments, offsets of every `step`-th, offset of the last."""
+def count_lines(path: str, begin: int, end: int, step: int) -> tuple[int, IntArray, int]:
+    """Count the lines that are neither blank nor # comments.
+
+    Returns their number, the offsets of every `step`-th, and the offset of the last.
+    """
     seen = 0
     last = begin
     marks: list[IntArray] = []
-    for offset, buffer in whole_lines(path, begin, end, _COUNT):
+    for offset, buffer in iter_lines(path, begin, end, _COUNT):
         room = np.empty(buffer.size // 2 // step + 2, np.int64)
         before = seen
         seen, n_marks, place = mark_lines(buffer, buffer.size, before, step, room)
@@ -155,15 +158,15 @@ def read_table(
     buffer: Bytes,
     shape: tuple[int, int],
     kernel: Callable[..., tuple[int, int, int, bool]],
-    explain: Callable[[bytes], str],
+    diagnose: Callable[[bytes], str],
 ) -> Table:
-    """Parse whole lines at offset `begin` of a file with one of the kernels of `ooc_mdp.io.text.numbers`.
+    """Parse whole lines at offset `begin` of a file with the kernel of a format.
 
     Parameters
     ----------
     shape : integer and decimal columns.
     kernel : called as kernel(buffer, pos, end, count, letters, ints, floats, offsets, slow).
-    explain : says why a line is malformed.
+    diagnose : returns the message for a malformed line.
     """
     capacity = int(np.count_nonzero(buffer == 10))
     letters = np.empty(capacity, np.uint8)
@@ -172,31 +175,31 @@ def read_table(
     offsets = np.empty(capacity, np.int64)
     slow = np.empty((SLOW_SLOTS, 3), np.int64)
     pos = count = 0
-    fault = None
-    while fault is None and pos < buffer.size:
+    error = None
+    while error is None and pos < buffer.size:
         pos, count, n_slow, bad = kernel(buffer, pos, buffer.size, count, letters, ints, floats, offsets, slow)
         if bad:
-            fault = fault_at(path, begin + pos, explain(line_bytes(path, begin + pos)))
+            error = error_at(path, begin + pos, diagnose(line_bytes(path, begin + pos)))
         flat = floats.reshape(-1)
         for index, start, stop in slow[:n_slow].tolist():
             flat[index] = float(buffer[start:stop].tobytes())
             if np.isinf(flat[index]):
                 count = index % capacity
                 offset = begin + int(offsets[count])
-                fault = fault_at(path, offset, explain(line_bytes(path, offset)))
+                error = error_at(path, offset, diagnose(line_bytes(path, offset)))
                 break
-    return Table(letters[:count], ints[:, :count], floats[:, :count], offsets[:count] + begin, fault)
+    return Table(letters[:count], ints[:, :count], floats[:, :count], offsets[:count] + begin, error)
 
 
 class TextSource(ABC):
-    """An open text model; each format says how to parse one segment.
+    """An open text model; a subclass parses one segment.
 
-    Jobs run in any thread; what they find is kept by segment, so a job that is run twice counts once.
+    Block readers run in any thread. Their counts are kept by segment, so that a segment read twice counts once.
     """
 
     format: str
     marker = 0
-    """Byte that opens the first line of a state; 0: the state's id opens every line of it."""
+    """Byte that opens the first line of a state; 0 if every line of a state begins with its id."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         if options.segment_bytes < 1:
@@ -210,7 +213,7 @@ class TextSource(ABC):
         self._found: dict[int, tuple[int, int, int, int]] = {}
 
     def _check_start(self) -> int:
-        """Offset behind a UTF-8 byte-order mark."""
+        """Offset after a UTF-8 byte-order mark."""
         if self.size == 0:
             raise InputError(self.path, "the file is empty; a model has at least one state", 1)
         head = read_bytes(self.path, 0, min(self.size, 3)).tobytes()
@@ -219,31 +222,31 @@ class TextSource(ABC):
         return 3 if head[:3] == b"\xef\xbb\xbf" else 0
 
     @abstractmethod
-    def _rows(self, segment: Segment) -> tuple[RawRows, InputError | None]:
-        """Rows of the states of the segment, with byte offsets for lines, up to the first malformed one."""
+    def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
+        """Rows of the segment's states up to the first malformed line and its error; lines are byte offsets."""
 
-    def jobs(self) -> Iterator[Job]:
-        """Jobs in state order, cut from the file as they are asked for."""
+    def blocks(self) -> Iterator[BlockReader]:
+        """Block readers in state order; the file is divided as they are drawn."""
         for segment in self._segments():
             yield partial(self._run, segment)
 
-    def _segments(self) -> Iterator[Segment]:
+    def _segments(self) -> Iterator[TextSegment]:
         begin, first, last = self.begin, 0, False
         while not last:
             end, following = self._cut(begin)
             last = end == self.size
-            yield Segment(begin, end, first, following, last)
+            yield TextSegment(begin, end, first, following, last)
             begin, first = end, max(following, 0)
 
     def _cut(self, begin: int) -> tuple[int, int]:
-        """Offset and id, or -1, of the first state that opens at least segment_bytes behind `begin`."""
+        """Offset and id (or -1) of the first state that opens at least segment_bytes after `begin`."""
         target = begin + self._options.segment_bytes
         previous = -2
         if target >= self.size:
             return self.size, -1
-        # The byte before the target tells whether a line starts there; its line is dropped otherwise.
+        # The byte before the target shows whether a line starts there; otherwise the rest of its line is dropped.
         drop = True
-        for offset, buffer in whole_lines(self.path, target - 1, self.size, _LOOK):
+        for offset, buffer in iter_lines(self.path, target - 1, self.size, _LOOK):
             skip = int(np.flatnonzero(buffer == 10)[0]) + 1 if drop else 0
             drop = False
             rest = buffer[skip:]
@@ -252,17 +255,17 @@ class TextSource(ABC):
                 return offset + skip + int(where), max(int(number), -1)
         return self.size, -1
 
-    def _run(self, segment: Segment) -> Block:
-        raw, fault = self._rows(segment)
+    def _run(self, segment: TextSegment) -> Block:
+        raw, error = self._rows(segment)
         first = segment.first_state
         try:
             block = check_block(self.path, first, raw, n_states=self.n_states, renormalise=self._options.renormalise)
-        except InputError as error:
-            if error.line is None:
+        except InputError as row_error:
+            if row_error.line is None:
                 raise
-            raise self._at_end(segment, raw, error) from None
-        if fault is not None:
-            raise fault
+            raise self._at_end(segment, raw, row_error) from None
+        if error is not None:
+            raise error
         found = (
             raw.successor_ptr.size - 1,
             raw.successors.size,
@@ -273,52 +276,52 @@ class TextSource(ABC):
             self._found[segment.begin] = found
         return replace(block, max_successor_line=None)
 
-    def _at_end(self, segment: Segment, raw: RawRows, error: InputError) -> InputError:
-        """The error of check_block, its byte offset made a line; says if the file ends inside that line."""
+    def _at_end(self, segment: TextSegment, raw: RawRows, error: InputError) -> InputError:
+        """The error of check_block at a line, not a byte offset; it adds where the file ends inside that line."""
         offset = error.line or 0
         lines = raw.transition_lines
         if not segment.last or lines is None or not lines.size or self._ends_in_newline():
-            return fault_at(self.path, offset, error.message)
+            return error_at(self.path, offset, error.message)
         if offset < int(lines[raw.successor_ptr[-2]]):
-            return fault_at(self.path, offset, error.message)
+            return error_at(self.path, offset, error.message)
         message = f"{error.message}; the file ends inside this line, without a newline: it may be cut short"
-        return fault_at(self.path, int(lines[-1]), message)
+        return error_at(self.path, int(lines[-1]), message)
 
     def _ends_in_newline(self) -> bool:
         return bool(read_bytes(self.path, self.size - 1, self.size)[0] == 10)
 
     def _totals(self) -> tuple[int, int, int, int]:
-        """Rows, transitions, largest successor and end of the states over all jobs."""
+        """Rows, transitions, largest successor and end of the states over all segments."""
         with self._lock:
             found = np.array(list(self._found.values()), np.int64).reshape(-1, 4)
         if not found.size:
             return 0, 0, -1, 0
         return int(found[:, 0].sum()), int(found[:, 1].sum()), int(found[:, 2].max()), int(found[:, 3].max())
 
-    def finish(self) -> None:
-        """Settle the number of states, and refuse what only the whole file shows.
+    def check_totals(self) -> None:
+        """Set the number of states, and check what only the whole file shows.
 
         Raises
         ------
-        InputError : there is no state, or a successor is not among the states; the first such line is named.
+        InputError : there is no state, or a successor is not among the states, with the first such line.
         """
         _, _, largest, end = self._totals()
         if self.n_states is None:
             if end == 0:
-                raise fault_at(self.path, self.size - 1, "nothing but blank lines and comments; no state is defined")
+                raise error_at(self.path, self.size - 1, "nothing but blank lines and comments; no state is defined")
             self.n_states = end
             if largest >= end:
-                for job in self.jobs():
-                    job()
+                for read in self.blocks():
+                    read()
 
     def close(self) -> None:
-        """Forget what the jobs found; no file stays open between them."""
+        """Forget the counts; no file stays open between block readers."""
         with self._lock:
             self._found.clear()
 
 
-def truncated(raw: RawRows, rows: int) -> RawRows:
-    """The first `rows` rows: what may be judged before a malformed line."""
+def truncate_rows(raw: RawRows, rows: int) -> RawRows:
+    """The first `rows` rows: those that can be checked before a malformed line."""
     end = int(raw.successor_ptr[rows])
     changes: dict[str, Any] = {
         "action_ptr": np.minimum(raw.action_ptr, rows),

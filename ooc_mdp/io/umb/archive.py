@@ -1,11 +1,10 @@
 """The tar archive of a UMB file, plain or compressed with gzip or xz, read forward and in bounded memory.
 
-Nothing is unpacked to disk under a member's name. Members of a plain tar are read where they stand; those of
-a compressed one are copied to an anonymous temporary file, each only if its size is the one that the caller
-expects. A compressed file is always read to its end, where its checksums (CRC-32 of gzip, the checks of xz) are
-compared, before a caller gets any byte of a member. The stream that tarfile sees goes forward only and hands out
-a limited number of header bytes, so that a hostile header cannot make it allocate. This module knows tar, not
-UMB's index.
+Nothing is unpacked to disk under a member's name. Members of a plain tar are read in place; those of a compressed one
+are copied to an anonymous temporary file, each only if it has the size that the caller expects. A compressed file is
+always read to its end, where its checksums (CRC-32 of gzip, the checks of xz) are compared, before a caller gets any
+byte of a member. The stream that tarfile reads moves forward only and gives a limited number of header bytes, so that a
+hostile header cannot make it allocate. This module knows tar, not UMB's index.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.arrays.array_stream import is_unsafe_name, read_exactly, spool
+from ooc_mdp.io.arrays.array_stream import copy_to_temporary, is_unsafe_name, read_exactly
 from ooc_mdp.io.files import open_file
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["Member", "NumberStream", "RationalStream", "gather", "is_archive", "read_member"]
+__all__ = ["Member", "NumberStream", "RationalStream", "is_archive", "locate_members", "read_member"]
 
 _GZIP, _XZ, _TAR, _TAR_AT = b"\x1f\x8b\x08", b"\xfd7zXZ\x00", b"ustar", 257
 _HEADER_BUDGET = 64 << 20
-"""Bytes of headers in all: about 100,000 members."""
+"""Bytes of all headers together: about 100,000 members."""
 _XZ_MEMORY = 256 << 20
 _PIECE = 1 << 20
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 def is_archive(head: bytes) -> bool:
-    """Whether a file that begins so is gzip, xz or POSIX tar: what a UMB file may be."""
+    """Whether a file with this head is gzip, xz or POSIX tar, as UMB files are."""
     return head.startswith((_GZIP, _XZ)) or head[_TAR_AT : _TAR_AT + 5] == _TAR
 
 
@@ -70,7 +69,7 @@ class _Xz:
 
 
 class _Forward:
-    """A file for tarfile that only goes forward; `direct` is the file itself where it is not compressed."""
+    """A stream for tarfile that only moves forward; `direct` is the file itself where it is not compressed."""
 
     def __init__(self, path: str, source: _Readable, direct: IO[bytes] | None) -> None:
         self._path = path
@@ -90,7 +89,7 @@ class _Forward:
         return data
 
     def read(self, size: int) -> bytes:
-        """Header bytes, counted: what tarfile reads of its own accord."""
+        """Header bytes, which tarfile reads by itself; they are counted."""
         self._budget -= size
         if self._budget < 0:
             raise InputError(self._path, "the archive's headers are too large; write the file again")
@@ -105,7 +104,7 @@ class _Forward:
 
     def seek(self, position: int, whence: int = 0) -> int:
         if whence or position < self._position:
-            raise io.UnsupportedOperation("this stream goes forward only")
+            raise io.UnsupportedOperation("this stream moves forward only")
         if self._direct is not None:
             self._position = self._direct.seek(position)
         while self._position < position and self.piece(min(_PIECE, position - self._position)):
@@ -135,7 +134,7 @@ class Member:
 
 
 def _walk(path: str, file: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, _Forward]]:
-    """All regular members with their names, the stream at the contents of each; refuses what is unsafe.
+    """Yield all regular members with their names, the stream at their contents; raises InputError for unsafe ones.
 
     After the last member a compressed file has been read to its end and its checksums have been compared.
     """
@@ -169,12 +168,12 @@ def _walk(path: str, file: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, _F
             path,
             f"not a tar archive, as UMB is ({error}); if it is a compressed text, decompress it first",
         ) from None
-    except (OSError, ValueError, OverflowError) as error:  # ValueError, OverflowError: what headers say of sizes
+    except (OSError, ValueError, OverflowError) as error:  # ValueError, OverflowError: sizes in headers
         raise InputError(path, f"the tar archive cannot be read ({error}); write the file again") from None
 
 
 class _Contents:
-    """The contents of the member at which a stream stands, for spool()."""
+    """The contents of the member at a stream's position, for copy_to_temporary()."""
 
     def __init__(self, stream: _Forward) -> None:
         self._stream = stream
@@ -184,7 +183,7 @@ class _Contents:
 
 
 def read_member(path: str, wanted: str, limit: int) -> bytes | None:
-    """A small member as bytes, wherever it stands; None if there is none of that name.
+    """A small member as bytes, wherever it is in the archive; None if there is none of that name.
 
     Raises
     ------
@@ -201,16 +200,16 @@ def read_member(path: str, wanted: str, limit: int) -> bytes | None:
     return found
 
 
-def gather(
+def locate_members(
     path: str, file: IO[bytes], expected: Callable[[str], int | None], keep: Callable[[IO[bytes]], object]
 ) -> dict[str, Member]:
-    """Find the members for which `expected` gives a size, and refuse those of another size.
+    """Find the members for which `expected` gives a size, and check that they have it.
 
     Parameters
     ----------
     path, file : the open archive; the members of a plain tar are read from `file` later on.
-    expected : size in bytes of a member that is wanted, None for one that is passed over.
-    keep : called with each temporary file, to close it one day.
+    expected : size in bytes of a member that is wanted, None for one that is skipped.
+    keep : called with each temporary file, which the caller must close.
 
     Raises
     ------
@@ -233,7 +232,7 @@ def gather(
             members[name] = Member(path, name, file, info.offset_data, size)
             continue
         stream.seek(info.offset_data)
-        copy = spool(path, name, _Contents(stream), size)
+        copy = copy_to_temporary(path, name, _Contents(stream), size)
         keep(copy)
         members[name] = Member(path, name, copy, 0, size)
     return members
@@ -254,7 +253,7 @@ class NumberStream:
         return np.frombuffer(self._member.read(8 * start, 8 * count), self._dtype)
 
     def read(self, count: int) -> IntArray:
-        """The next `count` numbers as int64; refuses those that do not fit."""
+        """The next `count` numbers as int64; raises InputError for those that do not fit."""
         values = self._take(count)
         if values.size and int(values.max()) > np.iinfo(np.int64).max:
             raise InputError(self._member.path, f"{self.name}: {int(values.max())} does not fit in int64")
@@ -266,7 +265,7 @@ class NumberStream:
 
 
 class RationalStream:
-    """A member of rationals, each a signed numerator and an unsigned denominator of `width` bytes in all."""
+    """A member of rationals of `width` bytes, each a signed numerator and an unsigned denominator."""
 
     def __init__(self, member: Member, width: int) -> None:
         self._member = member

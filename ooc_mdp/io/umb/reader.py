@@ -3,14 +3,14 @@
 A UMB file is a tar archive (plain, gzip or xz) of index.json and little-endian arrays over states, choices
 (our rows) and branches (our transitions):
 
-    state-to-choices.bin   uint64 [n+1]  choices of state s; absent: one choice a state
-    choice-to-branches.bin uint64 [m+1]  branches of choice c; absent: one branch a choice
+    state-to-choices.bin   uint64 [n+1]  choices of state s; absent: one choice per state
+    choice-to-branches.bin uint64 [m+1]  branches of choice c; absent: one branch per choice
     branch-to-target.bin   uint64 [nnz]  successor           branch-to-probability.bin [nnz]  absent: all 1
     annotations/rewards/ID/{states,choices,branches}/values.bin   r(s), r(s,a), r(s,a,s')
 
     V(s) = r(s) + opt_a { r(s,a) + sum_s' p(s'|s,a) [ r(s,a,s') + gamma V(s') ] },  V(s) = r(s) if none.
 
-Taken are discrete-time models of one player (MDP) or none (DTMC), fully observed, with doubles or rationals
+Discrete-time models of one player (MDP) or none (DTMC) are read, fully observed, with doubles or rationals
 (rounded to the nearest double). Initial states, labels, valuations and the names of actions are not kept.
 Source: "Specification of the UMB Format", https://github.com/pmc-tools/umb, format version 1.
 """
@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.arrays.pointer_stream import PointerStream, Ramp, segments
+from ooc_mdp.io.arrays.pointer_stream import IdentityPointers, PointerStream, segments
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import open_file
 from ooc_mdp.io.raw_rows import RawRows
-from ooc_mdp.io.source import Job, ReadOptions, Source
-from ooc_mdp.io.umb.archive import Member, NumberStream, RationalStream, gather, is_archive, read_member
+from ooc_mdp.io.source import BlockReader, ReadOptions, Source
+from ooc_mdp.io.umb.archive import Member, NumberStream, RationalStream, is_archive, locate_members, read_member
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["UMB", "UmbFormat"]
@@ -58,7 +58,7 @@ class _Numbers:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """What index.json says of the model and of the reward structure that was chosen."""
+    """The contents of index.json: the model and the chosen reward structure."""
 
     counts: dict[str, int]
     """Number of states, choices and branches."""
@@ -72,7 +72,7 @@ class _Index:
         return f"annotations/rewards/{self.reward}/{entity}/values.bin"
 
     def expected_size(self, name: str) -> int | None:
-        """Bytes that a file which is read must have, None for others."""
+        """Bytes that a member must have, None for members that are not read."""
         if name == _STATES:
             return 8 * (self.counts["states"] + 1)
         if name == _CHOICES:
@@ -88,30 +88,30 @@ class _Index:
 
 
 class _IndexReader:
-    """Turns index.json into an _Index or an InputError."""
+    """Parses index.json into an _Index; raises InputError."""
 
     def __init__(self, path: str, text: bytes) -> None:
         self.path = path
         try:
             self.index = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise self.refuse(f"cannot be read as JSON: {error}") from None
+            raise self.error(f"cannot be read as JSON: {error}") from None
         if not isinstance(self.index, dict):
-            raise self.refuse("must be a JSON object")
+            raise self.error("must be a JSON object")
 
-    def refuse(self, message: str) -> InputError:
+    def error(self, message: str) -> InputError:
         return InputError(self.path, f"index.json: {message}")
 
     def section(self, parent: dict[str, Any], key: str) -> dict[str, Any]:
         value = parent.get(key, {})
         if not isinstance(value, dict):
-            raise self.refuse(f"{key!r} must be an object")
+            raise self.error(f"{key!r} must be an object")
         return value
 
     def count(self, parent: dict[str, Any], key: str, least: int = 0) -> int:
         value = parent.get(key)
         if type(value) is not int or not least <= value < 1 << 62:
-            raise self.refuse(f"{key!r} is {value!r}; it must be a whole number from {least} on")
+            raise self.error(f"{key!r} is {value!r}; it must be a whole number from {least} on")
         return value
 
     def numbers(self, what: str, value: Any) -> _Numbers:
@@ -123,13 +123,13 @@ class _IndexReader:
             if type(size) is int and size > 0 and size % 128 == 0:
                 return _Numbers(True, size // 8)
         if isinstance(kind, str) and kind.endswith("-interval"):
-            raise self.refuse(f"{what} are intervals ({kind}); only models with single values can be solved")
-        raise self.refuse(f"{what} have type {value!r}; doubles and rationals are read")
+            raise self.error(f"{what} are intervals ({kind}); only models with single values can be solved")
+        raise self.error(f"{what} have type {value!r}; doubles and rationals are read")
 
     def read(self, reward_model: str | None) -> _Index:
         version = self.index.get("format-version")
         if version not in _VERSIONS or type(version) is not int:
-            raise self.refuse(f"format-version is {version!r}; this reader knows 1")
+            raise self.error(f"format-version is {version!r}; this reader knows 1")
         system = self.section(self.index, "transition-system")
         self.check_kind(system)
         kind = system.get("branch-probability-type")
@@ -149,13 +149,13 @@ class _IndexReader:
     def check_kind(self, system: dict[str, Any]) -> None:
         time = system.get("time")
         if time != "discrete":
-            raise self.refuse(f"time is {time!r}; only discrete-time models (MDP, DTMC) can be solved")
+            raise self.error(f"time is {time!r}; only discrete-time models (MDP, DTMC) can be solved")
         players = self.count(system, "#players")
         if players > 1:
-            raise self.refuse(f"the model is a game of {players} players; only MDPs and DTMCs can be solved")
+            raise self.error(f"the model is a game of {players} players; only MDPs and DTMCs can be solved")
         observations = system.get("#observations", 0)
         if observations != 0:
-            raise self.refuse(
+            raise self.error(
                 f"the model is partially observed (#observations {observations!r}); only fully observed "
                 "models can be solved"
             )
@@ -167,26 +167,26 @@ class _IndexReader:
         }
         shown = ", ".join(name if alias == name else f"{name} ({alias})" for name, alias in names.items())
         if not names:
-            raise self.refuse("the model has no rewards; export it with a reward structure")
+            raise self.error("the model has no rewards; export it with a reward structure")
         if wanted is None:
             if len(names) > 1:
-                raise self.refuse(f"there are {len(names)} reward structures; choose one with --reward-model: {shown}")
+                raise self.error(f"there are {len(names)} reward structures; choose one with --reward-model: {shown}")
             chosen = next(iter(names))
         else:
             matches = [name for name in names if name == wanted] or [n for n, a in names.items() if a == wanted]
             if not matches:
-                raise self.refuse(f"there is no reward structure {wanted!r}; there are: {shown}")
+                raise self.error(f"there is no reward structure {wanted!r}; there are: {shown}")
             chosen = matches[0]
         return chosen, self.reward_files(chosen, found[chosen])
 
     def reward_files(self, name: str, reward: Any) -> dict[str, _Numbers]:
         places = reward.get("applies-to") if isinstance(reward, dict) else None
         if not isinstance(places, list) or not places or any(place not in _ENTITIES for place in places):
-            raise self.refuse(
+            raise self.error(
                 f"reward structure {name!r} applies to {places!r}; it must list some of states, choices, branches"
             )
         if "probability-type" in reward:
-            raise self.refuse(f"reward structure {name!r} is stochastic; only expected rewards are read")
+            raise self.error(f"reward structure {name!r} is stochastic; only expected rewards are read")
         numbers = self.numbers(f"the values of reward structure {name!r}", reward.get("type"))
         return dict.fromkeys(places, numbers)
 
@@ -207,8 +207,8 @@ class _Streams:
         }
 
 
-def _pointers(members: dict[str, Member], name: str, count: int) -> NumberStream | Ramp:
-    return NumberStream(members[name], "<u8") if name in members else Ramp(name, count + 1)
+def _pointers(members: dict[str, Member], name: str, count: int) -> NumberStream | IdentityPointers:
+    return NumberStream(members[name], "<u8") if name in members else IdentityPointers(name, count + 1)
 
 
 class _UmbSource:
@@ -227,7 +227,9 @@ class _UmbSource:
         self._files = ExitStack()
         try:
             file = self._files.enter_context(open_file(path))
-            self._members = gather(path, file, self._index.expected_size, lambda copy: self._files.callback(copy.close))
+            self._members = locate_members(
+                path, file, self._index.expected_size, lambda copy: self._files.callback(copy.close)
+            )
             self._check_members()
         except BaseException:
             self._files.close()
@@ -249,8 +251,8 @@ class _UmbSource:
                     f"but there are {counts[target]} {target} and {counts[source]} {source}",
                 )
 
-    def jobs(self) -> Iterator[Job]:
-        """Blocks of about options.segment_bytes; each is read here, in order, and checked by its job."""
+    def blocks(self) -> Iterator[BlockReader]:
+        """Readers of blocks of about options.segment_bytes: arrays are read here, in order, rows are checked there."""
         streams = _Streams(self.path, self._index, self._members)
         for first, states, rows in segments(streams.states, streams.rows, self._options.segment_bytes):
             yield partial(
@@ -271,28 +273,28 @@ class _UmbSource:
                 f"{_STATES}: state {first + state} has {choices[state]} choices, but index.json says 0 players",
             )
         n, m, nnz = states.size - 1, rows.size - 1, int(rows[-1] - rows[0])
-        taken = {
+        rewards = {
             entity: streams.rewards[entity].read_floats(count)
             for entity, count in (("states", n), ("choices", m), ("branches", nnz))
             if entity in streams.rewards
         }
-        of_rows = taken.get("choices")
-        of_states = taken.get("states")
-        if of_states is not None:
-            paid = np.repeat(of_states, choices)
-            of_rows = paid if of_rows is None else paid + of_rows
+        choice_rewards = rewards.get("choices")
+        state_rewards = rewards.get("states")
+        if state_rewards is not None:
+            paid = np.repeat(state_rewards, choices)
+            choice_rewards = paid if choice_rewards is None else paid + choice_rewards
         return RawRows(
             action_ptr=states - states[0],
             successor_ptr=rows - rows[0],
             successors=streams.targets.read(nnz),
             probabilities=streams.probabilities.read_floats(nnz) if streams.probabilities else np.ones(nnz),
-            row_rewards=of_rows,
-            transition_rewards=taken.get("branches"),
-            terminal_rewards=of_states,
+            row_rewards=choice_rewards,
+            transition_rewards=rewards.get("branches"),
+            terminal_rewards=state_rewards,
         )
 
-    def finish(self) -> None:
-        """Nothing is left to check: every size was compared with index.json when the file was opened."""
+    def check_totals(self) -> None:
+        """Do nothing: every size was compared with index.json when the file was opened."""
 
     def close(self) -> None:
         """Close the archive and its temporary files."""
@@ -306,7 +308,7 @@ class UmbFormat:
     description = "unified Markov binary (.umb) as Storm and PRISM write it; MDP and DTMC"
 
     def detect(self, source: str, head: bytes) -> bool:
-        """A tar, gzip or xz file: no other format here is one."""
+        """Whether the file is tar, gzip or xz, as no other format is."""
         return is_archive(head)
 
     def open(self, source: str, options: ReadOptions) -> Source:

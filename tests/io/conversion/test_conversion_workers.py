@@ -79,7 +79,7 @@ class Faulty(ModelProblem):
         return rows
 
 
-def test_a_fault_in_a_worker_is_named_and_leaves_nothing(tmp_path: Path, clusters: Any) -> None:
+def test_an_error_in_a_worker_is_named_and_leaves_nothing(tmp_path: Path, clusters: Any) -> None:
     with pytest.raises(InputError, match=r"state \d+, action 0: probabilities sum to .*not 1"):
         generate(Faulty(MODEL), tmp_path / "s", OPTIONS, executor=DaskExecutor(clusters[2]))
     assert os.listdir(tmp_path) == []

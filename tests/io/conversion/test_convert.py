@@ -72,7 +72,7 @@ def test_a_table_read_back_equals_the_rows_written(
         if way == "convert":
             source = ModelSource(model, block=data.draw(st.integers(1, n)))
             store = convert(source, path, options)
-            assert source.finished == 1
+            assert source.checks == 1
         else:
             store = generate(ModelProblem(model), path, options)
         assert os.listdir(directory) == ["model.store"]
@@ -187,25 +187,25 @@ class FailingSource(ModelSource):
         return super().read(first)
 
 
-def test_of_several_faults_the_first_in_the_file_is_raised(tmp_path: Path) -> None:
+def test_of_several_errors_the_first_in_the_file_is_raised(tmp_path: Path) -> None:
     source = FailingSource(random_model(0, 40), {8: 0.05, 12: 0.0, 16: 0.0, 20: 0.0}, block=4)
     with pytest.raises(InputError) as caught:
         convert(source, tmp_path / "s", ConvertOptions(threads=4))
     assert caught.value.line == 8
-    assert source.finished == 0
+    assert source.checks == 0
     assert os.listdir(tmp_path) == []
 
 
-def test_no_job_is_drawn_long_after_a_fault(tmp_path: Path) -> None:
+def test_no_block_is_drawn_long_after_an_error(tmp_path: Path) -> None:
     source = FailingSource(random_model(0, 400), {0: 0.0}, block=1)
     drawn = []
 
-    def jobs():
+    def blocks():
         for first in range(400):
             drawn.append(first)
             yield partial(source.read, first)
 
-    source.jobs = jobs  # type: ignore[method-assign]
+    source.blocks = blocks  # type: ignore[method-assign]
     with pytest.raises(InputError):
         convert(source, tmp_path / "s", ConvertOptions(threads=2))
     assert len(drawn) <= 16
@@ -213,10 +213,10 @@ def test_no_job_is_drawn_long_after_a_fault(tmp_path: Path) -> None:
 
 def test_blocks_must_follow_each_other_and_hold_every_state(tmp_path: Path) -> None:
     source = ModelSource(random_model(0, 20), 5)
-    source.jobs = lambda: iter([partial(source.read, 0), partial(source.read, 10)])  # type: ignore[method-assign]
+    source.blocks = lambda: iter([partial(source.read, 0), partial(source.read, 10)])  # type: ignore[method-assign]
     with pytest.raises(InputError, match="begins at state 10, not at 5"):
         convert(source, tmp_path / "s")
-    source.jobs = lambda: iter([partial(source.read, 0)])  # type: ignore[method-assign]
+    source.blocks = lambda: iter([partial(source.read, 0)])  # type: ignore[method-assign]
     with pytest.raises(InputError, match="hold 5 states, the model has 20"):
         convert(source, tmp_path / "s")
     assert os.listdir(tmp_path) == []

@@ -36,7 +36,7 @@ class Ring:
     path, format = "ring", "test"
     def __init__(self, n):
         self.n_states = n
-    def jobs(self):
+    def blocks(self):
         return (partial(self.read, first) for first in range(0, self.n_states, 20_000))
     def read(self, first):
         n = min(20_000, self.n_states - first)
@@ -45,7 +45,7 @@ class Ring:
         rows = Rows(np.arange(n + 1) * 2, np.arange(2 * n + 1) * 8, successors, np.full(16 * n, 0.125),
                     np.arange(2.0 * n))
         return Block(first, rows, int(successors.max()))
-    def finish(self):
+    def check_totals(self):
         pass
     def close(self):
         pass

@@ -108,7 +108,7 @@ def stopped(tmp_path: Path, at: int = 6) -> Path:
     with pytest.raises(Stop) as caught:
         generate(problem, path, TEN, progress=stop)
     assert caught.value.__notes__ == [
-        "what is done was kept: the same command with --resume goes on, without it starts over"
+        "what is done was kept: the same command continues with --resume, and starts over without it"
     ]
     return path
 
@@ -207,7 +207,7 @@ def test_a_chunk_that_is_not_as_noted_is_computed_again(tmp_path: Path, fault: s
     assert store.fingerprint == whole.fingerprint
 
 
-def test_a_fault_of_the_problem_leaves_nothing_and_a_full_disk_what_is_done(tmp_path: Path) -> None:
+def test_an_error_of_the_problem_leaves_nothing_and_a_full_disk_what_is_done(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no rows"):
         generate_from(Stopping(MODEL, at=6, error=ValueError("no rows")), tmp_path / "s")
     assert os.listdir(tmp_path) == []
@@ -234,7 +234,7 @@ def test_a_journal_without_room_keeps_what_is_done(tmp_path: Path) -> None:
     ran = process(*command, limit="-f 14")
     assert ran.status == 2, ran
     assert "no room" in ran.err
-    assert "what is done was kept: the same command with --resume goes on" in ran.err
+    assert "what is done was kept: the same command continues with --resume" in ran.err
     journal = (tmp_path / "s.partial" / JOURNAL_FILE).read_bytes()
     assert journal.endswith(b"\n")
     assert 1 < journal.count(b"\n") < 40
@@ -355,7 +355,7 @@ def test_a_signal_leaves_a_state_to_go_on_from(tmp_path: Path, word: signal.Sign
     command = ("generate", "random", path, "--states", 400, "--partitions", 40, "--threads", 1)
     ran = interrupted(word, f"entry {journal}", 4, *command)
     assert ran.status == 1
-    assert "interrupted; what is done was kept: the same command with --resume goes on" in ran.err
+    assert "interrupted; what is done was kept: the same command continues with --resume" in ran.err
     assert 4 <= journal.read_bytes().count(b"\n") - 1 < 40
     assert process(*command, "--resume").status == 0
     assert open_store(path).n_partitions == 40

@@ -14,12 +14,12 @@ from ooc_mdp.io.conversion.partitioning import (
     balanced_ranges,
     block_shape_for,
     blocks_for,
-    cut_ranges,
     default_partition_bytes,
     even_ranges,
-    even_shares,
     grid_numbering,
     metis_numbering,
+    ranges_by_size,
+    split_evenly,
 )
 from ooc_mdp.model.state_order import GridOrder, PermutedOrder, StateOrder, partition_of
 
@@ -46,7 +46,7 @@ def check_numbering(numbering: StateOrder, n: int) -> None:
 @given(st.lists(st.lists(st.integers(1, 50), min_size=1), min_size=1), st.integers(1, 100))
 def test_ranges_are_cut_as_late_as_the_target_allows(pieces: list[list[int]], target: int) -> None:
     sizes = [b for piece in pieces for b in piece]
-    numbering = cut_ranges((np.array(p) for p in pieces), target)
+    numbering = ranges_by_size((np.array(p) for p in pieces), target)
     check_numbering(numbering, len(sizes))
     ptr = numbering.partition_ptr.tolist()
     held = [sum(sizes[a:b]) for a, b in pairwise(ptr)]
@@ -75,13 +75,13 @@ def test_a_heavy_state_shifts_the_cuts_of_balanced_ranges() -> None:
 
 
 def test_a_state_above_the_target_has_a_range_of_its_own() -> None:
-    assert cut_ranges([np.array([1, 1, 9, 1]), np.array([1, 9])], 3).partition_ptr.tolist() == [0, 2, 3, 5, 6]
+    assert ranges_by_size([np.array([1, 1, 9, 1]), np.array([1, 9])], 3).partition_ptr.tolist() == [0, 2, 3, 5, 6]
 
 
 @pytest.mark.parametrize("total", [0, 7, 1 << 31, 2_250_000_000_000_001, (1 << 63) - 1])
 @pytest.mark.parametrize("parts", [1, 3, 4096])
 def test_even_shares_of_any_total_are_those_of_whole_numbers(total: int, parts: int) -> None:
-    assert even_shares(total, parts).tolist() == [i * total // parts for i in range(parts + 1)]
+    assert split_evenly(total, parts).tolist() == [i * total // parts for i in range(parts + 1)]
 
 
 def test_ranges_of_more_states_than_fit_a_product_of_64_bits_rise() -> None:
