@@ -1,4 +1,4 @@
-"""The command line: options in, one call of the Python interface, figures out.
+"""The command line: each command parses its options, calls the Python interface and prints figures.
 
 Exit status: 0 when the work is done and, for solve, the bound is proved; 1 when it was stopped early or a check
 failed; 2 for bad input or options, a full disk or too little memory. Errors go to stderr as one short message, never

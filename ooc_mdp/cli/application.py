@@ -1,4 +1,4 @@
-"""The command line's one application, to which the modules of this room add their commands."""
+"""The command line's application, to which the modules of this folder add their commands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ooc_mdp.errors import OptionsError
 __all__ = ["app"]
 
 _RENAMED = {"--patience": "--worker-timeout"}
-"""Options of earlier versions, by their present names."""
+"""Present names of options by their names in earlier versions."""
 
 
 class _Commands(TyperGroup):
-    """Names the present word where an option has been renamed."""
+    """Raises an error with the new name where an option has been renamed."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -4,8 +4,8 @@
     @with_choices(SolveChoices, RunChoices)
     def solve(store: TableArgument, choices: SolveChoices, run: RunChoices) -> None: ...
 
-Each field of a group is an option, declared once however many commands take it. A group makes the options object, or
-the table, that it stands for.
+Each field of a group is an option, declared once for all commands that take it. A group makes the options object that
+it represents; groups that describe tables are in `table_choices.py`.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ Command = Callable[..., None]
 
 
 def with_choices(*groups: type[Any]) -> Callable[[Command], Command]:
-    """Give a command the options that the groups' fields are; each parameter of a group's type gets such an object."""
+    """Add the fields of the groups to a command as options; its parameters of a group's type receive the objects."""
 
     def decorate(command: Command) -> Command:
         hints = typing.get_type_hints(command, include_extras=True)
         own = inspect.signature(command).parameters
-        taken = {name: hints[name] for name in own if hints[name] in groups}
+        grouped = {name: hints[name] for name in own if hints[name] in groups}
 
         @functools.wraps(command)
         def call(**given: Any) -> None:
             made = {
                 name: group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
-                for name, group in taken.items()
+                for name, group in grouped.items()
             }
             command(**given, **made)
 
-        parameters = [own[name].replace(annotation=hints[name]) for name in own if name not in taken]
+        parameters = [own[name].replace(annotation=hints[name]) for name in own if name not in grouped]
         for group in groups:
             parameters += _parameters_of(group)
         keyword = inspect.Parameter.KEYWORD_ONLY
@@ -82,7 +82,7 @@ def with_choices(*groups: type[Any]) -> Callable[[Command], Command]:
 
 
 def _parameters_of(group: type[Any]) -> list[inspect.Parameter]:
-    """A parameter for each field of a group, under the group's heading where it has none of its own."""
+    """A parameter for each field of a group, under the field's own heading or else the group's."""
     parameters = []
     for field in dataclasses.fields(group):
         annotation = typing.get_type_hints(group, include_extras=True)[field.name]
@@ -109,11 +109,11 @@ RENAMED_OPTIONS: dict[str, dict[str, str]] = {
         "--starts": "--random-starts",
     },
 }
-"""Former names of options by command."""
+"""New names of options by command and former name."""
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help shows its options by heading, and whose former options have an error that names the new."""
+    """A command whose help lists its options by heading; a former option is an error that names the new one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; raises OptionsError for the former name of an option."""
@@ -125,7 +125,7 @@ class GroupedCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments first, then options without a heading, then each heading in the order of its first option."""
+        """List arguments first, then options without a heading, then each heading in the order of its first option."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -156,7 +156,7 @@ class SolveChoices:
     ] = None
     residual: Annotated[
         float | None,
-        typer.Option(help="Stop at this plain Bellman residual instead; says what it proves.", rich_help_panel=_TARGET),
+        typer.Option(help="Stop at this plain Bellman residual; its bound is printed.", rich_help_panel=_TARGET),
     ] = None
     method: Annotated[
         MethodName,
@@ -173,7 +173,7 @@ class SolveChoices:
         bool,
         typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis."),
     ] = False
-    sweeps: Annotated[int, typer.Option(help="Most sweeps of a visit by vi; more than 1 saves loads.")] = 1
+    sweeps: Annotated[int, typer.Option(help="Most sweeps of a visit by vi; more than 1 may save loads.")] = 1
     sweep_order: Annotated[
         SweepOrder,
         typer.Option(help="Order of the states in a sweep on the CPU; voted: by where transitions lead."),
@@ -189,7 +189,7 @@ class SolveChoices:
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Budget on a CUDA device in all, such as 8GiB: the cache is what the rest leaves.",
+            help="Total budget on a CUDA device, such as 8GiB; the cache gets what other buffers leave.",
             rich_help_panel=_MEMORY,
         ),
     ] = None
@@ -198,7 +198,7 @@ class SolveChoices:
         str,
         typer.Option(
             metavar="|".join(DEVICE_KERNELS),
-            help="What sweeps: the engine of the device (the default), or a kernel that ooc-mdp kernels describes.",
+            help="The kernel that sweeps: the device's own engine (the default), or one listed by ooc-mdp kernels.",
             rich_help_panel=_MEMORY,
         ),
     ] = DEFAULT_KERNEL
@@ -213,7 +213,7 @@ class SolveChoices:
     ] = None
 
     def options(self, discount: float) -> SolveOptions:
-        """What `api.solve_with` is asked."""
+        """The options of `api.solve_with`."""
         return SolveOptions(
             discount=discount,
             epsilon=self.epsilon,
@@ -237,15 +237,15 @@ class RunChoices:
 
     heading: ClassVar[str] = "Output and limits"
 
-    output: Annotated[Path | None, typer.Option(help="Where the result is kept; checkpoints lie beside it.")] = None
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the output's checkpoint.")] = False
+    output: Annotated[Path | None, typer.Option(help="Directory of the result, and of checkpoints next to it.")] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the output's checkpoint.")] = False
     overwrite: OverwriteOption = False
-    trace: Annotated[Path | None, typer.Option(help="New CSV file that gets every access to a partition.")] = None
-    time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds, with a checkpoint.")] = None
+    trace: Annotated[Path | None, typer.Option(help="CSV file for every access to a partition.")] = None
+    time_limit: Annotated[float | None, typer.Option(help="Seconds until the solve stops with a checkpoint.")] = None
     checkpoint_interval: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0
 
     def options(self) -> RunOptions:
-        """What `api.solve_with` is asked."""
+        """The options of `api.solve_with`."""
         return RunOptions(**dataclasses.asdict(self))
 
 
@@ -258,7 +258,7 @@ class ClusterChoices:
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Solve on so many workers of this machine, one a GPU or CPU process.  [default: one a GPU where there "
+            help="Number of workers on this machine, one per GPU or CPU process.  [default: one per GPU where there "
             "are several, else none]"
         ),
     ] = None
@@ -281,7 +281,7 @@ class ClusterChoices:
     ] = DEFAULT_WORKER_TIMEOUT
 
     def options(self, device: str) -> ClusterOptions | None:
-        """What `api.solve_with` is asked; None to solve in this process."""
+        """The options of `api.solve_with`; None to solve in this process."""
         from ooc_mdp import api
 
         return api.cluster_of(self.workers, self.scheduler, self.placement, self.rebalance, self.worker_timeout, device)

@@ -1,4 +1,4 @@
-"""The process: signals, exit status, errors as one short line."""
+"""The process of the command line: signals, exit status, and errors as one short line."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def _options(
         raise typer.Exit
 
 
-class _Stopped(BaseException):
-    """SIGINT or SIGTERM, outside a solve's own handling of them; unwinds what is being written."""
+class _Interrupted(BaseException):
+    """Raised for SIGINT and SIGTERM where no solve handles them; partly written outputs are removed on the way."""
 
 
 @contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
+def _interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(*_: object) -> None:
-        raise _Stopped
+        raise _Interrupted
 
     previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -53,7 +53,7 @@ def _stoppable() -> Iterator[None]:
 def main() -> None:
     """Run the command line of this process."""
     try:
-        with _stoppable():
+        with _interruptible():
             app()
     except OocMdpError as error:
         _fail(str(error), 2)
@@ -62,8 +62,8 @@ def main() -> None:
     except MemoryError as error:
         remedy = "lower --cache (solve), or --partition-size and --threads (convert, generate)"
         _fail(f"out of memory ({error or 'no details'}); {remedy}", 2)
-    except _Stopped as stopped:
-        left = getattr(stopped, "__notes__", ["nothing half-written was left behind"])
+    except _Interrupted as interrupt:
+        left = getattr(interrupt, "__notes__", ["nothing half-written was left behind"])
         _fail("; ".join(["interrupted", *left]), 1)
 
 

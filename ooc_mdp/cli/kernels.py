@@ -1,4 +1,4 @@
-"""The command that lists what solve --kernel takes: kernels."""
+"""The command `kernels`, which lists the values of solve --kernel."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["kernels"]
 
 @app.command()
 def kernels(as_json: JsonOption = False) -> None:
-    """List the words of solve --kernel: what each does, where it was published, which stores it takes, when to take it.
+    """List the values of solve --kernel: what each does, its publication, its assumptions, and when to use it.
 
-    The first is the default on a CUDA device. The others run on the CPU too, in NumPy, to be read and counted with.
+    The first is the default on a CUDA device. The others also run on the CPU, in NumPy, for study and for counting.
     """
     listed = [
         {

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share: words, types and help."""
+"""Arguments and options that several commands share: names, types and help."""
 
 from __future__ import annotations
 
@@ -17,5 +17,7 @@ TableArgument = Annotated[
         metavar="STORE", help="Store directory, or problem:NAME (problem:FILE.py): its table is computed on demand."
     ),
 ]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new is whole.")]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an existing output by the complete new one.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]

@@ -1,4 +1,4 @@
-"""Commands that look at what a solve left: cache-curve at its trace, simulate at its policy."""
+"""Commands that analyse the output of a solve: cache-curve (its trace) and simulate (its policy)."""
 
 from __future__ import annotations
 
@@ -27,31 +27,30 @@ __all__ = ["cache_curve", "simulate"]
 def cache_curve(
     traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Files that solve --trace wrote.")],
     sizes: Annotated[
-        str, typer.Option(help="Cache sizes of the table, in partitions or as shares of them.")
+        str, typer.Option(help="Cache sizes to print, as numbers or shares of partitions.")
     ] = "5%,10%,22%,50%,100%",
     policy: Annotated[
-        str, typer.Option(help="Which partition goes: lru, priority (the lowest), belady (needed again last).")
+        str, typer.Option(help="Which partition is evicted: lru, priority (the lowest), belady (the one needed last).")
     ] = "lru,priority,belady",
     frontier_only: Annotated[
         bool | None,
-        typer.Option(
-            "--frontier-only/--all", help="Leave auxiliary accesses out, or count them.  [default: show both]"
-        ),
+        typer.Option("--frontier-only/--all", help="Exclude auxiliary accesses, or count them.  [default: print both]"),
     ] = None,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Count each access; else those that follow each other are one visit.")
+        bool,
+        typer.Option("--raw", help="Count each access; by default consecutive accesses are one visit."),
     ] = False,
-    labels: Annotated[str | None, typer.Option(help="A name for each trace, with commas between.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="CSV file that gets every size of every curve.")] = None,
+    labels: Annotated[str | None, typer.Option(help="A name for each trace, separated by commas.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="CSV file for every size of every curve.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot of all traces: .png, .svg or .pdf.")] = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say from a trace what every cache size would have hit and loaded, and where more cache stops to pay.
+    """Compute from a trace the hits and loads of every cache size, and the size beyond which more cache hardly helps.
 
-    Exact for any cache size where the order of accesses does not depend on the cache: traces of vi and of
-    --exact-priorities. p-eva as it is by default takes resident partitions first; for its traces the curves say what
-    other caches would have made of that one sequence.
+    The curves are exact for any cache size where the order of accesses does not depend on the cache: traces of vi and
+    of --exact-priorities. By default p-eva visits resident partitions first; for its traces the curves show the effect
+    of other caches on that one sequence of accesses.
     """
     from ooc_mdp.report import cache_plot, cache_report
     from ooc_mdp.store.atomic_file import check_output_files
@@ -83,15 +82,16 @@ def cache_curve(
 
 @dataclass(frozen=True, slots=True)
 class RunsChoices:
-    """How runs are made."""
+    """How the process is simulated."""
 
     heading: ClassVar[str] = "Runs"
 
     duration: Annotated[float, typer.Option(help="Longest run, in the problem's unit of time.")] = 20.0
     controller: Annotated[
-        ControllerName, typer.Option(help="Plans weighed by interpolated values, or stored actions: vote, nearest.")
+        ControllerName,
+        typer.Option(help="Plans compared by interpolated values, or stored actions: vote, nearest."),
     ] = "lookahead"
-    plan_depth: Annotated[int, typer.Option("--depth", help="Controls in turn of a plan (lookahead).")] = 4
+    plan_depth: Annotated[int, typer.Option("--depth", help="Number of controls in a plan (lookahead).")] = 4
     period: Annotated[
         float | None, typer.Option(help="Time between decisions.  [default: the crossing of two cells]")
     ] = None
@@ -101,7 +101,7 @@ class RunsChoices:
     ] = False
 
     def options(self) -> SimulationOptions:
-        """What `api.simulate` is asked."""
+        """The options of `api.simulate`."""
         from ooc_mdp.simulation import Controller, SimulationOptions
 
         if self.period == 0.0:
@@ -118,17 +118,17 @@ class RunsChoices:
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """Files that runs are written to."""
+    """Output files of the runs."""
 
     heading: ClassVar[str] = "Files"
 
-    csv: Annotated[Path | None, typer.Option(help="CSV file that gets every sample.")] = None
+    csv: Annotated[Path | None, typer.Option(help="CSV file for every sample.")] = None
     plot: Annotated[Path | None, typer.Option(help="Plot of all runs: .png, .svg or .pdf.")] = None
     animation: Annotated[Path | None, typer.Option(help="Animation of the first run: .gif or .mp4.")] = None
     overwrite: OverwriteOption = False
 
     def check(self, problem: ControlProblem, seconds: float) -> None:
-        """Refuse, before the runs, what could not be written after them."""
+        """Check, before the runs, that all files can be written after them."""
         from ooc_mdp.report.animation import check_animation
         from ooc_mdp.report.trajectory_plot import check_trajectory_plot
         from ooc_mdp.store.atomic_file import check_output_files
@@ -140,7 +140,7 @@ class RunFiles:
             check_animation(self.animation, problem, seconds)
 
     def write(self, simulation: Simulation, values: FloatArray) -> None:
-        """Write those that were asked for."""
+        """Write the files that were asked for."""
         from ooc_mdp.report.animation import animate
         from ooc_mdp.report.trajectory_plot import plot_trajectories
         from ooc_mdp.report.trajectory_table import write_trajectories
@@ -168,10 +168,10 @@ def simulate(
     random_starts: Annotated[int | None, typer.Option(help="Number of random starts, uniform over the axes.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random starts.")] = 1,
     problem: Annotated[
-        str | None, typer.Option(metavar="FILE.py", help="Python file of the problem, which is run.")
+        str | None, typer.Option(metavar="FILE.py", help="Python file of the problem; it is executed.")
     ] = None,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Run the file that the result names, if it is unchanged since.")
+        bool, typer.Option("--trust", help="Execute the file that the result names, if it is unchanged since.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

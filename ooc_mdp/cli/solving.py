@@ -30,7 +30,7 @@ __all__ = ["export", "solve", "verify"]
 def solve(
     store: TableArgument,
     discount: Annotated[
-        float, typer.Option(help="Discount a step (or a unit of duration), 0 to 1; 1: undiscounted totals.")
+        float, typer.Option(help="Discount per step (or unit of duration), 0 to 1; 1: undiscounted totals.")
     ],
     choices: SolveChoices,
     run: RunChoices,
@@ -43,7 +43,7 @@ def solve(
     With problem:NAME in place of the store nothing is stored: each partition is computed when it is needed. The options
     of problem:NAME are those of generate.
 
-    With --workers or --scheduler the partitions are divided among Dask workers, each with a cache of its own.
+    With --workers or --scheduler the partitions are divided among Dask workers, each with its own cache.
     """
     from ooc_mdp import api
     from ooc_mdp.report.progress import SolveProgressLine
@@ -60,7 +60,7 @@ def solve(
 
         def table() -> TableSource:
             opened = problem.open(store, choices.device)
-            stack.enter_context(line)  # which is shown once the bar of the problem's first pass is gone
+            stack.enter_context(line)  # shown after the progress bar of the problem's first pass
             return opened
 
         if spread is not None:
@@ -89,7 +89,7 @@ def verify(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Stream the whole table once and measure the true residual of a result. Exit status 1 if its claim fails.
+    """Stream the whole table once and measure the true residual of a result. Exit status 1 if its bound does not hold.
 
     A result of problem:NAME is verified with the options that it was solved with.
     """

@@ -1,4 +1,4 @@
-"""Commands that make stores and look at them: convert, generate, inspect, validate."""
+"""Commands that make and examine stores: convert, generate, inspect, validate."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def generate(
     device: Annotated[str, typer.Option(help="What computes a control problem's rows: auto, cpu or cuda:0.")] = "auto",
     overwrite: OverwriteOption = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where the same command was stopped or killed.")
+        bool, typer.Option("--resume", help="Continue where the same command was stopped or killed.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -74,36 +74,36 @@ def generate(
 
 @app.command()
 def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
-    """Say what a store holds: sizes, partitions, compression by field, halo, cut and provenance."""
+    """Print the contents of a store: sizes, partitions, compression by field, halo, coupling and provenance."""
     from ooc_mdp import api
 
     opened = api.open_store(store)
-    _tell_of_leftover(opened.path)
+    _warn_of_partial(opened.path)
     print_store(opened, as_json)
 
 
-def _tell_of_leftover(store: Path) -> None:
-    """Name what takes room beside a store without being of use to anybody."""
+def _warn_of_partial(store: Path) -> None:
+    """Warn of a partial store that a stopped run left on disk."""
     from ooc_mdp.store.transaction import stale_partial
 
     left = stale_partial(store)
     if left is not None:
         print(
-            f"{left} is left of a run that was stopped or killed: the next that writes {store} removes it or, "
-            f"with generate --resume, goes on from it; without such plans remove it yourself",
+            f"{left} was left by a run that was stopped or killed: the next run that writes {store} removes it or, "
+            f"with generate --resume, continues from it; otherwise remove it yourself",
             file=sys.stderr,
         )
 
 
 @app.command()
 def validate(store: StoreArgument, as_json: JsonOption = False) -> None:
-    """Check every chunk of a store: checksums, row sums, indices, coupling. Exit status 1 if anything is wrong."""
+    """Check every chunk of a store: checksums, row sums, indices, coupling. Exit status 1 if an error is found."""
     from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
     from ooc_mdp.store.validate import validate_store
 
     opened = api.open_store(store)
-    _tell_of_leftover(opened.path)
+    _warn_of_partial(opened.path)
     with ProgressBar() as bar:
         report = validate_store(opened, bar)
     if as_json:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
-from ooc_mdp.cli.tables import open_table, parameters_of, shape_of
+from ooc_mdp.cli.tables import open_table, parse_parameters, parse_shape
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.table_source import TableSource
 
@@ -44,7 +44,7 @@ class SourceChoices:
             "rewards": self.rewards,
             "reward_model": self.reward_model,
             "renormalise": self.renormalise,
-            "grid": shape_of(self.grid, "--grid"),
+            "grid": parse_shape(self.grid, "--grid"),
         }
 
 
@@ -84,8 +84,8 @@ class PartitionChoices:
             "partitioner": self.partitioner,
             "partition_size": self.partition_size,
             "partitions": self.partitions,
-            "blocks": shape_of(self.blocks, "--blocks"),
-            "block_shape": shape_of(self.block_shape, "--block-shape"),
+            "blocks": parse_shape(self.blocks, "--blocks"),
+            "block_shape": parse_shape(self.block_shape, "--block-shape"),
             "dtype": self.dtype,
         }
 
@@ -115,7 +115,7 @@ class ProblemChoices(ParameterChoices):
 
     def parameters(self) -> dict[str, str | int | float]:
         """The parameters by name."""
-        return parameters_of(
+        return parse_parameters(
             self.parameter,
             seed=self.seed,
             scramble=self.scramble,

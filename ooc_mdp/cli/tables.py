@@ -1,4 +1,4 @@
-"""From words of the command line to tables: stores, problems, shapes, parameters; and how they are printed."""
+"""Parse tables, shapes and parameters from the command line, and print stores."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.table_source import TableSource
 
-__all__ = ["open_table", "parameters_of", "print_json", "print_store", "shape_of"]
+__all__ = ["open_table", "parse_parameters", "parse_shape", "print_json", "print_store"]
 
 
 def print_json(figures: dict[str, Any]) -> None:
-    """One JSON object on stdout."""
+    """Print one JSON object on stdout."""
     print(json.dumps(figures, default=str))
 
 
-def shape_of(text: str | None, option: str) -> tuple[int, ...] | None:
-    """Numbers along each axis, as `option` says them: 100,200 or 100x200."""
+def parse_shape(text: str | None, option: str) -> tuple[int, ...] | None:
+    """Numbers along each axis, written 100,200 or 100x200."""
     if text is None:
         return None
     try:
@@ -28,8 +28,8 @@ def shape_of(text: str | None, option: str) -> tuple[int, ...] | None:
         raise OptionsError(f"{option} {text!r} is no list of numbers; write for example {option} 100,200") from None
 
 
-def parameters_of(texts: list[str] | None, **short: str | int | float | None) -> dict[str, str | int | float]:
-    """Parameters of a problem from NAME=VALUE texts and from options of their own that are `short` for them."""
+def parse_parameters(texts: list[str] | None, **short: str | int | float | None) -> dict[str, str | int | float]:
+    """Parameters of a problem from NAME=VALUE texts and from `short` options, such as --seed."""
     parameters: dict[str, str | int | float] = {}
     for text in texts or []:
         name, equals, value = text.partition("=")
@@ -41,7 +41,7 @@ def parameters_of(texts: list[str] | None, **short: str | int | float | None) ->
     given = {name: value for name, value in short.items() if value is not None}
     for name in given:
         if name in parameters:
-            raise OptionsError(f"--{name} and -p {name}=... say the same; leave one out")
+            raise OptionsError(f"--{name} and -p {name}=... are the same parameter; leave one out")
     return parameters | given
 
 
@@ -50,7 +50,7 @@ def open_table(table: Path, parameter: list[str] | None, grid: str | None, devic
 
     Raises
     ------
-    OptionsError : options of a problem for a store, whose table is what it is.
+    OptionsError : options of a problem were given for a store, whose table exists.
     """
     from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
@@ -58,14 +58,14 @@ def open_table(table: Path, parameter: list[str] | None, grid: str | None, devic
     name = api.problem_name(table)
     if name is None:
         given = {"-p": parameter or None, "--grid": grid, **{f"--{k.replace('_', '-')}": v for k, v in options.items()}}
-        said = [option for option, value in given.items() if value is not None]
-        if said:
+        unused = [option for option, value in given.items() if value is not None]
+        if unused:
             raise OptionsError(
-                f"{', '.join(said)} belong to problem:NAME, but {table} is a store, whose table is made: leave them "
+                f"{', '.join(unused)} belong to problem:NAME, but {table} is a store, whose table exists: leave them "
                 f"out, generate another store, or name the problem (problem:mountain-car) to have it recomputed"
             )
         return api.open_store(table)
-    parameters = parameters_of(parameter, grid=grid)
+    parameters = parse_parameters(parameter, grid=grid)
 
     def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -80,7 +80,7 @@ def open_table(table: Path, parameter: list[str] | None, grid: str | None, devic
 
 
 def print_store(store: Any, as_json: bool) -> None:
-    """What a store holds, as a table or as JSON."""
+    """Print the contents of a store as a table or as JSON."""
     from ooc_mdp.report.summaries import print_inspection
     from ooc_mdp.store.inspect import inspect_store
 

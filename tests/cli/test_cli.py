@@ -236,7 +236,7 @@ def test_what_a_killed_run_left_beside_a_store_is_named(tmp_path, command):
     (tmp_path / "s.partial").mkdir()  # as a kill right after the exchange of --overwrite leaves it
     ran = ooc(command, store)
     assert ran.status == 0
-    assert f"{store}.partial is left of a run that was stopped or killed" in ran.err
+    assert f"{store}.partial was left by a run that was stopped or killed" in ran.err
     assert ooc("generate", "GW-4x2", store, "--overwrite").status == 0
     assert ooc(command, store).err == ""
 

@@ -107,7 +107,7 @@ def test_an_option_that_is_no_list_of_numbers_is_named(tmp_path):
         *common, "--blocks", "a,b"
     )
     assert "--block-shape '5;5'" in refused(*common, "--block-shape", "5;5")
-    assert "--grid and -p grid=... say the same" in refused(*common, "--grid", "30,30")
+    assert "--grid and -p grid=... are the same parameter" in refused(*common, "--grid", "30,30")
 
 
 def test_a_log_has_lines_of_the_step_that_is_at_work(monkeypatch, capsys):
