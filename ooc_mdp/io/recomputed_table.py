@@ -86,9 +86,9 @@ class RecomputedTable:
         self._dtype = options.stored_dtype
         self._rows_by = problem.source.name if isinstance(problem, DeviceProblem) else "cpu"
         self._pieces = options.threads if self._rows_by == "cpu" else 1
-        self._numbering, method = partition_problem(problem, options)
+        self._order, method = partition_problem(problem, options)
         self._grid = self._grid_on_device(problem)
-        self.partition_ptr: IntArray = self._numbering.partition_ptr
+        self.partition_ptr: IntArray = self._order.partition_ptr
         self._summary = TableSummary(self.partition_ptr, self._dtype, problem.dyadic_probabilities)
         with closing(ThreadsExecutor(options.threads).map(self._scan_partition, range(self.n_partitions))) as examined:
             for done, _ in enumerate(examined, 1):
@@ -188,14 +188,14 @@ class RecomputedTable:
         ------
         InputError : the rows differ from those of the first pass.
         """
-        return self._table(p, self._rows(self._numbering.states(p))), 0
+        return self._table(p, self._rows(self._order.states(p))), 0
 
     def _read_on_device(self, p: int) -> tuple[PartitionTable, int]:
         """Compute partition p's table in the device's memory, apart from its pointers."""
         problem, grid = self.problem, self._grid
         if grid is None or not isinstance(problem, DeviceProblem):
             raise TypeError(f"{self.name} is not computed by a device")
-        states = self._numbering.states(p)
+        states = self._order.states(p)
         with grid.device:
             successors, probabilities, rewards, durations = problem.source.rows_on_device(problem, states)
             n, m, k = states.size, rewards.size, successors.size // rewards.size
@@ -243,19 +243,19 @@ class RecomputedTable:
     def action_counts(self, p: int) -> IntArray:
         """int64 [n]; number of actions of each state of partition p."""
         uniform = self._summary.actions_per_state
-        states = self._numbering.states(p)
+        states = self._order.states(p)
         return np.full(states.size, uniform) if uniform else np.diff(self.problem.rows(states).action_ptr)
 
     def original_states(self, p: int) -> IntArray:
         """int64 [n]; the problem's numbers of partition p's states."""
-        return self._numbering.states(p)
+        return self._order.states(p)
 
     def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values in the problem's order, from the order of partitions; `values` itself if both are the same."""
         if self.attributes["state_order"]["kind"] == "identity":
             return values
-        if isinstance(self._numbering, GridOrder):
-            return self._numbering.to_source(values)
+        if isinstance(self._order, GridOrder):
+            return self._order.to_source(values)
         out = np.empty_like(values)
         for p in range(self.n_partitions):
             out[self.original_states(p)] = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
@@ -263,16 +263,16 @@ class RecomputedTable:
 
     def _grid_on_device(self, problem: Problem) -> GridNumbers | None:
         """The numbering of a grid in the memory of the device that computes the rows; None in all other cases."""
-        numbering = self._numbering
-        if not isinstance(problem, DeviceProblem) or not isinstance(numbering, GridOrder):
+        order = self._order
+        if not isinstance(problem, DeviceProblem) or not isinstance(order, GridOrder):
             return None
-        return GridNumbers(problem.source.device, numbering.shape, numbering.edges, numbering.partition_ptr)
+        return GridNumbers(problem.source.device, order.shape, order.edges, order.partition_ptr)
 
     def _scan_partition(self, p: int) -> None:
         """The first pass over partition p: compute and check it, and keep its sizes and ranges."""
-        states = self._numbering.states(p)
+        states = self._order.states(p)
         rows = self.problem.rows(states)
-        part = build_partition(rows, states, p, self._numbering, self.problem.n_states, self._dtype, self.problem.name)
+        part = build_partition(rows, states, p, self._order, self.problem.n_states, self._dtype, self.problem.name)
         self._summary.note(p, part)
 
     def _rows(self, states: IntArray) -> Rows:
@@ -287,7 +287,7 @@ class RecomputedTable:
         rows = self.problem.rows(states)
         return replace(
             rows,
-            successors=self._numbering.to_store(rows.successors),
+            successors=self._order.to_store(rows.successors),
             probabilities=rows.probabilities.astype(self._dtype, copy=False),
             rewards=rows.rewards.astype(self._dtype, copy=False),
         )
@@ -309,12 +309,12 @@ class RecomputedTable:
             "actions_per_state": summary.actions_per_state,
             "successors_per_action": summary.successors_per_action,
             "fields": list(self.fields),
-            "state_order": self._numbering.state_order(),
+            "state_order": self._order.state_order(),
             "partitioning": dict(method),
             "provenance": {**provenance_of(problem), "device": self._rows_by, **tool_provenance()},
             "fingerprint": _fingerprint(
                 problem,
-                self._numbering,
+                self._order,
                 {"sense": sense, "dtype": self._dtype.name, "rows_by": self._rows_by.partition(":")[0]},
             ),
             **({"geometry": axes} if axes else {}),
@@ -354,9 +354,9 @@ def _joined(pieces: list[Rows]) -> Rows:
     return Rows(action_ptr=pointers("action_ptr"), successor_ptr=pointers("successor_ptr"), **arrays)
 
 
-def _fingerprint(problem: Problem, numbering: StateOrder, facts: Mapping[str, Any]) -> str:
+def _fingerprint(problem: Problem, order: StateOrder, facts: Mapping[str, Any]) -> str:
     """Hash of everything that determines the table; only the rows of a sample of states are part of it."""
-    order = numbering.state_order()
+    stated = order.state_order()
     origin = provenance_of(problem)
     identity = {
         "table_version": TABLE_VERSION,
@@ -364,14 +364,14 @@ def _fingerprint(problem: Problem, numbering: StateOrder, facts: Mapping[str, An
         "parameters": origin["options"],
         "file": origin.get("file", {}).get("sha256"),
         "n_states": problem.n_states,
-        "state_order": order,
+        "state_order": stated,
         **facts,
     }
     digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16)
-    digest.update(numbering.partition_ptr.astype("<i8").tobytes())
-    if order["kind"] == "array":
-        for p in range(numbering.partition_ptr.size - 1):
-            digest.update(numbering.states(p).astype("<i8").tobytes())
+    digest.update(order.partition_ptr.astype("<i8").tobytes())
+    if stated["kind"] == "array":
+        for p in range(order.partition_ptr.size - 1):
+            digest.update(order.states(p).astype("<i8").tobytes())
     count = min(_SAMPLE, problem.n_states)
     rows = problem.rows(np.arange(count, dtype=np.int64) * problem.n_states // count)
     for values in (rows.action_ptr, rows.successor_ptr, rows.successors):

@@ -1,4 +1,4 @@
-"""The grid numbering's look-up as a compiled loop over states; GridOrder.to_store is its reference.
+"""`GridOrder.to_store` as a compiled loop over states; the NumPy version is its reference.
 
 Measured on a 1500x1500 grid, a state: NumPy 47 ns, in passes between which the interpreter is held; compiled
 17 ns, in one pass that lets other threads run.

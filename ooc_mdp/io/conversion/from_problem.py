@@ -26,8 +26,8 @@ from ooc_mdp.io.conversion.partitioning import (
     check_count,
     default_partition_bytes,
     even_ranges,
-    grid_numbering,
-    metis_numbering,
+    grid_order,
+    metis_order,
     split_evenly,
 )
 from ooc_mdp.io.conversion.size_estimate import SizeEstimate
@@ -93,8 +93,8 @@ def _write(
     executor: Executor,
 ) -> None:
     """Write the store; its place has been checked and locked."""
-    numbering, method = partition_problem(problem, options)
-    arrays = _ProblemPartitions(problem, numbering, options.stored_dtype)
+    order, method = partition_problem(problem, options)
+    arrays = _ProblemPartitions(problem, order, options.stored_dtype)
     axes = dict(geometry or problem.geometry() or {})
     if problem.shape is not None:
         axes["shape"] = list(problem.shape)
@@ -107,20 +107,20 @@ def _write(
         },
         geometry=axes or None,
     )
-    header = _header(problem, options, description, numbering)
+    header = _header(problem, options, description, order)
     run = _Run(options.resume)
     with (
         atomic_directory(path, options.overwrite, resume=options.resume, keep_partial=run.keep_partial) as root,
         _journal(root, header, options.resume) as run.journal,
     ):
-        schema = _schema(problem, numbering, options.stored_dtype)
-        write_store(root, numbering, arrays, description, schema, executor, progress, run.journal)
+        schema = _schema(problem, order, options.stored_dtype)
+        write_store(root, order, arrays, description, schema, executor, progress, run.journal)
 
 
-def _schema(problem: Problem, numbering: StateOrder, dtype: np.dtype[np.floating]) -> TableSchema:
+def _schema(problem: Problem, order: StateOrder, dtype: np.dtype[np.floating]) -> TableSchema:
     """The schema of the store as far as the problem states it."""
     stated = problem.row_bounds
-    schema = TableSchema.of(numbering.partition_ptr, dtype, dyadic_probabilities=problem.dyadic_probabilities)
+    schema = TableSchema.of(order.partition_ptr, dtype, dyadic_probabilities=problem.dyadic_probabilities)
     if stated.uniform_actions:
         schema = replace(schema, actions=stated.max_actions, max_actions=stated.max_actions)
     if stated.uniform_successors:
@@ -161,15 +161,15 @@ class _ProblemPartitions:
     """Computes partitions of the problem, in any process."""
 
     problem: Problem
-    numbering: StateOrder
+    order: StateOrder
     dtype: np.dtype[np.floating]
 
     def __call__(self, p: int) -> PartitionArrays:
         """Compute partition p."""
-        states, problem = self.numbering.states(p), self.problem
+        states, problem = self.order.states(p), self.problem
         rows = problem.rows(states)
         _check_bounds(problem, rows, states, p)
-        return build_partition(rows, states, p, self.numbering, problem.n_states, self.dtype, problem.name)
+        return build_partition(rows, states, p, self.order, problem.n_states, self.dtype, problem.name)
 
 
 @dataclass
@@ -195,10 +195,10 @@ class _ResumeMismatchError(StoreError):
 
 
 def _header(
-    problem: Problem, options: ConvertOptions, description: StoreDescription, numbering: StateOrder
+    problem: Problem, options: ConvertOptions, description: StoreDescription, order: StateOrder
 ) -> dict[str, Any]:
     """Everything that determines the contents of chunks."""
-    order = json.dumps([numbering.state_order(), numbering.partition_ptr.tolist()]).encode()
+    partitions = json.dumps([order.state_order(), order.partition_ptr.tolist()]).encode()
     return {
         "format_version": FORMAT_VERSION,
         "version": tool_provenance()["version"],
@@ -208,8 +208,8 @@ def _header(
         "dyadic_probabilities": problem.dyadic_probabilities,
         "states": problem.n_states,
         "partitioning": dict(description.partitioning),
-        "partitions": numbering.partition_ptr.size - 1,
-        "partition_hash": hashlib.blake2b(order, digest_size=8).hexdigest(),
+        "partitions": order.partition_ptr.size - 1,
+        "partition_hash": hashlib.blake2b(partitions, digest_size=8).hexdigest(),
     }
 
 
@@ -245,11 +245,11 @@ def partition_problem(problem: Problem, options: ConvertOptions) -> tuple[StateO
     states = max(int(target / per_state), 1)
     partitions = options.partitions or -(-n // states)
     if method == "grid" and shape is not None:
-        grid = grid_numbering(shape, options.block_shape, options.partitions, states, options.blocks)
+        grid = grid_order(shape, options.block_shape, options.partitions, states, options.blocks)
         return grid, {"method": "grid", "block_shape": grid.state_order()["block_shape"]}
     if method == "metis":
         weights = np.full(n, round(per_state), np.int64)
-        return metis_numbering(lambda: _edges(problem), weights, partitions), {"method": "metis"}
+        return metis_order(lambda: _edges(problem), weights, partitions), {"method": "metis"}
     return even_ranges(n, partitions), {"method": "ranges"}
 
 

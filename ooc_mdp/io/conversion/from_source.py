@@ -30,8 +30,8 @@ from ooc_mdp.io.conversion.partitioning import (
     balanced_ranges,
     check_count,
     default_partition_bytes,
-    grid_numbering,
-    metis_numbering,
+    grid_order,
+    metis_order,
     ranges_by_size,
 )
 from ooc_mdp.io.conversion.row_spool import Spool, SpoolFile, write_spool_file
@@ -86,7 +86,7 @@ def convert(
         scratch.mkdir()
         spool = Spool(_read_all(source, scratch, options, progress))
         n_states = _check_states(source, spool)
-        numbering, method = _numbering(spool, n_states, options)
+        order, method = _partition_source(spool, n_states, options)
 
         axes = {**(geometry or {}), **({"shape": list(options.shape)} if options.shape else {})}
         description = StoreDescription(
@@ -95,11 +95,9 @@ def convert(
             provenance={"source": source.path, "format": source.format, **(provenance or {})},
             geometry=axes or None,
         )
-        schema = _schema(spool, numbering, options.stored_dtype)
-        arrays = _SpooledPartitions(spool, numbering, n_states, options.stored_dtype, source.path)
-        write_store(
-            root, numbering, arrays, description, schema, executor or ThreadsExecutor(options.threads), progress
-        )
+        schema = _schema(spool, order, options.stored_dtype)
+        arrays = _SpooledPartitions(spool, order, n_states, options.stored_dtype, source.path)
+        write_store(root, order, arrays, description, schema, executor or ThreadsExecutor(options.threads), progress)
         shutil.rmtree(scratch)
     return open_store(path)
 
@@ -109,16 +107,16 @@ class _SpooledPartitions:
     """Computes partitions of the source, in any process that sees the spool."""
 
     spool: Spool
-    numbering: StateOrder
+    order: StateOrder
     n_states: int
     dtype: np.dtype[np.floating]
     source: str
 
     def __call__(self, p: int) -> PartitionArrays:
         """Build partition p from its rows in the spool."""
-        states = self.numbering.states(p)
+        states = self.order.states(p)
         rows = self.spool.gather(states)
-        return build_partition(rows, states, p, self.numbering, self.n_states, self.dtype, self.source)
+        return build_partition(rows, states, p, self.order, self.n_states, self.dtype, self.source)
 
 
 def _read_all(source: Source, scratch: Path, options: ConvertOptions, progress: Progress | None) -> list[SpoolFile]:
@@ -161,7 +159,7 @@ def _check_states(source: Source, spool: Spool) -> int:
     return n_states
 
 
-def _numbering(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[StateOrder, dict[str, Any]]:
+def _partition_source(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[StateOrder, dict[str, Any]]:
     """The partitions that the options ask for, and their description in the attributes."""
     if options.partitions is not None:
         check_count(options.partitions, n_states)
@@ -173,12 +171,12 @@ def _numbering(spool: Spool, n_states: int, options: ConvertOptions) -> tuple[St
         if shape is None:
             raise OptionsError("the partitioner grid needs the points along each axis; give them with --grid 100,200")
         block_states = max(target * n_states // total, 1)
-        grid = grid_numbering(shape, options.block_shape, options.partitions, block_states, options.blocks)
+        grid = grid_order(shape, options.block_shape, options.partitions, block_states, options.blocks)
         return grid, {"method": "grid", "block_shape": grid.state_order()["block_shape"]}
     if method == "metis":
         weights = np.concatenate([table.per_state(a, t) for _, a, t in spool.counts()])
         partitions = options.partitions or min(-(-total // target), n_states)
-        return metis_numbering(spool.edges, weights, partitions), {"method": "metis"}
+        return metis_order(spool.edges, weights, partitions), {"method": "metis"}
     pieces = (table.per_state(a, t) for _, a, t in spool.counts())
     if options.partitions is not None:
         return balanced_ranges(pieces, total, n_states, options.partitions), {"method": "ranges"}
@@ -210,13 +208,13 @@ def _total_bytes(spool: Spool, table: SizeEstimate) -> int:
     return sum(table.total(s.n_states, s.n_rows, s.n_transitions) for s in spool.files)
 
 
-def _schema(spool: Spool, numbering: StateOrder, dtype: np.dtype[np.floating]) -> TableSchema:
+def _schema(spool: Spool, order: StateOrder, dtype: np.dtype[np.floating]) -> TableSchema:
     """The schema of the store; only halos, and with them the type of successors, are not known yet."""
     actions = {a for s in spool.files for a in s.actions}
     successors = {k for s in spool.files if s.n_rows for k in s.successors}
-    original = {"original_state"} if numbering.state_order()["kind"] == "array" else set()
+    original = {"original_state"} if order.state_order()["kind"] == "array" else set()
     return replace(
-        TableSchema.of(numbering.partition_ptr, dtype, _lengths(spool, numbering)),
+        TableSchema.of(order.partition_ptr, dtype, _lengths(spool, order)),
         actions=actions.pop() if len(actions) == 1 else 0,
         successors=successors.pop() if len(successors) == 1 else 0,
         float32_durations=all(s.float32_durations for s in spool.files),
@@ -224,13 +222,13 @@ def _schema(spool: Spool, numbering: StateOrder, dtype: np.dtype[np.floating]) -
     )
 
 
-def _lengths(spool: Spool, numbering: StateOrder) -> dict[Length, int]:
+def _lengths(spool: Spool, order: StateOrder) -> dict[Length, int]:
     """Rows and transitions of the largest partition."""
-    ptr = numbering.partition_ptr
+    ptr = order.partition_ptr
     rows, transitions = np.zeros(ptr.size - 1, np.int64), np.zeros(ptr.size - 1, np.int64)
     for first, actions, counts in spool.counts():
         states = np.arange(first, first + actions.size, dtype=np.int64)
-        p = partition_of(ptr, numbering.to_store(states))
+        p = partition_of(ptr, order.to_store(states))
         for total, values in ((rows, actions), (transitions, counts)):
             np.add.at(total, p, values)
     return {"rows": int(rows.max()), "transitions": int(transitions.max())}

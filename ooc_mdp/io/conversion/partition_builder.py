@@ -31,7 +31,7 @@ def build_partition(
     rows: Rows,
     states: IntArray,
     p: int,
-    numbering: StateOrder,
+    order: StateOrder,
     n_states: int,
     dtype: np.dtype[np.floating],
     source: str,
@@ -54,9 +54,9 @@ def build_partition(
         raise InputError(source, f"it gave the rows of {rows.n_states} states, not of {states.size}")
     check_rows(source, states, rows, n_states)
     probabilities, rewards = rows.probabilities.astype(dtype), _stored_rewards(rows, states, dtype, source)
-    successors, halo = local_successors(numbering.to_store(rows.successors), p, numbering.partition_ptr)
+    successors, halo = local_successors(order.to_store(rows.successors), p, order.partition_ptr)
     n_own = states.size
-    owners = partition_of(numbering.partition_ptr, halo)
+    owners = partition_of(order.partition_ptr, halo)
     partitions = np.union1d(owners, [p])
     mass, low, high = _row_masses(
         rows.successor_ptr,
@@ -82,7 +82,7 @@ def build_partition(
         durations=rows.durations,
         initial_values=rows.initial_values,
         action_labels=rows.action_labels,
-        original_state=states if numbering.state_order()["kind"] == "array" else None,
+        original_state=states if order.state_order()["kind"] == "array" else None,
     )
 
 

@@ -28,8 +28,8 @@ __all__ = [
     "default_partition_bytes",
     "equal_edges",
     "even_ranges",
-    "grid_numbering",
-    "metis_numbering",
+    "grid_order",
+    "metis_order",
     "ranges_by_size",
     "split_evenly",
 ]
@@ -122,7 +122,7 @@ def ranges_by_size(state_bytes: Iterable[IntArray], target: int) -> IdentityOrde
     return IdentityOrder(np.array(cuts, np.int64))
 
 
-def grid_numbering(
+def grid_order(
     shape: Sequence[int],
     block_shape: Sequence[int] | None,
     partitions: int | None,
@@ -204,7 +204,7 @@ def blocks_for(shape: tuple[int, ...], partitions: int) -> tuple[int, ...]:
     return best[1]
 
 
-def metis_numbering(
+def metis_order(
     edges: Callable[[], Iterator[tuple[IntArray, IntArray]]],
     state_bytes: npt.NDArray[np.int64],
     partitions: int,

@@ -80,7 +80,7 @@ class RestorePartition:
 
 def write_store(
     root: Path,
-    numbering: StateOrder,
+    order: StateOrder,
     arrays: Callable[[int], PartitionArrays],
     description: StoreDescription,
     schema: TableSchema,
@@ -97,7 +97,7 @@ def write_store(
     arrays : returns a partition's arrays; any process of the executor may call it.
     schema : the part of the table's schema that is known in advance.
     """
-    store, writer = StoreWriter(root, numbering.partition_ptr, schema), PartitionWriter(root)
+    store, writer = StoreWriter(root, order.partition_ptr, schema), PartitionWriter(root)
     n = store.n_partitions
 
     def on_done(entry: PartitionEntry) -> None:
@@ -126,7 +126,7 @@ def write_store(
         "partitioning": dict(description.partitioning),
         "geometry": None if description.geometry is None else dict(description.geometry),
     }
-    store.finish(description.sense, numbering.state_order(), about)
+    store.finish(description.sense, order.state_order(), about)
 
 
 def tool_provenance() -> dict[str, str]:

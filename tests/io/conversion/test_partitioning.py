@@ -16,8 +16,8 @@ from ooc_mdp.io.conversion.partitioning import (
     blocks_for,
     default_partition_bytes,
     even_ranges,
-    grid_numbering,
-    metis_numbering,
+    grid_order,
+    metis_order,
     ranges_by_size,
     split_evenly,
 )
@@ -26,19 +26,19 @@ from ooc_mdp.model.state_order import GridOrder, PermutedOrder, StateOrder, part
 shapes = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
 
 
-def check_numbering(numbering: StateOrder, n: int) -> None:
+def check_order(order: StateOrder, n: int) -> None:
     """Every state is in one partition, and both directions agree."""
-    ptr = numbering.partition_ptr
+    ptr = order.partition_ptr
     assert ptr[0] == 0
     assert ptr[-1] == n
     assert (np.diff(ptr) > 0).all()
-    every = [numbering.states(p) for p in range(ptr.size - 1)]
+    every = [order.states(p) for p in range(ptr.size - 1)]
     assert [e.size for e in every] == np.diff(ptr).tolist()
     assert all((np.diff(e) > 0).all() for e in every)
     joined = np.concatenate(every)
     assert sorted(joined.tolist()) == list(range(n))
-    assert numbering.to_store(joined).tolist() == list(range(n))
-    new = numbering.to_store(np.arange(n))
+    assert order.to_store(joined).tolist() == list(range(n))
+    new = order.to_store(np.arange(n))
     expected = sorted((s, p) for p, e in enumerate(every) for s in e.tolist())
     assert partition_of(ptr, new).tolist() == [p for _, p in expected]
 
@@ -46,9 +46,9 @@ def check_numbering(numbering: StateOrder, n: int) -> None:
 @given(st.lists(st.lists(st.integers(1, 50), min_size=1), min_size=1), st.integers(1, 100))
 def test_ranges_are_cut_as_late_as_the_target_allows(pieces: list[list[int]], target: int) -> None:
     sizes = [b for piece in pieces for b in piece]
-    numbering = ranges_by_size((np.array(p) for p in pieces), target)
-    check_numbering(numbering, len(sizes))
-    ptr = numbering.partition_ptr.tolist()
+    order = ranges_by_size((np.array(p) for p in pieces), target)
+    check_order(order, len(sizes))
+    ptr = order.partition_ptr.tolist()
     held = [sum(sizes[a:b]) for a, b in pairwise(ptr)]
     for p, total in enumerate(held):
         assert total <= target or ptr[p + 1] - ptr[p] == 1
@@ -60,17 +60,17 @@ def test_ranges_are_cut_as_late_as_the_target_allows(pieces: list[list[int]], ta
 def test_balanced_ranges_hold_about_equal_bytes(pieces: list[list[int]], data: st.DataObject) -> None:
     sizes = [b for piece in pieces for b in piece]
     partitions = data.draw(st.integers(1, len(sizes)))
-    numbering = balanced_ranges((np.array(p) for p in pieces), sum(sizes), len(sizes), partitions)
-    check_numbering(numbering, len(sizes))
-    ptr = numbering.partition_ptr.tolist()
+    order = balanced_ranges((np.array(p) for p in pieces), sum(sizes), len(sizes), partitions)
+    check_order(order, len(sizes))
+    ptr = order.partition_ptr.tolist()
     assert len(ptr) == partitions + 1
     for a, b in pairwise(ptr):
         assert sum(sizes[a:b]) <= sum(sizes) / partitions + max(sizes) + 1 or b - a == 1
 
 
 def test_a_heavy_state_shifts_the_cuts_of_balanced_ranges() -> None:
-    numbering = balanced_ranges([np.array([1, 1, 1]), np.array([9, 1, 1, 1, 1, 1, 1])], 18, 10, 2)
-    assert numbering.partition_ptr.tolist() == [0, 4, 10]
+    order = balanced_ranges([np.array([1, 1, 1]), np.array([9, 1, 1, 1, 1, 1, 1])], 18, 10, 2)
+    assert order.partition_ptr.tolist() == [0, 4, 10]
     assert balanced_ranges([np.array([50, 1, 1])], 52, 3, 3).partition_ptr.tolist() == [0, 1, 2, 3]
 
 
@@ -96,26 +96,26 @@ def test_ranges_of_more_states_than_fit_a_product_of_64_bits_rise() -> None:
 @given(st.integers(1, 200), st.data())
 def test_even_ranges_differ_by_at_most_one_state(n: int, data: st.DataObject) -> None:
     partitions = data.draw(st.integers(1, n))
-    numbering = even_ranges(n, partitions)
-    check_numbering(numbering, n)
-    assert np.ptp(np.diff(numbering.partition_ptr)) <= 1
-    assert numbering.partition_ptr.size == partitions + 1
+    order = even_ranges(n, partitions)
+    check_order(order, n)
+    assert np.ptp(np.diff(order.partition_ptr)) <= 1
+    assert order.partition_ptr.size == partitions + 1
 
 
 @given(shapes, st.data())
 def test_blocks_of_any_shape_hold_every_state_once(shape: tuple[int, ...], data: st.DataObject) -> None:
     block = tuple(data.draw(st.integers(1, n + 2)) for n in shape)
-    numbering = grid_numbering(shape, block, None, 1)
-    check_numbering(numbering, math.prod(shape))
-    again = GridOrder.from_order(numbering.state_order())
-    assert again.partition_ptr.tolist() == numbering.partition_ptr.tolist()
+    order = grid_order(shape, block, None, 1)
+    check_order(order, math.prod(shape))
+    again = GridOrder.from_order(order.state_order())
+    assert again.partition_ptr.tolist() == order.partition_ptr.tolist()
     every = np.arange(math.prod(shape))
-    assert again.to_store(every).tolist() == numbering.to_store(every).tolist()
+    assert again.to_store(every).tolist() == order.to_store(every).tolist()
 
 
 def test_the_numbers_of_a_grid_run_through_one_block_after_another() -> None:
-    numbering = grid_numbering((4, 6), (2, 3), None, 1)
-    assert numbering.to_store(np.arange(24)).reshape(4, 6).tolist() == [
+    order = grid_order((4, 6), (2, 3), None, 1)
+    assert order.to_store(np.arange(24)).reshape(4, 6).tolist() == [
         [0, 1, 2, 6, 7, 8],
         [3, 4, 5, 9, 10, 11],
         [12, 13, 14, 18, 19, 20],
@@ -125,11 +125,11 @@ def test_the_numbers_of_a_grid_run_through_one_block_after_another() -> None:
 
 @given(shapes, st.data())
 def test_the_centre_of_a_block_is_the_mean_of_its_cells_middles(shape: tuple[int, ...], data: st.DataObject) -> None:
-    numbering = grid_numbering(shape, tuple(data.draw(st.integers(1, n + 2)) for n in shape), None, 1)
-    centres = numbering.block_centres()
-    assert centres.shape == (numbering.partition_ptr.size - 1, len(shape))
+    order = grid_order(shape, tuple(data.draw(st.integers(1, n + 2)) for n in shape), None, 1)
+    centres = order.block_centres()
+    assert centres.shape == (order.partition_ptr.size - 1, len(shape))
     for p, centre in enumerate(centres):
-        points = np.stack(np.unravel_index(numbering.states(p), shape), axis=1)
+        points = np.stack(np.unravel_index(order.states(p), shape), axis=1)
         np.testing.assert_allclose(centre, (points.mean(axis=0) + 0.5) / shape)
 
 
@@ -141,9 +141,9 @@ def test_blocks_stay_within_the_target_and_near_to_cubes(shape: tuple[int, ...],
     for i, n in enumerate(shape):
         if block[i] < n:
             assert math.prod(block) // block[i] * (block[i] + 1) > states
-    numbering = grid_numbering(shape, None, None, states)
-    check_numbering(numbering, math.prod(shape))
-    assert np.diff(numbering.partition_ptr).max() <= states
+    order = grid_order(shape, None, None, states)
+    check_order(order, math.prod(shape))
+    assert np.diff(order.partition_ptr).max() <= states
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_blocks_stay_within_the_target_and_near_to_cubes(shape: tuple[int, ...],
 def test_no_border_of_many_blocks_is_in_the_middle_of_an_axis(
     shape: tuple[int, ...], states: int, blocks: tuple[int, ...]
 ) -> None:
-    edges = grid_numbering(shape, None, None, states).state_order()["edges"]
+    edges = grid_order(shape, None, None, states).state_order()["edges"]
     assert tuple(len(e) - 1 for e in edges) == blocks
     for n, e in zip(shape, edges, strict=True):
         assert n // 2 not in e or len(e) - 1 in (4, 8)
@@ -184,12 +184,12 @@ def test_block_shapes_of_common_grids(shape: tuple[int, ...], states: int, block
 def test_a_number_of_blocks_is_met_exactly_or_refused(shape: tuple[int, ...], partitions: int) -> None:
     total = math.prod(shape)
     try:
-        numbering = grid_numbering(shape, None, partitions, 1)
+        order = grid_order(shape, None, partitions, 1)
     except OptionsError:
         assert partitions > total or not any(math.prod(b) == partitions for b in np.ndindex(*(n + 1 for n in shape)))
     else:
-        check_numbering(numbering, total)
-        assert numbering.partition_ptr.size == partitions + 1
+        check_order(order, total)
+        assert order.partition_ptr.size == partitions + 1
 
 
 def test_blocks_are_shared_out_with_little_surface() -> None:
@@ -204,17 +204,17 @@ def test_a_refused_number_of_blocks_names_the_nearest() -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60))
-def test_any_assignment_is_a_numbering(part: list[int]) -> None:
-    check_numbering(PermutedOrder(np.array(part)), len(part))
+def test_any_assignment_is_an_order(part: list[int]) -> None:
+    check_order(PermutedOrder(np.array(part)), len(part))
 
 
 def test_metis_cuts_between_two_cliques() -> None:
     pytest.importorskip("pymetis")
     inside = [(a, b) for half in (0, 1) for a in range(half, 20, 2) for b in range(half, 20, 2)]
     source, target = np.array([*inside, (0, 1)]).T
-    numbering = metis_numbering(lambda: iter([(source, target)]), np.ones(20, np.int64), 2)
-    check_numbering(numbering, 20)
-    assert {tuple(numbering.states(p) % 2) for p in (0, 1)} == {(0,) * 10, (1,) * 10}
+    order = metis_order(lambda: iter([(source, target)]), np.ones(20, np.int64), 2)
+    check_order(order, 20)
+    assert {tuple(order.states(p) % 2) for p in (0, 1)} == {(0,) * 10, (1,) * 10}
 
 
 def test_metis_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_metis_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtraError, match=r"ooc-mdp\[metis\]"):
-        metis_numbering(lambda: iter(()), np.ones(4, np.int64), 2)
+        metis_order(lambda: iter(()), np.ones(4, np.int64), 2)
 
 
 def test_the_default_size_lies_between_its_bounds() -> None:
