@@ -379,7 +379,7 @@ _SUMMED = (
     "visits",
     "sweeps",
     "backups",
-    "evaluations",
+    "policy_evaluations",
     "load_seconds",
 )
 """Counters of `SolveStatistics` that add up."""
