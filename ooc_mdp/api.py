@@ -96,6 +96,7 @@ def solve(
     placement: str = DEFAULT_PLACEMENT,
     rebalance: bool = False,
     worker_timeout: float = DEFAULT_WORKER_TIMEOUT,
+    stage: AnyPath | None = None,
 ) -> Solution:
     """Solve the MDP of a store to a proved error, through a partition cache of bounded size.
 
@@ -123,9 +124,8 @@ def solve(
     note : called with sentences: that loops are compiled first, the memory plan, where a resumed solve begins, what
         makes one slow, and which workers were lost or joined.
     client : of a Dask cluster, on whose workers the MDP is solved.
-    workers, scheduler, placement, rebalance, worker_timeout : see :class:`~ooc_mdp.options.ClusterOptions`; cache and
-        device memory are
-        those of each worker. Worker processes run the calling script anew: call from under
+    workers, scheduler, placement, rebalance, worker_timeout, stage : see :class:`~ooc_mdp.options.ClusterOptions`;
+        cache and device memory are those of each worker. Worker processes run the calling script anew: call from under
         ``if __name__ == "__main__":``.
 
     Returns
@@ -159,7 +159,15 @@ def solve(
         time_limit=time_limit,
         checkpoint_interval=checkpoint_interval,
     )
-    cluster = cluster_of(workers, scheduler, placement, rebalance, worker_timeout, device, client)
+    asked = ClusterOptions(
+        workers=workers,
+        scheduler=scheduler,
+        placement=placement,
+        rebalance=rebalance,
+        worker_timeout=worker_timeout,
+        stage=None if stage is None else Path(stage),
+    )
+    cluster = cluster_of(asked, device, client)
     return solve_with(
         lambda: _opened(store, device), options, run, cluster, client=client, progress=progress, note=note
     )
@@ -211,23 +219,14 @@ def _engine(
     return solve_discounted
 
 
-def cluster_of(
-    workers: int | None,
-    scheduler: str | None,
-    placement: str,
-    rebalance: bool,
-    worker_timeout: float,
-    device: str,
-    client: Client | None = None,
-) -> ClusterOptions | None:
+def cluster_of(asked: ClusterOptions, device: str, client: Client | None = None) -> ClusterOptions | None:
     """How to solve on several workers; None to solve in this process.
 
     A machine with several GPUs gets a worker for each where nothing else is said, `device` included.
     """
-    asked = ClusterOptions(workers, scheduler, placement, rebalance, worker_timeout)
-    if client is not None and (workers or scheduler):
+    if client is not None and (asked.workers or asked.scheduler):
         raise OptionsError("give a client, or workers, or a scheduler: one of them says where to solve")
-    if client is not None or workers or scheduler:
+    if client is not None or asked.workers or asked.scheduler:
         return asked
     if device == "auto":
         from ooc_mdp.backends.cuda.device import device_count
@@ -235,10 +234,11 @@ def cluster_of(
         devices = device_count()
         if devices > 1:
             return replace(asked, workers=devices)
-    if (placement, rebalance, worker_timeout) != (DEFAULT_PLACEMENT, False, DEFAULT_WORKER_TIMEOUT):
+    if asked != ClusterOptions():
         raise OptionsError(
-            "placement, rebalance and worker_timeout (--placement, --rebalance, --worker-timeout) apply to solves on "
-            "several workers; leave them out, or give workers (--workers), a scheduler (--scheduler) or a client"
+            "placement, rebalance, worker_timeout and stage (--placement, --rebalance, --worker-timeout, --stage) "
+            "apply to solves on several workers; leave them out, or give workers (--workers), a scheduler "
+            "(--scheduler) or a client"
         )
     return None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import re
 from dataclasses import dataclass
 from decimal import Decimal
@@ -379,6 +380,9 @@ class ClusterOptions:
     """Seconds without an answer after which a worker is lost and the others go on with its partitions."""
     threads: int | None = None
     """That sweep on the CPU, a worker; None for its machine's cores, divided among the machine's workers."""
+    stage: Path | None = None
+    """Directory on each worker's node, under the same path, to which the worker's partitions are copied from the store;
+    loads read the copies. None to read from the store only."""
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.scheduler is not None:
@@ -388,6 +392,8 @@ class ClusterOptions:
             if value is not None:
                 object.__setattr__(self, name, whole_number(name, value))
         object.__setattr__(self, "worker_timeout", real_number("worker_timeout", self.worker_timeout))
+        if self.stage is not None:
+            object.__setattr__(self, "stage", Path(os.path.abspath(self.stage)))
         if self.workers is not None and self.workers < 1:
             raise OptionsError(f"{self.workers} workers do nothing; give at least 1")
         if self.threads is not None and self.threads < 1:

@@ -279,9 +279,16 @@ class ClusterChoices:
     worker_timeout: Annotated[
         float, typer.Option(help="Seconds without an answer after which a worker counts as lost.")
     ] = DEFAULT_WORKER_TIMEOUT
+    stage: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Copy each worker's partitions to this directory of its node, a local disk, and load them from there.",
+        ),
+    ] = None
 
     def options(self, device: str) -> ClusterOptions | None:
         """The options of `api.solve_with`; None to solve in this process."""
         from ooc_mdp import api
 
-        return api.cluster_of(self.workers, self.scheduler, self.placement, self.rebalance, self.worker_timeout, device)
+        return api.cluster_of(ClusterOptions(**dataclasses.asdict(self)), device)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -29,6 +30,7 @@ __all__ = [
     "PACKAGES",
     "DeviceAssignment",
     "WorkerInfo",
+    "check_staging_directory",
     "connect",
     "describe",
     "local_cluster",
@@ -230,6 +232,32 @@ def prepare_workers(client: Client) -> list[WorkerInfo]:
         more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
         raise ClusterError(f"versions differ: {'; '.join(wrong[:3])}{more}; install the same on all machines")
     return hosts
+
+
+def check_staging_directory(client: Client, workers: list[WorkerInfo], directory: str) -> None:
+    """Refuse a directory that some worker cannot write; it is created where only its last part is missing.
+
+    Raises
+    ------
+    OptionsError : names the first such node, the system's reason and the remedy.
+    """
+    errors = client.run(_write_error, directory, on_error="ignore")
+    for worker in workers:
+        if errors.get(worker.address) is not None:
+            raise OptionsError(
+                f"the staging directory {directory} cannot be written on {worker.name} ({errors[worker.address]}); "
+                f"create it on every node for the workers' user, or give another one on the nodes' own disks (--stage)"
+            )
+
+
+def _write_error(directory: str) -> str | None:
+    """Return why no file can be created in a directory, on the worker that runs this."""
+    try:
+        Path(directory).mkdir(exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 class DeviceAssignment:

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from distributed import Client, Worker, get_worker
+from distributed import Client, Worker, get_worker, secede
 from distributed.comm.core import CommClosedError
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol.serialize import Serialize, to_serialize
@@ -40,10 +40,11 @@ from ooc_mdp.distributed.remote_memory import (
     RemoteHandle,
     can_attach,
 )
-from ooc_mdp.distributed.worker import WorkerOptions, run_worker
+from ooc_mdp.distributed.staging import NodeStaging
+from ooc_mdp.distributed.worker import StoreLocation, WorkerOptions, run_worker
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 
-__all__ = ["OPERATION", "SolverPlugin", "install_plugin", "open_mailbox", "run_solver", "unwrapped"]
+__all__ = ["OPERATION", "SolverPlugin", "install_plugin", "open_mailbox", "run_solver", "stage_partitions", "unwrapped"]
 
 OPERATION = "ooc_mdp"
 """Name of the handler that workers have for us."""
@@ -58,6 +59,9 @@ _METRICS: dict[str, Callable[[Status], float]] = {
     "ooc-mdp hit rate": lambda s: s.statistics.hit_rate,
     "ooc-mdp loads": lambda s: s.statistics.loads,
     "ooc-mdp MiB read": lambda s: s.statistics.bytes_read / 2**20,
+    "ooc-mdp MiB staged": lambda s: s.staging.bytes_staged / 2**20,
+    "ooc-mdp MiB read staged": lambda s: s.staging.bytes_read_staged / 2**20,
+    "ooc-mdp MiB read shared": lambda s: s.staging.bytes_read_shared / 2**20,
     "ooc-mdp dirty": lambda s: s.dirty,
     "ooc-mdp idle s": lambda s: s.idle_seconds,
     "ooc-mdp messages": lambda s: s.messages,
@@ -75,6 +79,8 @@ class SolverPlugin(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Dask calls it on the worker."""
         self._mailboxes: dict[str, Mailbox] = {}
+        self._staging: dict[str, NodeStaging] = {}
+        """Of runs that stage."""
         self._exposed: dict[str, dict[int, ExposedArrays]] = {}
         """Of each run by the number of the command."""
         self._handlers: dict[type[WorkerRequest], Callable[[str, Mailbox, Any], Coroutine[Any, Any, object]]] = {
@@ -89,26 +95,42 @@ class SolverPlugin(WorkerPlugin):
             worker.metrics[title] = partial(self._figure, figure)
 
     def teardown(self, worker: Worker) -> None:
-        """The worker closes: its solvers end."""
+        """The worker closes: its solvers end, and their staged files are removed."""
         for mailbox in self._mailboxes.values():
             mailbox.evict()
+        for staging in self._staging.values():
+            staging.close()
 
     def _figure(self, figure: Callable[[Status], float], worker: Worker) -> float:
         return float(sum(figure(mailbox.look()) for mailbox in self._mailboxes.values()))
 
-    def open(self, run: str, number: int) -> None:
-        """Make a mailbox for a solver of a run; messages that come before the solver does wait in it."""
-        self._mailboxes.setdefault(run, Mailbox(asyncio.get_running_loop(), number))
+    def open(self, run: str, number: int, stage: str | None = None) -> None:
+        """Make a mailbox for a solver of a run; messages that come before the solver does wait in it.
+
+        Parameters
+        ----------
+        stage : directory of the store's copies on this node; None for a run that does not stage.
+        """
+        if run not in self._mailboxes:
+            self._mailboxes[run] = Mailbox(asyncio.get_running_loop(), number)
+            if stage is not None:
+                self._staging[run] = NodeStaging(stage)
 
     def mailbox(self, run: str) -> Mailbox | None:
         """The mailbox of a run, if it was opened."""
         return self._mailboxes.get(run)
+
+    def staging(self, run: str) -> NodeStaging | None:
+        """Where a run stages on this node, if it does and has not ended."""
+        return self._staging.get(run)
 
     def close(self, run: str, number: int) -> None:
         """The run's solver of that number has ended."""
         mailbox = self._mailboxes.get(run)
         if mailbox is not None and mailbox.number == number:
             del self._mailboxes[run]
+            if run in self._staging:
+                mailbox.loop.run_in_executor(None, self._staging.pop(run).close)
             if run in self._exposed:
                 mailbox.loop.call_later(_EXPOSED_SECONDS, self._exposed.pop, run, None)
 
@@ -163,11 +185,27 @@ def unwrapped(message: Any) -> Any:
     return message.data if isinstance(message, Serialize) else message
 
 
-def open_mailbox(run: str, numbers: dict[str, int], dask_worker: Worker) -> None:
+def open_mailbox(run: str, numbers: dict[str, int], stage: str | None, dask_worker: Worker) -> None:
     """On a worker: be ready for messages to the solver whose number stands beside the worker's address."""
-    plugin = dask_worker.plugins[OPERATION]
+    _plugin_of(dask_worker).open(run, numbers[dask_worker.address], stage)
+
+
+def _plugin_of(worker: Worker) -> SolverPlugin:
+    plugin = worker.plugins[OPERATION]
     assert isinstance(plugin, SolverPlugin)  # the cluster was made ready
-    plugin.open(run, numbers[dask_worker.address])
+    return plugin
+
+
+def stage_partitions(run: str, location: StoreLocation, partitions: list[int]) -> str | None:
+    """The task that copies partitions to the worker's node; returns a warning where it ended early.
+
+    It leaves the worker's pool of threads, so that the solver begins meanwhile where there is one thread only.
+    """
+    staging = _plugin_of(get_worker()).staging(run)
+    if staging is None:
+        return None
+    secede()
+    return staging.copy(location.open(), partitions)
 
 
 def run_solver(run: str, asked: WorkerOptions) -> tuple[str, MemoryPlan | None]:
@@ -178,9 +216,8 @@ def run_solver(run: str, asked: WorkerOptions) -> tuple[str, MemoryPlan | None]:
     Why it ended, and what memory it had planned.
     """
     worker = get_worker()
-    plugin = worker.plugins[OPERATION]
-    assert isinstance(plugin, SolverPlugin)  # the cluster was made ready
-    mailbox = plugin.mailbox(run)
+    plugin = _plugin_of(worker)
+    mailbox, staging = plugin.mailbox(run), plugin.staging(run)
     if mailbox is None or mailbox.number != asked.number:
         return "nobody waits for it: it begins late, or again on a worker that has started anew", None
     plans: list[MemoryPlan] = []
@@ -191,8 +228,10 @@ def run_solver(run: str, asked: WorkerOptions) -> tuple[str, MemoryPlan | None]:
         )
 
     try:
-        return run_worker(asked, mailbox, send, plans.append), plans[0] if plans else None
+        return run_worker(asked, mailbox, send, plans.append, staging), plans[0] if plans else None
     finally:
+        if staging is not None:
+            staging.close()
         mailbox.loop.call_soon_threadsafe(plugin.close, run, asked.number)
 
 

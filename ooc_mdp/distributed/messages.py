@@ -37,6 +37,7 @@ __all__ = [
     "PostRequest",
     "ReleaseRequest",
     "SnapshotRequest",
+    "StagingCounts",
     "Start",
     "StateList",
     "Status",
@@ -296,6 +297,18 @@ WorkerRequest = StatusRequest | PostRequest | CommandRequest | ReleaseRequest | 
 
 
 @dataclass(slots=True)
+class StagingCounts:
+    """What one worker has staged and loaded; the counts of a running worker increase."""
+
+    bytes_staged: int = 0
+    """Copied to the worker's node."""
+    bytes_read_staged: int = 0
+    """Loaded from copies on the node, with prefetched partitions that were not used."""
+    bytes_read_shared: int = 0
+    """Loaded from the shared store, likewise; counted where the solve stages."""
+
+
+@dataclass(slots=True)
 class Status:
     """How a solver stands."""
 
@@ -337,3 +350,5 @@ class Status:
     messages: int = 0
     """Sent to other solvers."""
     bytes_sent: int = 0
+    staging: StagingCounts = field(default_factory=StagingCounts)
+    """Those of the worker itself: a status that is sent has the present ones."""

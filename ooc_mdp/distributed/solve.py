@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from distributed import Client
 from ooc_mdp.distributed.cluster import (
     DeviceAssignment,
     WorkerInfo,
+    check_staging_directory,
     connect,
     local_cluster,
     prepare_workers,
@@ -43,6 +45,7 @@ from ooc_mdp.solver.state import OPTIONAL_ARRAYS
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.store.output_lock import refuse_busy
+from ooc_mdp.store.transaction import check_not_inside_store
 
 __all__ = ["check_options", "solve_distributed", "solve_on_cluster"]
 
@@ -59,6 +62,8 @@ def solve_on_cluster(
 ) -> Solution:
     """:func:`solve_distributed` on the client's cluster, the scheduler's, or one of this machine, as asked."""
     parse_placement(asked.placement)
+    if asked.stage is not None:
+        _check_stageable(table, asked.stage)
     if run.output is not None:
         refuse_busy(run.output)  # before workers are started
     with ExitStack() as stack:
@@ -131,14 +136,18 @@ def _solve(
     on_cpu = all(devices.of(host) == "cpu" for host in hosts)
     options = replace(options, method=_way(facts, options, 1 if alone else len(hosts), on_cpu))
     prepare = _solvers(store, options, hosts, devices, asked, alone)
-    link = DaskTransport(client, uuid.uuid4().hex[:12], prepare, devices.release)
+    stage = None
+    if asked.stage is not None:
+        check_staging_directory(client, hosts, str(asked.stage))
+        stage = str(asked.stage / store.fingerprint)
+    link = DaskTransport(client, uuid.uuid4().hex[:12], prepare, devices.release, stage)
     solvers = Membership(link, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.worker_timeout, note)
     sizes = partition_graph(store)
     owner = placement.place(sizes, np.array([m.share for m in solvers.of.values()]))
     division = Division(owner, sizes, moves=asked.rebalance, distribute=not alone)
     placed = placement.name + (", rebalanced" if asked.rebalance else "")
     with signals() as interrupted:
-        link.start(hosts)
+        link.start(hosts, owner, note)
         clock = SolveClock(beginning.seconds)
         session = Session(output, run, watch=watch, note=note, interrupted=interrupted, clock=clock)
         coordinator = Coordinator(store, options, solvers, division, beginning, clock, session)
@@ -179,6 +188,16 @@ def check_options(options: SolveOptions, run: RunOptions) -> None:
         raise OptionsError("discount 1 is solved on one machine only; leave --workers and --scheduler out")
     if options.exact_priorities:
         raise OptionsError("exact priorities recompute those of all dependents, on one machine only")
+
+
+def _check_stageable(table: TableSource, stage: Path) -> None:
+    """Refuse to stage what is not read from disk, and to stage inside a store."""
+    if not isinstance(table, Store):
+        raise OptionsError(
+            f"the partitions of {table.name} are computed, not read from disk: there is nothing to stage; leave out "
+            f"--stage (in Python stage)"
+        )
+    check_not_inside_store(stage / table.fingerprint)
 
 
 def _beginning(store: TableSource, output: Output) -> StartingPoint:
@@ -267,6 +286,9 @@ def _figures(solvers: Membership, owner: npt.NDArray[np.int32], link: DaskTransp
                 idle_seconds=status.idle_seconds,
                 messages=status.messages,
                 bytes_sent=status.bytes_sent,
+                bytes_staged=status.staging.bytes_staged,
+                bytes_read_staged=status.staging.bytes_read_staged,
+                bytes_read_shared=status.staging.bytes_read_shared,
             )
         )
     return figures

@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from distributed import Client, KilledWorker, wait
 from distributed.comm.core import CommClosedError
 from distributed.protocol.serialize import to_serialize
 
 from ooc_mdp.distributed.cluster import PACKAGES, WorkerInfo, describe, worker_info
-from ooc_mdp.distributed.endpoint import OPERATION, open_mailbox, run_solver, unwrapped
+from ooc_mdp.distributed.endpoint import OPERATION, open_mailbox, run_solver, stage_partitions, unwrapped
 from ooc_mdp.distributed.messages import (
     CommandRequest,
     EvictRequest,
@@ -30,7 +32,7 @@ from ooc_mdp.distributed.remote_memory import (
     attach,
     this_process,
 )
-from ooc_mdp.distributed.worker import WorkerOptions
+from ooc_mdp.distributed.worker import StoreLocation, WorkerOptions
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 
@@ -49,6 +51,7 @@ class DaskTransport:
     run : name of the solve, which no other has.
     prepare : what the solver of a number is asked, on a worker; raises OptionsError where it cannot take part.
     forget : called with workers that are lost.
+    stage : directory of the store's copies on each node; None to read from the shared store only.
     """
 
     def __init__(
@@ -57,8 +60,10 @@ class DaskTransport:
         run: str,
         prepare: Callable[[int, WorkerInfo], WorkerOptions],
         forget: Callable[[WorkerInfo], None] = lambda _: None,
+        stage: str | None = None,
     ) -> None:
         self._client, self._run, self._prepare, self._forget = client, run, prepare, forget
+        self._stage = stage
         self.devices: dict[int, str] = {}
         """Of each solver."""
         self.hosts: dict[int, WorkerInfo] = {}
@@ -67,31 +72,61 @@ class DaskTransport:
         self._refused: set[str] = set()
         """Addresses of workers that came later and cannot take part."""
         self._tasks: dict[int, Any] = {}
+        self._staging: dict[int, Any] = {}
+        """Staging tasks whose warning has not been read, by worker."""
         self._direct = True
         self._attaches = True
         """Whether answers of this machine's processes may be copied from their memory."""
 
-    def start(self, hosts: list[WorkerInfo]) -> None:
-        """Start a solver on each worker."""
+    def start(self, hosts: list[WorkerInfo], owner: npt.NDArray[np.integer[Any]], note: Callable[[str], None]) -> None:
+        """Start a solver on each worker, and where the solve stages, a task before it that copies its partitions.
+
+        Parameters
+        ----------
+        owner : int [P]; number of the worker that begins with each partition.
+        note : receives the warnings of staging tasks.
+        """
         asked = {k: self._prepare(k, host) for k, host in enumerate(hosts)}
         numbers = {host.address: k for k, host in enumerate(hosts)}
-        self._client.run(open_mailbox, self._run, numbers, workers=list(numbers), on_error="ignore")
+        self._client.run(open_mailbox, self._run, numbers, self._stage, workers=list(numbers), on_error="ignore")
+        self._note = note
         for number, host in enumerate(hosts):
-            self._submit(number, host, asked[number])
+            source = asked[number].source
+            if self._stage is not None and isinstance(source, StoreLocation):
+                partitions = np.flatnonzero(owner == number).tolist()
+                self._staging[number] = self._submit(stage_partitions, number, host, source, partitions, priority=1)
+                self._staging[number].add_done_callback(lambda _, number=number: self._note_staging(number))
+            self._start_solver(number, host, asked[number])
         self._direct = any(self._client.sync(self._answers, number) for number in asked)
 
-    def _submit(self, number: int, host: WorkerInfo, asked: WorkerOptions) -> None:
+    def _start_solver(self, number: int, host: WorkerInfo, asked: WorkerOptions) -> None:
         self.hosts[number], self.devices[number] = host, asked.options.device
-        self._tasks[number] = self._client.submit(
-            run_solver,
+        self._tasks[number] = self._submit(run_solver, number, host, asked)
+
+    def _submit(
+        self, function: Callable[..., Any], number: int, host: WorkerInfo, *arguments: Any, priority: int = 0
+    ) -> Any:
+        """Submit a task of this run that no other worker can take."""
+        return self._client.submit(
+            function,
             self._run,
-            asked,
-            key=f"ooc-mdp-solver-{number}-{self._run}",
+            *arguments,
+            key=f"ooc-mdp-{function.__name__}-{number}-{self._run}",
             workers=[host.address],
             allow_other_workers=False,
             pure=False,
             retries=0,
+            priority=priority,
         )
+
+    def _note_staging(self, number: int) -> None:
+        """Pass on the warning of a staging task that has ended, once; on whichever thread learns of its end."""
+        task = self._staging.pop(number, None)
+        if task is not None and task.status == "finished":
+            with suppress(OSError, TimeoutError, CancelledError, KilledWorker):
+                warning = task.result(timeout=_PROBE_SECONDS)
+                if warning is not None:
+                    self._note(f"worker {number} on {self.hosts[number].name}: {warning}")
 
     async def discover(self) -> list[int]:
         """Start solvers on workers that have come, or come back, since; their numbers."""
@@ -114,8 +149,10 @@ class DaskTransport:
             except OptionsError:
                 self._refused.add(address)
                 continue
-            await self._client.run(open_mailbox, self._run, {address: number}, workers=[address], on_error="ignore")
-            self._submit(number, host, asked)
+            await self._client.run(
+                open_mailbox, self._run, {address: number}, self._stage, workers=[address], on_error="ignore"
+            )
+            self._start_solver(number, host, asked)
             numbers.append(number)
         return numbers
 
@@ -219,9 +256,13 @@ class DaskTransport:
 
     def finish(self, numbers: list[int]) -> list[MemoryPlan]:
         """Wait for solvers that received the stop, except those dismissed; return the memory that they had planned."""
-        tasks = [self._tasks[number] for number in numbers if number not in self._gone]
+        present = [number for number in numbers if number not in self._gone]
+        tasks = [self._tasks[number] for number in present]
+        staging = {number: task for number in present if (task := self._staging.get(number)) is not None}
         with suppress(TimeoutError), self._client.as_current():
-            wait(tasks, timeout=_END_SECONDS)
+            wait([*tasks, *staging.values()], timeout=_END_SECONDS)
+        for number in staging:
+            self._note_staging(number)
         plans = []
         for task in tasks:
             if task.status == "finished":

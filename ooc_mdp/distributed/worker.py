@@ -29,6 +29,7 @@ from ooc_mdp.distributed.messages import (
     MigrateRequest,
     Pause,
     SnapshotRequest,
+    StagingCounts,
     Start,
     Status,
     Stop,
@@ -36,6 +37,7 @@ from ooc_mdp.distributed.messages import (
     ValueRange,
 )
 from ooc_mdp.distributed.shard import Shard
+from ooc_mdp.distributed.staging import NodeStaging
 from ooc_mdp.distributed.subscriptions import Send
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.facts import ModelFacts
@@ -53,7 +55,7 @@ from ooc_mdp.solver.plan import load_code, plan_solve
 from ooc_mdp.solver.session import Clock
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import SolveState
-from ooc_mdp.store import open_store
+from ooc_mdp.store import Store, open_store
 
 __all__ = ["StoreLocation", "WorkerOptions", "run_worker"]
 
@@ -70,7 +72,7 @@ class StoreLocation:
     """The same on all of them."""
     fingerprint: str
 
-    def open(self) -> TableSource:
+    def open(self) -> Store:
         """Open it here; raises StoreError where this machine has none there, or another."""
         here = socket.gethostname()
         try:
@@ -104,9 +106,18 @@ class _Ended(Exception):
 
 
 def run_worker(
-    asked: WorkerOptions, mailbox: Mailbox, send: Send, announce: Callable[[MemoryPlan], None] = lambda _: None
+    asked: WorkerOptions,
+    mailbox: Mailbox,
+    send: Send,
+    announce: Callable[[MemoryPlan], None] = lambda _: None,
+    staging: NodeStaging | None = None,
 ) -> str:
     """Solve the partitions that assignments give to this solver, until the coordinator ends it; on its own thread.
+
+    Parameters
+    ----------
+    announce : receives the memory plan.
+    staging : where copies of the store's partitions lie on this node.
 
     Returns
     -------
@@ -118,6 +129,9 @@ def run_worker(
     """
     mailbox.begin()
     source = asked.source.open() if isinstance(asked.source, StoreLocation) else asked.source
+    counts = StagingCounts()
+    if staging is not None and isinstance(source, Store):
+        source, counts = staging.over(source), staging.counts
     options = asked.options
     with ExitStack() as stack:
         stack.enter_context(source.hold())
@@ -125,7 +139,7 @@ def run_worker(
         stack.callback(backend.close)
         model = ModelFacts.of(source, options.discount)
         return_freed_memory()
-        peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_))
+        peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_), counts)
         with note_compiling(lambda _: mailbox.compiles()):
             load_code(backend, model, options, writes=False)
             plan = plan_solve(source, options, backend, model, writes=False)
@@ -143,10 +157,13 @@ class NetworkPeers:
     Parameters
     ----------
     owned : bool [P]; partitions that this solver may sweep.
+    staging : counts of what is staged and loaded, to be published.
     """
 
-    def __init__(self, asked: WorkerOptions, mailbox: Mailbox, owned: npt.NDArray[np.bool_]) -> None:
-        self._asked, self._mailbox = asked, mailbox
+    def __init__(
+        self, asked: WorkerOptions, mailbox: Mailbox, owned: npt.NDArray[np.bool_], staging: StagingCounts
+    ) -> None:
+        self._asked, self._mailbox, self._staging = asked, mailbox, staging
         self.owned = owned
         self._halted = self._restart = True
         """Whether the coordinator wants no sweeps; whether the method begins anew before the next one."""
@@ -260,6 +277,7 @@ class NetworkPeers:
                 idle_seconds=self._idle,
                 messages=self._shard.outbox.sent,
                 bytes_sent=self._shard.outbox.bytes_sent,
+                staging=self._staging,
             ),
             urgent=self._outcome is not None,
         )

@@ -88,6 +88,12 @@ class WorkerStatistics:
     messages: int
     """Sent to other workers."""
     bytes_sent: int
+    bytes_staged: int = 0
+    """Copied from the shared store to its node, in a solve that stages partitions."""
+    bytes_read_staged: int = 0
+    """Loaded from copies on its node, with prefetched partitions that were not used."""
+    bytes_read_shared: int = 0
+    """Loaded from the shared store in a solve that stages partitions, likewise."""
 
 
 @dataclass(slots=True)

@@ -74,7 +74,9 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
 def print_workers(workers: list[dict[str, Any]]) -> None:
     """What each of several workers did, a line each."""
     table = Table(box=None, pad_edge=False)
-    for title in ("worker", "on", "partitions", "loads", "read", "hit rate", "idle", "messages", "sent"):
+    staged = any(w["bytes_staged"] or w["bytes_read_shared"] for w in workers)
+    staging = ("staged", "read staged", "read shared") if staged else ()
+    for title in ("worker", "on", "partitions", "loads", "read", "hit rate", "idle", "messages", "sent", *staging):
         table.add_column(title, justify="left" if title in ("worker", "on") else "right")
     for w in workers:
         table.add_row(
@@ -87,6 +89,7 @@ def print_workers(workers: list[dict[str, Any]]) -> None:
             f"{w['idle_seconds']:.1f} s",
             f"{w['messages']:,}",
             format_bytes(w["bytes_sent"]),
+            *(format_bytes(w["bytes_" + title.replace(" ", "_")]) for title in staging),
         )
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:

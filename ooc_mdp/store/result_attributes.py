@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -204,7 +204,10 @@ def _statistics(document: Any) -> SolveStatistics:
     _closed(document, kinds, "statistics")
     _kinds(document, kinds, "statistics")
     for worker in document["workers"]:
-        _closed(worker, [field.name for field in fields(WorkerStatistics)], "a worker's statistics")
+        given = worker if isinstance(worker, Mapping) else {}
+        # Results of earlier versions lack fields that have a default.
+        names = [each.name for each in fields(WorkerStatistics) if each.default is MISSING or each.name in given]
+        _closed(worker, names, "a worker's statistics")
     return SolveStatistics(**document)
 
 

@@ -234,11 +234,9 @@ def test_a_closed_client_is_refused(ragged: Store, clusters: Clusters) -> None:
         solve(ragged, 0.9, client)
 
 
-@pytest.mark.parametrize("how", [{"placement": "random"}, {"worker_timeout": 3.0}])
+@pytest.mark.parametrize("how", [{"placement": "random"}, {"worker_timeout": 3.0}, {"stage": "s"}])
 def test_what_only_several_workers_have_is_refused_without_them(how: dict[str, Any], ragged: Store) -> None:
-    with pytest.raises(
-        OptionsError, match=r"placement, rebalance and worker_timeout .* apply to solves on several workers"
-    ):
+    with pytest.raises(OptionsError, match=r"worker_timeout and stage .* apply to solves on several workers"):
         ooc_mdp.solve(ragged, 0.9, device="cpu", **how)
 
 
