@@ -114,9 +114,9 @@ def generate(problem: str, grid: str, partitions: int, way: str, folder: str, wo
     with ExitStack() as stack:
         said: dict[str, Any] = {"device": "cpu"}
         if way == "dask":
-            from ooc_mdp.distributed.cluster import local_cluster, quiet
+            from ooc_mdp.distributed.cluster import local_cluster, silence_dask
 
-            stack.enter_context(quiet())
+            stack.enter_context(silence_dask())
             said["workers"] = stack.enter_context(local_cluster(workers, 0))
         if way == "serial":
             said["threads"] = 1

@@ -194,10 +194,10 @@ def _executor(workers: int | str | Client | None) -> Iterator[Executor | None]:
         return
     from distributed import Client
 
-    from ooc_mdp.distributed.cluster import connect, local_cluster, prepare_workers, quiet
+    from ooc_mdp.distributed.cluster import connect, local_cluster, prepare_workers, silence_dask
     from ooc_mdp.io.conversion.dask_executor import DaskExecutor
 
-    with quiet(), ExitStack() as stack:
+    with silence_dask(), ExitStack() as stack:
         if isinstance(workers, Client):
             client = workers
         elif isinstance(workers, str):

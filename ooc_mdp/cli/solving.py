@@ -64,9 +64,9 @@ def solve(
             return opened
 
         if spread is not None:
-            from ooc_mdp.distributed.cluster import quiet
+            from ooc_mdp.distributed.cluster import silence_dask
 
-            stack.enter_context(quiet())
+            stack.enter_context(silence_dask())
         solution = api.solve_with(table, options, asked, spread, progress=line, note=note)
     figures = solution.summary()
     if as_json:

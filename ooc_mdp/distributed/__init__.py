@@ -1,1 +1,1 @@
-"""Solving on several workers, one a device: who owns which partition, what they tell each other, and how a run ends."""
+"""Solves on several workers: ownership of partitions, exchange of boundary values, snapshots, and termination."""

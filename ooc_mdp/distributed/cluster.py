@@ -1,7 +1,7 @@
-"""The Dask cluster that a solve runs on: one that is there, or one of this machine; and the link to its solvers.
+"""Dask clusters: connects to one or starts one on this machine, compares versions, and assigns devices to workers.
 
-With dask-cuda installed, a machine's own cluster is its LocalCUDACluster, one worker a GPU; else one of processes, each
-told which GPU is its own.
+With dask-cuda installed, a machine's own cluster is a LocalCUDACluster with one worker per GPU; otherwise it has one
+process per worker, and `DeviceAssignment` gives each its GPU.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "describe",
     "local_cluster",
     "prepare_workers",
-    "quiet",
+    "silence_dask",
     "use_devices",
     "worker_info",
 ]
@@ -46,7 +46,7 @@ _CONNECT_SECONDS = 30.0
 
 @contextmanager
 def connect(address: str) -> Iterator[Client]:
-    """A client of a scheduler that is there; raises ClusterError."""
+    """Connect to a running scheduler; raises ClusterError."""
     if not _ADDRESS.fullmatch(address):
         raise ClusterError(
             f'"{address}" is no address of a Dask scheduler; give it as tcp://HOST:8786 (or tls://HOST:8786), as the '
@@ -59,7 +59,7 @@ def connect(address: str) -> Iterator[Client]:
             f"no Dask scheduler answers at {address} ({error}); start one (dask scheduler) and its workers "
             f"(dask worker {address}), or leave --scheduler out and give --workers"
         ) from error
-    except TypeError as error:  # what Dask raises where it lacks certificates
+    except TypeError as error:  # raised by Dask without certificates
         raise ClusterError(
             f"{address} is encrypted, and no certificates are set for this client; set distributed.comm.tls in Dask's "
             f"configuration: ca-file, and cert and key of client ({error})"
@@ -72,9 +72,9 @@ def connect(address: str) -> Iterator[Client]:
 
 @contextmanager
 def local_cluster(workers: int, devices: int) -> Iterator[Client]:
-    """A cluster of processes on this machine, for as long as it is needed; `devices` is how many GPUs they use."""
+    """Start a cluster of processes on this machine that use so many GPUs, and end it with the context."""
     options: dict[str, Any] = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": ":0"}
-    options |= {"memory_limit": None, "silence_logs": logging.CRITICAL}  # the memory plan is what limits memory
+    options |= {"memory_limit": None, "silence_logs": logging.CRITICAL}  # memory is limited by the memory plan
     if devices:
         try:
             from dask_cuda import LocalCUDACluster as Cluster
@@ -84,12 +84,12 @@ def local_cluster(workers: int, devices: int) -> Iterator[Client]:
             Cluster = LocalCluster
     else:
         Cluster = LocalCluster
-    # Dask's profiler walks the frames of working threads every 10 ms, while they work on; that may end a worker.
+    # Dask's profiler reads the frames of running threads every 10 ms, which can crash a worker.
     no_profiles = {"distributed.worker.profile.enabled": False}
     with (
         tempfile.TemporaryDirectory(prefix="ooc-mdp-workers-", ignore_cleanup_errors=True) as scratch,
         dask.config.set({"temporary-directory": scratch} | no_profiles),
-        _begun(partial(Cluster, **options)) as cluster,
+        _start(partial(Cluster, **options)) as cluster,
     ):
         client = Client(cluster, set_as_default=False)
         client.register_plugin(_ChildPlugin())
@@ -99,20 +99,20 @@ def local_cluster(workers: int, devices: int) -> Iterator[Client]:
             _close(client)
 
 
-def _begun(make: Callable[[], Any]) -> Any:
-    """A cluster of new processes; ClusterError where they do not start."""
+def _start(make: Callable[[], Any]) -> Any:
+    """Start a cluster of processes; raises ClusterError where they do not start."""
     try:
         return make()
     except (RuntimeError, OSError) as error:
         raise ClusterError(
-            f"the worker processes did not start ({error}); each runs the calling script anew, so what a script does "
+            f"the worker processes did not start ({error}); each imports the calling script, so what a script does "
             f"must stand under if __name__ == '__main__': (docs/guides/several-machines.md)"
         ) from None
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Have Dask print nothing of what ends a solve in this process: the solve says it in one line."""
+def silence_dask() -> Iterator[None]:
+    """Suppress Dask's messages in this process: what ends a solve is reported in one line."""
     loggers = [logging.getLogger(f"distributed.{name}") for name in ("client", "worker", "scheduler", "core")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -125,7 +125,7 @@ def quiet() -> Iterator[None]:
 
 
 class _ChildPlugin(WorkerPlugin):
-    """Leaves it to the solve's own process to end a worker, and to say what went wrong.
+    """Makes workers ignore signals and silences their log: the solve's own process ends them and reports errors.
 
     Ctrl-C in a terminal, and a SIGTERM of `timeout` or a batch system, reach all processes of the group: the solve
     stops then with what its workers know, and Dask ends them by other means.
@@ -134,24 +134,24 @@ class _ChildPlugin(WorkerPlugin):
     name = "ooc_mdp-child"
 
     def setup(self, worker: Worker) -> None:
-        """Dask calls it on the worker's main thread."""
+        """Ignore signals; Dask calls it on the worker's main thread."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)
 
 
 def _close(client: Client) -> None:
-    """Leave a cluster, whose scheduler may be gone."""
+    """Disconnect from a cluster whose scheduler may have ended."""
     with suppress(OSError, TimeoutError):
         client.close(timeout=5)
 
 
 _EXACT = ("ooc-mdp", "distributed")
-"""Packages of which all processes must have the same version."""
+"""Packages whose versions must be equal in all processes."""
 _MINOR = ("python", "numpy", "numba", "zarr", "numcodecs")
-"""The same, apart from the last number of the version."""
+"""Packages whose versions must be equal except for the last number."""
 PACKAGES = (*_EXACT, *_MINOR[1:])
-"""Whose versions workers describe."""
+"""Packages whose versions workers report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,35 +160,35 @@ class WorkerInfo:
 
     address: str
     name: str
-    """Of the machine."""
+    """Name of the machine."""
     cores: int
     devices: int
-    """CUDA devices that it sees."""
+    """CUDA devices that the worker sees."""
     visible: str | None
     """CUDA_VISIBLE_DEVICES."""
     differs: list[str] = field(default_factory=list)
-    """Versions that are not ours, in words."""
+    """Versions that differ from those of this process, in words."""
 
 
 def worker_info(address: str, facts: dict[str, Any]) -> WorkerInfo:
-    """The worker at an address, from what `describe` answered there."""
+    """Return the worker at an address, from the answer of `describe` there."""
     ours, theirs = describe(PACKAGES)["versions"], facts["versions"]
     differs = [
         f"{address} has {package} {theirs[package]}, here is {version}"
         for package, version in ours.items()
-        if not _alike(package, theirs[package], version)
+        if not _compatible(package, theirs[package], version)
     ]
     return WorkerInfo(address, facts["host"], facts["cores"], facts["devices"], facts["visible"], differs)
 
 
-def _alike(package: str, theirs: str, ours: str) -> bool:
+def _compatible(package: str, theirs: str, ours: str) -> bool:
     if package in _EXACT:
         return theirs == ours
     return theirs.split(".")[:2] == ours.split(".")[:2]
 
 
 def describe(packages: tuple[str, ...], dask_worker: Worker | None = None) -> dict[str, Any]:
-    """Versions and devices of the process that this runs in."""
+    """Return versions and devices of the process that runs this."""
     from importlib.metadata import PackageNotFoundError, version
 
     from ooc_mdp.backends.cuda.device import device_count
@@ -209,7 +209,7 @@ def describe(packages: tuple[str, ...], dask_worker: Worker | None = None) -> di
 
 
 def prepare_workers(client: Client) -> list[WorkerInfo]:
-    """Have the workers take part, and say where they run.
+    """Return the workers of a cluster, in the order of their addresses.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def prepare_workers(client: Client) -> list[WorkerInfo]:
     for address, answer in sorted(found.items()):
         if isinstance(answer, dict):
             hosts.append(worker_info(address, answer))
-        elif not isinstance(answer, OSError):  # else it has gone meanwhile
+        elif not isinstance(answer, OSError):  # otherwise it was lost meanwhile
             raise ClusterError(
                 f"the worker {address} cannot run ooc-mdp ({type(answer).__name__}: {answer}); install the same "
                 f"version of it on all machines"
@@ -261,13 +261,13 @@ def _write_error(directory: str) -> str | None:
 
 
 class DeviceAssignment:
-    """Which device each worker has: `device` says "cpu", "auto", or "cuda" for a GPU each.
+    """The device of each worker: `device` is "cpu", "auto", or "cuda" for one GPU each.
 
     Workers of one machine that see the same GPUs take one each.
 
     Raises
     ------
-    OptionsError : one GPU by its number is asked of several workers.
+    OptionsError : one GPU is requested by number for several workers.
     """
 
     def __init__(self, device: str, hosts: list[WorkerInfo]) -> None:
@@ -278,8 +278,8 @@ class DeviceAssignment:
         self._device = "cpu" if device == "auto" and not all(h.devices for h in hosts) else device
         self._taken: dict[str, tuple[WorkerInfo, str]] = {}
 
-    def of(self, host: WorkerInfo) -> str:
-        """The device of a worker, the same each time.
+    def assign(self, host: WorkerInfo) -> str:
+        """Return the device of a worker, the same in each call.
 
         Raises
         ------
@@ -299,12 +299,12 @@ class DeviceAssignment:
         return self._taken[host.address][1]
 
     def release(self, host: WorkerInfo) -> None:
-        """The worker is lost."""
+        """Release the device of a lost worker."""
         self._taken.pop(host.address, None)
 
 
 def use_devices(device: str, workers: int) -> int:
-    """How many GPUs a cluster of this machine is to use, for the solve's `--device`; raises OptionsError."""
+    """Return how many GPUs a cluster of this machine uses for the solve's `--device`; raises OptionsError."""
     if device == "cpu":
         return 0
     from ooc_mdp.backends.cuda.device import device_count

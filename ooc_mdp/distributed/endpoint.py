@@ -1,8 +1,8 @@
-"""A solver on a Dask worker: the worker's plugin brings messages in, its connections carry them out.
+"""The worker's side of the network: a Dask plugin that receives messages, and the tasks of a solve.
 
-Solvers run as one long task each, so that the scheduler knows that the worker is busy. Their messages do not pass the
-scheduler: they go from worker to worker over the connections that Dask itself uses (and encrypts,
-where configured).
+Solvers run as one long task each, so that the scheduler knows that the worker is busy. Their messages do not pass
+through the scheduler: they go from worker to worker over the connections that Dask itself uses (and encrypts, where
+configured).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from distributed.protocol.serialize import Serialize, to_serialize
 
 from ooc_mdp.distributed.mailbox import Mailbox, Request
 from ooc_mdp.distributed.messages import (
-    SLOWEST,
+    MIN_BANDWIDTH,
     Accepted,
     CommandRequest,
     DeliverRequest,
@@ -47,9 +47,9 @@ from ooc_mdp.runtime.memory_plan import MemoryPlan
 __all__ = ["OPERATION", "SolverPlugin", "install_plugin", "open_mailbox", "run_solver", "stage_partitions", "unwrapped"]
 
 OPERATION = "ooc_mdp"
-"""Name of the handler that workers have for us."""
+"""Name of the plugin, and of the operation that workers answer."""
 _SEND_SECONDS = 10.0
-"""After which a message counts as lost, if it is small."""
+"""After which a small message counts as lost."""
 _MAX_EXPOSED = 2
 """Answers that a coordinator reads at the same time: a snapshot, and partitions that are migrated meanwhile."""
 _EXPOSED_SECONDS = 60.0
@@ -70,19 +70,19 @@ _METRICS: dict[str, Callable[[Status], float]] = {
 
 
 class SolverPlugin(WorkerPlugin):
-    """Gives a worker the handler, and its row in the dashboard the figures of its solver."""
+    """Answers requests to a worker, and adds the figures of its solvers to the dashboard."""
 
     name = OPERATION
     idempotent = True
-    """A solve that begins leaves the plugin, and with it the mailboxes of solves that run already, as it is."""
+    """A new solve does not replace the plugin, which has the mailboxes of solves that run already."""
 
     def setup(self, worker: Worker) -> None:
-        """Dask calls it on the worker."""
+        """Register handler and metrics; Dask calls it on the worker."""
         self._mailboxes: dict[str, Mailbox] = {}
         self._staging: dict[str, NodeStaging] = {}
-        """Of runs that stage."""
+        """The staged copies of each run that has some."""
         self._exposed: dict[str, dict[int, ExposedArrays]] = {}
-        """Of each run by the number of the command."""
+        """Arrays that the coordinator may read, by run and number of the command."""
         self._handlers: dict[type[WorkerRequest], Callable[[str, Mailbox, Any], Coroutine[Any, Any, object]]] = {
             StatusRequest: self._status,
             PostRequest: self._post,
@@ -95,17 +95,17 @@ class SolverPlugin(WorkerPlugin):
             worker.metrics[title] = partial(self._figure, figure)
 
     def teardown(self, worker: Worker) -> None:
-        """The worker closes: its solvers end, and their staged files are removed."""
+        """End the solvers and remove their staged copies; Dask calls it when the worker closes."""
         for mailbox in self._mailboxes.values():
             mailbox.evict()
         for staging in self._staging.values():
             staging.close()
 
     def _figure(self, figure: Callable[[Status], float], worker: Worker) -> float:
-        return float(sum(figure(mailbox.look()) for mailbox in self._mailboxes.values()))
+        return float(sum(figure(mailbox.status()) for mailbox in self._mailboxes.values()))
 
     def open(self, run: str, number: int, stage: str | None = None) -> None:
-        """Make a mailbox for a solver of a run; messages that come before the solver does wait in it.
+        """Make a mailbox for a worker of a run, in which messages wait that arrive before its solver starts.
 
         Parameters
         ----------
@@ -117,15 +117,15 @@ class SolverPlugin(WorkerPlugin):
                 self._staging[run] = NodeStaging(stage)
 
     def mailbox(self, run: str) -> Mailbox | None:
-        """The mailbox of a run, if it was opened."""
+        """Return the mailbox of a run, if it is open."""
         return self._mailboxes.get(run)
 
     def staging(self, run: str) -> NodeStaging | None:
-        """Where a run stages on this node, if it does and has not ended."""
+        """Return the staging of a run that stages and has not ended."""
         return self._staging.get(run)
 
     def close(self, run: str, number: int) -> None:
-        """The run's solver of that number has ended."""
+        """Close the mailbox of a worker whose solver has ended."""
         mailbox = self._mailboxes.get(run)
         if mailbox is not None and mailbox.number == number:
             del self._mailboxes[run]
@@ -137,7 +137,7 @@ class SolverPlugin(WorkerPlugin):
     async def handle(self, run: str, request: Any) -> Any:
         """Answer a `WorkerRequest` of the coordinator or another worker, in serialised form."""
         request = unwrapped(request)
-        if isinstance(request, ReleaseRequest):  # arrays are kept for a while after the worker has ended
+        if isinstance(request, ReleaseRequest):  # which a worker that has ended still answers for a while
             return to_serialize(self._release(run, request))
         mailbox = self._mailboxes.get(run)
         if mailbox is None:
@@ -145,7 +145,7 @@ class SolverPlugin(WorkerPlugin):
         return to_serialize(await self._handlers[type(request)](run, mailbox, request))
 
     async def _status(self, run: str, mailbox: Mailbox, request: StatusRequest) -> Status:
-        return await mailbox.changed(request.seen, request.wait)
+        return await mailbox.wait_for_change(request.seen, request.wait)
 
     async def _post(self, run: str, mailbox: Mailbox, request: PostRequest) -> Accepted:
         mailbox.put(Request(request.command))
@@ -157,7 +157,7 @@ class SolverPlugin(WorkerPlugin):
 
     async def _evict(self, run: str, mailbox: Mailbox, request: EvictRequest) -> Accepted:
         mailbox.evict()
-        if not mailbox.look().started:  # nobody else closes it
+        if not mailbox.status().started:  # otherwise its solver closes it
             self.close(run, mailbox.number)
         return Accepted()
 
@@ -167,7 +167,7 @@ class SolverPlugin(WorkerPlugin):
         answer: Values | None = await asyncio.wrap_future(waiting.answer)
         if isinstance(answer, Values) and can_attach(request.asker):
             exposed = ExposedArrays(answer)
-            if exposed.worth_while:
+            if exposed.worthwhile:
                 kept = self._exposed.setdefault(run, {})
                 kept[request.command.number] = exposed
                 if len(kept) > _MAX_EXPOSED:
@@ -181,18 +181,18 @@ class SolverPlugin(WorkerPlugin):
 
 
 def unwrapped(message: Any) -> Any:
-    """What was sent: between workers of one process it arrives as it was wrapped for sending."""
+    """Return what was sent: between workers of one process it arrives as it was wrapped for sending."""
     return message.data if isinstance(message, Serialize) else message
 
 
 def open_mailbox(run: str, numbers: dict[str, int], stage: str | None, dask_worker: Worker) -> None:
-    """On a worker: be ready for messages to the solver whose number stands beside the worker's address."""
+    """Open the mailbox of a worker, whose number is given by its address; runs on the worker."""
     _plugin_of(dask_worker).open(run, numbers[dask_worker.address], stage)
 
 
 def _plugin_of(worker: Worker) -> SolverPlugin:
     plugin = worker.plugins[OPERATION]
-    assert isinstance(plugin, SolverPlugin)  # the cluster was made ready
+    assert isinstance(plugin, SolverPlugin)  # installed by `install_plugin`
     return plugin
 
 
@@ -209,22 +209,22 @@ def stage_partitions(run: str, location: StoreLocation, partitions: list[int]) -
 
 
 def run_solver(run: str, asked: WorkerOptions) -> tuple[str, MemoryPlan | None]:
-    """The task: solve a share until the coordinator ends it.
+    """The task that solves a worker's shard until the coordinator stops it.
 
     Returns
     -------
-    Why it ended, and what memory it had planned.
+    The reason for its end, and the planned memory.
     """
     worker = get_worker()
     plugin = _plugin_of(worker)
     mailbox, staging = plugin.mailbox(run), plugin.staging(run)
     if mailbox is None or mailbox.number != asked.number:
-        return "nobody waits for it: it begins late, or again on a worker that has started anew", None
+        return "it starts late, or again on a restarted worker: the others continue without it", None
     plans: list[MemoryPlan] = []
 
     def send(address: str, message: Subscribe | Update, delivered: Any) -> None:
         asyncio.run_coroutine_threadsafe(_deliver(worker, run, address, message), mailbox.loop).add_done_callback(
-            lambda done: delivered(_went_well(done))
+            lambda done: delivered(_is_delivered(done))
         )
 
     try:
@@ -235,23 +235,25 @@ def run_solver(run: str, asked: WorkerOptions) -> tuple[str, MemoryPlan | None]:
         mailbox.loop.call_soon_threadsafe(plugin.close, run, asked.number)
 
 
-def _went_well(done: Future[bool]) -> bool:
+def _is_delivered(done: Future[bool]) -> bool:
     return not done.cancelled() and done.exception() is None and done.result()
 
 
 async def _deliver(worker: Worker, run: str, address: str, message: Subscribe | Update) -> bool:
-    """Whether the message is in the mailbox of the solver at the address."""
+    """Deliver a message to the mailbox at an address; return whether it was received."""
     peer = worker.rpc(address)
     asked = getattr(peer, OPERATION)(run=run, request=to_serialize(DeliverRequest(message)))
-    return isinstance(unwrapped(await asyncio.wait_for(asked, _SEND_SECONDS + message.nbytes / SLOWEST)), Accepted)
+    return isinstance(
+        unwrapped(await asyncio.wait_for(asked, _SEND_SECONDS + message.nbytes / MIN_BANDWIDTH)), Accepted
+    )
 
 
 def install_plugin(client: Client) -> None:
-    """Give the workers of a cluster the handler of requests."""
+    """Install the plugin on all workers of a cluster."""
     for attempts_left in range(_ATTEMPTS - 1, -1, -1):
         try:
             client.register_plugin(SolverPlugin())
-        except CommClosedError:  # a worker went away meanwhile
+        except CommClosedError:  # a worker was lost meanwhile
             if not attempts_left:
                 raise
         else:

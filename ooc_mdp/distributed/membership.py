@@ -1,7 +1,8 @@
-"""The solvers of one solve as their coordinator sees them: who takes part, what each said last, and how to ask.
+"""Membership: which workers take part in a solve, the last status of each, and the requests to them.
 
-Each solver has one open question for its status at any time. Commands are numbered, and are sent again until they are
-in the solver's mailbox or it is lost: does not answer for `worker_timeout` seconds, or its worker is known to be gone.
+Each worker has one open status request at any time. Commands are numbered, and are sent again until they are in the
+worker's mailbox or the worker is lost: it does not answer for `worker_timeout` seconds, or its process is known to have
+ended.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from ooc_mdp.distributed.messages import (
-    SLOWEST,
+    MIN_BANDWIDTH,
     Assignment,
     Command,
     CommandRequest,
@@ -34,66 +35,66 @@ from ooc_mdp.errors import OocMdpError
 __all__ = ["Member", "Membership", "Transport", "WorkersLostError", "run_in_thread"]
 
 _COMMAND_SECONDS = 3600.0
-"""In which a solver's thread should find the time to answer: it looks between two accesses."""
+"""For the answer of a solver's thread, which looks for commands between two accesses."""
 _PROBE_SECONDS = 1.0
-"""To wait for an answer where there was none before: then the scheduler is asked again who has gone."""
+"""For an answer where the last one was missing; then the scheduler is asked again which workers are lost."""
 _AGAIN_SECONDS = 0.1
-"""Before a command that did not arrive is sent again."""
+"""Until a command that did not arrive is sent again."""
 _END_SECONDS = 5.0
 
 
 class WorkersLostError(OocMdpError):
-    """No solver, or no scheduler, is left."""
+    """No worker, or no scheduler, is left."""
 
 
 class Transport(Protocol):
-    """How the coordinator reaches solvers."""
+    """How the coordinator reaches the workers."""
 
     async def request(self, number: int, request: WorkerRequest, timeout: float) -> Any:
-        """The worker's answer, or `RemoteAnswer`; OSError or TimeoutError where there is none, or NoSuchRunError."""
+        """Return the worker's answer, or `RemoteAnswer`; raises OSError, TimeoutError or NoSuchRunError."""
         ...
 
     async def lost(self, number: int) -> bool:
-        """Whether it is known that the solver's worker is gone."""
+        """Return whether the worker's process is known to have ended."""
         ...
 
     def failure(self, number: int) -> BaseException | None:
-        """What the solver's task raised, if it has ended so."""
+        """Return the exception of the worker's task, if it ended with one."""
         ...
 
     async def discover(self) -> list[int]:
-        """Start solvers on workers that have come since; their numbers."""
+        """Start solvers on workers that have joined since, and return their numbers."""
         ...
 
     def address(self, number: int) -> str:
-        """Of a solver's worker."""
+        """Return the address of a worker."""
         ...
 
     async def release(self, number: int) -> None:
-        """Have nothing more to do with a solver."""
+        """Release the task of a worker, and evict its solver if it still runs."""
         ...
 
     def connection_error(self) -> str | None:
-        """Why no solver can be reached any more, if so."""
+        """Return why no worker can be reached any more, or None."""
         ...
 
 
 @dataclass(slots=True)
 class Member:
-    """One solver."""
+    """One worker of a solve."""
 
     address: str
-    share: float = 1.0
-    """Its part of the work, relative to the others'."""
+    weight: float = 1.0
+    """Relative part of the work."""
     status: Status = field(default_factory=Status)
     alive: bool = True
     answered: float = field(default_factory=time.monotonic)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once it is lost."""
+    """Set once the worker is lost."""
 
 
 async def run_in_thread(function: Callable[..., object], *arguments: Any) -> None:
-    """Run it, to its end even where that is waited for no longer: what follows must not be overwritten by it."""
+    """Run a function on a thread; a cancellation waits for its end, so that it overwrites nothing later."""
     running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
     try:
         await asyncio.shield(running)
@@ -104,123 +105,125 @@ async def run_in_thread(function: Callable[..., object], *arguments: Any) -> Non
 
 
 class Membership:
-    """Of one solve.
+    """The workers of one solve.
 
     Parameters
     ----------
-    link : reaches them.
-    of : those that begin, by number.
-    worker_timeout : seconds without an answer after which a solver is lost.
+    transport : reaches them.
+    members : those that begin, by number.
+    worker_timeout : seconds without an answer after which a worker is lost.
     """
 
     def __init__(
         self,
-        link: Transport,
-        of: dict[int, Member],
+        transport: Transport,
+        members: dict[int, Member],
         worker_timeout: float,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.link, self.of, self.worker_timeout, self._note = link, of, worker_timeout, note
-        self.news = asyncio.Event()
-        """Set whenever one has said something, or is lost."""
+        self.transport, self.by_number, self.worker_timeout, self._note = transport, members, worker_timeout, note
+        self.changed = asyncio.Event()
+        """Set whenever a status has arrived or a worker is lost."""
         self.stopping = asyncio.Event()
-        """Set where answers to commands are waited for no longer."""
+        """Set when answers to commands are no longer waited for."""
         self._followers: list[asyncio.Future[None]] = []
-        self._dismissals: list[asyncio.Future[None]] = []
+        self._releases: list[asyncio.Future[None]] = []
         self._commands = 0
         self._over = False
 
     def follow_all(self) -> None:
-        """Begin to ask for statuses."""
-        for number in self.of:
+        """Begin to request statuses."""
+        for number in self.by_number:
             self._followers.append(asyncio.ensure_future(self._follow(number)))
 
     def add(self, number: int, member: Member) -> None:
-        """Another takes part from now on."""
+        """Add a worker that takes part from now on."""
         member.answered = time.monotonic()
-        self.of[number] = member
+        self.by_number[number] = member
         self._followers.append(asyncio.ensure_future(self._follow(number)))
         self._note(f"worker {number} ({member.address}) takes part from now on")
 
     async def close(self) -> None:
-        """Ask no more, and end those that are alive."""
+        """Stop requesting statuses, and stop the workers that are alive."""
         self._over = True  # wait_for of Python 3.11 swallows a cancellation that comes together with the answer
         for follower in self._followers:
             follower.cancel()
-        await asyncio.gather(*self._followers, *self._dismissals, return_exceptions=True)
+        await asyncio.gather(*self._followers, *self._releases, return_exceptions=True)
         await asyncio.gather(*(self._end(number) for number in self.alive()))
 
     async def _end(self, number: int) -> None:
-        if not self.of[number].status.started:
-            await self.link.release(number)
+        if not self.by_number[number].status.started:
+            await self.transport.release(number)
             return
         with suppress(OSError, TimeoutError, NoSuchRunError):
-            await self.link.request(number, PostRequest(self._numbered(Stop())), _END_SECONDS)
+            await self.transport.request(number, PostRequest(self._numbered(Stop())), _END_SECONDS)
 
     async def _follow(self, number: int) -> None:
-        """Keep a question for a solver's status open."""
-        member = self.of[number]
+        """Keep a request for a worker's status open."""
+        member = self.by_number[number]
         well = True
         while member.alive and not self._over:
             status: Any = None
             ended = False
             asked_before = not well
-            # A connection to a worker that has just gone is tried for long, before the scheduler knows of it.
+            # Connecting to a worker that has just ended takes long, and the scheduler knows of its end later.
             timeout = self.worker_timeout if well else min(self.worker_timeout, _PROBE_SECONDS)
             try:
-                status = await self.link.request(number, StatusRequest(member.status.version, float(well)), timeout)
+                status = await self.transport.request(
+                    number, StatusRequest(member.status.version, float(well)), timeout
+                )
             except NoSuchRunError:
                 ended = True
             except (OSError, TimeoutError):
                 pass
             well = isinstance(status, Status)
-            self.news.set()
+            self.changed.set()
             if isinstance(status, Status):
                 member.answered, member.status = time.monotonic(), status
                 await asyncio.sleep(0.005)
                 continue
-            # Silence, or the word that no solver is there: if it failed, its task says so. One question more is asked,
-            # since where this process itself was stopped, answers have come that it has not read.
+            # No answer, or no solver: if it failed, its task has the exception. One more request is sent, since after a
+            # suspension of this process answers may have arrived that it has not read.
             silent = asked_before and time.monotonic() - member.answered > self.worker_timeout
-            if silent or (not ended and await self.link.lost(number)):
-                self.lose(number)
+            if silent or (not ended and await self.transport.lost(number)):
+                self.mark_lost(number)
                 return
             await asyncio.sleep(0.1)
 
     def raise_failures(self) -> None:
-        """What a solver's task raised; SolversLostError where nobody can be reached any more."""
-        connection_error = self.link.connection_error()
+        """Raise the exception of a worker's task, or WorkersLostError where no worker can be reached any more."""
+        connection_error = self.transport.connection_error()
         if connection_error is not None:
             raise WorkersLostError(connection_error)
         for number in self.alive():
-            failure = self.link.failure(number)
+            failure = self.transport.failure(number)
             if failure is not None:
                 raise failure
 
-    def lose(self, number: int, why: str = "is lost: the others go on with its partitions") -> None:
-        """A solver takes part no longer."""
-        member = self.of[number]
+    def mark_lost(self, number: int, why: str = "is lost: the others continue with its partitions") -> None:
+        """Remove a worker."""
+        member = self.by_number[number]
         if member.alive:
             member.alive = False
             member.gone.set()
             self._note(f"worker {number} ({member.address}) {why}")
             self.release(number)
-        self.news.set()
+        self.changed.set()
 
     def release(self, number: int) -> None:
-        """Have nothing more to do with a solver; its end is waited for in `close`."""
-        self._dismissals.append(asyncio.ensure_future(self.link.release(number)))
+        """Release a worker in the background; `close` waits for it."""
+        self._releases.append(asyncio.ensure_future(self.transport.release(number)))
 
     def alive(self) -> list[int]:
-        """Solvers that take part."""
-        return [k for k, m in self.of.items() if m.alive]
+        """Return the numbers of the workers that take part."""
+        return [k for k, m in self.by_number.items() if m.alive]
 
-    def living(self) -> list[Member]:
-        """The same, as they stand."""
-        return [m for m in self.of.values() if m.alive]
+    def alive_members(self) -> list[Member]:
+        """Return the workers that take part."""
+        return [m for m in self.by_number.values() if m.alive]
 
     async def request_all(self, request: WorkerRequest) -> dict[int, Any]:
-        """Answers of those that answer."""
+        """Send a request to all workers, and return the answers that arrive, by number."""
 
         async def answer_of(number: int) -> Any:
             try:
@@ -233,63 +236,65 @@ class Membership:
         return {k: answer for k, answer in zip(numbers, found, strict=True) if answer is not None}
 
     async def request(self, number: int, request: WorkerRequest, timeout: float | None = None) -> Any:
-        """The answer; None where there is none within `timeout` (`worker_timeout`), or the solver is lost meanwhile."""
-        asking = self.link.request(number, request, timeout or self.worker_timeout)
-        return await self._unless(number, asking, self.of[number].gone)
+        """Send a request; return None without an answer in `timeout` (`worker_timeout`), or if the worker is lost."""
+        asking = self.transport.request(number, request, timeout or self.worker_timeout)
+        return await self._answer_unless(number, asking, self.by_number[number].gone)
 
-    async def _unless(self, number: int, asking: Coroutine[Any, Any, Any], *events: asyncio.Event) -> Any:
-        """What comes of asking a solver; None where nothing does, or one of the events comes first."""
+    async def _answer_unless(self, number: int, asking: Coroutine[Any, Any, Any], *events: asyncio.Event) -> Any:
+        """Return the answer of a worker; None where it fails, or one of the events comes first."""
         asked = asyncio.ensure_future(asking)
         first = [asyncio.ensure_future(event.wait()) for event in events]
         try:
             await asyncio.wait({asked, *first}, return_when=asyncio.FIRST_COMPLETED)
             return asked.result() if asked.done() else None
         except (OSError, TimeoutError):
-            if await self.link.lost(number):
-                self.lose(number)
-            self.news.set()
+            if await self.transport.lost(number):
+                self.mark_lost(number)
+            self.changed.set()
             return None
         finally:
             for waiting in (asked, *first):
                 waiting.cancel()
 
-    async def command(
+    async def request_values(
         self,
         number: int,
         what: SnapshotRequest | MigrateRequest,
         receive: Callable[[Values], None],
         timeout: float = _COMMAND_SECONDS,
     ) -> Values | None:
-        """What the solver's thread answers once it has done it.
+        """Have the worker's thread execute a command, and return its answer.
 
-        None where the answer or the solver is lost, the time is up, or there is a `hurry`.
+        Returns
+        -------
+        None where the answer or the worker is lost, the time is over, or `stopping` is set.
 
         Parameters
         ----------
-        receive : takes in the answer, on a thread of its own: once this returns, `values` and `policy` may be gone. It
-            may be called again where it raised OSError.
+        receive : copies the answer, on a thread of its own: once this method returns, `values` and `policy` may be
+            freed. It may be called again after an OSError.
         """
-        asking = self.link.request(number, CommandRequest(self._numbered(what)), timeout)
+        asking = self.transport.request(number, CommandRequest(self._numbered(what)), timeout)
         try:
-            answer = await self._unless(number, asking, self.of[number].gone, self.stopping)
+            answer = await self._answer_unless(number, asking, self.by_number[number].gone, self.stopping)
         except NoSuchRunError:
             return None
         if isinstance(answer, RemoteAnswer):
-            return await self._copied(number, answer, receive)
+            return await self._copy_answer(number, answer, receive)
         if not isinstance(answer, Values):
             return None
         await run_in_thread(receive, answer)
         return answer
 
-    async def _copied(self, number: int, borrowed: RemoteAnswer, receive: Callable[[Values], None]) -> Values | None:
+    async def _copy_answer(self, number: int, remote: RemoteAnswer, receive: Callable[[Values], None]) -> Values | None:
         try:
-            await run_in_thread(receive, borrowed.answer)
+            await run_in_thread(receive, remote.answer)
             copied = True
-        except OSError:  # it comes over the connection
+        except OSError:  # then it is sent over the connection
             copied = False
-        whole = await self._unless(number, borrowed.release(copied), self.of[number].gone, self.stopping)
-        if copied:  # if the loan was there all the time, and no other array in its place
-            return cast(Values, borrowed.answer) if whole else None
+        whole = await self._answer_unless(number, remote.release(copied), self.by_number[number].gone, self.stopping)
+        if copied:  # if the arrays were kept until the copy ended
+            return cast(Values, remote.answer) if whole else None
         if not isinstance(whole, Values):
             return None
         await run_in_thread(receive, whole)
@@ -298,37 +303,37 @@ class Membership:
     async def request_snapshots(
         self, command: SnapshotRequest, receive: Callable[[Values], None]
     ) -> dict[int, Values] | None:
-        """Answers of everybody; None where one is missing."""
+        """Request snapshots of all workers; return None where an answer is missing."""
         numbers = self.alive()
-        found = await asyncio.gather(*(self.command(k, command, receive) for k in numbers))
+        found = await asyncio.gather(*(self.request_values(k, command, receive) for k in numbers))
         answers = {k: answer for k, answer in zip(numbers, found, strict=True) if answer is not None}
         return answers if len(answers) == len(numbers) else None
 
     async def broadcast(self, command: Any) -> None:
-        """The same command to everybody."""
-        await self.each(lambda _: command)
+        """Send the same command to all workers."""
+        await self.send_each(lambda _: command)
 
     async def broadcast_best_effort(self, command: Any) -> None:
-        """The same, where it does not matter if it arrives: in a `hurry` that is not waited for."""
-        telling, hurried = (asyncio.ensure_future(each) for each in (self.broadcast(command), self.stopping.wait()))
+        """Send the same command to all workers, without waiting for its arrival once `stopping` is set."""
+        telling, stopped = (asyncio.ensure_future(each) for each in (self.broadcast(command), self.stopping.wait()))
         try:
-            await asyncio.wait({telling, hurried}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({telling, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if telling.done():
                 telling.result()
         finally:
             telling.cancel()
-            hurried.cancel()
+            stopped.cancel()
 
-    async def each(self, command: Callable[[int], Any]) -> None:
-        """Put a command into the mailbox of everybody who is not lost meanwhile; what it does is not waited for."""
-        await asyncio.gather(*(self.put(k, command(k)) for k in self.alive()))
+    async def send_each(self, command: Callable[[int], Any]) -> None:
+        """Deliver a command to each worker that is not lost meanwhile, without waiting for its execution."""
+        await asyncio.gather(*(self.send(k, command(k)) for k in self.alive()))
 
-    async def put(self, number: int, what: Any) -> None:
-        """Put a command into the mailbox of one who is not lost meanwhile."""
+    async def send(self, number: int, what: Any) -> None:
+        """Deliver a command to a worker, unless it is lost meanwhile."""
         command = self._numbered(what)
-        timeout = self.worker_timeout + (what.nbytes / SLOWEST if isinstance(what, Assignment) else 0.0)
+        timeout = self.worker_timeout + (what.nbytes / MIN_BANDWIDTH if isinstance(what, Assignment) else 0.0)
         with suppress(NoSuchRunError):
-            while self.of[number].alive and await self.request(number, PostRequest(command), timeout) is None:
+            while self.by_number[number].alive and await self.request(number, PostRequest(command), timeout) is None:
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     def _numbered(self, what: Any) -> Command:

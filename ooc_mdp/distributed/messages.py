@@ -1,11 +1,11 @@
-"""What solvers and their coordinator tell each other; everything crosses the network as it is here.
+"""The messages between workers and their coordinator; they cross the network as they are here.
 
-    coordinator ─▶ solver    Assignment, Span, Go, Halt, End; Release and Report, which are answered
-    solver ─▶ coordinator    Status, whenever it comes to rest, and at times meanwhile
-    solver ─▶ solver         Subscribe: "tell me of these states of your partition"; Update: their values
+    coordinator ─▶ worker    Assignment, ValueRange, Start, Pause, Stop; MigrateRequest and SnapshotRequest, answered
+    worker ─▶ coordinator    Status, when it becomes passive and at times between
+    worker ─▶ worker         Subscribe: states of a partition whose values are requested; Update: their values
 
-Partitions have one owner at a time. *Epochs* number the assignments of owners; a partition's *generation* is the epoch
-in which its present owner got it, so that what an earlier owner sent late is known to be old.
+A partition has one owner at a time. *Epochs* number the assignments of owners; a partition's *generation* is the epoch
+in which its present owner received it, so that late messages of an earlier owner are recognised.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.solver.history import PartitionCounts
 
 __all__ = [
-    "SLOWEST",
+    "MIN_BANDWIDTH",
     "Accepted",
     "Assignment",
     "Command",
@@ -51,43 +51,43 @@ __all__ = [
     "contiguous_runs",
 ]
 
-SLOWEST = 10e6
-"""Bytes a second that every connection carries: what is large is waited for by so much longer."""
+MIN_BANDWIDTH = 10e6
+"""Bytes per second that every connection carries; timeouts of large messages are longer accordingly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What is known of k partitions."""
+    """The values of k partitions."""
 
     partitions: IntArray
     """int64 [k], ascending."""
     values: FloatArray
-    """float64; those of their states, one partition after the other."""
+    """float64; values of their states, one partition after the other."""
     policy: npt.NDArray[np.int32]
     """int32; likewise."""
     visited: npt.NDArray[np.bool_]
     """bool [k]."""
     bounds: FloatArray | None = None
     """float64 [4, k]: rows as `ResidualBounds.arrays` names them, at the values of all partitions of the model; None
-    where nothing is known of them."""
+    where there are none."""
     counts: PartitionCounts | None = None
-    """With all partitions of a solver: what it has done since it began, to partitions that are others' now as well."""
+    """In a snapshot: what the worker has done since it started, to partitions that it has lost as well."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays of states."""
+        """Return the bytes of the arrays of states."""
         return self.values.nbytes + self.policy.nbytes
 
     @property
     def state_arrays(self) -> tuple[FloatArray, npt.NDArray[np.int32]]:
-        """Arrays that another process of the machine may read where they are."""
+        """Return the arrays that another process of the machine may read where they are."""
         return self.values, self.policy
 
 
 def contiguous_runs(partitions: IntArray, partition_ptr: IntArray) -> list[tuple[slice, slice]]:
-    """Where the states of partitions (int64 [k], ascending) lie among all, and where in `Values` of these.
+    """Return where the states of partitions (int64 [k], ascending) lie in all values, and where in their `Values`.
 
-    One piece for each run of neighbours.
+    One pair of slices for each run of neighbours.
     """
     sizes = np.diff(partition_ptr)[partitions]
     ends = np.cumsum(sizes)
@@ -104,23 +104,23 @@ def contiguous_runs(partitions: IntArray, partition_ptr: IntArray) -> list[tuple
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who owns what from now on."""
+    """The owners of all partitions from now on."""
 
     epoch: int
     owner: npt.NDArray[np.int32]
-    """int32 [P]; number of the solver, -1 where a partition is on its way from one to another."""
+    """int32 [P]; number of the worker, -1 while a partition is migrated."""
     generation: npt.NDArray[np.int32]
     """int32 [P]."""
     addresses: dict[int, str]
-    """Of the solvers that take part."""
+    """Addresses of the workers that take part, by number."""
     initial_values: Values | None = None
-    """Last known values of partitions that the solver gets, as far as there are any."""
+    """Last known values of partitions that the worker gains, as far as there are any."""
     initial_start: bool = False
-    """Whether all solvers begin at values that all of them know: the store's initial ones, or 0."""
+    """Whether all workers begin at values that all of them know: the store's initial ones, or 0."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Return the bytes of the arrays."""
         return (
             self.owner.nbytes
             + self.generation.nbytes
@@ -130,7 +130,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """The range of all values, by which relative targets go."""
+    """The range of all values, on which relative targets depend."""
 
     smallest: float
     largest: float
@@ -140,53 +140,53 @@ class ValueRange:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Begin to sweep, or go on."""
+    """Begin or continue to sweep."""
 
     seconds: float = 0.0
-    """Of the solve so far: visits are at times of the solve, whenever a solver has joined it."""
+    """Seconds of the solve so far, from which the worker's clock continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Sweep no more; still take in and pass on values."""
+    """Stop sweeping; values are still received and sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigrateRequest:
-    """Give up partitions that are dirty and not in the cache, for another solver; answered with their `Values`."""
+    """Give up dirty partitions outside the cache for another worker; answered with their `Values`."""
 
     most: int
-    """So many at most."""
+    """Most partitions to give up."""
     cached: bool = False
-    """Whether those in the cache will do too."""
+    """Whether partitions in the cache may be given up too."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """Answered with the `Values` of all partitions of the solver, bounds and all."""
+    """Answered with the `Values` of all partitions of the worker, with bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """It is over."""
+    """End the solver."""
 
 
 class Command(NamedTuple):
-    """What the coordinator tells a solver, as it crosses the network."""
+    """A numbered command of the coordinator."""
 
     number: int
-    """Rises from command to command; what is sent again has its number again."""
+    """Increases from command to command; a command that is sent again keeps its number."""
     what: Assignment | ValueRange | Start | Pause | MigrateRequest | SnapshotRequest | Stop
 
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """Answered with the `Status`, as soon as its version is not the one seen."""
+    """Answered with the `Status` once its version differs from the one seen."""
 
     seen: int = -1
-    """Version of the last status; -1 to be answered at once."""
+    """Version of the last status; -1 for an immediate answer."""
     wait: float = 0.0
-    """Seconds to wait for another version at most."""
+    """Most seconds to wait for another version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,20 +200,20 @@ class PostRequest:
 class CommandRequest:
     """Execute a command; answered with its result, `Values` or None.
 
-    Large arrays stay where they are, and the answer is a `RemoteHandle`, for an asker that can read them there.
+    Large arrays stay where they are, and the answer is a `RemoteHandle`, for a process that can read them there.
     """
 
     command: Command
     asker: ProcessId | None = None
-    """Process of the asker, where it can read the memory of others."""
+    """The requesting process, where it can read the memory of others."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRequest:
-    """Arrays of an answer are read no longer; answered with True, or None where they were not kept until now."""
+    """The arrays of an answer are no longer read; answered with True, or None where they were not kept until now."""
 
     number: int
-    """Of the command."""
+    """Number of the command."""
     whole: bool = False
     """Whether to answer with the `Values` instead of True."""
 
@@ -227,12 +227,12 @@ class DeliverRequest:
 
 @dataclass(frozen=True, slots=True)
 class EvictRequest:
-    """The others have gone on without the worker; answered with `Accepted`."""
+    """The others continue without the worker; answered with `Accepted`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The request has been carried out, or lies in the mailbox."""
+    """The request has been executed, or is in the mailbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,64 +241,64 @@ class NoSuchRun:
 
 
 class NoSuchRunError(OocMdpError):
-    """No worker of the run is there: it has ended, or has not been started."""
+    """The process has no solver of the run: it has ended, or was not started."""
 
 
 class StateList(NamedTuple):
-    """States of a partition whose values a solver reads."""
+    """States of a partition whose values a worker reads."""
 
     partition: int
     serial: int
-    """Number of this list among the solver's lists for this partition: values come with it."""
+    """Number of this version of the list; the values that answer it carry the number."""
     states: IntArray
     """int64, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """From a reader to the owner; answered by an `Update`."""
+    """A subscriber's request to an owner; answered by an `Update`."""
 
     sender: int
     number: int
-    """Of the sender's messages: one that comes after a later one is old, and what it held has been sent again."""
+    """Number of the message among the sender's; one that arrives after a later one is ignored: it was sent again."""
     wanted: list[StateList]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Return the bytes of the arrays."""
         return sum(w.states.nbytes for w in self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """From an owner to a reader."""
+    """Values that an owner sends to a subscriber."""
 
     sender: int
     number: int
-    """Of the sender's messages: one that comes after a later one is old, and what it held has been sent again."""
+    """Number of the message among the sender's; one that arrives after a later one is ignored: it was sent again."""
     partitions: IntArray
     """int64 [k]; each once."""
     serials: IntArray
-    """int64 [k]; of the lists of `Wanted` states whose values these are."""
+    """int64 [k]; of the lists of states whose values these are."""
     generations: IntArray
     """int64 [k]."""
     ptr: IntArray
-    """int64 [k + 1]; where the values of each begin."""
+    """int64 [k + 1]; where the values of each partition begin."""
     values: FloatArray
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Return the bytes of the arrays."""
         return sum(a.nbytes for a in (self.partitions, self.serials, self.generations, self.ptr, self.values))
 
 
 WorkerRequest = StatusRequest | PostRequest | CommandRequest | ReleaseRequest | DeliverRequest | EvictRequest
-"""What a process with a worker answers, by a handler for each class."""
+"""The requests to a worker's process; each class has a handler."""
 
 
 @dataclass(slots=True)
 class StagingCounts:
-    """What one worker has staged and loaded; the counts of a running worker increase."""
+    """Bytes that one worker has staged and loaded; those of a running worker increase."""
 
     bytes_staged: int = 0
     """Copied to the worker's node."""
@@ -310,45 +310,45 @@ class StagingCounts:
 
 @dataclass(slots=True)
 class Status:
-    """How a solver stands."""
+    """The published status of a worker."""
 
     version: int = 0
-    """Rises with each status."""
+    """Increases whenever the coordinator should see a change."""
     activity: int = 0
-    """Rises whenever something is put into its mailbox: with the same number and `passive` twice, it was so between."""
+    """Count of the messages put into its mailbox: with the same count and `passive` twice, it was passive between."""
     started: bool = False
-    """Whether its thread has started: else the worker's threads are busy with something else."""
+    """Whether its thread has started; otherwise the worker's threads are busy with other tasks."""
     compiling: bool = False
-    """Whether it has loops to compile before it is ready."""
+    """Whether it compiles loops before it is ready."""
     ready: bool = False
-    """Whether it has loaded its code and has its memory."""
+    """Whether it has loaded its code and allocated its memory."""
     stalled_seconds: float = 0.0
-    """Seconds since its thread last looked for messages, as it does between two accesses; 0 while it rests."""
+    """Seconds since its thread last looked for messages, as it does between two accesses; 0 while it waits."""
     passive: bool = False
-    """Nothing to sweep, nothing to take in, nothing on its way to others."""
-    halted: bool = True
+    """Whether it has nothing to sweep, no messages to process and none in flight."""
+    paused: bool = True
     epoch: int = -1
-    """Of the last assignment that it has taken in."""
+    """Epoch of the last assignment that it has applied."""
     pending: bool = True
-    """Whether values are awaited without which it cannot begin."""
+    """Whether some of its partitions wait for values that they read."""
     dirty: int = 0
-    """Own partitions above the target."""
+    """Own partitions whose bounds exceed the target."""
     absent_dirty: int = 0
-    """Those of them that are not in the cache."""
+    """Dirty partitions outside the cache."""
     resident: int = 0
     """Partitions in the cache, whoever owns them now."""
     error_bound: float = float("inf")
     residual_bound: float = float("inf")
     smallest: float = float("inf")
     largest: float = float("-inf")
-    """Of the solver's values; smaller than `smallest` where it has none."""
+    """Largest own value; less than `smallest` where it owns none."""
     size: float = 0.0
     outcome: str | None = None
-    """Word of the outcome, where it cannot go on."""
+    """Word of the outcome, where it cannot continue."""
     statistics: SolveStatistics = field(default_factory=SolveStatistics)
     idle_seconds: float = 0.0
     messages: int = 0
-    """Sent to other solvers."""
+    """Sent to other workers."""
     bytes_sent: int = 0
     staging: StagingCounts = field(default_factory=StagingCounts)
-    """Those of the worker itself: a status that is sent has the present ones."""
+    """The worker's own object, so that a status that is sent has the present counts."""

@@ -1,15 +1,14 @@
-"""Which worker owns which partition: from the coupling of partitions, their weights and, if there is one, their grid.
+"""Placement: which worker owns which partition, from the partitions' coupling, weights and grid.
 
-blocks        contiguous regions: little to tell each other, but a wave of new values passes worker after worker
-random        all workers have part in the wave, and nearly all that partitions tell each other goes between workers
-attractors:n  between the two: n random points a worker; a partition goes to the owner of the nearest
-voronoi:n     the same, and nothing else: workers get as much as chance gives them
-metis         a cut of the coupling graph with little mass across
-single        one worker has all partitions, the others stand by for its loss
+blocks        contiguous regions: few messages, but changes of values pass through one worker after the other
+random        all workers take part at once, and nearly all coupled partitions have different owners
+attractors:n  between the two: n random points per worker; a partition belongs to the owner of the nearest
+voronoi:n     the same without balancing: the workers' weights are left to chance
+metis         a cut of the coupling graph with little probability mass across
+single        one worker owns all partitions, the others stand by for its loss
 
-Wingate (2004, section 6.2) has all but the last two; unlike there, weights are kept in proportion to the workers'
-shares, but for voronoi, which is there to compare with it.
-Placements decide only: they read no table and speak to no worker.
+Wingate (2004, section 6.2) has all but the last two; unlike there, weights are proportional to the workers' shares,
+except for voronoi, which reproduces the thesis. A placement is pure: it reads no table and contacts no worker.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from ooc_mdp.distributed.balance import fill_empty, nearest, rebalance, split
+from ooc_mdp.distributed.balance import assign_nearest, bisect, fill_empty, rebalance
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.io.conversion import metis
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -46,27 +45,27 @@ __all__ = [
 ]
 
 _ATTRACTORS = 30
-"""A worker; more of them changed no time in Wingate's figure 12.7."""
+"""Attractors per worker; more did not change the times in Wingate's figure 12.7."""
 _TIE = 0.01
-"""Of a hop: chance decides between partitions that are as near as that."""
+"""Relative to a hop: differences of distances below which chance decides."""
 _STEPS = 1000
-"""Of an average weight or mass, for METIS's integers."""
-_METIS_MISSES = 0.03
-"""Share of a worker's weight by which METIS's own cut may miss it."""
+"""Integer steps of METIS in an average weight or mass."""
+_METIS_TOLERANCE = 0.03
+"""Relative deviation of a worker's weight that is accepted of METIS's own cut."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionGraph:
-    """What placements know of P partitions."""
+    """Coupling, weights and grid of P partitions."""
 
     coupling: Coupling
-    """Mass that partitions send into each other."""
+    """Probability mass from one partition into another."""
     weight: FloatArray
     """float64 [P], positive: work of each partition, in bytes of its table."""
     centre: FloatArray | None = None
-    """float64 [P, d]: each partition's middle, from 0 to 1 along each axis of its grid; None without a grid."""
+    """float64 [P, d]; centre of each partition, from 0 to 1 along each axis of the grid; None without a grid."""
     periodic: tuple[bool, ...] = ()
-    """For each axis of the grid, whether its end is next to its beginning."""
+    """Whether each axis of the grid is periodic."""
 
     def __post_init__(self) -> None:
         n = self.coupling.ptr.size - 1
@@ -77,33 +76,33 @@ class PartitionGraph:
 
 
 def partition_graph(store: TableSource) -> PartitionGraph:
-    """What a source's small arrays say; no table is read."""
+    """Return the partition graph of a source; reads no table."""
     order = store.attributes["state_order"]
-    # A partition without a row still has states, whose flags take bytes.
+    # A partition without rows has states, and so a positive weight.
     weight = np.maximum(store.partition_bytes.astype(np.float64), 1.0)
     if order["kind"] != "grid":
         return PartitionGraph(store.coupling, weight)
     centre = GridOrder.from_order(order).block_centres()
     axes = (store.attributes.get("geometry") or {}).get("axes") or []
-    told = len(axes) == centre.shape[1]
-    periodic = tuple(told and bool(axes[i].get("periodic")) for i in range(centre.shape[1]))
+    known = len(axes) == centre.shape[1]
+    periodic = tuple(known and bool(axes[i].get("periodic")) for i in range(centre.shape[1]))
     return PartitionGraph(store.coupling, weight, centre, periodic)
 
 
 class Placement(Protocol):
-    """A rule for who owns what; to add one, define these two and name it in `parse_placement`.
+    """A placement rule. To add one, define these two members and name it in `parse_placement`.
 
-    Each worker gets a partition where there are enough; where there are fewer partitions than workers, those with the
-    largest shares get one each. The same facts and shares always give the same owners.
+    Each worker receives a partition where there are enough; where there are fewer partitions than workers, those with
+    the largest shares receive one each. The result depends on the arguments only.
     """
 
     @property
     def name(self) -> str:
-        """As `parse_placement` reads it."""
+        """The word that `parse_placement` reads."""
         ...
 
     def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
-        """int64 [P]: owner of each partition, 0 .. W-1.
+        """Return int64 [P]: the owner of each partition, 0 .. W-1.
 
         Parameters
         ----------
@@ -119,84 +118,84 @@ class Blocks:
     name: ClassVar[str] = "blocks"
 
     def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
-        """By recursive bisection across the axis where least mass is parted."""
+        """Place by recursive bisection across the axis where the cut crosses least mass."""
         workers, target = _targets(facts, shares)
         if facts.centre is None:
-            return workers[split(np.arange(facts.weight.size)[:, None], facts.weight, target)]
+            return workers[bisect(np.arange(facts.weight.size)[:, None], facts.weight, target)]
         places = np.stack([np.unique(along, return_inverse=True)[1] for along in facts.centre.T], axis=1)
         source, coupling = _rows_of(facts.coupling), facts.coupling
         side = np.zeros(facts.weight.size, np.int8)
 
-        def parted(here: IntArray, there: IntArray) -> float:
+        def cut_cost(here: IntArray, there: IntArray) -> float:
             side[:] = 0
             side[here], side[there] = 1, -1
             return float(coupling.mass[side[source] * side[coupling.partitions] < 0].sum())
 
-        return workers[split(places, facts.weight, target, parted)]
+        return workers[bisect(places, facts.weight, target, cut_cost)]
 
 
 @dataclass(frozen=True, slots=True)
 class SingleOwner:
-    """Everything to the worker with the largest share, which can sweep the whole model and shift all values."""
+    """All partitions to the worker with the largest share, which can then sweep and shift all values together."""
 
     name: ClassVar[str] = "single"
 
     def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
-        """The first of those with the largest share."""
+        """Place all partitions on the first worker with the largest share."""
         workers, _ = _targets(facts, shares)
         return np.full(facts.weight.size, workers[np.argmax(shares[workers])], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Random:
-    """Any partition to any worker: a random order, cut in pieces."""
+    """Partitions in random order, divided among the workers."""
 
     seed: int = 0
     name: ClassVar[str] = "random"
 
     def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
-        """Within about one partition's weight of the shares."""
+        """Place at random; weights are within about one partition's weight of the shares."""
         workers, target = _targets(facts, shares)
         order = np.random.default_rng(self.seed).permutation(facts.weight.size)
-        return workers[split(order[:, None], facts.weight, target)]
+        return workers[bisect(order[:, None], facts.weight, target)]
 
 
 @dataclass(frozen=True, slots=True)
 class Attractors:
-    """The owner of the nearest attractor, which are scattered at random (Wingate 2004, section 6.2).
+    """Each partition to the owner of the nearest of random attractors (Wingate 2004, section 6.2).
 
-    Distances are those of the grid in units of its axes' lengths; without a grid, lengths of ways through the coupling
-    graph, attractors being partitions.
+    Distances are those of the grid in units of its axes' lengths; without a grid, lengths of paths in the coupling
+    graph between partitions, which are the attractors.
     """
 
     per_worker: int = _ATTRACTORS
-    """Attractors of each worker, at least 1: few make large regions, many come near to a random placement."""
+    """Attractors per worker, at least 1: few make large regions, many approach a random placement."""
     seed: int = 0
     balanced: bool = True
-    """Whether the workers' regions are made to have their shares; if not, as in the thesis, the nearest attractor alone
+    """Whether regions are balanced to the workers' shares; if not, as in the thesis, the nearest attractor alone
     decides, and weights are as chance has it: with one attractor each, the heaviest of 8 workers had 1.7 to 2.1 times
     the mean on grids of 10,000 to 105,000 partitions in two and four axes."""
 
     def __post_init__(self) -> None:
         if self.per_worker < 1:
-            raise OptionsError(f"placement {self.name}: give at least 1 attractor a worker")
+            raise OptionsError(f"placement {self.name}: give at least 1 attractor per worker")
 
     @property
     def name(self) -> str:
-        """With the number of attractors."""
+        """The word with the number of attractors."""
         return f"{'attractors' if self.balanced else 'voronoi'}:{self.per_worker}"
 
     def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
-        """By a Voronoi tessellation; the cells of a worker are grown and shrunk together until it has its share."""
+        """Place by a Voronoi tessellation; the cells of a worker grow or shrink together until it has its share."""
         workers, target = _targets(facts, shares)
         rng = np.random.default_rng(self.seed)
-        far = self._through_graph if facts.centre is None else self._across_grid
-        cost = far(facts, target.size, rng)
-        owner = nearest(cost, facts.weight, target) if self.balanced else cost.argmin(axis=1)
+        distances = self._through_graph if facts.centre is None else self._across_grid
+        cost = distances(facts, target.size, rng)
+        owner = assign_nearest(cost, facts.weight, target) if self.balanced else cost.argmin(axis=1)
         return workers[fill_empty(owner, facts.weight, target)]
 
     def _across_grid(self, facts: PartitionGraph, workers: int, rng: np.random.Generator) -> FloatArray:
-        """float64 [P, W]; squared distance to each worker's nearest attractor."""
+        """Return float64 [P, W]: the squared distance to each worker's nearest attractor."""
         from scipy.spatial import KDTree
 
         axes = len(facts.periodic)
@@ -207,7 +206,7 @@ class Attractors:
         return cost
 
     def _through_graph(self, facts: PartitionGraph, workers: int, rng: np.random.Generator) -> FloatArray:
-        """float64 [P, W]; length of the shortest way to each worker's nearest attractor."""
+        """Return float64 [P, W]: the length of the shortest path to each worker's nearest attractor."""
         n = facts.weight.size
         if workers * self.per_worker <= n:
             chosen = rng.permutation(n)[: workers * self.per_worker].reshape(workers, -1)
@@ -226,7 +225,7 @@ class Metis:
     name: ClassVar[str] = "metis"
 
     def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
-        """By METIS, and a few partitions moved where it misses the shares.
+        """Place by METIS, and move a few partitions where it misses the shares.
 
         Raises
         ------
@@ -235,30 +234,30 @@ class Metis:
         metis.require_metis("The placement metis")
         workers, target = _targets(facts, shares)
         graph = _affinity(facts.coupling)
-        mass, weight = _steps(graph.data), _steps(facts.weight)
-        # Of parts smaller than a partition METIS complains; those come out below.
+        mass, weight = _as_integers(graph.data), _as_integers(facts.weight)
+        # METIS refuses parts smaller than a partition; `fill_empty` corrects those.
         asked = np.maximum(target, facts.weight.mean())
         part = metis.partition_graph(graph.indptr, graph.indices, workers.size, weight, mass, asked)
-        # METIS misses the weights where partitions are few: those leave that lose least mass by it.
+        # METIS misses the weights where partitions are few; partitions whose move cuts least mass are moved.
         held = np.stack([graph @ (part == worker).astype(np.float64) for worker in range(workers.size)], axis=1)
-        allowed = np.maximum(_METIS_MISSES * target, facts.weight.mean() / 2)
+        allowed = np.maximum(_METIS_TOLERANCE * target, facts.weight.mean() / 2)
         part = rebalance(part, -held, facts.weight, target, allowed)
         return workers[fill_empty(part, facts.weight, target)]
 
 
-def parse_placement(text: str, everywhere: bool = False) -> Placement:
-    """The placement that an option names: auto, blocks, random, attractors, attractors:N, voronoi:N, metis or single.
+def parse_placement(text: str, dense: bool = False) -> Placement:
+    """Return the placement of a word: auto, blocks, random, attractors, attractors:N, voronoi:N, metis or single.
 
     Parameters
     ----------
-    everywhere : whether partitions read most of the others: auto is single there, and blocks elsewhere.
+    dense : whether partitions read most of the others: auto is single there, and blocks elsewhere.
 
     Raises
     ------
     OptionsError : it names none.
     """
     plain: dict[str, Placement] = {p.name: p for p in (Blocks(), Random(), Metis(), SingleOwner())}
-    plain |= {"attractors": Attractors(), "auto": plain["single" if everywhere else "blocks"]}
+    plain |= {"attractors": Attractors(), "auto": plain["single" if dense else "blocks"]}
     if text in plain:
         return plain[text]
     if text == "alone":
@@ -276,7 +275,7 @@ def parse_placement(text: str, everywhere: bool = False) -> Placement:
 
 
 def cut_fraction(facts: PartitionGraph, owner: IntArray) -> float:
-    """Share of the mass between partitions that goes from one worker's to another's; 0 where there is none.
+    """Return the fraction of the mass between partitions that connects different workers; 0 without mass.
 
     Parameters
     ----------
@@ -290,7 +289,7 @@ def cut_fraction(facts: PartitionGraph, owner: IntArray) -> float:
 def reassign(
     facts: PartitionGraph, owner: IntArray, lost: IntArray, alive: IntArray, shares: FloatArray | None = None
 ) -> IntArray:
-    """int64 [P]: owners after the lost workers' partitions went to living ones; no other partition moves.
+    """Return int64 [P]: the owners after lost workers' partitions were assigned to living ones; no other one moves.
 
     They fill up those that own least for their share, and go where they are nearest in the coupling graph.
 
@@ -315,42 +314,42 @@ def reassign(
     held = np.flatnonzero(np.isin(owner, alive))
     owned = np.bincount(owner[held], facts.weight[held], alive.max() + 1).astype(np.float64)[alive]
     weight = facts.weight[orphans]
-    lack = _fill_up(owned, np.ones(alive.size) if shares is None else shares, float(weight.sum()))
-    workers, lack = alive[lack > 0], lack[lack > 0]
+    deficit = _fill_up(owned, np.ones(alive.size) if shares is None else shares, float(weight.sum()))
+    workers, deficit = alive[deficit > 0], deficit[deficit > 0]
     to = owner.copy()
-    to[orphans] = workers[nearest(_from_the_living(facts, owner, orphans, workers), weight, lack)]
+    to[orphans] = workers[assign_nearest(_distance_to_owners(facts, owner, orphans, workers), weight, deficit)]
     return to
 
 
-def _from_the_living(facts: PartitionGraph, owner: IntArray, orphans: IntArray, workers: IntArray) -> FloatArray:
-    """float64 [orphans, workers]; length of the shortest way, through orphans only, to a partition of each worker."""
+def _distance_to_owners(facts: PartitionGraph, owner: IntArray, orphans: IntArray, workers: IntArray) -> FloatArray:
+    """Return float64 [orphans, workers]: the shortest path, through orphans only, to a partition of each worker."""
     from scipy.sparse import csr_array
 
-    # Nodes: the orphans, then the workers, all partitions of one together.
+    # Nodes: the orphans, then one for all partitions of each worker.
     index = np.full(int(max(owner.max(), workers.max())) + 2, -1)  # the last for owner -1
     index[workers] = orphans.size + np.arange(workers.size)
     place = index[owner]
     place[orphans] = np.arange(orphans.size)
     mass = _affinity(facts.coupling)
     source, target = place[np.repeat(np.arange(owner.size), np.diff(mass.indptr))], place[mass.indices]
-    # Into a worker no way leads, so none leads through it.
+    # Without edges into workers, no path leads through one.
     kept = (source >= 0) & (target >= 0) & (target < orphans.size)
     nodes = orphans.size + workers.size
     graph = _path_lengths(csr_array((mass.data[kept], (source[kept], target[kept])), shape=(nodes, nodes)))
-    ways = np.stack([_shortest_paths(graph, np.array([orphans.size + i])) for i in range(workers.size)], axis=1)
+    lengths = np.stack([_shortest_paths(graph, np.array([orphans.size + i])) for i in range(workers.size)], axis=1)
     rng = np.random.default_rng(0)
-    return _connected(ways[: orphans.size]) + _TIE * rng.random((orphans.size, workers.size))
+    return _connected(lengths[: orphans.size]) + _TIE * rng.random((orphans.size, workers.size))
 
 
 def _fill_up(owned: FloatArray, shares: FloatArray, more: float) -> FloatArray:
-    """What each gets of `more` so that those who get something end level, and none of the others lies below."""
+    """Divide `more` so that all who receive something end at the same level, and no one else is below it."""
     order = np.argsort(owned / shares, kind="stable")
     levels = (more + np.cumsum(owned[order])) / np.cumsum(shares[order])
     return np.asarray(np.maximum(levels.min() * shares - owned, 0.0))
 
 
 def _targets(facts: PartitionGraph, shares: FloatArray) -> tuple[IntArray, FloatArray]:
-    """The workers that get partitions, and the weight that each of them is to have."""
+    """Return the workers that receive partitions, and their target weights."""
     if shares.ndim != 1 or not shares.size or not (np.isfinite(shares) & (shares > 0)).all():
         raise ValueError(f"shares {shares.tolist()}; give a positive number for each worker")
     workers = np.sort(np.argsort(-shares, kind="stable")[: facts.weight.size])
@@ -358,12 +357,12 @@ def _targets(facts: PartitionGraph, shares: FloatArray) -> tuple[IntArray, Float
 
 
 def _rows_of(coupling: Coupling) -> IntArray:
-    """int64 [entries]; the row of each entry."""
+    """Return int64 [entries]: the row of each entry."""
     return np.repeat(np.arange(coupling.ptr.size - 1), np.diff(coupling.ptr))
 
 
 def _affinity(coupling: Coupling) -> csr_array:
-    """float64 [P, P], sparse and symmetric: mass between two partitions in both directions; no diagonal, no zeros."""
+    """Return float64 [P, P], sparse: mass between two partitions in both directions; no diagonal, no zeros."""
     from scipy.sparse import csr_array
 
     n = coupling.ptr.size - 1
@@ -373,27 +372,27 @@ def _affinity(coupling: Coupling) -> csr_array:
     return csr_array(one + one.T)
 
 
-def _steps(weights: FloatArray) -> IntArray:
-    """Weights as integers, in steps that are small against their mean."""
+def _as_integers(weights: FloatArray) -> IntArray:
+    """Return weights as integers, in steps that are small against their mean."""
     return np.rint(weights * (_STEPS / weights.mean())).astype(np.int64) if weights.size else weights.astype(np.int64)
 
 
 def _path_lengths(affinity: csr_array) -> csr_array:
-    """Lengths of hops, from 1 (strong) to 2 (weak): ways with fewer hops first, then those along more mass."""
+    """Return lengths of hops, 1 (strong) to 2 (weak): paths with fewer hops are shorter, then those with more mass."""
     from scipy.sparse import csr_array
 
     return csr_array((1 + 1 / (1 + affinity.data), affinity.indices, affinity.indptr), shape=affinity.shape)
 
 
 def _shortest_paths(graph: csr_array, sources: IntArray) -> FloatArray:
-    """float64 [nodes]; length of the shortest way from any of the sources, infinite where there is none."""
+    """Return float64 [nodes]: the shortest path from any of the sources, infinite where there is none."""
     from scipy.sparse.csgraph import dijkstra
 
     return np.asarray(dijkstra(graph, indices=sources, min_only=True))
 
 
-def _connected(ways: FloatArray) -> FloatArray:
-    """Ways that do not exist, as ones that are longer than all others."""
-    found = np.isfinite(ways)
-    longest = ways.max(where=found, initial=0.0)
-    return np.asarray(np.where(found, ways, 2 * longest + 2))
+def _connected(lengths: FloatArray) -> FloatArray:
+    """Replace infinite lengths by one that is longer than all others."""
+    found = np.isfinite(lengths)
+    longest = lengths.max(where=found, initial=0.0)
+    return np.asarray(np.where(found, lengths, 2 * longest + 2))

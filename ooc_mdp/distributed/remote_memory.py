@@ -1,8 +1,8 @@
-"""Large answers between processes of one machine: the asker copies them straight from the answerer's memory.
+"""Large answers between processes of one machine: the requesting process copies arrays from the other's memory.
 
-Values of 10^8 states are gigabytes, which a connection of Dask carries at about 1 GB/s, one worker after the other.
-Linux lets a process read another's memory where it may trace it, as the parent of workers may (process_vm_readv(2)).
-Elsewhere, and where it may not, the answer travels over the connection.
+Values of 10^8 states are gigabytes, which a connection of Dask carries at about 1 GB/s, for one worker after the other.
+Linux allows a process to read the memory of another that it may trace, as the parent of workers may
+(process_vm_readv(2)). Elsewhere, and where this is not allowed, the answer is sent over the connection.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ __all__ = [
     "this_process",
 ]
 
-_LEAST = 1 << 20
-"""Bytes below which a connection is as quick."""
+_MIN_BYTES = 1 << 20
+"""Bytes below which a connection is as fast."""
 
 
 class Exposable(Protocol):
-    """An answer with arrays that the asker may read where they are."""
+    """An answer whose arrays the requesting process may read in place."""
 
     @property
     def state_arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """One-dimensional and contiguous."""
+        """One-dimensional, contiguous arrays."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process, and the machine on which its number means something."""
+    """A process and its machine."""
 
     machine: str
     process: int
@@ -66,45 +66,45 @@ class RemoteArray:
 
 @dataclass(frozen=True, slots=True)
 class RemoteHandle:
-    """Where an answer lies."""
+    """An answer whose arrays are in the memory of another process."""
 
     process: int
     pickled: bytes
-    """The answer without the arrays that are lent."""
+    """The answer with the addresses of these arrays."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswer:
-    """An answer whose arrays are far."""
+    """A received answer whose arrays are in another process, and how to release them."""
 
     answer: Any
-    """With `FarArray` for some of its arrays."""
+    """With a `RemoteArray` for each of these arrays."""
     release: Callable[[bool], Coroutine[Any, Any, Any]]
-    """To be called once: with True when all has been read that is wanted, so that the answerer may forget it, and says
-    True if it had it until then; with False where it cannot be read, for an answer that holds all its arrays."""
+    """To be called once: with True after all arrays were copied, which returns True if they were kept until then; with
+    False where they cannot be read, which returns the answer with all its arrays."""
 
 
 class ExposedArrays:
-    """Keeps an answer where it is until it has been copied."""
+    """Keeps an answer in memory until it has been copied."""
 
     def __init__(self, answer: Exposable) -> None:
         self.answer = answer
-        self._arrays = [array for array in answer.state_arrays if array.nbytes >= _LEAST]
+        self._arrays = [array for array in answer.state_arrays if array.nbytes >= _MIN_BYTES]
 
     @property
-    def worth_while(self) -> bool:
-        """Whether anything is large enough."""
+    def worthwhile(self) -> bool:
+        """Whether any array is large enough to be read in place."""
         return bool(self._arrays)
 
     def handle(self) -> RemoteHandle:
-        """The answer to the process that asked."""
+        """Return the handle to send in place of the answer."""
         file = io.BytesIO()
-        _Lender(file, self._arrays).dump(self.answer)
+        _ExposingPickler(file, self._arrays).dump(self.answer)
         return RemoteHandle(os.getpid(), file.getvalue())
 
 
-class _Lender(pickle.Pickler):
-    """Pickles with the places of some arrays instead of these."""
+class _ExposingPickler(pickle.Pickler):
+    """Pickles the addresses of some arrays in place of these."""
 
     def __init__(self, file: io.BytesIO, arrays: list[npt.NDArray[Any]]) -> None:
         super().__init__(file, protocol=5)
@@ -115,36 +115,38 @@ class _Lender(pickle.Pickler):
         return None if array is None else (array.ctypes.data, array.dtype.str, array.size)
 
 
-class _Borrower(pickle.Unpickler):
-    def __init__(self, lent: RemoteHandle) -> None:
-        super().__init__(io.BytesIO(lent.pickled))
-        self._process = lent.process
+class _AttachingUnpickler(pickle.Unpickler):
+    """Unpickles these addresses as `RemoteArray`."""
+
+    def __init__(self, handle: RemoteHandle) -> None:
+        super().__init__(io.BytesIO(handle.pickled))
+        self._process = handle.process
 
     def persistent_load(self, pid: tuple[int, str, int]) -> RemoteArray:
         return RemoteArray(self._process, *pid)
 
 
 def can_attach(asker: ProcessId | None) -> bool:
-    """Whether the asker can read this process's memory: another process of the same machine."""
+    """Return whether a process can read this one's memory: another process of the same machine."""
     own = this_process()
     return asker is not None and own is not None and asker != own and asker.machine == own.machine
 
 
-def attach(lent: RemoteHandle) -> Any:
-    """The answer, with `FarArray` for the arrays that are lent."""
-    return _Borrower(lent).load()
+def attach(handle: RemoteHandle) -> Any:
+    """Return the answer, with a `RemoteArray` for each array in the other process."""
+    return _AttachingUnpickler(handle).load()
 
 
 def read(array: npt.NDArray[Any] | RemoteArray, part: slice, out: npt.NDArray[Any]) -> None:
-    """Copy part of an array, here or far.
+    """Copy part of an array of this or another process.
 
     Parameters
     ----------
-    out : of the array's type and the part's size; contiguous.
+    out : contiguous, of the array's type and the part's size.
 
     Raises
     ------
-    OSError : the memory may not be read, or is gone.
+    OSError : the memory may not be read, or the process has ended.
     """
     if not isinstance(array, RemoteArray):
         out[:] = array[part]
@@ -158,7 +160,7 @@ def read(array: npt.NDArray[Any] | RemoteArray, part: slice, out: npt.NDArray[An
 
 @cache
 def this_process() -> ProcessId | None:
-    """This process; None where it cannot read others' memory, or cannot say on which machine it is."""
+    """Return this process; None where it cannot read others' memory, or its machine is unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
@@ -175,7 +177,7 @@ class _Vector(ctypes.Structure):
 
 @cache
 def _read_memory() -> Any:
-    """The system's function; None where it has none."""
+    """Return process_vm_readv; None on systems without it."""
     try:
         function: Any = ctypes.CDLL(None, use_errno=True).process_vm_readv
     except (OSError, AttributeError):

@@ -1,10 +1,10 @@
-"""The partitions of one solver of several: whose values they read, who reads theirs, and what is known of them.
+"""The shard of one worker: its partitions, the values that they read, their subscribers, and their restored bounds.
 
-    assignment ─▶ ours from now on ─▶ *joining*: the values that they read are asked of whoever owns those
-                                   ─▶ owned: swept, with bounds about the values that the solver sees
-                  others' now      ─▶ given up; what ours read of them is asked of the next owner
+    assignment ─▶ gained ─▶ *pending*: the values that they read are requested from their owners
+                         ─▶ owned: swept, with bounds at the values that this worker sees
+                  lost   ─▶ dropped; what the worker's partitions read of them is requested from the next owner
 
-Knows no method and waits for nothing; what is sent, and when, is `outbox.py`'s.
+Knows no method and waits for nothing; `subscriptions.py` decides when messages are sent.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ class AssignmentPlan:
     gained: IntArray
     """int64, ascending; partitions that it owns from now on."""
     lost: IntArray
-    """int64, ascending; partitions that it owns no longer."""
+    """int64, ascending; partitions that it no longer owns."""
     reassigned: IntArray
-    """int64, ascending; partitions of others that have a new owner, or a new generation."""
+    """int64, ascending; partitions of other workers with a new owner or a new generation."""
     peers_added: frozenset[int]
     """Other workers that take part from now on."""
     peers_removed: frozenset[int]
-    """Other workers that take part no longer."""
+    """Other workers that no longer take part."""
     owners: int
-    """Workers that own partitions; at least 1."""
+    """Number of workers that own partitions; at least 1."""
 
 
 def plan_assignment(before: Assignment, new: Assignment, me: int) -> AssignmentPlan:
-    """What changes for worker `me` between two assignments; reads and changes no state.
+    """Return what changes for worker `me` between two assignments; a pure function.
 
     Parameters
     ----------
-    before : the assignment that is applied; epoch -1 and no owners before the first.
+    before : the present assignment; epoch -1 and no owners before the first.
     """
-    mine, mine_before = new.owner == me, before.owner == me
+    owned, mine_before = new.owner == me, before.owner == me
     changed = (before.owner != new.owner) | (before.generation != new.generation)
     return AssignmentPlan(
-        gained=np.flatnonzero(mine & ~mine_before),
-        lost=np.flatnonzero(~mine & mine_before),
-        reassigned=np.flatnonzero(~mine & changed),
+        gained=np.flatnonzero(owned & ~mine_before),
+        lost=np.flatnonzero(~owned & mine_before),
+        reassigned=np.flatnonzero(~owned & changed),
         peers_added=frozenset(new.addresses.keys() - before.addresses.keys() - {me}),
         peers_removed=frozenset(before.addresses.keys() - new.addresses.keys()),
         owners=max(np.unique(new.owner[new.owner >= 0]).size, 1),
@@ -73,13 +73,13 @@ def plan_assignment(before: Assignment, new: Assignment, me: int) -> AssignmentP
 
 
 class Shard:
-    """Of one solver; its thread owns it.
+    """The partitions of one worker; used by its solver's thread.
 
     Parameters
     ----------
-    number : of the solver.
-    owned : bool [P]; partitions that the solver may sweep, those of the run.
-    wake : has the solver look again once something that was sent has arrived.
+    number : of the worker.
+    owned : bool [P]; partitions that the worker may sweep; updated here.
+    wake : wakes the solver once a peer has received a message.
     """
 
     def __init__(
@@ -91,34 +91,34 @@ class Shard:
         wake: Callable[[], None],
     ) -> None:
         self._me, self._state, self._values, self._owned = number, run, run.backend, owned
-        self.outbox = SendQueue(send, wake)
+        self.send_queue = SendQueue(send, wake)
         n = run.table.n_partitions
         self.assignment = Assignment(-1, np.full(n, -1, np.int32), np.full(n, -1, np.int32), {})
-        """The last; before it, nobody owns anything."""
-        self._interests, self._readers = Subscriptions(run.backend, number), Subscribers()
+        """The last one; at first one without owners."""
+        self._subscriptions, self._subscribers = Subscriptions(run.backend, number), Subscribers()
         self.pending: dict[int, set[int]] = {}
-        """Partitions that are ours but not swept yet: whose values they await."""
+        """Partitions that are owned but not swept yet, each with the partitions whose values it waits for."""
         self._restored: dict[int, FloatArray] = {}
-        """Bounds that they will have then, where these are known."""
-        self.leave = False
-        """The method must begin anew: a partition is no longer ours, or all are."""
-        self.gone: set[int] = set()
-        """Solvers that took part once."""
-        self.solvers = 1
-        """That have partitions."""
-        self.moved = np.zeros(n, np.bool_)
-        """bool [P]; whether boundary values have changed since they were last passed on."""
+        """Known bounds of pending partitions, in force once they are swept."""
+        self.restart_method = False
+        """Whether the method must restart: a partition was lost, or all are owned now."""
+        self.removed_peers: set[int] = set()
+        """Workers that no longer take part."""
+        self.owners = 1
+        """Number of workers that own partitions."""
+        self.changed = np.zeros(n, np.bool_)
+        """bool [P]; whether boundary values have changed since they were last queued."""
         self._rises: FloatArray | None = None
-        """float64 [P]; by how much others' values have risen since this was last asked."""
+        """float64 [P]; by how much the values of other workers' partitions have risen since the last `take_rises`."""
 
-    def mine(self) -> npt.NDArray[np.bool_]:
-        """bool [P]: partitions that are this solver's, those that it may not sweep yet among them."""
-        mine: npt.NDArray[np.bool_] = self.assignment.owner == self._me
-        return mine
+    def owned_mask(self) -> npt.NDArray[np.bool_]:
+        """Return bool [P]: the partitions of this worker, pending ones included."""
+        owned: npt.NDArray[np.bool_] = self.assignment.owner == self._me
+        return owned
 
-    def quiet(self) -> bool:
-        """Nothing is awaited, and all that was sent has arrived."""
-        return not self.pending and self.outbox.quiet()
+    def is_quiescent(self) -> bool:
+        """Return whether no partition is pending and all messages were received."""
+        return not self.pending and self.send_queue.is_drained()
 
     def apply_assignment(self, new: Assignment) -> None:
         """Own what the assignment gives to this worker, and subscribe to the states that it reads.
@@ -127,7 +127,7 @@ class Shard:
         values; what was received of gained partitions takes precedence over their snapshots, and is removed then.
         """
         run, was_alone, plan = self._state, self._state.alone, plan_assignment(self.assignment, new, self._me)
-        self.assignment, self.solvers = new, plan.owners
+        self.assignment, self.owners = new, plan.owners
         self._update_peers(plan, new)
         if plan.lost.size:
             self._drop(plan.lost)
@@ -137,35 +137,35 @@ class Shard:
         self._resubscribe(plan, known=new.initial_start)
         self._activate_gained(plan.gained, initial_start=new.initial_start)
         self._republish(plan)
-        self.leave |= run.alone and not was_alone  # now everything can be worked on together
+        self.restart_method |= run.alone and not was_alone  # now all partitions can be swept together
         run.see_range(slice(None), run.smallest, run.largest)
 
     def _update_peers(self, plan: AssignmentPlan, new: Assignment) -> None:
         for peer in plan.peers_removed:
-            self.outbox.remove_peer(peer)
-            self._readers.forget_reader(peer)
-            self.gone.add(peer)
+            self.send_queue.remove_peer(peer)
+            self._subscribers.remove_subscriber(peer)
+            self.removed_peers.add(peer)
         for peer in plan.peers_added:
-            self.outbox.add_peer(peer, new.addresses[peer])
+            self.send_queue.add_peer(peer, new.addresses[peer])
 
     def _unsubscribe(self, gained: list[int]) -> None:
-        """Read gained partitions as this worker's own."""
+        """Remove subscriptions to gained partitions."""
         for p in gained:
-            self._interests.drop(p)
+            self._subscriptions.remove(p)
         for p, awaited in self.pending.items():
             self.pending[p] = awaited.difference(gained)
 
     def _resubscribe(self, plan: AssignmentPlan, known: bool) -> None:
-        """Request the values that gained partitions read, and those of partitions that have a new owner."""
+        """Request the values that gained partitions read, and those of partitions with a new owner."""
         requested = self._subscribe_halo(plan.gained, known)
-        requested |= set(plan.reassigned.tolist()).intersection(self._interests)
+        requested |= set(plan.reassigned.tolist()).intersection(self._subscriptions)
         for q in requested:
-            # A partition that is being migrated has no owner; an assignment follows.
-            self.outbox.request(int(self.assignment.owner[q]), q)
+            # A partition in migration has no owner; an assignment follows.
+            self.send_queue.request(int(self.assignment.owner[q]), q)
 
     def _activate_gained(self, gained: IntArray, initial_start: bool) -> None:
-        """Sweep partitions of whose surroundings all is known; the others are pending."""
-        unknown, coupling = self._interests.unknown(), self._state.table.coupling
+        """Activate gained partitions all of whose halo values are known; the others are pending."""
+        unknown, coupling = self._subscriptions.unknown(), self._state.table.coupling
         for p in gained.tolist():
             reads = coupling.partitions[coupling.ptr[p] : coupling.ptr[p + 1]]
             awaited = unknown.intersection(reads.tolist())
@@ -173,7 +173,7 @@ class Shard:
                 self.pending[p] = awaited
         ready = np.array([p for p in gained.tolist() if p not in self.pending], np.int64)
         if initial_start:
-            self._owned[ready] = True  # their bounds hold as the run started with them
+            self._owned[ready] = True  # the bounds of the start hold for them
         elif ready.size:
             self._activate(ready)
         for p in [p for p, awaited in self.pending.items() if not awaited]:
@@ -181,15 +181,15 @@ class Shard:
             self._activate(np.array([p]))
 
     def _republish(self, plan: AssignmentPlan) -> None:
-        """Send values to subscribers that knew of the assignment before this worker did, or that it did not know."""
-        mine, gained = self.mine(), set(plan.gained.tolist())
-        for p, readers in self._readers.items():
+        """Queue values for subscribers that applied the assignment before this worker, or that are new."""
+        owned, gained = self.owned_mask(), set(plan.gained.tolist())
+        for p, readers in self._subscribers.items():
             for reader in readers:
-                if mine[p] and (reader in plan.peers_added or p in gained):
-                    self.outbox.mark_changed(reader, p)
+                if owned[p] and (reader in plan.peers_added or p in gained):
+                    self.send_queue.mark_changed(reader, p)
 
-    def release(self, command: MigrateRequest) -> Values:
-        """The least urgent dirty partitions, those first that would have to be loaded."""
+    def migrate(self, command: MigrateRequest) -> Values:
+        """Give up the least urgent dirty partitions, absent ones first; return their values."""
         run = self._state
         dirty = run.target.dirty()
         candidates = np.flatnonzero(dirty if command.cached else dirty & ~run.cache.present)
@@ -206,41 +206,41 @@ class Shard:
             self._drop(chosen)
         return given
 
-    def hear(self, update: Update) -> None:
-        """Values of others' partitions; bounds and priorities of ours follow."""
-        heard = self._interests.hear(update)
-        if heard is None:
+    def apply_update(self, update: Update) -> None:
+        """Apply received values of other workers' partitions, and raise the bounds of the partitions that read them."""
+        applied = self._subscriptions.apply(update)
+        if applied is None:
             return
-        new = heard.changes
+        new = applied.changes
         differs = (new.up > 0) | (new.down > 0)
         if differs.any():
-            changed, rise = heard.partitions[differs], new.up[differs]
+            changed, rise = applied.partitions[differs], new.up[differs]
             self._state.apply_remote(changed, rise, new.down[differs], new.highest[differs])
             if self._rises is None:
-                self._rises = np.zeros(self.moved.size)
+                self._rises = np.zeros(self.changed.size)
             self._rises[changed] += rise
-        for q in heard.complete:
+        for q in applied.complete:
             self._on_complete(q)
 
     def take_rises(self) -> FloatArray | None:
-        """float64 [P]; by how much others' values have risen since this was last asked; None: none changed."""
+        """Return float64 [P]: by how much received values have risen since the last call; None: none changed."""
         rises, self._rises = self._rises, None
         return rises
 
     def add_subscriber(self, message: Subscribe) -> None:
-        """Register another worker that reads states of this shard, and queue their present values for it."""
+        """Register a worker that reads states of this shard, and queue their present values for it."""
         for wanted in message.wanted:
-            self._readers.add(message.sender, wanted)
-            self.outbox.mark_changed(message.sender, wanted.partition)
+            self._subscribers.add(message.sender, wanted)
+            self.send_queue.mark_changed(message.sender, wanted.partition)
 
-    def see(self, span: ValueRange) -> None:
-        """The others' values, by which a relative target goes."""
-        run, others = self._state, ~self.mine()
+    def set_value_range(self, span: ValueRange) -> None:
+        """Apply the range of the other workers' values, on which a relative target depends."""
+        run, others = self._state, ~self.owned_mask()
         run.value_size = max(run.value_size, span.size)
         run.see_range(others, span.smallest, span.largest)
 
     def snapshot(self, partitions: IntArray, bounds: bool) -> Values:
-        """What is known of partitions of ours; bounds, which are infinite of those that await values, with counts."""
+        """Return the values of own partitions; with bounds, which are infinite for pending ones, also the counts."""
         run = self._state
         ptr = run.table.partition_ptr
         states = int(np.diff(ptr)[partitions].sum())
@@ -248,25 +248,25 @@ class Shard:
         for piece, here in contiguous_runs(partitions, ptr):
             self._values.copy(piece.start, values[here], policy[here])
         known = np.stack(list(run.bounds.arrays().values()))[:, partitions]
-        known[:, ~self._owned[partitions]] = np.inf  # they await values
+        known[:, ~self._owned[partitions]] = np.inf  # pending
         if not bounds:
             return Values(partitions, values, policy, run.visited[partitions])
         return Values(partitions, values, policy, run.visited[partitions], known, run.history.counts())
 
     def publish_changes(self) -> None:
-        """Tell readers what moved, each as soon as it has taken in what it was told before."""
-        for p in np.flatnonzero(self.moved).tolist():
-            for reader in self._readers.of(p):
-                self.outbox.mark_changed(reader, p)
-        self.moved[:] = False
-        self.outbox.post(self._question, self._update)
+        """Queue changed partitions for their subscribers, and send to those that have acknowledged the last message."""
+        for p in np.flatnonzero(self.changed).tolist():
+            for reader in self._subscribers.lists_for(p):
+                self.send_queue.mark_changed(reader, p)
+        self.changed[:] = False
+        self.send_queue.flush(self._make_subscribe, self._make_update)
 
     def _subscribe_halo(self, partitions: IntArray, known: bool) -> set[int]:
-        """Note which states of others the partitions read; the others' partitions of which more is read now."""
-        run, mine = self._state, self.mine()
+        """Subscribe to the halo states of partitions; return the partitions whose lists have become longer."""
+        run, owned = self._state, self.owned_mask()
         wanted: dict[int, list[IntArray]] = {}
-        if mine.all():  # nobody else has anything to tell, and halos may be long
-            return self._interests.read(wanted, known)
+        if owned.all():  # there is no other owner, and halos may be long
+            return self._subscriptions.extend(wanted, known)
 
         def halo_of(p: int) -> IntArray:
             halo: IntArray = run.table.read_field("halo", p)[0].astype(np.int64, copy=False)
@@ -275,12 +275,12 @@ class Shard:
         with ThreadPoolExecutor(min(_HALO_THREADS, os.cpu_count() or 1)) as threads:
             for halo in threads.map(halo_of, partitions.tolist()):
                 for q, states in split_halo(halo, run.table.partition_ptr).items():
-                    if not mine[q]:
+                    if not owned[q]:
                         wanted.setdefault(q, []).append(states)
-        return self._interests.read(wanted, known)
+        return self._subscriptions.extend(wanted, known)
 
     def _load_snapshot(self, initial_values: Values) -> None:
-        """Take last known values of partitions; where an owner has told us newer ones, those stay."""
+        """Write the last known values of partitions, except where newer ones were received from their owner."""
         run = self._state
         ptr = run.table.partition_ptr
         sizes = np.diff(ptr)[initial_values.partitions]
@@ -289,37 +289,37 @@ class Shard:
             piece = slice(int(ends[i] - sizes[i]), int(ends[i]))
             states = np.arange(ptr[p], ptr[p + 1])
             values = initial_values.values[piece].copy()
-            told = self._interests.told(p)
-            if told is not None:
-                values[told[0] - ptr[p]] = told[1]
+            received = self._subscriptions.received_values(p)
+            if received is not None:
+                values[received[0] - ptr[p]] = received[1]
             self._values.write(states, values, np.array([p]), np.array([0, states.size]))
             run.visited[p] = initial_values.visited[i]
-            # Nobody has chosen actions where no solver has been yet, whatever a backend keeps in their place.
+            # Partitions that were never visited have no policy, whatever the backend stores for them.
             self._values.write_policy(
                 p, initial_values.policy[piece] if run.visited[p] else np.full(states.size, -1, np.int32)
             )
             run.smallest[p], run.largest[p] = values.min(), values.max()
-            if initial_values.bounds is not None and told is None:
+            if initial_values.bounds is not None and received is None:
                 self._restored[p] = initial_values.bounds[:, i]
 
     def _drop(self, partitions: IntArray) -> None:
-        """Partitions are others' now; what ours read of them is asked of their next owner.
+        """Give up partitions, and subscribe to the states of them that the remaining ones read.
 
-        A method that works on everything together, or on rows that are no longer ours to evaluate, begins anew.
+        A method that works on all partitions together, or evaluates a policy on rows of the lost ones, restarts.
         """
-        self.leave |= self._state.alone or self._state.plan.options.way == "policy-iteration"
+        self.restart_method |= self._state.alone or self._state.plan.options.way == "policy-iteration"
         self._owned[partitions] = False
         for p in partitions.tolist():
             self.pending.pop(p, None)
             self._restored.pop(p, None)
-            self._readers.forget_partition(p)
-            self.outbox.discard(p)
+            self._subscribers.remove_partition(p)
+            self.send_queue.discard(p)
         dependents = [q for p in partitions.tolist() for q in self._state.bounds.dependents(p).tolist()]
-        ours = np.unique(np.array([q for q in dependents if self.mine()[q]], np.int64))
+        ours = np.unique(np.array([q for q in dependents if self.owned_mask()[q]], np.int64))
         self._subscribe_halo(ours, known=True)
 
     def _on_complete(self, q: int) -> None:
-        """All that is read of q is known: who has awaited nothing else can begin."""
+        """Activate pending partitions that waited only for the values of q."""
         for p in list(self.pending):
             awaited = self.pending[p]
             awaited.discard(q)
@@ -328,7 +328,7 @@ class Shard:
                 self._activate(np.array([p]))
 
     def _activate(self, partitions: IntArray) -> None:
-        """Partitions whose values and surroundings are known become ours to sweep."""
+        """Allow sweeps of partitions whose values and halo values are known."""
         bounds = np.full((4, partitions.size), np.inf)
         for i, p in enumerate(partitions.tolist()):
             restored = self._restored.pop(p, None)
@@ -337,24 +337,26 @@ class Shard:
         self._state.bounds.settle(partitions, bounds)
         self._owned[partitions] = True
 
-    def _question(self, owner: int, number: int, partitions: Collection[int]) -> Subscribe | None:
-        """Of those of the partitions that are still the owner's; who has the others has been asked already."""
+    def _make_subscribe(self, owner: int, number: int, partitions: Collection[int]) -> Subscribe | None:
+        """Return the subscription to those of the partitions that the peer still owns; None where it owns none."""
         still = [q for q in partitions if self.assignment.owner[q] == owner]
-        return Subscribe(self._me, number, self._interests.ask(still)) if still else None
+        return Subscribe(self._me, number, self._subscriptions.request(still)) if still else None
 
-    def _update(self, reader: int, number: int, partitions: Collection[int]) -> Update | None:
-        """What the reader reads of these, as it is now; None where it reads nothing of them any more."""
-        mine = self.mine()
-        told = np.array([p for p in sorted(partitions) if mine[p] and reader in self._readers.of(p)], np.int64)
-        if not told.size:
+    def _make_update(self, reader: int, number: int, partitions: Collection[int]) -> Update | None:
+        """Return the present values that a subscriber reads of partitions; None where it reads none of them."""
+        owned = self.owned_mask()
+        sent = np.array(
+            [p for p in sorted(partitions) if owned[p] and reader in self._subscribers.lists_for(p)], np.int64
+        )
+        if not sent.size:
             return None
-        lists, which = self._readers.lists_of(reader, told.tolist())
+        lists, which = self._subscribers.state_lists(reader, sent.tolist())
         return Update(
             self._me,
             number,
-            told,
-            np.array([self._readers.of(p)[reader].serial for p in told.tolist()]),
-            self.assignment.generation[told].astype(np.int64),
+            sent,
+            np.array([self._subscribers.lists_for(p)[reader].serial for p in sent.tolist()]),
+            self.assignment.generation[sent].astype(np.int64),
             np.concatenate([[0], np.cumsum(np.diff(lists.ptr)[which])]),
             self._values.gather(lists, which),
         )

@@ -1,4 +1,4 @@
-"""What the coordinator of several solvers has of the model's values: copies, of which those of the lost go on."""
+"""Snapshots: copies of the workers' values, from which lost partitions continue and checkpoints are written."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ from ooc_mdp.solver.history import HistoryRecorder
 __all__ = ["SnapshotTaker", "StartingPoint", "ValueSnapshot"]
 
 _COPY_THREADS = 8
-"""That put the values of one solver in their places."""
+"""Threads that copy the values of one worker."""
 _BOUNDS = ("rise", "fall", "plain_rise", "plain_fall")
-"""Names of the rows of `Known.bounds` in a checkpoint."""
+"""Names of the rows of `ValueSnapshot.bounds` in a checkpoint."""
 
 
 @dataclass(slots=True)
 class ValueSnapshot:
-    """Values, policy and bounds of all partitions, as far as the coordinator has copies."""
+    """The coordinator's copies of values, policy and bounds."""
 
     values: npt.NDArray[np.float64]
     """float64 [n], store order, of the maximisation."""
     policy: npt.NDArray[np.int32]
     visited: npt.NDArray[np.bool_]
     valid: npt.NDArray[np.bool_]
-    """bool [P]; whether there is a copy: values that are another's than the first ones."""
+    """bool [P]; whether there is a copy of the partition; otherwise its values are the initial ones."""
     bounds: npt.NDArray[np.float64] | None = None
-    """float64 [4, P] as in `Values`; None: nothing is known."""
+    """float64 [4, P] as in `Values`; None where no bounds hold for all values together."""
     value_size: float = 0.0
 
     @classmethod
     def first(cls, n_states: int, n_partitions: int) -> Self:
-        """Nothing: there is no copy of any partition."""
-        # Nobody touches these pages before something is copied there; a policy that nobody has chosen is not looked at.
+        """Return a snapshot without a copy of any partition."""
+        # Pages are not touched before something is copied there; the policy of unvisited partitions is not read.
         marks = np.zeros((2, n_partitions), np.bool_)
         return cls(np.zeros(n_states), np.zeros(n_states, np.int32), marks[0], marks[1])
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, npt.NDArray[Any]]) -> Self:
-        """What a checkpoint holds."""
+        """Return the snapshot in the arrays of a checkpoint."""
         visited = arrays["visited"]
         bounds = np.stack([arrays[name] for name in _BOUNDS])
         valid = np.ones(visited.size, np.bool_)
         return cls(arrays["values"], arrays["policy"], visited, valid, bounds, float(arrays["value_size"]))
 
     def arrays(self, partition_ptr: IntArray) -> dict[str, npt.NDArray[Any]]:
-        """What a checkpoint holds; bounds are infinite where values are of different times."""
+        """Return the arrays of a checkpoint; bounds are infinite where values are of different times."""
         bounds = np.full((4, self.visited.size), np.inf) if self.bounds is None else self.bounds
         policy = self.policy
         if not self.visited.all():
@@ -73,12 +73,12 @@ class ValueSnapshot:
             **dict(zip(_BOUNDS, bounds, strict=True)),
         }
 
-    def take(self, values: Values, partition_ptr: IntArray) -> None:
-        """Copies of some partitions; bounds of all values together are known no longer.
+    def update(self, values: Values, partition_ptr: IntArray) -> None:
+        """Copy the values of some partitions; bounds of all values together no longer hold.
 
         Raises
         ------
-        OSError : values are in another process's memory, and cannot be read; what there was of them may be gone.
+        OSError : values in another process's memory cannot be read; earlier copies of these partitions may be lost.
         """
         self.bounds = None
         pieces = [
@@ -96,10 +96,10 @@ class ValueSnapshot:
         self.visited[values.partitions] = values.visited
         self.valid[values.partitions] = True
 
-    def of(self, partitions: IntArray, partition_ptr: IntArray, with_bounds: bool) -> Values | None:
-        """What is known of partitions, of those of which there are copies; None if there are none.
+    def extract(self, partitions: IntArray, partition_ptr: IntArray, with_bounds: bool) -> Values | None:
+        """Return the copies of partitions, as far as there are any; None if there are none.
 
-        While another thread takes in newer ones, some values may be those; what counts as visited has a policy.
+        While another thread updates the snapshot, some values may be newer ones; a visited partition has a policy.
         """
         partitions = partitions[self.valid[partitions]]
         if not partitions.size:
@@ -117,20 +117,20 @@ class ValueSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class StartingPoint:
-    """What is known when a solve begins: nothing, or what the checkpoint of an earlier run holds."""
+    """What is known at the start of a solve: nothing, or the checkpoint of an earlier run."""
 
     known: ValueSnapshot
-    """Values to begin with, where copies are kept from then on."""
+    """Initial values; snapshots of this run are copied here."""
     history: HistoryRecorder
-    """Is given rows by the last statuses, and what solvers count by partition whenever values are copied and at the
-    end; what a lost solver has counted since then is lost."""
+    """Receives rows by the last statuses, and the workers' counts by partition with each snapshot and at the end; the
+    counts of a lost worker since the last snapshot are missing."""
     earlier: SolveStatistics | None = None
-    """Counters of the runs that this one resumes; None for a solve from the start, of which `known` holds nothing that
-    the solvers do not know by themselves."""
+    """Counters of the runs that this one resumes; None for a solve from the start, whose initial values all workers
+    know themselves."""
 
     @property
     def seconds(self) -> float:
-        """Of work in those runs."""
+        """Seconds of work in those runs."""
         return 0.0 if self.earlier is None else self.earlier.seconds
 
 
@@ -139,82 +139,82 @@ def _part(piece: slice, part: slice) -> slice:
 
 
 _FIRST_SECONDS = 5.0
-"""After which values are copied for the first time, if that is not due before."""
+"""After which the first snapshot is due at the latest."""
 _MIN_PAUSE = 20
-"""Times what the last copy took: between two of them."""
+"""Times the duration of the last snapshot: the shortest time between two."""
 _WAIT_SECONDS = 0.25
 
 
 class SnapshotTaker:
-    """Of one solve.
+    """Takes the snapshots of one solve.
 
     Parameters
     ----------
-    known : values to begin with, and where copies are kept.
+    known : initial values, and where snapshots are copied.
     partition_ptr : int [P + 1].
-    interval : seconds between two copies.
-    save : writes `known` as a checkpoint after each, where that can be done; called on a thread of its own.
-    history : takes in what solvers have counted.
+    interval : seconds between two snapshots.
+    save : writes `known` as a checkpoint after each, if possible; called on a thread of its own.
+    history : receives the workers' counts.
     """
 
     def __init__(
         self,
-        solvers: Membership,
+        members: Membership,
         known: ValueSnapshot,
         partition_ptr: IntArray,
         interval: float,
         save: Callable[[], object],
         history: HistoryRecorder,
     ) -> None:
-        self._solvers, self.known, self._partition_ptr = solvers, known, partition_ptr
+        self._members, self.known, self._partition_ptr = members, known, partition_ptr
         self._interval, self._save, self._history = interval, save, history
-        self._keeping = threading.Lock()
+        self._lock = threading.Lock()
         self._copying: asyncio.Task[None] | None = None
         self._copied = time.monotonic()
         self._took = 0.0
         self._activity = -1
-        """Of all solvers, at the last copy."""
+        """Of all workers, at the last snapshot."""
 
     def begin(self) -> None:
-        """Solvers begin to sweep: the pause before the first copy begins."""
+        """Start the time to the first snapshot: workers begin to sweep."""
         self._copied = time.monotonic()
 
-    def keep(self, values: Values) -> None:
-        """Take in what a solver knows of its partitions."""
-        with self._keeping:
-            self.known.take(values, self._partition_ptr)
+    def apply(self, values: Values) -> None:
+        """Copy a worker's values of its partitions."""
+        with self._lock:
+            self.known.update(values, self._partition_ptr)
 
     async def take_now(self) -> dict[int, Values] | None:
-        """Have all solvers tell what they know, and keep it; None where an answer is missing."""
-        reports = await self._solvers.request_snapshots(SnapshotRequest(), self.keep)
+        """Take a snapshot of all workers; return their answers, or None where one is missing."""
+        reports = await self._members.request_snapshots(SnapshotRequest(), self.apply)
         for number, values in (reports or {}).items():
             if values.counts is not None:
                 self._history.take(number, values.counts)
         return reports
 
     def take_if_due(self, now: float) -> None:
-        """Begin a copy where the last is over and long ago."""
+        """Begin a snapshot in the background if one is due."""
         if self._copying is not None:
             if not self._copying.done():
                 return
             copying, self._copying = self._copying, None
-            copying.result()  # an error of the copy is one of the solve
+            copying.result()  # an error of the snapshot is one of the solve
         due = max(self._interval, _MIN_PAUSE * self._took)
         if now - self._copied >= (due if self._activity >= 0 else min(due, _FIRST_SECONDS)):
             self._copying = asyncio.ensure_future(self._copy())
 
-    async def end(self) -> None:
-        """Give up the copy that is under way, if one is; what it was just writing is there then."""
+    async def cancel(self) -> None:
+        """Cancel a snapshot in the background; a checkpoint that is being written is completed."""
         copying, self._copying = self._copying, None
         while copying is not None and not copying.done():
             copying.cancel()
             await asyncio.wait({copying}, timeout=_WAIT_SECONDS)
         if copying is not None:
-            with suppress(asyncio.CancelledError, StoreError):  # what follows is saved too, or fails in the same way
+            with suppress(asyncio.CancelledError, StoreError):  # what follows is saved too, or fails likewise
                 copying.result()
 
     async def _copy(self) -> None:
-        activity = sum(m.status.activity + m.status.statistics.backups for m in self._solvers.living())
+        activity = sum(m.status.activity + m.status.statistics.backups for m in self._members.alive_members())
         if activity == self._activity:
             self._copied = time.monotonic()
             return

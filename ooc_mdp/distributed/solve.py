@@ -1,4 +1,4 @@
-"""`solve_distributed`: a solve over the workers of a Dask cluster, from the options to the result on disk."""
+"""A solve on the workers of a Dask cluster, from the options to the result on disk."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def solve_on_cluster(
     watch: SolveWatcher | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
-    """:func:`solve_distributed` on the client's cluster, the scheduler's, or one of this machine, as asked."""
+    """Solve on the cluster of the client or scheduler, or on one started on this machine, as the options say."""
     parse_placement(asked.placement)
     if asked.stage is not None:
         _check_stageable(table, asked.stage)
@@ -69,7 +69,7 @@ def solve_on_cluster(
     with ExitStack() as stack:
         if client is not None:
             if client.asynchronous:
-                raise OptionsError("the solve waits for its end: give a client that is not asynchronous")
+                raise OptionsError("solve returns at the end of the solve: give a client that is not asynchronous")
             if client.status not in ("running", "connecting"):
                 raise ClusterError(f"the client is {client.status}; give one that is connected to its scheduler")
         elif asked.scheduler is not None:
@@ -97,14 +97,14 @@ def solve_distributed(
     table : open source of tables; workers open the same path, or recompute the same problem.
     options : as for :func:`ooc_mdp.solver.local.solve`; cache and device memory are those of each worker.
     run, watch, note : as for one machine.
-    client : of the cluster; workers that come later take part from then on.
-    asked : placement of partitions and what counts as a lost worker.
+    client : of the cluster; workers that join later take part from then on.
+    asked : placement, rebalancing, timeout and staging.
 
     Raises
     ------
     OptionsError, StoreError, MemoryBudgetError : as on one machine, wherever they occur.
     BusyError : before any work, where another process writes the output or reads what is there.
-    ClusterError : workers are missing or do not fit together.
+    ClusterError : there are no workers, or their versions differ.
     """
     run = run or RunOptions()
     check_options(options, run)
@@ -127,41 +127,43 @@ def _solve(
     watch: SolveWatcher | None,
     note: Callable[[str], None],
 ) -> Solution:
-    """:func:`solve_distributed` with the output checked and locked."""
-    beginning = _beginning(store, output)
-    placement, alone = _placement(facts, asked, note)
+    """Solve with the output checked and locked."""
+    start = _starting_point(store, output)
+    placement, single = _placement(facts, asked, note)
     hosts = prepare_workers(client)
     install_plugin(client)
     devices = DeviceAssignment(options.device, hosts)
-    on_cpu = all(devices.of(host) == "cpu" for host in hosts)
-    options = replace(options, method=_way(facts, options, 1 if alone else len(hosts), on_cpu))
-    prepare = _solvers(store, options, hosts, devices, asked, alone)
+    on_cpu = all(devices.assign(host) == "cpu" for host in hosts)
+    options = replace(options, method=_choose_method(facts, options, 1 if single else len(hosts), on_cpu))
+    prepare = _worker_options(store, options, hosts, devices, asked, single)
     stage = None
     if asked.stage is not None:
         check_staging_directory(client, hosts, str(asked.stage))
         stage = str(asked.stage / store.fingerprint)
-    link = DaskTransport(client, uuid.uuid4().hex[:12], prepare, devices.release, stage)
-    solvers = Membership(link, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.worker_timeout, note)
+    transport = DaskTransport(client, uuid.uuid4().hex[:12], prepare, devices.release, stage)
+    members = Membership(
+        transport, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.worker_timeout, note
+    )
     sizes = partition_graph(store)
-    owner = placement.place(sizes, np.array([m.share for m in solvers.of.values()]))
-    division = Division(owner, sizes, moves=asked.rebalance, distribute=not alone)
+    owner = placement.place(sizes, np.array([m.weight for m in members.by_number.values()]))
+    division = Division(owner, sizes, rebalance=asked.rebalance, distribute=not single)
     placed = placement.name + (", rebalanced" if asked.rebalance else "")
     with signals() as interrupted:
-        link.start(hosts, owner, note)
-        clock = SolveClock(beginning.seconds)
+        transport.start(hosts, owner, note)
+        clock = SolveClock(start.seconds)
         session = Session(output, run, watch=watch, note=note, interrupted=interrupted, clock=clock)
-        coordinator = Coordinator(store, options, solvers, division, beginning, clock, session)
-        outcome = _lead(client, coordinator, output, note)
+        coordinator = Coordinator(store, options, members, division, start, clock, session)
+        outcome = _run(client, coordinator, output, note)
 
         def solution() -> Solution:
-            end = _end_of(coordinator, options, solvers, link, placed, outcome)
+            end = _final_state(coordinator, options, members, transport, placed, outcome)
             return conclude(store, options, outcome, end)
 
         return output.finish(store, outcome, coordinator.snapshot, solution)
 
 
-def _lead(client: Client, coordinator: Coordinator, output: Output, note: Callable[[str], None]) -> Outcome:
-    """Have the coordinator lead the solvers to the end, whatever it is."""
+def _run(client: Client, coordinator: Coordinator, output: Output, note: Callable[[str], None]) -> Outcome:
+    """Run the coordinator, and return how the solve ended."""
     try:
         with output.saved_on_damage(coordinator.snapshot):
             outcome: Outcome = client.sync(coordinator.run)
@@ -173,11 +175,11 @@ def _lead(client: Client, coordinator: Coordinator, output: Output, note: Callab
 
 
 def check_options(options: SolveOptions, run: RunOptions) -> None:
-    """Refuse what several workers do not do.
+    """Refuse options that several workers do not support.
 
     Raises
     ------
-    OptionsError : discount 1, exact priorities or a trace is asked for.
+    OptionsError : discount 1, exact priorities or a trace.
     """
     if run.trace is not None:
         raise OptionsError(
@@ -200,8 +202,8 @@ def _check_stageable(table: TableSource, stage: Path) -> None:
     check_not_inside_store(stage / table.fingerprint)
 
 
-def _beginning(store: TableSource, output: Output) -> StartingPoint:
-    """What a run that was stopped knew, with its history; nothing where it left no checkpoint."""
+def _starting_point(store: TableSource, output: Output) -> StartingPoint:
+    """Return the checkpoint of an earlier run with its history, or the initial values where there is none."""
     history = HistoryRecorder(np.zeros(store.n_partitions, np.int64))
     nothing = ValueSnapshot.first(store.n_states, store.n_partitions)
     saved = output.checkpoint(nothing.arrays(store.partition_ptr), OPTIONAL_ARRAYS, table=store)
@@ -212,29 +214,25 @@ def _beginning(store: TableSource, output: Output) -> StartingPoint:
 
 
 def _placement(model: ModelFacts, asked: ClusterOptions, note: Callable[[str], None]) -> tuple[Placement, bool]:
-    """How partitions are placed, and whether one worker has all of them until it is lost."""
-    everywhere = model.densely_coupled
-    placement = parse_placement(asked.placement, everywhere)
-    alone = isinstance(placement, SingleOwner) and not asked.rebalance
-    if everywhere:
+    """Return the placement, and whether one worker owns all partitions until it is lost."""
+    dense = model.densely_coupled
+    placement = parse_placement(asked.placement, dense)
+    single = isinstance(placement, SingleOwner) and not asked.rebalance
+    if dense:
         note(
-            "partitions read most of the others: what one worker does to such a table at once, several do step by "
-            "step, and slower; "
-            + (
-                "one has all partitions, the others stand by"
-                if alone
-                else "--placement single leaves it to one of them"
-            )
+            "partitions read most of the others: one worker sweeps such a table as a whole; several exchange values "
+            "after each step, and are slower; "
+            + ("one owns all, the others stand by" if single else "--placement single leaves the table to one of them")
         )
-    return placement, alone
+    return placement, single
 
 
-def _way(model: ModelFacts, options: SolveOptions, workers: int, on_cpu: bool) -> MethodName:
-    """The method, chosen where it is left open, for so many workers that share the partitions.
+def _choose_method(model: ModelFacts, options: SolveOptions, workers: int, on_cpu: bool) -> MethodName:
+    """Return the method; for "auto", the choice for so many workers that own partitions.
 
-    Policy iteration saves loads; where the caches of all workers hold the table, it only evaluates anew with each
-    message (a double pendulum of 64^4 states on four GPUs: p-eva 1.7 s, policy iteration not done in 15 s). Where
-    partitions read most of the others, one worker does as one process would.
+    Policy iteration saves loads. Where the caches of all workers hold the table there are none to save, and it
+    evaluates the policy again after each message (a double pendulum of 64^4 states on four GPUs: p-eva 1.7 s, policy
+    iteration not finished in 15 s). Where partitions read most of the others, one worker does as one process would.
     """
     if options.way != "auto":
         return options.way
@@ -246,37 +244,39 @@ def _way(model: ModelFacts, options: SolveOptions, workers: int, on_cpu: bool) -
     return "policy-iteration" if model.strongly_coupled and not fits else "p-eva"
 
 
-def _solvers(
+def _worker_options(
     store: TableSource,
     options: SolveOptions,
     hosts: list[WorkerInfo],
     devices: DeviceAssignment,
     asked: ClusterOptions,
-    alone: bool,
+    single: bool,
 ) -> Callable[[int, WorkerInfo], WorkerOptions]:
-    """What the solver of a number is asked, on a worker."""
+    """Return a function that makes the options of a worker from its number."""
     source = StoreLocation(str(store.path.resolve()), store.fingerprint) if isinstance(store, Store) else store
     machines = [host.name for host in hosts]
 
     def prepare(number: int, host: WorkerInfo) -> WorkerOptions:
-        sharing = 1 if alone else max(1, machines.count(host.name))
+        sharing = 1 if single else max(1, machines.count(host.name))
         threads = asked.threads or max(1, host.cores // sharing)
-        own = replace(options, device=devices.of(host))
+        own = replace(options, device=devices.assign(host))
         return WorkerOptions(number, source, own, threads, lease=4 * asked.worker_timeout)
 
     return prepare
 
 
-def _figures(solvers: Membership, owner: npt.NDArray[np.int32], link: DaskTransport) -> list[WorkerStatistics]:
-    """What each worker did."""
-    figures = []
-    for k, member in solvers.of.items():
+def _worker_statistics(
+    members: Membership, owner: npt.NDArray[np.int32], transport: DaskTransport
+) -> list[WorkerStatistics]:
+    """Return the statistics of each worker, by its last status."""
+    statistics = []
+    for k, member in members.by_number.items():
         status = member.status
-        figures.append(
+        statistics.append(
             WorkerStatistics(
                 worker=k,
-                host=link.hosts[k].name,
-                device=link.devices[k],
+                host=transport.hosts[k].name,
+                device=transport.devices[k],
                 lost=not member.alive,
                 partitions=int((owner == k).sum()),
                 loads=status.statistics.loads,
@@ -291,21 +291,21 @@ def _figures(solvers: Membership, owner: npt.NDArray[np.int32], link: DaskTransp
                 bytes_read_shared=status.staging.bytes_read_shared,
             )
         )
-    return figures
+    return statistics
 
 
-def _end_of(
+def _final_state(
     coordinator: Coordinator,
     options: SolveOptions,
-    solvers: Membership,
-    link: DaskTransport,
+    members: Membership,
+    transport: DaskTransport,
     placed: str,
     outcome: Outcome,
 ) -> FinalState:
-    """What the coordinator knows when the solve is over, and what each worker did."""
+    """Return the final state of the solve, with the statistics of each worker."""
     known = coordinator.known
-    workers = _figures(solvers, coordinator.ownership.owner, link)
-    plans = [] if outcome is Outcome.LOST else link.finish(solvers.alive())
+    workers = _worker_statistics(members, coordinator.ownership.owner, transport)
+    plans = [] if outcome is Outcome.LOST else transport.join(members.alive())
     if known.bounds is None:
         coordinator.bounds.invalidate()
     statistics = coordinator.statistics()

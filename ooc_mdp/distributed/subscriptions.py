@@ -1,9 +1,9 @@
-"""Which states of others' partitions a solver reads, what it knows of them, and who reads its own.
+"""Subscriptions: the states of other workers' partitions that a worker reads, their received values, its subscribers.
 
-A solver reads the halos of its partitions: for each partition q of another, one list of states, the union over its own
-partitions. Its value vector has them as it was last told (its *view* of q), so that a new message says by how much they
-rose and fell, which is what the bounds of its partitions take in. What was never told it is not known, and no
-partition of its own may be swept that reads it.
+A worker reads the halos of its partitions: for each partition q of another worker one list of states, the union over
+its own partitions. Its value vector holds the values last received (its *view* of q), so that a new message shows by
+how much they rose and fell, which the bounds of its partitions take into account. States whose values were never
+received are unknown, and no partition that reads them may be swept. `SendQueue` has one message in flight to each peer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["AppliedUpdate", "Send", "SendQueue", "Subscribers", "Subscriptions",
 
 
 def split_halo(halo: IntArray, partition_ptr: IntArray) -> dict[int, IntArray]:
-    """The states of a sorted halo by the partition that owns them."""
+    """Return the states of a sorted halo by the partition that owns them."""
     if not halo.size:
         return {}
     of = np.searchsorted(partition_ptr, halo, side="right") - 1
@@ -34,48 +34,48 @@ def split_halo(halo: IntArray, partition_ptr: IntArray) -> dict[int, IntArray]:
 
 @dataclass(slots=True)
 class ReceivedList:
-    """A list of states of one partition, and what is known of their values."""
+    """The view of one partition: the states of it that are read, and which of their values are known."""
 
     states: IntArray
     known: bool
-    """Whether the vector's values are what bounds were taken at, all of them."""
+    """Whether the vector holds known values for all of them, at which bounds hold."""
     older: IntArray
-    """int64; places in the list that were known before the list was last extended (all, where `known`)."""
+    """int64; positions in the list that were known before it was last extended (all, where `known`)."""
     serial: int
     generation: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedUpdate:
-    """What a message changed of the views of k partitions."""
+    """How a message changed the views of k partitions."""
 
     partitions: IntArray
     """int64 [k]."""
     changes: ListChanges
-    """Of known values."""
+    """Of values that were known before."""
     complete: list[int]
-    """Partitions of which something was not known before, and all is now."""
+    """Partitions of which all values are known now, and were not before."""
 
 
 class Vector(Protocol):
-    """A solver's value vector."""
+    """The value vector of a worker's solver."""
 
     def read(self, states: IntArray) -> FloatArray:
-        """Values of states."""
+        """Return the values of states."""
         ...
 
     def take(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
-        """New values of some of the lists, and how they differ."""
+        """Write new values of some of the lists, and return how they differ."""
         ...
 
 
 class Subscriptions:
-    """What a solver reads of others' partitions.
+    """The states of other workers' partitions that a worker reads.
 
     Parameters
     ----------
-    vector : has the values of views at any time: nobody else writes them.
-    reader : the solver's number.
+    vector : holds the values of the views; nothing else writes these.
+    reader : number of the worker.
     """
 
     def __init__(self, vector: Vector, reader: int = 0) -> None:
@@ -83,25 +83,25 @@ class Subscriptions:
         self._views: dict[int, ReceivedList] = {}
         self._lists: StateLists | None = None
         self._index: dict[int, int] = {}
-        """Where each view is among the lists."""
+        """Position of each view in the lists."""
         self._serial = reader << 32
-        """Of the newest list; no two lists have the same, whatever partition they are of and whoever reads them: a
-        worker that has come back gets what was meant for the solver that it had before."""
+        """Of the newest list. No two lists have the same number, whatever their worker and partition, since a worker
+        that has come back receives messages that were meant for the solver that it had before."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._views)
 
-    def read(self, wanted: dict[int, list[IntArray]], known: bool) -> set[int]:
-        """Read more states of some partitions.
+    def extend(self, wanted: dict[int, list[IntArray]], known: bool) -> set[int]:
+        """Add states of some partitions to the lists.
 
         Parameters
         ----------
-        wanted : lists of states by partition; may overlap each other and what is read already.
-        known : whether the vector's values are the owners' too.
+        wanted : lists of states by partition; they may overlap each other and the present lists.
+        known : whether the vector already has the owners' values.
 
         Returns
         -------
-        The partitions whose lists are longer now.
+        The partitions whose lists have become longer.
         """
         grown = set()
         for q, pieces in wanted.items():
@@ -120,8 +120,8 @@ class Subscriptions:
         self._lists = None
         return grown
 
-    def ask(self, partitions: Iterable[int]) -> list[StateList]:
-        """Lists for the owners of the partitions, under new serials: answers to earlier ones no longer count."""
+    def request(self, partitions: Iterable[int]) -> list[StateList]:
+        """Return the lists of partitions under new serial numbers, so that answers to earlier requests are ignored."""
         asked = []
         for q in partitions:
             view = self._views[q]
@@ -134,43 +134,43 @@ class Subscriptions:
         return self._serial
 
     def unknown(self) -> set[int]:
-        """Partitions of whose states some are not known."""
+        """Return the partitions of which some values are unknown."""
         return {q for q, view in self._views.items() if not view.known}
 
-    def drop(self, partition: int) -> None:
-        """The partition is the solver's own now, or none of its partitions reads it."""
+    def remove(self, partition: int) -> None:
+        """Remove the list of a partition, which the worker owns now or no longer reads."""
         if self._views.pop(partition, None) is not None:
             self._lists = None
 
-    def told(self, partition: int) -> tuple[IntArray, FloatArray] | None:
-        """States of a partition whose values are known, and these; None where there are none."""
+    def received_values(self, partition: int) -> tuple[IntArray, FloatArray] | None:
+        """Return the states of a partition with known values, and these values; None where there are none."""
         view = self._views.get(partition)
         if view is None or not (view.known or view.older.size):
             return None
         states = view.states if view.known else view.states[view.older]
         return states, self._vector.read(states)
 
-    def hear(self, update: Update) -> AppliedUpdate | None:
-        """Put values into the vector, apart from those of earlier lists or owners; None if there are no others."""
-        heard: dict[int, slice] = {}
+    def apply(self, update: Update) -> AppliedUpdate | None:
+        """Write the values of a message to the vector; None where all are of earlier lists or owners."""
+        accepted: dict[int, slice] = {}
         facts = update.partitions, update.serials, update.generations, update.ptr[:-1], update.ptr[1:]
         for q, serial, generation, start, stop in np.stack(facts, axis=1).tolist():
             view = self._views.get(q)
             if view is not None and serial == view.serial and generation >= view.generation:
                 view.generation = generation
-                heard[q] = slice(start, stop)
-        if not heard:
+                accepted[q] = slice(start, stop)
+        if not accepted:
             return None
-        partitions = list(heard)
+        partitions = list(accepted)
         values = update.values
-        if len(heard) < update.partitions.size:
-            values = np.concatenate([values[piece] for piece in heard.values()])
+        if len(accepted) < update.partitions.size:
+            values = np.concatenate([values[piece] for piece in accepted.values()])
         fresh = {i: self._views[q] for i, q in enumerate(partitions) if not self._views[q].known}
         before = {i: self._vector.read(view.states[view.older]) for i, view in fresh.items()}
         lists = self._all_lists()
         changes = self._vector.take(lists, np.array([self._index[q] for q in partitions]), values)
-        for i, view in fresh.items():  # what becomes of values that were not known means nothing
-            after = update.values[heard[partitions[i]]][view.older]
+        for i, view in fresh.items():  # a change of unknown values has no meaning
+            after = update.values[accepted[partitions[i]]][view.older]
             changes.replace(i, before[i], after)
             view.known = True
         return AppliedUpdate(np.array(partitions), changes, [partitions[i] for i in fresh])
@@ -183,78 +183,78 @@ class Subscriptions:
 
 
 class Subscribers:
-    """Who reads which states of a solver's partitions."""
+    """Which workers read which states of a worker's partitions."""
 
     def __init__(self) -> None:
         self._wanted: dict[int, dict[int, StateList]] = {}
         self._lists: dict[int, tuple[StateLists, dict[int, int]]] = {}
-        """Of each reader, all that it reads, and where each partition is in it."""
+        """All that each subscriber reads, and the position of each partition in it."""
 
     def add(self, reader: int, wanted: StateList) -> None:
-        """A reader's newest list for a partition."""
+        """Register a subscriber's newest list for a partition."""
         self._wanted.setdefault(wanted.partition, {})[reader] = wanted
         self._lists.pop(reader, None)
 
-    def of(self, partition: int) -> dict[int, StateList]:
-        """Lists by reader."""
+    def lists_for(self, partition: int) -> dict[int, StateList]:
+        """Return the lists for a partition, by subscriber."""
         return self._wanted.get(partition, {})
 
     def items(self) -> Iterator[tuple[int, Iterable[int]]]:
-        """Partitions with their readers."""
+        """Iterate over partitions with their subscribers."""
         return ((p, lists.keys()) for p, lists in self._wanted.items())
 
-    def lists_of(self, reader: int, partitions: Iterable[int]) -> tuple[StateLists, IntArray]:
-        """All that a reader reads, and which of these lists are of the partitions, which it reads."""
+    def state_lists(self, reader: int, partitions: Iterable[int]) -> tuple[StateLists, IntArray]:
+        """Return all that a subscriber reads, and which of these lists belong to the given partitions."""
         if reader not in self._lists:
             found = {p: lists[reader].states for p, lists in self._wanted.items() if reader in lists}
             self._lists[reader] = StateLists.of(found), {p: i for i, p in enumerate(found)}
         lists, index = self._lists[reader]
         return lists, np.array([index[p] for p in partitions])
 
-    def forget_partition(self, partition: int) -> None:
-        """It is another's now."""
+    def remove_partition(self, partition: int) -> None:
+        """Remove the lists for a partition that another worker owns now."""
         for reader in self._wanted.pop(partition, {}):
             self._lists.pop(reader, None)
 
-    def forget_reader(self, reader: int) -> None:
-        """Remove a peer that no longer takes part."""
+    def remove_subscriber(self, reader: int) -> None:
+        """Remove the lists of a worker that no longer takes part."""
         for lists in self._wanted.values():
             lists.pop(reader, None)
         self._lists.pop(reader, None)
 
 
 _RETRY_SECONDS = 0.2
-"""After a message that did not arrive, before the next to the same solver."""
+"""After a message that did not arrive, until the next one to the same worker."""
 
 Send = Callable[[str, "Subscribe | Update", Callable[[bool], None]], None]
-"""Sends a message to the solver at an address, and calls back, from any thread, whether it has arrived."""
+"""Sends a message to the worker at an address, and calls back, from any thread, whether it was received."""
 
 
 @dataclass(slots=True)
 class _Peer:
     address: str
-    moved: set[int] = field(default_factory=set)
-    questions: dict[int, None] = field(default_factory=dict)
-    """In order."""
+    changed: set[int] = field(default_factory=set)
+    requests: dict[int, None] = field(default_factory=dict)
+    """Partitions to request, in order."""
     busy: bool = False
-    """A message is on its way."""
+    """Whether a message is in flight."""
     not_before: float = 0.0
 
 
 class SendQueue:
-    """One solver's messages to the others; one thread owns it.
+    """A worker's messages to the others; used by one thread.
 
     Parameters
     ----------
-    send : sends one.
-    wake : called, from any thread, when something may be sent again.
+    send : sends one message.
+    wake : called, from any thread, when a peer can receive the next message.
     """
 
     def __init__(self, send: Send, wake: Callable[[], None]) -> None:
         self._send, self._wake = send, wake
         self._peers: dict[int, _Peer] = {}
         self._delivered: deque[tuple[_Peer, Subscribe | Update, bool]] = deque()
-        """What became of messages, as the event loop tells."""
+        """Messages whose delivery has succeeded or failed, as reported by the event loop."""
         self.sent = 0
         self.bytes_sent = 0
 
@@ -262,7 +262,7 @@ class SendQueue:
         return solver in self._peers
 
     def add_peer(self, solver: int, address: str) -> None:
-        """Another solver, which takes part from now on."""
+        """Add a peer that takes part from now on."""
         self._peers[solver] = _Peer(address)
 
     def remove_peer(self, solver: int) -> None:
@@ -272,37 +272,37 @@ class SendQueue:
     def mark_changed(self, solver: int, partition: int) -> None:
         """Mark the changes of a partition for a subscriber; a peer that takes no part receives nothing."""
         if solver in self._peers:
-            self._peers[solver].moved.add(partition)
+            self._peers[solver].changed.add(partition)
 
     def discard(self, partition: int) -> None:
         """Send no more of a partition that now belongs to another worker."""
         for peer in self._peers.values():
-            peer.moved.discard(partition)
+            peer.changed.discard(partition)
 
     def request(self, solver: int, partition: int) -> None:
         """Ask a peer for a partition that this worker reads; a peer that takes no part is not asked."""
         if solver in self._peers:
-            self._peers[solver].questions[partition] = None
+            self._peers[solver].requests[partition] = None
 
-    def quiet(self) -> bool:
-        """Whether nothing is on its way, and nothing left to send."""
-        return not any(peer.busy or peer.moved or peer.questions for peer in self._peers.values())
+    def is_drained(self) -> bool:
+        """Return whether no message is in flight and none waits."""
+        return not any(peer.busy or peer.changed or peer.requests for peer in self._peers.values())
 
-    def pause(self, now: float) -> float | None:
-        """Seconds until something that waits may be sent, which may be past; None where nothing waits."""
-        return min((p.not_before - now for p in self._peers.values() if p.moved or p.questions), default=None)
+    def next_send_in(self, now: float) -> float | None:
+        """Return the seconds until a waiting message may be sent, negative if it is late; None where none waits."""
+        return min((p.not_before - now for p in self._peers.values() if p.changed or p.requests), default=None)
 
-    def post(
+    def flush(
         self,
-        question: Callable[[int, int, Collection[int]], Subscribe | None],
-        update: Callable[[int, int, Collection[int]], Update | None],
+        make_request: Callable[[int, int, Collection[int]], Subscribe | None],
+        make_update: Callable[[int, int, Collection[int]], Update | None],
     ) -> None:
-        """Send to each solver what waits for it, unless it has yet to take in what it was sent before.
+        """Send the waiting changes and requests to each peer that has acknowledged the last message.
 
         Parameters
         ----------
-        question, update : make a message, from the solver that it is to, its number and the partitions that were
-            noted; None where there is nothing to say by now.
+        make_request, make_update : make a message from the number of the peer, the number of the message and the
+            partitions; None where it would be empty by now.
         """
         now = time.monotonic()
         while self._delivered:
@@ -311,32 +311,32 @@ class SendQueue:
             if peer.busy or now < peer.not_before:
                 continue
             message: Subscribe | Update | None = None
-            if peer.questions:
-                questions, peer.questions = peer.questions, {}
-                message = question(solver, self.sent + 1, questions)
-            if message is None and peer.moved:
-                moved, peer.moved = peer.moved, set()
-                message = update(solver, self.sent + 1, moved)
+            if peer.requests:
+                requests, peer.requests = peer.requests, {}
+                message = make_request(solver, self.sent + 1, requests)
+            if message is None and peer.changed:
+                changed, peer.changed = peer.changed, set()
+                message = make_update(solver, self.sent + 1, changed)
             if message is not None:
-                self._post(peer, message)
+                self._send_message(peer, message)
 
-    def _post(self, peer: _Peer, message: Subscribe | Update) -> None:
+    def _send_message(self, peer: _Peer, message: Subscribe | Update) -> None:
         peer.busy = True
         self.sent += 1
         self.bytes_sent += message.nbytes
 
-        def delivered(well: bool) -> None:
-            self._delivered.append((peer, message, well))
+        def delivered(received: bool) -> None:
+            self._delivered.append((peer, message, received))
             self._wake()
 
         self._send(peer.address, message, delivered)
 
-    def _note_delivery(self, peer: _Peer, message: Subscribe | Update, well: bool, now: float) -> None:
+    def _note_delivery(self, peer: _Peer, message: Subscribe | Update, received: bool, now: float) -> None:
         peer.busy = False
-        if well:
+        if received:
             return
         peer.not_before = now + _RETRY_SECONDS
         if isinstance(message, Subscribe):
-            peer.questions |= {wanted.partition: None for wanted in message.wanted}
+            peer.requests |= {wanted.partition: None for wanted in message.wanted}
         else:
-            peer.moved |= set(message.partitions.tolist())
+            peer.changed |= set(message.partitions.tolist())

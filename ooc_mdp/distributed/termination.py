@@ -3,7 +3,7 @@
 A worker is *passive* while it has nothing to sweep, nothing to process and no message without receipt. If all workers
 have been passive with the same activity in two successive statuses, there was a moment between the two at which all
 were passive and no message was in flight (F. Mattern, *Algorithms for distributed termination detection*, Distributed
-Computing 2, 1987; the argument is in docs/distributed.md).
+Computing 2, 1987; the argument is in docs/theory/several-solvers.md).
 
     clock   started ─── some load their code ─── all are ready ─────────────── limit
                 runs        stands                        runs
@@ -21,19 +21,19 @@ from ooc_mdp.solver.session import Clock
 __all__ = ["SolveClock", "confirm_quiescent"]
 
 _MAX_LOADING = 300.0
-"""Seconds that solvers may load their code before the clock runs: one that hangs must not stop it for ever."""
+"""Seconds for which the clock stands at most while workers load their code: one that hangs must not stop it."""
 
 
 class SolveClock(Clock):
-    """Of one solve. As on one machine, it does not run while code is loaded, which may have to be compiled."""
+    """Counts the seconds of a solve; as on one machine, those in which code is loaded or compiled do not count."""
 
     def __init__(self, earlier: float = 0.0) -> None:
         super().__init__(earlier)
         self._loaded = 0.0
         self._loading_since: float | None = None
 
-    def look(self, statuses: Collection[Status], going: bool) -> None:
-        """Stop while solvers that have begun are not ready; others may be busy with something else for long."""
+    def update(self, statuses: Collection[Status], going: bool) -> None:
+        """Stop the clock while workers that have started are not ready; others may be busy with other tasks."""
         now = time.monotonic()
         loading = not going and any(s.started and not s.ready for s in statuses)
         if loading and self._loading_since is None:
@@ -42,7 +42,7 @@ class SolveClock(Clock):
             self._loaded, self._loading_since = self._loaded + now - self._loading_since, None
 
     def of_this_run(self) -> float:
-        """Seconds of work since it began, without those in which code was loaded."""
+        """Return the seconds of work in this run, without those in which code was loaded."""
         now = time.monotonic()
         loading = self._loaded + (0.0 if self._loading_since is None else now - self._loading_since)
         return now - self.started - min(loading, _MAX_LOADING)
@@ -54,7 +54,7 @@ async def confirm_quiescent(members: Membership, epoch: int) -> bool:
     The first wave is the last status of each worker, the second a request to all; False also where a worker does not
     answer or is lost meanwhile.
     """
-    first = {k: members.of[k].status for k in members.alive()}
+    first = {k: members.by_number[k].status for k in members.alive()}
     if any(s.epoch != epoch for s in first.values()):
         return False
     second = await members.request_all(StatusRequest())

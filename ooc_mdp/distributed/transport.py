@@ -40,16 +40,16 @@ __all__ = ["DaskTransport"]
 
 _PROBE_SECONDS = 3.0
 _END_SECONDS = 10.0
-"""Seconds within which workers end after a request to stop."""
+"""How long the end of workers is waited for after they received the stop."""
 
 
 class DaskTransport:
-    """Reaches solvers over a client's connections, straight to the workers where that is possible.
+    """Reaches workers over a client's connections, directly where that is possible, else through the scheduler.
 
     Parameters
     ----------
-    run : name of the solve, which no other has.
-    prepare : what the solver of a number is asked, on a worker; raises OptionsError where it cannot take part.
+    run : unique name of the solve.
+    prepare : returns the options of a worker; raises OptionsError where it cannot take part.
     forget : called with workers that are lost.
     stage : directory of the store's copies on each node; None to read from the shared store only.
     """
@@ -65,18 +65,18 @@ class DaskTransport:
         self._client, self._run, self._prepare, self._forget = client, run, prepare, forget
         self._stage = stage
         self.devices: dict[int, str] = {}
-        """Of each solver."""
+        """Device of each worker."""
         self.hosts: dict[int, WorkerInfo] = {}
-        """Where each solver is, or was."""
-        self._gone: set[int] = set()
+        """Where each worker runs, lost ones included."""
+        self._released: set[int] = set()
         self._refused: set[str] = set()
-        """Addresses of workers that came later and cannot take part."""
+        """Addresses of late joiners that cannot take part."""
         self._tasks: dict[int, Any] = {}
         self._staging: dict[int, Any] = {}
         """Staging tasks whose warning has not been read, by worker."""
         self._direct = True
         self._attaches = True
-        """Whether answers of this machine's processes may be copied from their memory."""
+        """Whether answers of processes on this machine may be copied from their memory."""
 
     def start(self, hosts: list[WorkerInfo], owner: npt.NDArray[np.integer[Any]], note: Callable[[str], None]) -> None:
         """Start a solver on each worker, and where the solve stages, a task before it that copies its partitions.
@@ -129,12 +129,12 @@ class DaskTransport:
                     self._note(f"worker {number} on {self.hosts[number].name}: {warning}")
 
     async def discover(self) -> list[int]:
-        """Start solvers on workers that have come, or come back, since; their numbers."""
+        """Start solvers on workers that have joined, or come back, since; return their numbers."""
         try:
             present = await self._workers()
         except (OSError, TimeoutError):
             return []
-        active = {host.address for k, host in self.hosts.items() if k not in self._gone}
+        active = {host.address for k, host in self.hosts.items() if k not in self._released}
         numbers = []
         for address in sorted(present - active - self._refused):
             earlier = [k for k, host in self.hosts.items() if host.address == address]
@@ -157,7 +157,7 @@ class DaskTransport:
         return numbers
 
     async def _has_ended(self, number: int) -> bool:
-        """Whether a lost solver, whose worker is there again, has noticed that it is no longer needed."""
+        """Return whether the solver of a lost worker that has come back has ended."""
         try:
             await self.request(number, EvictRequest(), _PROBE_SECONDS)
         except NoSuchRunError:
@@ -167,13 +167,13 @@ class DaskTransport:
         return False
 
     async def _workers(self) -> set[str]:
-        """Addresses that the scheduler has."""
+        """Return the addresses of the scheduler's workers."""
         scheduler: Any = self._client.scheduler
         found = await asyncio.wait_for(scheduler.identity(n_workers=-1), _PROBE_SECONDS)
         return set(found["workers"])
 
     def address(self, number: int) -> str:
-        """Of a solver's worker."""
+        """Return the address of a worker."""
         return self.hosts[number].address
 
     async def _answers(self, number: int) -> bool:
@@ -186,7 +186,7 @@ class DaskTransport:
         return True
 
     async def request(self, number: int, request: WorkerRequest, timeout: float) -> Any:
-        """The worker's answer, `RemoteAnswer` where its arrays are in another process of this machine.
+        """Return the worker's answer; a `RemoteAnswer` where its arrays are in another process of this machine.
 
         Raises
         ------
@@ -201,7 +201,7 @@ class DaskTransport:
             return answer
 
         async def release(copied: bool) -> Any:
-            self._attaches = self._attaches and copied  # others come over the connection from now on
+            self._attaches = self._attaches and copied  # otherwise all answers are sent over the connection from now on
             return await self._request(number, ReleaseRequest(request.command.number, whole=not copied), timeout)
 
         return RemoteAnswer(attach(answer), release)
@@ -224,16 +224,16 @@ class DaskTransport:
         return answer
 
     async def lost(self, number: int) -> bool:
-        """Whether the scheduler has lost the worker, or cannot be asked any more."""
+        """Return whether the scheduler has lost the worker, or cannot be reached any more."""
         if self.connection_error() is not None:
             return True
         try:
             return self.hosts[number].address not in await self._workers()
         except (OSError, TimeoutError):
-            return False  # nothing is known: the worker timeout decides
+            return False  # unknown: the worker timeout decides
 
     def failure(self, number: int) -> BaseException | None:
-        """What the solver's task raised, unless its worker is lost."""
+        """Return the exception of the worker's task, unless its process was lost."""
         task = self._tasks[number]
         if task.status != "error":
             return None
@@ -241,22 +241,22 @@ class DaskTransport:
         return None if isinstance(error, KilledWorker) else error
 
     async def release(self, number: int) -> None:
-        """Let the task go, and tell a solver that is alive after all that nobody needs it."""
-        self._gone.add(number)
+        """Release the task of a worker, and evict its solver if it still runs."""
+        self._released.add(number)
         self._forget(self.hosts[number])
         with suppress(OSError, TimeoutError, NoSuchRunError):
             self._tasks[number].release()
             await self.request(number, EvictRequest(), _PROBE_SECONDS)
 
     def connection_error(self) -> str | None:
-        """Why the cluster cannot be reached."""
+        """Return why the cluster cannot be reached, or None."""
         if self._client.status in ("running", "connecting"):
             return None
         return "the connection to the Dask scheduler is lost"
 
-    def finish(self, numbers: list[int]) -> list[MemoryPlan]:
-        """Wait for solvers that received the stop, except those dismissed; return the memory that they had planned."""
-        present = [number for number in numbers if number not in self._gone]
+    def join(self, numbers: list[int]) -> list[MemoryPlan]:
+        """Wait for the end of workers that received the stop, except released ones; return their memory plans."""
+        present = [number for number in numbers if number not in self._released]
         tasks = [self._tasks[number] for number in present]
         staging = {number: task for number in present if (task := self._staging.get(number)) is not None}
         with suppress(TimeoutError), self._client.as_current():
@@ -266,7 +266,7 @@ class DaskTransport:
         plans = []
         for task in tasks:
             if task.status == "finished":
-                # The worker may have gone since: Dask waits for one at its address then.
+                # The worker may be lost since; Dask then waits for one at its address.
                 with suppress(OSError, TimeoutError, CancelledError, KilledWorker):
                     plans.append(task.result(timeout=_PROBE_SECONDS)[1])
         return [plan for plan in plans if plan is not None]

@@ -1,13 +1,12 @@
-"""One solver of several: it owns partitions, works on the best of them on its own, and exchanges boundary values.
+"""The loop of one worker: it owns partitions, sweeps the best of them by itself, and exchanges boundary values.
 
-    own thread     method (p-eva, vi, policy iteration) ─ between accesses: take in ─▶ bounds; pass on ◀─ what moved
-    event loop     Mailbox ◀─ others' updates, commands       peers ◀─ one message at a time to each, the newest values
+    solver's thread  method (p-eva, vi, policy iteration) ─ between accesses: apply updates ─▶ bounds; publish changes
+    event loop       Mailbox ◀─ updates, commands        peers ◀─ one message in flight to each, with newest values
 
-Values that a solver reads and another owns are those of the last update received. Its bounds R[p] refer to these
-values; when an update arrives, the bounds are raised by its effect (`SolveState.apply_remote`), as after visits of
-its own. So at any time R[p] bounds the residual of p at the values that its solver sees, and once no update is in
-flight all solvers see the same values (docs/theory/several-solvers.md has the argument). This module is the loop;
-`shard.py` holds what the solver owns, reads and sends.
+Values of other workers' partitions are those of the last update received. The bounds R[p] refer to these values; an
+update raises them by its effect (`SolveState.apply_remote`), like visits of the worker itself. So at any time R[p]
+bounds the residual of p at the values that this worker sees, and once no update is in flight all workers see the same
+values (docs/theory/several-solvers.md has the argument). `shard.py` holds what the worker owns, reads and sends.
 """
 
 from __future__ import annotations
@@ -60,20 +59,19 @@ from ooc_mdp.store import Store, open_store
 __all__ = ["StoreLocation", "WorkerOptions", "run_worker"]
 
 _REPORT_SECONDS = 0.1
-"""Between two statuses of a solver that is at work."""
-_HALO_THREADS = 4
+"""Between two statuses of a worker that sweeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """A store that every machine opens for itself."""
+    """A store that every worker opens itself."""
 
     path: str
-    """The same on all of them."""
+    """The same on all machines."""
     fingerprint: str
 
     def open(self) -> Store:
-        """Open it here; raises StoreError where this machine has none there, or another."""
+        """Open the store; raises StoreError where this machine has none at the path, or another one."""
         here = socket.gethostname()
         try:
             store = open_store(self.path)
@@ -82,27 +80,27 @@ class StoreLocation:
         if store.fingerprint != self.fingerprint:
             raise StoreError(
                 f"on {here} {self.path} is another table than where the solve began (their fingerprints differ); "
-                f"have all machines see the same store"
+                f"give all machines the same store"
             )
         return store
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What one solver is asked."""
+    """What one worker solves, and how."""
 
     number: int
     source: TableSource | StoreLocation
     options: SolveOptions
-    """With a method of its own, no "auto"."""
+    """Their method is not "auto"."""
     threads: int | None = None
-    """That sweep on the CPU; None for all cores."""
+    """Threads that sweep on the CPU; None for all cores."""
     lease: float = 60.0
-    """Seconds without a word from the coordinator after which the solver gives up."""
+    """Seconds without a request from the coordinator after which the worker ends."""
 
 
 class _Ended(Exception):
-    """The coordinator says that it is over, or nobody needs this solver any longer."""
+    """The coordinator has stopped the solve, or the others continue without this worker."""
 
 
 def run_worker(
@@ -112,7 +110,7 @@ def run_worker(
     announce: Callable[[MemoryPlan], None] = lambda _: None,
     staging: NodeStaging | None = None,
 ) -> str:
-    """Solve the partitions that assignments give to this solver, until the coordinator ends it; on its own thread.
+    """Solve the partitions that assignments give to this worker, until the coordinator stops it; on its own thread.
 
     Parameters
     ----------
@@ -121,7 +119,7 @@ def run_worker(
 
     Returns
     -------
-    Why it ended, in a few words.
+    The reason for its end, in a few words.
 
     Raises
     ------
@@ -140,23 +138,23 @@ def run_worker(
         model = ModelFacts.of(source, options.discount)
         return_freed_memory()
         peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_), counts)
-        with note_compiling(lambda _: mailbox.compiles()):
+        with note_compiling(lambda _: mailbox.compiling()):
             load_code(backend, model, options, writes=False)
             plan = plan_solve(source, options, backend, model, writes=False)
             announce(plan.memory)
             state = start(source, plan, backend, stack, peers)
         mailbox.ready()
-        peers.meet(state, send)
+        peers.attach(state, send)
         with short_switch_interval(backend.features.overlaps_loads):
             return peers.work(state)
 
 
 class NetworkPeers:
-    """The other solvers, over the network; the solver's own thread owns it.
+    """The other workers, over the network; used by the solver's thread.
 
     Parameters
     ----------
-    owned : bool [P]; partitions that this solver may sweep.
+    owned : bool [P]; partitions that this worker may sweep.
     staging : counts of what is staged and loaded, to be published.
     """
 
@@ -165,20 +163,20 @@ class NetworkPeers:
     ) -> None:
         self._asked, self._mailbox, self._staging = asked, mailbox, staging
         self.owned = owned
-        self._halted = self._restart = True
-        """Whether the coordinator wants no sweeps; whether the method begins anew before the next one."""
+        self._paused = self._restart = True
+        """Whether sweeps are paused; whether the method restarts before the next one."""
         self._outcome: str | None = None
-        """Why it stopped by itself; it goes on with the next assignment, whether or not anybody has seen it."""
-        self._newest: dict[int, int] = {}
-        """Number of the last message of each other solver."""
-        self._obeyed = 0
-        """Number of the last command."""
+        """Why the solver stopped by itself; it continues with the next assignment."""
+        self._last_messages: dict[int, int] = {}
+        """Number of the last message of each peer."""
+        self._last_command = 0
+        """Number of the last command that was executed."""
         self._idle = 0.0
         self._published = 0.0
         self._clock = Clock()
 
-    def meet(self, state: SolveState, send: Send) -> None:
-        """Take part with this state."""
+    def attach(self, state: SolveState, send: Send) -> None:
+        """Attach the state of this worker's solve."""
         self._state = state
         self._shard = Shard(self._asked.number, state, self.owned, send, self._mailbox.wake)
         state.visited[:] = False
@@ -187,19 +185,19 @@ class NetworkPeers:
 
     @property
     def count(self) -> int:
-        """Of the last assignment."""
-        return self._shard.solvers
+        """Workers that own partitions by the last assignment."""
+        return self._shard.owners
 
     def boundary_changed(self, partitions: IntArray) -> None:
-        """Whoever reads them is sent their newest values before the next step."""
-        self._shard.moved[partitions] = True
+        """Mark partitions whose newest values are sent to their subscribers before the next step."""
+        self._shard.changed[partitions] = True
 
     def take_rises(self) -> FloatArray | None:
-        """Since this was last asked."""
+        """Return how far received values have risen since the last call."""
         return self._shard.take_rises()
 
     def work(self, state: SolveState) -> str:
-        """Take part until the end; why it ended."""
+        """Run the solve to its end; return the reason for it."""
         choice = state.plan.choice
 
         def method(s: SolveState) -> Steps:
@@ -213,29 +211,29 @@ class NetworkPeers:
             return str(end)
 
     def before_step(self, state: SolveState) -> Signal:
-        """Exchange; wait while halted, and while nothing of ours is dirty: only the coordinator ends a solve."""
+        """Exchange messages; wait while paused or without a dirty partition: only the coordinator ends a solve."""
         while True:
             self.exchange()
-            if not self._halted and self._outcome is None:
-                if self._restart or self._shard.leave:
-                    self._restart = self._shard.leave = False
+            if not self._paused and self._outcome is None:
+                if self._restart or self._shard.restart_method:
+                    self._restart = self._shard.restart_method = False
                     return Signal.RESTART
                 if not state.target.reached():
                     return Signal.GO
-                self.rest()
+                self.wait_until_dirty()
             else:
                 self._wait()
 
-    def rest(self) -> None:
-        """Nothing of ours is dirty: wait until something has arrived."""
+    def wait_until_dirty(self) -> None:
+        """Wait for a message while no own partition is dirty."""
         self._wait()
 
     def after_step(self, state: SolveState) -> Outcome | None:
-        """Where float64 can do no more."""
+        """Return PRECISION where the target is beyond float64."""
         return Outcome.PRECISION if state.target.below_rounding else None
 
     def exchange(self) -> None:
-        """Apply what has arrived, send what has changed, and publish how things stand where that is due."""
+        """Apply messages, send changes, and publish the status if it is due."""
         self.process_messages()
         self._shard.publish_changes()
         now = time.monotonic()
@@ -245,23 +243,23 @@ class NetworkPeers:
     def _wait(self) -> None:
         self._publish(time.monotonic())
         began = time.monotonic()
-        pause = self._shard.outbox.pause(began)
-        timeout = self._asked.lease / 2 if pause is None else max(pause, 0.01)
-        self._mailbox.rest(self._shard.quiet, timeout)
+        delay = self._shard.send_queue.next_send_in(began)
+        timeout = self._asked.lease / 2 if delay is None else max(delay, 0.01)
+        self._mailbox.wait(self._shard.is_quiescent, timeout)
         self._idle += time.monotonic() - began
 
     def _publish(self, now: float) -> None:
         run = self._state
         self._published = now
         statistics = run.statistics()
-        mine = self._shard.mine()
+        owned = self._shard.owned_mask()
         dirty = run.target.dirty()
         levels, plain = run.bounds.normalised()[self.owned], run.bounds.plain()[self.owned]
         pending = bool(self._shard.pending) or self._shard.assignment.epoch < 0
         unknown = np.inf if pending else 0.0
         self._mailbox.publish(
             Status(
-                halted=self._halted,
+                paused=self._paused,
                 epoch=self._shard.assignment.epoch,
                 pending=pending,
                 dirty=int(dirty.sum()) + len(self._shard.pending),
@@ -269,56 +267,59 @@ class NetworkPeers:
                 resident=int(np.count_nonzero(run.cache.present)),
                 error_bound=float(levels.max(initial=unknown)) + run.bounds.rounding(run.value_size),
                 residual_bound=float(plain.max(initial=unknown)),
-                smallest=float(run.smallest[mine].min(initial=np.inf)),
-                largest=float(run.largest[mine].max(initial=-np.inf)),
+                smallest=float(run.smallest[owned].min(initial=np.inf)),
+                largest=float(run.largest[owned].max(initial=-np.inf)),
                 size=run.value_size,
                 outcome=self._outcome,
                 statistics=statistics,
                 idle_seconds=self._idle,
-                messages=self._shard.outbox.sent,
-                bytes_sent=self._shard.outbox.bytes_sent,
+                messages=self._shard.send_queue.sent,
+                bytes_sent=self._shard.send_queue.bytes_sent,
                 staging=self._staging,
             ),
             urgent=self._outcome is not None,
         )
 
     def process_messages(self) -> None:
+        """Apply the messages of peers, and execute commands of the coordinator."""
         if self._mailbox.evicted:
-            raise _Ended("the others have gone on without it")
+            raise _Ended("the others continue without it")
         if self._mailbox.lease_expired(self._asked.lease):
-            raise _Ended("the coordinator has not been heard of")
+            raise _Ended("the coordinator has sent no request")
         for message in self._mailbox.take():
             if isinstance(message, Request):
                 self._execute(message)
-            elif message.sender not in self._shard.gone and message.number > self._newest.get(message.sender, 0):
-                self._newest[message.sender] = message.number
+            elif message.sender not in self._shard.removed_peers and message.number > self._last_messages.get(
+                message.sender, 0
+            ):
+                self._last_messages[message.sender] = message.number
                 if isinstance(message, Update):
-                    self._shard.hear(message)
+                    self._shard.apply_update(message)
                 else:
                     self._shard.add_subscriber(message)
 
     def _execute(self, request: Request) -> None:
         command = request.command
         answer: object = None
-        if request.number <= self._obeyed:  # it comes late, or again
+        if request.number <= self._last_command:  # it arrives late, or again
             request.answer.set_result(None)
             return
-        self._obeyed = request.number
+        self._last_command = request.number
         try:
             if isinstance(command, Assignment):
                 self._shard.apply_assignment(command)
                 self._outcome = None
             elif isinstance(command, ValueRange):
-                self._shard.see(command)
+                self._shard.set_value_range(command)
             elif isinstance(command, Start):
-                self._halted = False
+                self._paused = False
                 self._clock.restart(command.seconds)
             elif isinstance(command, Pause):
-                self._halted = self._restart = True
+                self._paused = self._restart = True
             elif isinstance(command, MigrateRequest):
-                answer = self._shard.release(command)
+                answer = self._shard.migrate(command)
             elif isinstance(command, SnapshotRequest):
-                answer = self._shard.snapshot(np.flatnonzero(self._shard.mine()), bounds=True)
+                answer = self._shard.snapshot(np.flatnonzero(self._shard.owned_mask()), bounds=True)
             elif isinstance(command, Stop):
                 request.answer.set_result(None)
                 raise _Ended("done")

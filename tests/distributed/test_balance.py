@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_mdp.distributed.balance import fill_empty, nearest, rebalance, split
+from ooc_mdp.distributed.balance import assign_nearest, bisect, fill_empty, rebalance
 
 
 @st.composite
@@ -29,7 +29,7 @@ def assert_no_move_helps(owner: np.ndarray, weight: np.ndarray, target: np.ndarr
 @given(problems())
 def test_weights_come_near_to_their_targets_or_no_single_move_helps(problem: tuple[np.ndarray, ...]) -> None:
     cost, weight, target = problem
-    owner = nearest(cost, weight, target)
+    owner = assign_nearest(cost, weight, target)
     assert owner.shape == weight.shape
     assert_no_move_helps(owner, weight, target, 0.01 * target)
 
@@ -39,13 +39,13 @@ def test_items_go_to_the_least_cost_where_that_is_balanced_already() -> None:
     cost = rng.random((40, 4))
     owner = cost.argmin(axis=1)
     weight = rng.random(40) + 0.5
-    np.testing.assert_array_equal(nearest(cost, weight, np.bincount(owner, weight, 4)), owner)
+    np.testing.assert_array_equal(assign_nearest(cost, weight, np.bincount(owner, weight, 4)), owner)
 
 
 def test_prices_find_the_cheapest_way_to_share_out_a_line() -> None:
     """Owners at 0 and 1 that are to have 3 and 7 tenths of a line: the cut is at 0.3, whatever is nearer."""
     at = (np.arange(1000) + 0.5) / 1000
-    owner = nearest(np.stack([at**2, (1 - at) ** 2], axis=1), np.ones(1000), np.array([300.0, 700.0]))
+    owner = assign_nearest(np.stack([at**2, (1 - at) ** 2], axis=1), np.ones(1000), np.array([300.0, 700.0]))
     assert np.count_nonzero(np.diff(owner)) == 1
     assert np.count_nonzero(owner == 0) == pytest.approx(300, abs=3)
 
@@ -54,7 +54,7 @@ def test_cells_stay_whole_when_they_grow_through_their_neighbours() -> None:
     """Of three owners on a line the first lacks most; what the third has too much must come by way of the second."""
     at = (np.arange(1000) + 0.5) / 1000
     cost = (at[:, None] - np.array([0.0, 0.1, 1.0])) ** 2
-    owner = nearest(cost, np.ones(1000), np.full(3, 1000 / 3))
+    owner = assign_nearest(cost, np.ones(1000), np.full(3, 1000 / 3))
     assert np.count_nonzero(np.diff(owner)) == 2
     assert np.bincount(owner).tolist() == pytest.approx([333] * 3, abs=4)
 
@@ -97,14 +97,14 @@ def test_a_split_gives_every_owner_something(axes: int, items: int, data: st.Dat
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     owners = data.draw(st.integers(1, min(items, 9)))
     weight, target = 100 ** rng.random(items), 100 ** rng.random(owners)
-    owner = split(rng.integers(0, 6, (items, axes)), weight, target)
+    owner = bisect(rng.integers(0, 6, (items, axes)), weight, target)
     assert sorted(set(owner.tolist())) == list(range(owners))
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=40), st.floats(0.1, 0.9))
 def test_a_split_of_a_line_misses_by_half_an_item_at_most(weights: list[int], share: float) -> None:
     weight = np.array(weights, np.float64)
-    owner = split(np.arange(weight.size)[:, None], weight, np.array([share, 1 - share]))
+    owner = bisect(np.arange(weight.size)[:, None], weight, np.array([share, 1 - share]))
     assert (np.diff(owner) >= 0).all()
     missed = abs(weight[owner == 0].sum() - share * weight.sum())
     alone = np.bincount(owner).min() == 1  # an owner may have to take a first item that is too heavy

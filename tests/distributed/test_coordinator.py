@@ -17,7 +17,7 @@ from ooc_mdp.distributed import endpoint
 from ooc_mdp.distributed.coordinator import Coordinator, Division
 from ooc_mdp.distributed.membership import Member, Membership
 from ooc_mdp.distributed.messages import (
-    SLOWEST,
+    MIN_BANDWIDTH,
     Accepted,
     Assignment,
     Status,
@@ -32,8 +32,8 @@ from ooc_mdp.solver.history import HistoryRecorder
 
 
 @pytest.fixture
-def two_solvers(tmp_path: Path) -> Coordinator:
-    """Of two solvers that own two partitions each, and have told of them after the first assignment."""
+def two_workers(tmp_path: Path) -> Coordinator:
+    """A coordinator of two workers that own two partitions each and have applied the first assignment."""
     store = make_store(Case(random_model(2, 12), partitions=4), tmp_path / "s")
     figures = {"error_bound": 0.5, "residual_bound": 0.1, "dirty": 1, "epoch": 1, "pending": False}
     members = {k: Member(str(k), status=Status(**figures)) for k in (0, 1)}
@@ -48,55 +48,56 @@ def two_solvers(tmp_path: Path) -> Coordinator:
     return coordinator
 
 
-def test_progress_is_the_largest_bound_of_those_that_own_partitions(two_solvers: Coordinator):
-    two_solvers._solvers.of[1].status.error_bound = 0.7
-    now = two_solvers.progress()
+def test_progress_is_the_largest_bound_of_those_that_own_partitions(two_workers: Coordinator):
+    two_workers._members.by_number[1].status.error_bound = 0.7
+    now = two_workers.progress()
     assert (now.error_bound, now.residual_bound, now.dirty) == (0.7, 0.1, 2)
-    two_solvers._solvers.of[2] = Member("2", status=Status(epoch=1))  # a newcomer, which owns nothing yet
-    assert two_solvers.progress().error_bound == 0.7
+    two_workers._members.by_number[2] = Member("2", status=Status(epoch=1))  # a late joiner, which owns nothing yet
+    assert two_workers.progress().error_bound == 0.7
 
 
 @pytest.mark.parametrize(
-    ("what", "dirty"), [("lost", 3), ("on its way", 3), ("not told of", 3), ("joining", 3), ("before the start", 4)]
+    ("what", "dirty"),
+    [("lost", 3), ("migrated", 3), ("not acknowledged", 3), ("pending", 3), ("before the start", 4)],
 )
-def test_no_bound_is_claimed_while_nobody_answers_for_a_partition(two_solvers: Coordinator, what: str, dirty: int):
-    solvers = two_solvers._solvers.of
+def test_no_bound_is_claimed_while_nobody_answers_for_a_partition(two_workers: Coordinator, what: str, dirty: int):
+    solvers = two_workers._members.by_number
     if what == "lost":
         solvers[1].alive = False
-    elif what == "on its way":
-        two_solvers.ownership.owner[2] = -1
-    elif what == "not told of":
-        two_solvers.ownership.owner[1], two_solvers.ownership.generation[1] = 1, 2
-    elif what == "joining":
+    elif what == "migrated":
+        two_workers.ownership.owner[2] = -1
+    elif what == "not acknowledged":
+        two_workers.ownership.owner[1], two_workers.ownership.generation[1] = 1, 2
+    elif what == "pending":
         solvers[1].status.pending, solvers[1].status.dirty = True, 2
     else:
         for member in solvers.values():
             member.status = Status()
-    now = two_solvers.progress()
+    now = two_workers.progress()
     assert (now.error_bound, now.residual_bound, now.dirty) == (np.inf, np.inf, dirty)
 
 
 @pytest.mark.parametrize("compiling", [False, True])
 def test_a_solver_that_compiles_for_long_is_not_taken_for_one_that_hangs(
-    two_solvers: Coordinator, monkeypatch: pytest.MonkeyPatch, compiling: bool
+    two_workers: Coordinator, monkeypatch: pytest.MonkeyPatch, compiling: bool
 ):
     lost: list[int] = []
-    monkeypatch.setattr(two_solvers._solvers, "lose", lambda number, why: lost.append(number))
-    first, second = (member.status for member in two_solvers._solvers.of.values())
+    monkeypatch.setattr(two_workers._members, "mark_lost", lambda number, why: lost.append(number))
+    first, second = (member.status for member in two_workers._members.by_number.values())
     first.started = first.ready = second.started = True
     second.stalled_seconds, second.compiling = 1e4, compiling
     for now in (100.0, 200.0):
         monkeypatch.setattr("ooc_mdp.distributed.stragglers.time", SimpleNamespace(monotonic=lambda t=now: t))
-        two_solvers._stragglers.drop_hung()
+        two_workers._stragglers.drop_hung()
     assert lost == ([] if compiling else [1])
 
 
-def test_what_solvers_have_read_counts_as_read_whatever_was_copied(two_solvers: Coordinator):
-    for member, never in zip(two_solvers._solvers.of.values(), (2, 3), strict=True):
+def test_what_solvers_have_read_counts_as_read_whatever_was_copied(two_workers: Coordinator):
+    for member, never in zip(two_workers._members.by_number.values(), (2, 3), strict=True):
         member.status.statistics = SolveStatistics(n_partitions=4, partitions_unread=never)
-    assert two_solvers.statistics().partitions_unread == 1
-    two_solvers.known.visited[:] = True
-    assert two_solvers.statistics().partitions_unread == 0
+    assert two_workers.statistics().partitions_unread == 1
+    two_workers.known.visited[:] = True
+    assert two_workers.statistics().partitions_unread == 0
 
 
 @pytest.mark.parametrize(("failures", "lost"), [(1, False), (2, True)])
@@ -112,7 +113,7 @@ def test_a_coordinator_that_stood_still_asks_once_more_before_a_solver_is_lost(f
                 return Status()
             left -= 1
             if left == failures - 1:
-                members.of[0].answered -= 60.0
+                members.by_number[0].answered -= 60.0
             raise TimeoutError
 
         async def no(_: int) -> bool:
@@ -154,7 +155,7 @@ def test_what_is_large_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch):
 
     async def check() -> None:
         members = Membership(SimpleNamespace(request=request, lost=no), {0: Member("a")}, 0.1)  # type: ignore[arg-type]
-        await members.put(0, Assignment(1, none, none, {}, values))
+        await members.send(0, Assignment(1, none, none, {}, values))
         worker: Any = SimpleNamespace(rpc=lambda _: SimpleNamespace(ooc_mdp=answer))
         monkeypatch.setattr(endpoint, "asyncio", SimpleNamespace(wait_for=wait_for))
         for update in (an_update({0: (1, 1, np.zeros(10**6))}), an_update({})):
@@ -162,7 +163,7 @@ def test_what_is_large_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch):
 
     asyncio.run(check())
     assert len(waited) == 3
-    assert min(waited[:2]) >= 0.1 + 8e6 / SLOWEST
+    assert min(waited[:2]) >= 0.1 + 8e6 / MIN_BANDWIDTH
     assert waited[2] < 0.2
 
 
@@ -176,11 +177,11 @@ def test_what_counts_as_visited_has_a_policy_where_newer_copies_come_meanwhile()
         def __getitem__(self, which: Any) -> Any:
             found = super().__getitem__(which).copy()
             known.policy = np.asarray(self)
-            known.take(newer, np.array([0, 2, 4]))
+            known.update(newer, np.array([0, 2, 4]))
             return found
 
     known.policy = known.policy.view(Late)
-    given = known.of(np.arange(2), np.array([0, 2, 4]), with_bounds=False)
+    given = known.extract(np.arange(2), np.array([0, 2, 4]), with_bounds=False)
     assert given is not None
     assert not given.visited.any()
     assert given.policy.tolist() == [0, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""Mailboxes: what comes to a solver, and when it is at rest."""
+"""Mailboxes: the messages of a worker, and when it is passive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_mailbox_gives_what_came_in_order_and_counts_it():
         messages = [a_message(), Request(Command(1, Start())), Subscribe(1, 2, [])]
         for message in messages:
             mailbox.put(message)
-        assert mailbox.look().activity == 3
+        assert mailbox.status().activity == 3
         assert mailbox.take() == messages
         assert mailbox.take() == []
 
@@ -38,40 +38,40 @@ def test_a_mailbox_gives_what_came_in_order_and_counts_it():
 def test_a_solver_is_passive_only_while_it_rests_with_nothing_under_way_and_nothing_unread():
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
-        mailbox.rest(lambda: False, 0.0)
-        assert not mailbox.look().passive
+        mailbox.wait(lambda: False, 0.0)
+        assert not mailbox.status().passive
         mailbox.put(a_message())
-        mailbox.rest(lambda: True, 10.0)  # returns at once
-        assert not mailbox.look().passive
+        mailbox.wait(lambda: True, 10.0)  # returns at once
+        assert not mailbox.status().passive
         mailbox.take()
-        mailbox.rest(lambda: True, 0.0)
-        before = mailbox.look()
+        mailbox.wait(lambda: True, 0.0)
+        before = mailbox.status()
         assert before.passive
         mailbox.publish(Status(dirty=3))
-        assert mailbox.look().passive
-        assert mailbox.look().dirty == 3
+        assert mailbox.status().passive
+        assert mailbox.status().dirty == 3
         mailbox.put(a_message())
-        after = mailbox.look()
+        after = mailbox.status()
         assert (after.passive, after.activity) == (False, before.activity + 1)
         mailbox.publish(Status())
         mailbox.take()
         mailbox.publish(Status())
-        assert not mailbox.look().passive  # not before it has rested again
+        assert not mailbox.status().passive  # not before it has waited again
 
     asyncio.run(check())
 
 
-@pytest.mark.parametrize("event", ["put", "wake", "expel"])
+@pytest.mark.parametrize("event", ["put", "wake", "evict"])
 def test_whatever_happens_wakes_a_resting_solver(event):
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
-        resting = threading.Thread(target=mailbox.rest, args=(lambda: True, 600.0))
-        resting.start()
-        while not mailbox.look().passive:
+        waiting = threading.Thread(target=mailbox.wait, args=(lambda: True, 600.0))
+        waiting.start()
+        while not mailbox.status().passive:
             await asyncio.sleep(0.001)
-        {"put": lambda: mailbox.put(a_message()), "wake": mailbox.wake, "expel": mailbox.evict}[event]()
-        await asyncio.to_thread(resting.join, 300.0)
-        assert not resting.is_alive()
+        {"put": lambda: mailbox.put(a_message()), "wake": mailbox.wake, "evict": mailbox.evict}[event]()
+        await asyncio.to_thread(waiting.join, 300.0)
+        assert not waiting.is_alive()
 
     asyncio.run(check())
 
@@ -79,10 +79,10 @@ def test_whatever_happens_wakes_a_resting_solver(event):
 def test_a_question_for_the_status_is_answered_when_it_changes_or_time_is_up():
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
-        now = await mailbox.changed(-1, 60.0)
+        now = await mailbox.wait_for_change(-1, 60.0)
         assert now.version == 0
-        assert (await mailbox.changed(0, 0.01)).version == 0
-        asked = asyncio.ensure_future(mailbox.changed(0, 600.0))
+        assert (await mailbox.wait_for_change(0, 0.01)).version == 0
+        asked = asyncio.ensure_future(mailbox.wait_for_change(0, 600.0))
         await asyncio.sleep(0)
         await asyncio.to_thread(mailbox.publish, Status(outcome="precision"), True)
         assert (await asyncio.wait_for(asked, 300.0)).outcome == "precision"
@@ -94,36 +94,36 @@ def test_what_a_solver_does_before_it_is_ready_is_told_at_once_and_kept():
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
         version = -1
-        for step in (mailbox.begin, mailbox.compiles, mailbox.ready):
-            version = (await mailbox.changed(-1, 60.0)).version
-            asked = asyncio.ensure_future(mailbox.changed(version, 600.0))
+        for step in (mailbox.begin, mailbox.compiling, mailbox.ready):
+            version = (await mailbox.wait_for_change(-1, 60.0)).version
+            asked = asyncio.ensure_future(mailbox.wait_for_change(version, 600.0))
             await asyncio.to_thread(step)
             assert (await asyncio.wait_for(asked, 300.0)).version > version
         mailbox.publish(Status())
-        told = mailbox.look()
-        assert told.started
-        assert told.compiling
-        assert told.ready
+        status = mailbox.status()
+        assert status.started
+        assert status.compiling
+        assert status.ready
 
     asyncio.run(check())
 
 
-@pytest.mark.parametrize("resting", [False, True])
-def test_a_solver_that_works_for_long_is_still_and_one_that_rests_is_not(resting: bool):
+@pytest.mark.parametrize("waiting", [False, True])
+def test_a_solver_that_works_for_long_is_stalled_and_one_that_waits_is_not(waiting: bool):
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
-        assert mailbox.look().stalled_seconds == 0.0
+        assert mailbox.status().stalled_seconds == 0.0
         mailbox.begin()
         mailbox.take()
-        thread = threading.Thread(target=mailbox.rest, args=(lambda: True, 600.0))
-        if resting:
+        thread = threading.Thread(target=mailbox.wait, args=(lambda: True, 600.0))
+        if waiting:
             thread.start()
-            while not mailbox.look().passive:
+            while not mailbox.status().passive:
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.1)
-        assert (mailbox.look().stalled_seconds == 0.0) == resting
+        assert (mailbox.status().stalled_seconds == 0.0) == waiting
         mailbox.evict()
-        if resting:
+        if waiting:
             await asyncio.to_thread(thread.join, 300.0)
 
     asyncio.run(check())

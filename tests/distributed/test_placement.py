@@ -1,4 +1,4 @@
-"""Placements against what defines them: one owner each, shares, regions, cuts; takeovers leave the living's alone."""
+"""Placements against what defines them: one owner each, shares, regions, cuts, and reassignment after losses."""
 
 from __future__ import annotations
 
@@ -247,8 +247,8 @@ def test_one_worker_has_everything_where_the_placement_says_so_or_partitions_rea
     assert owner.tolist() == [1] * 7
     assert SingleOwner().place(path(1), np.array([1.0, 2.0])).tolist() == [1]
     assert parse_placement("auto") == Blocks()
-    assert parse_placement("auto", everywhere=True) == SingleOwner()
-    assert parse_placement("blocks", everywhere=True) == Blocks()
+    assert parse_placement("auto", dense=True) == SingleOwner()
+    assert parse_placement("blocks", dense=True) == Blocks()
 
 
 def test_attractors_are_thirty_a_worker_where_nothing_is_said() -> None:

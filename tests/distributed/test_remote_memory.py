@@ -51,17 +51,17 @@ def test_arrays_of_another_process_are_read_where_they_are() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdin is not None
-        there, lent = pickle.load(process.stdout)
+        there, remote = pickle.load(process.stdout)
         assert can_attach(there)
         assert there.process == process.pid
-        answer = attach(lent)
+        answer = attach(remote)
         values, policy = np.empty(300_001), np.empty(2, np.int32)
         read(answer.values, slice(199_999, 500_000), values)
         read(answer.policy, slice(7, 9), policy)
         with pytest.raises(ValueError, match="2 elements of float64 do not fit 2 of int32"):
             read(answer.values, slice(0, 2), policy)
         process.stdin.close()
-    assert len(lent.pickled) < 2_000
+    assert len(remote.pickled) < 2_000
     assert answer.partitions.tolist() == [0, 1]
     assert answer.visited.tolist() == [True, True]
     assert values.tolist() == list(range(199_999, 500_000))
@@ -79,7 +79,7 @@ def test_memory_that_is_not_there_is_an_error_and_no_crash() -> None:
 def test_only_large_arrays_are_lent() -> None:
     few = Values(np.arange(2), np.zeros(10), np.zeros(10, np.int32), np.ones(2, np.bool_))
     some = Values(np.arange(2), np.zeros(200_000), np.zeros(200_000, np.int32), np.ones(2, np.bool_))
-    assert not ExposedArrays(few).worth_while
+    assert not ExposedArrays(few).worthwhile
     answer = attach(ExposedArrays(some).handle())
     assert isinstance(answer.values, RemoteArray)
     assert isinstance(answer.policy, np.ndarray)
@@ -109,7 +109,7 @@ def test_a_loan_stays_until_that_one_is_given_back_or_its_solver_has_ended(monke
         mailbox = plugin.mailbox("run")
         assert mailbox is not None
 
-        async def lent(number: int) -> Any:
+        async def remote(number: int) -> Any:
             asked = asyncio.ensure_future(
                 plugin.handle("run", CommandRequest(Command(number, SnapshotRequest()), asker))
             )
@@ -124,12 +124,12 @@ def test_a_loan_stays_until_that_one_is_given_back_or_its_solver_has_ended(monke
         async def give_back(number: int, whole: bool = False) -> Any:
             return unwrapped(await plugin.handle("run", ReleaseRequest(number, whole)))
 
-        assert [await lent(number) for number in range(2)] == [0, 1]
+        assert [await remote(number) for number in range(2)] == [0, 1]
         assert await give_back(0) is True
         assert await give_back(0) is None
         assert await give_back(1, whole=True) is answers[1]
         for number in (1, 2, 3):  # who does not give back is no longer reading
-            await lent(number)
+            await remote(number)
         assert [await give_back(number) for number in (1, 2)] == [None, True]
         plugin.close("run", 2)
         assert plugin.mailbox("run") is mailbox  # a later solver's
@@ -156,7 +156,7 @@ def test_what_was_read_counts_only_if_the_loan_was_there_to_the_end(kept: bool |
 
     async def check() -> Any:
         members = Membership(SimpleNamespace(request=request), {0: Member("a")}, 1.0)  # type: ignore[arg-type]
-        return await members.command(0, SnapshotRequest(), taken.append)
+        return await members.request_values(0, SnapshotRequest(), taken.append)
 
     answer = Values(np.arange(1), np.zeros(1), np.zeros(1, np.int32), np.ones(1, np.bool_))
     assert asyncio.run(check()) is (answer if kept else None)
@@ -175,7 +175,7 @@ def test_where_the_system_cannot_read_memory_there_is_no_place(monkeypatch: pyte
 def test_where_it_may_not_be_read_an_answer_comes_over_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And lent answers make no difference to what a solve finds."""
+    """Answers read from memory make no difference to the result."""
     import ooc_mdp
     from ooc_mdp.distributed.cluster import local_cluster
 
@@ -188,9 +188,9 @@ def test_where_it_may_not_be_read_an_answer_comes_over_the_connection(
         raise PermissionError("not here")
 
     with local_cluster(1, 0) as client:
-        lent = ooc_mdp.solve(store, client=client, **asked)
+        remote = ooc_mdp.solve(store, client=client, **asked)
         monkeypatch.setattr(remote_memory, "_read", refused)
         sent = ooc_mdp.solve(store, client=client, **asked)
     assert bool(tried) == (this_process() is not None)
-    assert np.abs(lent.values - sent.values).max() <= lent.error_bound + sent.error_bound
-    assert (lent.policy >= -1).all()
+    assert np.abs(remote.values - sent.values).max() <= remote.error_bound + sent.error_bound
+    assert (remote.policy >= -1).all()

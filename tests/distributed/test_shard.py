@@ -17,18 +17,18 @@ def test_only_the_present_owner_of_a_partition_is_asked_for_it():
     owner = np.array([0, 0, 0, 0, 2, 1, 0])
     none = np.zeros(owner.size, np.bool_)
     state: Any = SimpleNamespace(backend=HostVector(6), table=SimpleNamespace(n_partitions=owner.size))
-    share = Shard(0, state, none, lambda address, message, _: posted.append((address, message)), lambda: None)
-    share._interests.read({q: [np.array([q])] for q in (4, 5)}, True)
-    share.assignment = Assignment(3, owner, np.zeros_like(owner), {})
+    shard = Shard(0, state, none, lambda address, message, _: posted.append((address, message)), lambda: None)
+    shard._subscriptions.extend({q: [np.array([q])] for q in (4, 5)}, True)
+    shard.assignment = Assignment(3, owner, np.zeros_like(owner), {})
     # 4 was 1's until now, and has been asked of 2 since; 6 has become this solver's own.
     for k in (1, 2):
-        share.outbox.add_peer(k, str(k))
+        shard.send_queue.add_peer(k, str(k))
     for k, p in ((1, 4), (1, 5), (1, 6), (2, 4)):
-        share.outbox.request(k, p)
-    share.publish_changes()
+        shard.send_queue.request(k, p)
+    shard.publish_changes()
     asked = [(address, [w.partition for w in message.wanted], message.number) for address, message in posted]
     assert asked == [("1", [5], 1), ("2", [4], 2)]
-    assert share.outbox.pause(0.0) is None
+    assert shard.send_queue.next_send_in(0.0) is None
 
 
 def an_assignment(epoch: int, owner: list[int], generation: list[int], workers: list[int]) -> Assignment:

@@ -113,9 +113,9 @@ def test_a_checkpoint_of_one_machine_is_gone_on_from_by_several_workers(
 def test_a_time_limit_ends_a_solve_with_a_checkpoint(
     maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Just after the workers are told to go."""
-    look = coordinator.Coordinator.check_limits
-    monkeypatch.setattr(coordinator.Coordinator, "check_limits", lambda self: look(self) if self._going else None)
+    """Just after the workers have started to sweep."""
+    check = coordinator.Coordinator.check_limits
+    monkeypatch.setattr(coordinator.Coordinator, "check_limits", lambda self: check(self) if self._started else None)
     no_end_before(lambda: False, monkeypatch)
     solution = solve(
         maze, 0.999, clusters[4], epsilon=1e-6, output=tmp_path / "r", time_limit=1e-9, checkpoint_interval=0.05
@@ -133,10 +133,10 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
     """As on one machine; where loops have to be compiled, that is said once."""
     said: list[str] = []
     passed, stands = 0.0, threading.Event()
-    look = termination.SolveClock.look
+    update = termination.SolveClock.update
 
     def looked(self: termination.SolveClock, statuses: Any, going: bool) -> None:
-        look(self, statuses, going)
+        update(self, statuses, going)
         if self._loading_since is not None:
             stands.set()
 
@@ -151,7 +151,7 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
     held = threading.Barrier(2)
     monkeypatch.setattr(termination, "_MAX_LOADING", 1e6)
     monkeypatch.setattr(termination, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
-    monkeypatch.setattr(termination.SolveClock, "look", looked)
+    monkeypatch.setattr(termination.SolveClock, "update", looked)
     monkeypatch.setattr(worker, "load_code", load)
     options = SolveOptions(0.9, epsilon=1e-6, device="cpu", cache=CacheSize(share=0.6))
     solution = solve_distributed(ragged, options, client=clusters[2], note=said.append)
@@ -180,7 +180,7 @@ def test_workers_that_never_have_loaded_their_code_stop_the_clock_for_a_while_on
 def test_the_first_copy_does_not_wait_for_the_interval(
     maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody comes to rest before there is a checkpoint."""
+    """No worker becomes passive before there is a checkpoint."""
     no_end_before(checkpoint_path(tmp_path / "r").exists, monkeypatch)
     monkeypatch.setattr(snapshots, "_FIRST_SECONDS", 0.05)
     solution = solve(maze, 0.9, clusters[2], epsilon=1e-3, output=tmp_path / "r", checkpoint_interval=3600.0)
@@ -191,7 +191,7 @@ def test_the_first_copy_does_not_wait_for_the_interval(
 def test_a_checkpoint_that_cannot_be_written_ends_no_solve_of_several_workers(
     maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody comes to rest before it was tried, on a disk that is full."""
+    """No worker becomes passive before it was tried, on a full disk."""
     said = list[str]()
 
     def full(_: Path) -> None:

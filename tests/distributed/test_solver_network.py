@@ -43,7 +43,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ooc_mdp.distributed.membership._AGAIN_SECONDS", 0.01)
     monkeypatch.setattr("ooc_mdp.distributed.ownership._MOVE_SECONDS", 0.0)
     monkeypatch.setattr("ooc_mdp.distributed.ownership._MIN_LEFT", 1)
-    monkeypatch.setattr("ooc_mdp.distributed.stragglers._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("ooc_mdp.distributed.stragglers._DISCOVERY_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -81,7 +81,7 @@ def test_certificates_hold_whatever_becomes_of_messages(
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("share", "sweeps"), [(1.0, 400), (0.3, 150)])
 @pytest.mark.parametrize("seed", range(3))
-def test_who_takes_over_everything_works_on_it_together(tmp_path: Path, share: float, sweeps: int, seed: int):
+def test_a_worker_that_gains_all_partitions_sweeps_them_together(tmp_path: Path, share: float, sweeps: int, seed: int):
     """At discount 0.9999 partitions by themselves would take more than 100,000 sweeps."""
     parameters = {"states": 600, "actions": 3, "successors": 5, "seed": 1}
     store = ooc_mdp.generate("random", tmp_path / "s", parameters, partitions=8)
@@ -112,15 +112,15 @@ def test_who_reads_from_before_hears_of_what_was_done_to_all_values_at_once(tmp_
 
         network, numbers = Network(2, Weather(0, 0.0), work), itertools.count(1)
 
-        async def tell(k: int, what: Any) -> Any:
+        async def command(k: int, what: Any) -> Any:
             request = CommandRequest if isinstance(what, SnapshotRequest) else PostRequest
             return await network.request(k, request(Command(next(numbers), what)), 300.0)
 
         async def at_rest(epoch: int) -> None:
             while True:
-                before = [mailbox.look() for mailbox in network.mailboxes]
+                before = [mailbox.status() for mailbox in network.mailboxes]
                 await asyncio.sleep(0.01)
-                after = [mailbox.look() for mailbox in network.mailboxes]
+                after = [mailbox.status() for mailbox in network.mailboxes]
                 unmoved = [s.activity for s in before] == [s.activity for s in after]
                 if unmoved and all(s.passive and s.epoch == epoch for s in before + after):
                     return
@@ -129,20 +129,20 @@ def test_who_reads_from_before_hears_of_what_was_done_to_all_values_at_once(tmp_
             for k in (0, 1):
                 addresses = {0: "0", 1: "1"}
                 assignment = Assignment(epoch, owner, generation, addresses, initial_values.get(f"by_{k}"), epoch == 1)
-                await tell(k, assignment)
+                await command(k, assignment)
             await at_rest(epoch)
 
         try:
             await assign(1, shared, first)
-            given = await tell(1, SnapshotRequest())
+            given = await command(1, SnapshotRequest())
             for k in (0, 1):
-                await tell(k, Start())
+                await command(k, Start())
             await assign(2, whole, changed, by_0=replace(given, bounds=None))
-            all_of_them = await tell(0, SnapshotRequest())
+            all_of_them = await command(0, SnapshotRequest())
             part = slice(*store.partition_ptr[3:5].tolist())
             back = Values(np.array([3]), all_of_them.values[part], all_of_them.policy[part], np.array([True]))
             await assign(3, shared, last, by_1=back)
-            reports = [await tell(k, SnapshotRequest()) for k in (0, 1)]
+            reports = [await command(k, SnapshotRequest()) for k in (0, 1)]
         finally:
             for mailbox in network.mailboxes:
                 mailbox.evict()
@@ -213,19 +213,19 @@ def test_who_stopped_by_itself_goes_on_with_the_next_assignment(tmp_path: Path) 
 
         network, numbers = Network(1, Weather(0, 0.0), work), itertools.count(1)
 
-        async def tell(what: Any) -> None:
+        async def command(what: Any) -> None:
             await network.request(0, PostRequest(Command(next(numbers), what)), 300.0)
 
         async def stopped(epoch: int) -> None:
-            while (status := network.mailboxes[0].look()).epoch != epoch or status.outcome is None:
+            while (status := network.mailboxes[0].status()).epoch != epoch or status.outcome is None:
                 await asyncio.sleep(0.01)
             assert status.outcome == Outcome.PRECISION.word
 
         try:
-            await tell(Assignment(1, owner, owner, {0: "0"}, None, initial_start=True))
-            await tell(Start(0.0))
+            await command(Assignment(1, owner, owner, {0: "0"}, None, initial_start=True))
+            await command(Start(0.0))
             await stopped(1)
-            await tell(Assignment(2, owner, owner, {0: "0"}, None, initial_start=False))
+            await command(Assignment(2, owner, owner, {0: "0"}, None, initial_start=False))
             await stopped(2)
         finally:
             network.mailboxes[0].evict()

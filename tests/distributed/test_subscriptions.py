@@ -39,24 +39,24 @@ class ViewOfOnePartition(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.vector = HostVector(STATES)
-        self.interests = Subscriptions(self.vector)
+        self.subscriptions = Subscriptions(self.vector)
         self.truth = np.zeros(STATES)
         self.generation = 0
         self.read: set[int] = set()
         self.known: dict[int, float] = {}
         self.newest = -1
-        self.heard_generation = -1
+        self.applied_generation = -1
         self.serials: set[int] = set()
         self.sent: list[Update] = []
 
     @rule(states=st.sets(st.integers(0, STATES - 1), min_size=1), known=st.booleans())
     def read_more(self, states, known):
         pieces = [np.array(sorted(states), np.int64)] * 2
-        grown = self.interests.read({7: pieces}, known)
+        grown = self.subscriptions.extend({7: pieces}, known)
         fresh = states - self.read
         assert grown == ({7} if fresh else set())
         if fresh:
-            # Values that are not known to be the owner's are known only once it has told the whole list.
+            # Values that are not known to be the owner's are known only once it has sent the whole list.
             if known and self.known.keys() == self.read:
                 self.known |= {s: float(self.vector.values[s]) for s in fresh}
             self.read |= states
@@ -65,7 +65,7 @@ class ViewOfOnePartition(RuleBasedStateMachine):
     @precondition(lambda self: self.read)
     @rule()
     def ask(self):
-        (wanted,) = self.interests.ask([7])
+        (wanted,) = self.subscriptions.request([7])
         assert wanted.partition == 7
         assert set(wanted.states.tolist()) == self.read
         assert wanted.serial not in self.serials
@@ -89,36 +89,36 @@ class ViewOfOnePartition(RuleBasedStateMachine):
 
     @rule()
     def it_is_ours_for_a_while(self):
-        self.interests.drop(7)
-        self.read, self.known, self.newest, self.heard_generation = set(), {}, -1, -1
+        self.subscriptions.remove(7)
+        self.read, self.known, self.newest, self.applied_generation = set(), {}, -1, -1
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
     def a_message_arrives(self, data):
         update = data.draw(st.sampled_from(self.sent))
-        heard = self.interests.hear(update)
-        counts = update.serials[0] == self.newest and update.generations[0] >= self.heard_generation
-        assert (heard is not None) == counts
-        if heard is None:
+        applied = self.subscriptions.apply(update)
+        counts = update.serials[0] == self.newest and update.generations[0] >= self.applied_generation
+        assert (applied is not None) == counts
+        if applied is None:
             return
-        told = dict(zip(sorted(self.read), update.values.tolist(), strict=True))
-        rises = [told[s] - v for s, v in self.known.items()]
-        assert self.vector.values[sorted(self.read)].tolist() == list(told.values())
-        assert heard.changes.up == max([0.0, *rises])
-        assert heard.changes.down == max([0.0, *(-r for r in rises)])
-        moved = [told[s] for s, v in self.known.items() if told[s] != v]
-        assert heard.changes.highest == max(moved, default=-np.inf)
-        assert heard.complete == [7] * (self.known.keys() != self.read)
-        self.known, self.heard_generation = told, int(update.generations[0])
+        received = dict(zip(sorted(self.read), update.values.tolist(), strict=True))
+        rises = [received[s] - v for s, v in self.known.items()]
+        assert self.vector.values[sorted(self.read)].tolist() == list(received.values())
+        assert applied.changes.up == max([0.0, *rises])
+        assert applied.changes.down == max([0.0, *(-r for r in rises)])
+        moved = [received[s] for s, v in self.known.items() if received[s] != v]
+        assert applied.changes.highest == max(moved, default=-np.inf)
+        assert applied.complete == [7] * (self.known.keys() != self.read)
+        self.known, self.applied_generation = received, int(update.generations[0])
 
     @invariant()
     def what_is_known_is_what_bounds_were_taken_at(self):
-        told = self.interests.told(7)
-        assert (told is None) == (not self.known)
-        if told is not None:
-            assert dict(zip(told[0].tolist(), told[1].tolist(), strict=True)) == self.known
-        assert self.interests.unknown() == ({7} if self.known.keys() != self.read else set())
-        assert list(self.interests) == ([7] if self.read else [])
+        received = self.subscriptions.received_values(7)
+        assert (received is None) == (not self.known)
+        if received is not None:
+            assert dict(zip(received[0].tolist(), received[1].tolist(), strict=True)) == self.known
+        assert self.subscriptions.unknown() == ({7} if self.known.keys() != self.read else set())
+        assert list(self.subscriptions) == ([7] if self.read else [])
 
 
 TestViewOfOnePartition = ViewOfOnePartition.TestCase
@@ -128,51 +128,51 @@ TestViewOfOnePartition.settings = settings(max_examples=60, stateful_step_count=
 def test_of_a_message_that_has_some_old_lists_the_others_count():
     vector = HostVector(70)
     vector.values[60:] = 9.0
-    interests = Subscriptions(vector)
-    interests.read({q: [np.arange(10 * q, 10 * q + q)] for q in (3, 4, 5)}, True)
-    interests.read({6: [np.array([60, 61])]}, False)
-    serial = {wanted.partition: wanted.serial for wanted in interests.ask([3, 4, 5, 6])}
+    subscriptions = Subscriptions(vector)
+    subscriptions.extend({q: [np.arange(10 * q, 10 * q + q)] for q in (3, 4, 5)}, True)
+    subscriptions.extend({6: [np.array([60, 61])]}, False)
+    serial = {wanted.partition: wanted.serial for wanted in subscriptions.request([3, 4, 5, 6])}
     new = {3: [1.0, 0.0, -2.0], 4: [5.0] * 4, 5: [0.0] * 5, 6: [1.0, 2.0]}
-    old = interests.ask([4])[0].serial - 1
+    old = subscriptions.request([4])[0].serial - 1
     update = an_update({q: (serial[q] if q != 4 else old, 0, np.array(values)) for q, values in new.items()})
-    heard = interests.hear(update)
-    assert heard is not None
-    assert heard.partitions.tolist() == [3, 5, 6]
+    applied = subscriptions.apply(update)
+    assert applied is not None
+    assert applied.partitions.tolist() == [3, 5, 6]
     for q in (3, 5, 6):
         assert vector.values[10 * q : 10 * q + len(new[q])].tolist() == new[q]
     assert not vector.values[40:50].any()
-    assert heard.changes.up.tolist() == [1.0, 0.0, 0.0]
-    assert heard.changes.down.tolist() == [2.0, 0.0, 0.0]
-    assert heard.changes.highest.tolist() == [1.0, -np.inf, -np.inf]
-    assert heard.complete == [6]
-    assert interests.hear(an_update({4: (old, 0, np.zeros(4))})) is None
+    assert applied.changes.up.tolist() == [1.0, 0.0, 0.0]
+    assert applied.changes.down.tolist() == [2.0, 0.0, 0.0]
+    assert applied.changes.highest.tolist() == [1.0, -np.inf, -np.inf]
+    assert applied.complete == [6]
+    assert subscriptions.apply(an_update({4: (old, 0, np.zeros(4))})) is None
 
 
 def test_no_two_solvers_give_lists_the_same_serial():
     serials = set()
     for reader in (0, 1, 2):
-        interests = Subscriptions(HostVector(6), reader)
-        interests.read({q: [np.array([q])] for q in (4, 5)}, False)
-        serials |= {wanted.serial for wanted in interests.ask([4, 5, 4])}
+        subscriptions = Subscriptions(HostVector(6), reader)
+        subscriptions.extend({q: [np.array([q])] for q in (4, 5)}, False)
+        serials |= {wanted.serial for wanted in subscriptions.request([4, 5, 4])}
     assert len(serials) == 9
 
 
 def test_readers_are_kept_by_partition_with_their_newest_list():
-    readers = Subscribers()
+    subscribers = Subscribers()
     first, second = StateList(3, 1, np.array([1, 2])), StateList(3, 5, np.array([1, 2, 4]))
-    readers.add(0, first)
-    readers.add(1, first)
-    readers.add(0, second)
-    readers.add(0, StateList(4, 6, np.array([9])))
-    assert readers.of(3) == {0: second, 1: first}
-    readers.add(0, StateList(5, 7, np.array([20, 21])))
-    lists, which = readers.lists_of(0, [5, 3])
+    subscribers.add(0, first)
+    subscribers.add(1, first)
+    subscribers.add(0, second)
+    subscribers.add(0, StateList(4, 6, np.array([9])))
+    assert subscribers.lists_for(3) == {0: second, 1: first}
+    subscribers.add(0, StateList(5, 7, np.array([20, 21])))
+    lists, which = subscribers.state_lists(0, [5, 3])
     assert [lists.states[lists.ptr[i] : lists.ptr[i + 1]].tolist() for i in which] == [[20, 21], [1, 2, 4]]
-    readers.forget_partition(5)
-    readers.add(0, StateList(3, 8, np.array([2])))
-    lists, which = readers.lists_of(0, [3])
+    subscribers.remove_partition(5)
+    subscribers.add(0, StateList(3, 8, np.array([2])))
+    lists, which = subscribers.state_lists(0, [3])
     assert [lists.states[lists.ptr[i] : lists.ptr[i + 1]].tolist() for i in which] == [[2]]
-    readers.forget_reader(0)
-    assert {p: list(who) for p, who in readers.items()} == {3: [1], 4: []}
-    readers.forget_partition(3)
-    assert readers.of(3) == {}
+    subscribers.remove_subscriber(0)
+    assert {p: list(who) for p, who in subscribers.items()} == {3: [1], 4: []}
+    subscribers.remove_partition(3)
+    assert subscribers.lists_for(3) == {}

@@ -36,14 +36,14 @@ def test_it_stands_while_a_solver_that_has_begun_is_not_ready(now: SimpleNamespa
         ([READY, LOADING], 5.0, 10.0),
         ([READY, READY], 3.0, 13.0),
     ):
-        clock.look(statuses, going=False)
+        clock.update(statuses, going=False)
         now.is_ += seconds
         assert clock.seconds() == pytest.approx(shown)
 
 
 def test_it_runs_while_all_solve_and_another_comes(now: SimpleNamespace) -> None:
     clock = SolveClock()
-    clock.look([READY, LOADING], going=True)
+    clock.update([READY, LOADING], going=True)
     now.is_ += 4.0
     assert clock.seconds() == 4.0
 
@@ -52,9 +52,9 @@ def test_a_limit_is_of_this_run_and_a_signal_comes_first(now: SimpleNamespace) -
     signals: list[int] = []
     clock = SolveClock(60.0)
     session = Session(clock=clock, run=RunOptions(time_limit=3.0), interrupted=lambda: bool(signals))
-    clock.look([LOADING], going=False)
+    clock.update([LOADING], going=False)
     now.is_ += 60.0
-    clock.look([READY], going=False)
+    clock.update([READY], going=False)
     now.is_ += 2.9
     assert session.ended() is None
     now.is_ += 0.2
@@ -66,7 +66,7 @@ def test_a_limit_is_of_this_run_and_a_signal_comes_first(now: SimpleNamespace) -
 def test_one_that_is_never_ready_does_not_stop_it_for_ever(now: SimpleNamespace) -> None:
     clock = SolveClock()
     session = Session(clock=clock, run=RunOptions(time_limit=5.0))
-    clock.look([LOADING], going=False)
+    clock.update([LOADING], going=False)
     now.is_ += clock_module._MAX_LOADING + 4.0
     assert session.ended() is None
     now.is_ += 1.0

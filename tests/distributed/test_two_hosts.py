@@ -34,14 +34,14 @@ import ooc_mdp
 
 store, scheduler, folder = sys.argv[1:]
 
-def told(**facts):
+def report(**facts):
     print(json.dumps(facts), flush=True)
 
 def progress(now):
     global waits
     if waits and np.isfinite(now.error_bound):
         waits = False
-        told(bounded=now.error_bound)
+        report(bounded=now.error_bound)
         sys.stdin.readline()  # the solve does not end meanwhile
 
 with Client(scheduler, timeout=300, set_as_default=False) as client:
@@ -52,10 +52,10 @@ with Client(scheduler, timeout=300, set_as_default=False) as client:
         name, waits = options.pop("name"), options.pop("waits")
         solution = ooc_mdp.solve(
             store, client=client, device="cpu", cache="100%", placement="random", progress=progress,
-            note=lambda text: told(note=text), **options,
+            note=lambda text: report(note=text), **options,
         )
         np.save(f"{folder}/{name}.npy", solution.values)
-        told(
+        report(
             outcome=solution.outcome.word,
             error=solution.error_bound,
             workers=[[w.host, w.lost, w.partitions, w.backups] for w in solution.statistics.workers],
@@ -159,7 +159,7 @@ class Asked:
         self._process, self._folder = process, folder
 
     def solve(self, name: str, waits: bool = False, **options: Any) -> None:
-        """Ask for a solve; one that waits says when it has a bound, and goes on once it is told to."""
+        """Ask for a solve; one that waits says when it has a bound, and continues on request."""
         self._tell(json.dumps({"name": name, "waits": waits, **options}))
 
     def go_on(self) -> None:
@@ -234,6 +234,6 @@ def test_a_host_that_is_cut_off_costs_its_share_and_takes_part_again_once_healed
         check(tmp_path / "healed.npy", healed, whole)
 
 
-def check(values: Path, told: dict[str, Any], whole: ooc_mdp.Solution) -> None:
+def check(values: Path, reported: dict[str, Any], whole: ooc_mdp.Solution) -> None:
     """Both proved errors hold."""
-    assert float(np.abs(np.load(values) - whole.values).max()) <= told["error"] + whole.error_bound
+    assert float(np.abs(np.load(values) - whole.values).max()) <= reported["error"] + whole.error_bound

@@ -21,19 +21,25 @@ from ooc_mdp.distributed.messages import (
 )
 
 
-def bare_solver(mailbox: Mailbox, hear: Callable[[Any], None] = lambda _: None, **facts: Any) -> Any:
+def bare_solver(mailbox: Mailbox, receive: Callable[[Any], None] = lambda _: None, **facts: Any) -> Any:
     """A solver without a run, for what it does before it needs one."""
     solver = solver_module.NetworkPeers.__new__(solver_module.NetworkPeers)
     asked = SimpleNamespace(lease=60.0)
-    share = SimpleNamespace(gone=set(), leave=False, publish_changes=lambda: None, hear=hear, add_subscriber=hear)
+    shard = SimpleNamespace(
+        removed_peers=set(),
+        restart_method=False,
+        publish_changes=lambda: None,
+        apply_update=receive,
+        add_subscriber=receive,
+    )
     known = {
         "_mailbox": mailbox,
-        "_obeyed": 0,
-        "_halted": False,
+        "_last_command": 0,
+        "_paused": False,
         "_restart": False,
-        "_newest": {},
+        "_last_messages": {},
         "_asked": asked,
-        "_shard": share,
+        "_shard": shard,
     }
     for name, value in (known | facts).items():
         setattr(solver, name, value)
@@ -48,7 +54,7 @@ def test_a_command_that_comes_late_or_again_is_not_obeyed():
             mailbox.put(request)
         solver = bare_solver(mailbox)
         solver.process_messages()
-        assert solver._halted
+        assert solver._paused
         assert all(request.answer.result(0) is None for request in requests)
 
     asyncio.run(check())
@@ -65,7 +71,7 @@ def test_a_solver_goes_on_where_nobody_waits_for_its_answer_any_more():
         await asyncio.sleep(0)
         solver = bare_solver(mailbox)
         solver.process_messages()
-        assert solver._halted
+        assert solver._paused
 
     asyncio.run(check())
 
@@ -81,9 +87,9 @@ def test_a_solver_that_is_never_at_rest_ends_too_once_its_coordinator_is_silent_
         solver.exchange()
         mailbox.last_contact -= 61.0
         solver.exchange()
-        assert mailbox._unheard is not None
-        mailbox._unheard -= 16.0
-        with pytest.raises(solver_module._Ended, match="coordinator has not been heard of"):
+        assert mailbox._expired_since is not None
+        mailbox._expired_since -= 16.0
+        with pytest.raises(solver_module._Ended, match="coordinator has sent no request"):
             solver.exchange()
 
     asyncio.run(check())
@@ -96,7 +102,7 @@ def test_values_that_come_after_newer_ones_of_the_same_sender_are_not_taken():
         solver = bare_solver(mailbox, last_contact.append)
         first, second, third = an_update({}, 1, 1), an_update({}, 1, 2), Subscribe(1, 3, [])
         of_another, of_one_lost = an_update({}, 2, 1), an_update({}, 3, 9)
-        solver._shard.gone.add(3)
+        solver._shard.removed_peers.add(3)
         for message in (second, first, second, of_another, third, of_one_lost):
             mailbox.put(message)
         solver.process_messages()

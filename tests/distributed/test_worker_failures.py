@@ -39,7 +39,7 @@ FAULTS = ("lost", "slow", "twice", "no receipt", "late")
 
 
 def faulty(deliver: Deliver, seed: int, met: set[str]) -> Deliver:
-    """Messages that are lost, late, told twice, without a receipt, or come once a newer one has come: of ten, one each.
+    """Messages that are lost, late, repeated, without a receipt, or arrive after a newer one: of ten, one each.
 
     `met` gets the faults that there were.
     """
@@ -95,25 +95,25 @@ def test_messages_that_are_lost_late_or_double_change_no_answer(
 def test_a_worker_that_stands_still_holds_up_nobody_else(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others come to rest while it stands still."""
-    exchange, rest = worker.NetworkPeers.exchange, worker.NetworkPeers.rest
-    standing, enough, resting = threading.Event(), threading.Event(), set[int]()
+    """The others become passive while it stands still."""
+    exchange, wait = worker.NetworkPeers.exchange, worker.NetworkPeers.wait_until_dirty
+    standing, enough, waiting = threading.Event(), threading.Event(), set[int]()
 
     def slow(self: Any) -> None:
-        if self._asked.number == 0 and not self._halted and not standing.is_set():
+        if self._asked.number == 0 and not self._paused and not standing.is_set():
             standing.set()
             assert enough.wait(300)
         exchange(self)
 
     def noted(self: Any) -> None:
         if standing.is_set():
-            resting.add(self._asked.number)
-            if resting == {1, 2, 3}:
+            waiting.add(self._asked.number)
+            if waiting == {1, 2, 3}:
                 enough.set()
-        rest(self)
+        wait(self)
 
     monkeypatch.setattr(worker.NetworkPeers, "exchange", slow)
-    monkeypatch.setattr(worker.NetworkPeers, "rest", noted)
+    monkeypatch.setattr(worker.NetworkPeers, "wait_until_dirty", noted)
     check(ragged, 0.9, solve(ragged, 0.9, clusters[4], epsilon=1e-6, placement="random"), size=100.0)
     assert enough.is_set()
 
@@ -184,12 +184,12 @@ def busy(client: Client, *which: int) -> Iterator[None]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The patience with workers that do not begin, or hang, is over at the second look at them."""
+    """The patience with workers that do not start, or hang, is over at the second check."""
     monkeypatch.setattr(stragglers, "time", Later())
     monkeypatch.setattr(transport, "_PROBE_SECONDS", 60.0)
 
 
-def told(
+def solve_noting(
     store: Store,
     client: Client,
     share: float = 0.6,
@@ -216,18 +216,18 @@ def test_a_worker_that_is_busy_with_something_else_is_not_waited_for_longer_than
     ragged: Store, clusters: Clusters
 ) -> None:
     with busy(clusters[2], 1):
-        solution, said = told(ragged, clusters[2], epsilon=1e-6)
+        solution, said = solve_noting(ragged, clusters[2], epsilon=1e-6)
     check(ragged, 0.9, solution, size=100.0)
     assert [(w.lost, w.partitions) for w in solution.statistics.workers[:2]] == [(False, 12), (True, 0)]
-    assert "has not begun in 300 s: its threads are busy with other tasks of the cluster" in said
+    assert "has not started in 300 s: its threads are busy with other tasks of the cluster" in said
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_was_busy_takes_part_once_it_is_free(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other does not come to rest before it does."""
-    exchange, rest = worker.NetworkPeers.exchange, worker.NetworkPeers.rest
+    """The other does not become passive before it does."""
+    exchange, wait = worker.NetworkPeers.exchange, worker.NetworkPeers.wait_until_dirty
     notes = list[str]()
 
     def patient(self: Any) -> None:
@@ -235,12 +235,12 @@ def test_a_worker_that_was_busy_takes_part_once_it_is_free(
         while not any("takes part from now on" in text for text in notes):
             time.sleep(0.01)
             exchange(self)
-        rest(self)
+        wait(self)
 
-    monkeypatch.setattr(worker.NetworkPeers, "rest", patient)
-    monkeypatch.setattr(stragglers, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(worker.NetworkPeers, "wait_until_dirty", patient)
+    monkeypatch.setattr(stragglers, "_DISCOVERY_SECONDS", 0.02)
     with busy(clusters[2], 1):
-        solution, said = told(ragged, clusters[2], notes=notes, epsilon=1e-6)
+        solution, said = solve_noting(ragged, clusters[2], notes=notes, epsilon=1e-6)
     check(ragged, 0.9, solution, size=100.0)
     assert "takes part from now on" in said
     assert [w.lost for w in solution.statistics.workers] == [False, True, False]
@@ -264,9 +264,9 @@ def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cac
             joined.set()
 
     monkeypatch.setattr(worker.NetworkPeers, "exchange", held)
-    monkeypatch.setattr(stragglers, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(stragglers, "_DISCOVERY_SECONDS", 0.02)
     with busy(clusters[2], 1):
-        solution, _ = told(ragged, clusters[2], share=1.0, epsilon=1e-6, method=method)
+        solution, _ = solve_noting(ragged, clusters[2], share=1.0, epsilon=1e-6, method=method)
     check(ragged, 0.9, solution, size=100.0)
     assert [w.lost for w in solution.statistics.workers] == [False, True, False]
     assert all(w.partitions for w in solution.statistics.workers if not w.lost)
@@ -276,15 +276,15 @@ def test_who_comes_late_gets_partitions_where_another_has_all_of_them_in_its_cac
 def test_a_limit_ends_a_solve_whose_workers_are_all_busy_with_something_else(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is reached once it was said that nobody has begun."""
+    """It is reached once it was said that no worker has started."""
     notes: list[str] = []
     with busy(clusters[2], 0, 1), monkeypatch.context() as patch:
-        patch.setattr(termination, "time", Later(lambda: any("has begun" in text for text in notes)))
-        solution, said = told(ragged, clusters[2], notes=notes, epsilon=1e-6, time_limit=900.0)
+        patch.setattr(termination, "time", Later(lambda: any("has started" in text for text in notes)))
+        solution, said = solve_noting(ragged, clusters[2], notes=notes, epsilon=1e-6, time_limit=900.0)
         assert not FREE.is_set()
     assert solution.outcome is Outcome.TIME_LIMIT
     assert solution.error_bound == np.inf
-    assert "no worker has begun in 300 s: their threads are busy with other tasks of the cluster" in said
+    assert "no worker has started in 300 s: their threads are busy with other tasks of the cluster" in said
     check(ragged, 0.9, solve(ragged, 0.9, clusters[2], epsilon=1e-6), size=100.0)
 
 
@@ -326,7 +326,8 @@ def test_a_limit_ends_a_solve_one_of_whose_workers_hangs_when_it_is_asked_for_a_
 def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
     ragged: Store, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange, look, hanging, released = worker.NetworkPeers.exchange, Mailbox.look, threading.Event(), threading.Event()
+    exchange, status_of = worker.NetworkPeers.exchange, Mailbox.status
+    hanging, released = threading.Event(), threading.Event()
 
     def hung(self: Any) -> None:
         if self._asked.number == 1 and self.owned.any():
@@ -334,18 +335,18 @@ def test_a_worker_whose_thread_hangs_while_it_answers_is_given_up(
             assert released.wait(600)
         exchange(self)
 
-    def looked(self: Mailbox) -> Status:
+    def stalled(self: Mailbox) -> Status:
         """As after a day."""
-        status = look(self)
+        status = status_of(self)
         return replace(
             status, stalled_seconds=status.stalled_seconds + 86_400.0 * (self.number == 1 and hanging.is_set())
         )
 
     monkeypatch.setattr(worker.NetworkPeers, "exchange", hung)
-    monkeypatch.setattr(Mailbox, "look", looked)
+    monkeypatch.setattr(Mailbox, "status", stalled)
     monkeypatch.setattr(stragglers, "time", Later(hanging.is_set))
     try:
-        solution, said = told(ragged, clusters[2], epsilon=1e-6, time_limit=600.0)
+        solution, said = solve_noting(ragged, clusters[2], epsilon=1e-6, time_limit=600.0)
     finally:
         released.set()
     check(ragged, 0.9, solution, size=100.0)

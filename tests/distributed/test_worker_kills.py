@@ -29,8 +29,8 @@ from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
 
 MOMENTS = [("Start", 1), ("exchange", 1), ("SnapshotRequest", 1), ("exchange", 4), ("Assignment", 1), ("Stop", 1)]
-"""Of a worker's solve: before it obeys the n-th command of a kind, or looks for messages for the n-th time after it was
-told to go. Every worker comes to each of them, since it has partitions to visit."""
+"""Of a worker's solve: before it executes the n-th command of a kind, or looks for messages for the n-th time after it
+started to sweep. Every worker comes to each of them, since it has partitions to visit."""
 KILLS = int(os.environ.get("OOC_MDP_KILLS", "6"))
 """Solves with a worker killed: `OOC_MDP_KILLS=50 pytest tests/distributed/test_worker_kills.py -k killed` makes 50."""
 
@@ -109,7 +109,7 @@ def test_a_worker_that_is_killed_once_it_has_ended_costs_its_memory_plan_only(mo
 
         monkeypatch.setattr(transport, "wait", wait_and_kill)
         monkeypatch.setattr(Future, "result", awaited)
-        assert link.finish([0, 1]) == [plan]
+        assert link.join([0, 1]) == [plan]
 
 
 def have_wait_for(client: Client, path: Path) -> None:
@@ -128,12 +128,12 @@ def have_wait_for(client: Client, path: Path) -> None:
                 exchange(self)
                 time.sleep(0.01)
 
-        def rest(self: Any) -> None:
+        def wait(self: Any) -> None:
             while True:
                 self.exchange()
                 time.sleep(0.01)
 
-        NetworkPeers.exchange, NetworkPeers.rest = exchanged, rest  # type: ignore[method-assign]
+        NetworkPeers.exchange, NetworkPeers.wait_until_dirty = exchanged, wait  # type: ignore[method-assign]
 
     client.run(prepare)
 

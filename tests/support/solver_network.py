@@ -56,7 +56,7 @@ class Weather:
 
 
 class Mortal(Mailbox):
-    """A mailbox whose solver is cut off when it looks into it for the n-th time after it was told to go."""
+    """A mailbox whose solver is cut off when it takes messages for the n-th time after the start."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, looks: int, cut: Callable[[], None]) -> None:
         super().__init__(loop)
@@ -151,7 +151,7 @@ class Network:
             await asyncio.sleep(0.001)
             raise OSError("lost")
         if isinstance(request, StatusRequest):
-            return await mailbox.changed(request.seen, request.wait)
+            return await mailbox.wait_for_change(request.seen, request.wait)
         assert isinstance(request, PostRequest | CommandRequest)
         command = request.command
         waiting = Request(command)
@@ -182,7 +182,7 @@ class Network:
         return str(number)
 
     async def release(self, number: int) -> None:
-        await asyncio.sleep(0.05)  # it goes on meanwhile, and others may hear of it yet
+        await asyncio.sleep(0.05)  # it continues meanwhile, and its messages may still arrive
         self.mailboxes[number].evict()
 
     def connection_error(self) -> str | None:
@@ -216,7 +216,7 @@ async def solve_on(
         Division(
             np.array([0 if weather.alone else network.random.randrange(solvers) for _ in range(store.n_partitions)]),
             partition_graph(store),
-            moves=weather.moves,
+            rebalance=weather.moves,
             distribute=weather.moves or not weather.alone,
         ),
         StartingPoint(
@@ -241,8 +241,8 @@ def an_update(of: dict[int, tuple[int, int, FloatArray]], sender: int = 0, numbe
     """Serial, generation and values of some partitions."""
     serials, generations, values = zip(*of.values(), strict=True) if of else ((), (), ())
     ptr = np.cumsum([0, *(v.size for v in values)])
-    told = [np.array(each, np.int64) for each in (list(of), serials, generations)]
-    return Update(sender, number, *told, ptr, np.concatenate([np.empty(0), *values]))
+    numbers = [np.array(each, np.int64) for each in (list(of), serials, generations)]
+    return Update(sender, number, *numbers, ptr, np.concatenate([np.empty(0), *values]))
 
 
 class HostVector(HostLists):

@@ -25,7 +25,7 @@ PATIENCE = 300.0
 
 
 class Later:
-    """In place of a module's `time`: while something holds, each look is 1,000 s after the one before."""
+    """In place of a module's `time`: while something holds, each reading is 1,000 s after the one before."""
 
     def __init__(self, holds: Callable[[], bool] = lambda: True) -> None:
         self._holds, self._later = holds, 0.0
@@ -58,16 +58,16 @@ class Clusters:
 
 
 def no_end_before(enough: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No worker comes to rest before something holds, or it is halted."""
-    rest = worker.NetworkPeers.rest
+    """No worker becomes passive before something holds, or it is paused."""
+    wait = worker.NetworkPeers.wait_until_dirty
 
     def waiting(self: worker.NetworkPeers) -> None:
-        while not (enough() or self._halted):
+        while not (enough() or self._paused):
             self.exchange()
             time.sleep(0.001)
-        rest(self)
+        wait(self)
 
-    monkeypatch.setattr(worker.NetworkPeers, "rest", waiting)
+    monkeypatch.setattr(worker.NetworkPeers, "wait_until_dirty", waiting)
 
 
 def solve(store: Store, discount: float, client: Client, **options: Any) -> ooc_mdp.Solution:
