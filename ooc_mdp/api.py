@@ -206,10 +206,10 @@ def _engine(
 ) -> Callable[..., Solution]:
     """What solves: see :func:`ooc_mdp.solver.local.solve`. Raises OptionsError where it does not do what is asked."""
     if cluster is not None:
-        from ooc_mdp.distributed.solve import check_options, solve_on_cluster
+        from ooc_mdp.distributed.solve import check_options, solve_distributed
 
         check_options(options, run)
-        return partial(solve_on_cluster, asked=cluster, client=client)
+        return partial(solve_distributed, asked=cluster, client=client)
     if options.discount == 1:
         from ooc_mdp.undiscounted.totals import solve as solve_totals
 

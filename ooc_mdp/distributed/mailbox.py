@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from ooc_mdp.distributed.messages import Command, Status, Subscribe, Update
 
@@ -53,23 +53,11 @@ class Mailbox:
         self._last_take: float | None = None
         """When the solver's thread last took messages; None before it has started, and while it waits."""
 
-    def begin(self) -> None:
-        """Publish that the solver's thread has started."""
+    def mark(self, step: Literal["started", "compiling", "ready"]) -> None:
+        """Publish a step of the solver's start."""
         with self._condition:
-            self._status.started = True
-            self._last_take = time.monotonic()
-            self._notify()
-
-    def compiling(self) -> None:
-        """Publish that the solver's thread compiles loops."""
-        with self._condition:
-            self._status.compiling = True
-            self._notify()
-
-    def ready(self) -> None:
-        """Publish that the solver's thread has loaded its code and allocated its memory."""
-        with self._condition:
-            self._status.ready = True
+            setattr(self._status, step, True)
+            self._last_take = self._last_take or time.monotonic()
             self._notify()
 
     def lease_expired(self, lease: float) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,40 +45,9 @@ from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.state import OPTIONAL_ARRAYS
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
-from ooc_mdp.store.output_lock import refuse_busy
 from ooc_mdp.store.transaction import check_not_inside_store
 
-__all__ = ["check_options", "solve_distributed", "solve_on_cluster"]
-
-
-def solve_on_cluster(
-    table: TableSource,
-    options: SolveOptions,
-    run: RunOptions,
-    *,
-    asked: ClusterOptions,
-    client: Client | None = None,
-    watch: SolveWatcher | None = None,
-    note: Callable[[str], None] = lambda _: None,
-) -> Solution:
-    """Solve on the cluster of the client or scheduler, or on one started on this machine, as the options say."""
-    parse_placement(asked.placement)
-    if asked.stage is not None:
-        _check_stageable(table, asked.stage)
-    if run.output is not None:
-        refuse_busy(run.output)  # before workers are started
-    with ExitStack() as stack:
-        if client is not None:
-            if client.asynchronous:
-                raise OptionsError("solve returns at the end of the solve: give a client that is not asynchronous")
-            if client.status not in ("running", "connecting"):
-                raise ClusterError(f"the client is {client.status}; give one that is connected to its scheduler")
-        elif asked.scheduler is not None:
-            client = stack.enter_context(connect(asked.scheduler))
-        else:
-            workers = asked.workers or 1
-            client = stack.enter_context(local_cluster(workers, use_devices(options.device, workers)))
-        return solve_distributed(table, options, run, client=client, asked=asked, watch=watch, note=note)
+__all__ = ["check_options", "solve_distributed"]
 
 
 def solve_distributed(
@@ -85,8 +55,8 @@ def solve_distributed(
     options: SolveOptions,
     run: RunOptions | None = None,
     *,
-    client: Client,
     asked: ClusterOptions | None = None,
+    client: Client | None = None,
     watch: SolveWatcher | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
@@ -97,8 +67,8 @@ def solve_distributed(
     table : open source of tables; workers open the same path, or recompute the same problem.
     options : as for :func:`ooc_mdp.solver.local.solve`; cache and device memory are those of each worker.
     run, watch, note : as for one machine.
-    client : of the cluster; workers that join later take part from then on.
-    asked : placement, rebalancing, timeout and staging.
+    asked : cluster, placement, rebalancing, timeout and staging.
+    client : of a cluster in place of the one that `asked` names; workers that join later take part from then on.
 
     Raises
     ------
@@ -106,28 +76,46 @@ def solve_distributed(
     BusyError : before any work, where another process writes the output or reads what is there.
     ClusterError : there are no workers, or their versions differ.
     """
-    run = run or RunOptions()
+    run, asked = run or RunOptions(), asked or ClusterOptions()
     check_options(options, run)
-    facts = ModelFacts.of(table, options.discount)
+    parse_placement(asked.placement)
+    if asked.stage is not None:
+        _check_stageable(table, asked.stage)
     with open_output(table, options.discount, run, note) as output:
         finished = output.finished(options)
         if finished is not None:
             return finished
-        return _solve(table, facts, options, client, asked or ClusterOptions(), run, output, watch, note)
+        with _connected(client, asked, options.device) as connected:
+            return _solve(table, options, asked, connected, output, partial(Session, output, run, watch=watch), note)
+
+
+@contextmanager
+def _connected(client: Client | None, asked: ClusterOptions, device: str) -> Iterator[Client]:
+    """Yield the client, or one of the scheduler's cluster or of a cluster on this machine."""
+    if client is not None:
+        if client.asynchronous:
+            raise OptionsError("solve returns at the end of the solve: give a client that is not asynchronous")
+        if client.status not in ("running", "connecting"):
+            raise ClusterError(f"the client is {client.status}; give one that is connected to its scheduler")
+        yield client
+        return
+    workers = asked.workers or 1
+    cluster = connect(asked.scheduler) if asked.scheduler else local_cluster(workers, use_devices(device, workers))
+    with cluster as made:
+        yield made
 
 
 def _solve(
     store: TableSource,
-    facts: ModelFacts,
     options: SolveOptions,
-    client: Client,
     asked: ClusterOptions,
-    run: RunOptions,
+    client: Client,
     output: Output,
-    watch: SolveWatcher | None,
+    make_session: Callable[..., Session],
     note: Callable[[str], None],
 ) -> Solution:
-    """Solve with the output checked and locked."""
+    """Solve on a connected cluster, with the output checked and locked."""
+    facts = ModelFacts.of(store, options.discount)
     start = _starting_point(store, output)
     placement, single = _placement(facts, asked, note)
     hosts = prepare_workers(client)
@@ -151,7 +139,7 @@ def _solve(
     with signals() as interrupted:
         transport.start(hosts, owner, note)
         clock = SolveClock(start.seconds)
-        session = Session(output, run, watch=watch, note=note, interrupted=interrupted, clock=clock)
+        session = make_session(note=note, interrupted=interrupted, clock=clock)
         coordinator = Coordinator(store, options, members, division, start, clock, session)
         outcome = _run(client, coordinator, output, note)
 

@@ -125,7 +125,7 @@ def run_worker(
     ------
     OptionsError, StoreError, MemoryBudgetError : as for a solve on one machine.
     """
-    mailbox.begin()
+    mailbox.mark("started")
     source = asked.source.open() if isinstance(asked.source, StoreLocation) else asked.source
     counts = StagingCounts()
     if staging is not None and isinstance(source, Store):
@@ -138,12 +138,12 @@ def run_worker(
         model = ModelFacts.of(source, options.discount)
         return_freed_memory()
         peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_), counts)
-        with note_compiling(lambda _: mailbox.compiling()):
+        with note_compiling(lambda _: mailbox.mark("compiling")):
             load_code(backend, model, options, writes=False)
             plan = plan_solve(source, options, backend, model, writes=False)
             announce(plan.memory)
             state = start(source, plan, backend, stack, peers)
-        mailbox.ready()
+        mailbox.mark("ready")
         peers.attach(state, send)
         with short_switch_interval(backend.features.overlaps_loads):
             return peers.work(state)

@@ -90,14 +90,14 @@ def test_a_question_for_the_status_is_answered_when_it_changes_or_time_is_up():
     asyncio.run(check())
 
 
-def test_what_a_solver_does_before_it_is_ready_is_told_at_once_and_kept():
+def test_the_steps_of_a_start_are_published_immediately_and_kept():
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
         version = -1
-        for step in (mailbox.begin, mailbox.compiling, mailbox.ready):
+        for step in ("started", "compiling", "ready"):
             version = (await mailbox.wait_for_change(-1, 60.0)).version
             asked = asyncio.ensure_future(mailbox.wait_for_change(version, 600.0))
-            await asyncio.to_thread(step)
+            await asyncio.to_thread(mailbox.mark, step)
             assert (await asyncio.wait_for(asked, 300.0)).version > version
         mailbox.publish(Status())
         status = mailbox.status()
@@ -113,7 +113,7 @@ def test_a_solver_that_works_for_long_is_stalled_and_one_that_waits_is_not(waiti
     async def check() -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
         assert mailbox.status().stalled_seconds == 0.0
-        mailbox.begin()
+        mailbox.mark("started")
         mailbox.take()
         thread = threading.Thread(target=mailbox.wait, args=(lambda: True, 600.0))
         if waiting:

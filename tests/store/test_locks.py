@@ -470,9 +470,7 @@ def test_a_solve_on_workers_is_refused_before_any_are_started(
     monkeypatch.setattr(distributed, "local_cluster", started)
     opened, options = ooc_mdp.open_store(store), SolveOptions(0.9, device="cpu")
     with locked_output(tmp_path / "r"), pytest.raises(BusyError, match="another process is writing"):
-        distributed.solve_on_cluster(opened, options, RunOptions(tmp_path / "r"), asked=ClusterOptions(workers=2))
-    with locked_output(tmp_path / "r"), pytest.raises(BusyError, match="another process is writing"):
-        distributed.solve_distributed(opened, options, RunOptions(tmp_path / "r"), client=None)  # type: ignore[arg-type]
+        distributed.solve_distributed(opened, options, RunOptions(tmp_path / "r"), asked=ClusterOptions(workers=2))
 
 
 def test_a_busy_target_is_refused_before_its_input_is_read(tmp_path: Path) -> None:
