@@ -14,7 +14,7 @@ from killed_workers import KillAt, writers
 from store_models import ModelProblem, ModelSource, random_model
 
 import ooc_mdp
-from ooc_mdp.distributed.cluster import local_cluster, quiet
+from ooc_mdp.distributed.cluster import local_cluster, silence_dask
 from ooc_mdp.errors import ClusterError, InputError, OptionsError, StoreError
 from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.io.conversion.dask_executor import DaskExecutor
@@ -31,7 +31,7 @@ OPTIONS = ConvertOptions(partitions=20, threads=1)
 @pytest.fixture
 def processes() -> Iterator[Client]:
     """Two workers of one thread each."""
-    with quiet(), local_cluster(2, 0) as client:
+    with silence_dask(), local_cluster(2, 0) as client:
         yield client
 
 
