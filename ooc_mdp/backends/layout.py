@@ -54,6 +54,11 @@ class Needs:
     synchronous: bool = False
     """Whether it begins with synchronous sweeps, which keep a second value vector."""
 
+    @property
+    def room(self) -> int | None:
+        """Bytes of the device for everything: its budget, or what is free; None where that is unknown."""
+        return self.free if self.device_memory is None else self.device_memory
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -115,8 +120,7 @@ def device_layout(
     on_device = {"cache": min(cache, whole), **other_buffers}
     if not needs.policy_rows:
         return Layout(cache, slot, 1, {}, on_device)
-    most = needs.free if needs.device_memory is None else needs.device_memory
-    room = (1 << 62 if most is None else most) - sum(on_device.values())
+    room = (1 << 62 if needs.room is None else needs.room) - sum(on_device.values())
     on_device[ROWS], in_ram = place_rows(room)
     return Layout(cache, slot, 1, {ROWS: in_ram} if in_ram else {}, on_device, room)
 

@@ -147,6 +147,13 @@ class ModelFacts:
         return self.largest_table_bytes // least
 
     @cached_property
+    def most_transitions(self) -> int:
+        """Transitions of a partition at most; where rows differ in them, as many as its bytes have room for."""
+        if self.actions_per_state and self.successors_per_action:
+            return self.max_rows * self.successors_per_action
+        return self.largest_table_bytes // (self.probability_dtype.itemsize + self.successor_dtype.itemsize)
+
+    @cached_property
     def longest_row(self) -> int:
         """Most successors of a row."""
         return int(self.row_widths.max(initial=0))

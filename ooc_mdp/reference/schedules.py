@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ooc_mdp.model.mdp import FloatArray, IntArray, discounts
 from ooc_mdp.model.partition import PartitionTable
 
-__all__ = ["Backup", "LocalRows", "Schedule", "bdi", "jacobi"]
+__all__ = ["Backup", "LocalRows", "Schedule", "bdi", "bdi_priority", "jacobi"]
 
 
 class Backup(Protocol):
@@ -53,6 +53,34 @@ def bdi(backup: Backup, n: int, values: FloatArray, *, block: int, iterations: i
             before = seen[own]
             seen[own] = backup(own, seen)
             change[own] = seen[own] - before
+        new[own], seen[own] = seen[own], values[own]
+    return new, change
+
+
+def bdi_priority(
+    backup: Backup, n: int, values: FloatArray, *, block: int, states: int, backups: int, update_constant: float
+) -> tuple[FloatArray, FloatArray]:
+    """Johannsson 2009, 3.3.2: of each thread's states the one with the largest |delta| + U / updates (equation 3.1).
+
+    A thread owns every `block`-th state of a block of `block` x `states`; it updates one at a time, `backups` times as
+    many as it owns. Values outside the block are as before the pass.
+    """
+    new, seen, change = values.copy(), values.copy(), np.zeros(n)
+    for first in range(0, n, block * states):
+        own = np.arange(first, min(first + block * states, n))
+        owned = first + np.arange(min(block, own.size))[:, None] + block * np.arange(states)
+        real = owned < n
+        delta, updates = np.zeros(owned.shape), np.zeros(owned.shape)
+        for done in range(backups * real.sum(axis=1).max()):
+            threads = np.flatnonzero(done < backups * real.sum(axis=1))
+            due = np.where(updates > 0, np.abs(delta) + update_constant / np.maximum(updates, 1), np.inf)
+            chosen = np.where(real, due, -np.inf)[threads].argmax(axis=1)
+            picked = owned[threads, chosen]
+            found = backup(picked, seen)
+            delta[threads, chosen] = found - seen[picked]
+            updates[threads, chosen] += 1
+            seen[picked] = found
+        change[owned[real]] = delta[real]
         new[own], seen[own] = seen[own], values[own]
     return new, change
 

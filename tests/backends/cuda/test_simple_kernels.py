@@ -27,7 +27,7 @@ from ooc_mdp.backends.cpu.scheduled import ScheduledBackend
 from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
-from ooc_mdp.backends.cuda.simple.literature.catalogue import BDI_BUFFERED, PLAIN, SIMPLE_KERNELS, SimpleKernel
+from ooc_mdp.backends.cuda.simple.literature.catalogue import BDI_BUFFERED, PLAIN, RDI, SIMPLE_KERNELS, SimpleKernel
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
@@ -185,6 +185,29 @@ def test_bdi_iterates_within_blocks_and_sees_old_values_outside() -> None:
     assert [s.tolist() for s in seen] == [[0, 1]] * 3 + [[2, 3]] * 3 + [[4]] * 3
 
 
+def test_bdi_priority_backs_up_every_state_once_and_then_what_changed_most() -> None:
+    seen: list[IntArray] = []
+    how: dict[str, Any] = {"block": 2, "states": 2, "backups": 2, "update_constant": 1.0}
+    new, change = schedules.bdi_priority(plus_one(seen), 5, np.array([0.0, 0, 10, 0, 0, 50]), **how)
+    # Threads own (0, 2), (1, 3) and, in the second block, (4). By hand: all once, of which 1 changes by 11, others 1;
+    # 0 ties with 2 and is lower, 1 changed more than 3; then 0 changed by 11, and 3 was updated less than 1.
+    assert [s.tolist() for s in seen] == [[0, 1], [2, 3], [0, 1], [0, 3], [4], [4]]
+    assert new.tolist() == [13.0, 12.0, 11.0, 2.0, 52.0, 50.0]
+    assert change.tolist() == [1.0, 1.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.0, 1e9])
+def test_bdi_priority_makes_as_many_backups_as_it_reports(constant: float) -> None:
+    """Also in a last block whose threads own fewer states than others."""
+    seen: list[IntArray] = []
+    how: dict[str, Any] = {"block": 4, "states": 3, "backups": 2, "update_constant": constant}
+    schedules.bdi_priority(plus_one(seen), 29, np.random.default_rng(0).normal(size=31), **how)
+    counts = np.bincount(np.concatenate(seen), minlength=29)
+    assert counts.sum() == 2 * 29
+    assert counts.min() >= 1
+    assert (counts.max() == 2) == (constant == 1e9), "a large constant makes them take turns"
+
+
 # ---------------------------------------------------------------------------------------------------- whole solves
 
 
@@ -324,6 +347,24 @@ def test_no_partition_has_more_rows_than_are_planned_for(name: str, large: Calla
     facts = ModelFacts.of(store, DISCOUNT)
     rows = max(store.read(p)[0].n_rows for p in range(store.n_partitions))
     assert rows == facts.max_rows if facts.actions_per_state else rows <= facts.max_rows <= 8 * rows
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_no_partition_has_more_transitions_than_are_planned_for(name: str, large: Callable[[str], Store]) -> None:
+    store = large(name)
+    facts = ModelFacts.of(store, DISCOUNT)
+    most = max(store.read(p)[0].successors.size for p in range(store.n_partitions))
+    uniform = facts.actions_per_state and facts.successors_per_action
+    assert most == facts.most_transitions if uniform else most <= facts.most_transitions <= 4 * most
+
+
+def test_rdi_refuses_a_budget_without_room_for_its_results(large: Callable[[str], Store]) -> None:
+    facts = ModelFacts.of(large("uniform with durations"), DISCOUNT)
+    needed = 8 * (facts.most_transitions + facts.max_rows)
+    backend = SimpleBackend(emulated(), RDI)
+    assert backend.layout(facts, Needs()).device["workspace"] == aligned(needed)
+    with pytest.raises(MemoryBudgetError, match=r"--kernel rdi needs a workspace of .*smaller partitions"):
+        backend.layout(facts, Needs(device_memory=needed))
 
 
 # -------------------------------------------------------------------------------------------------------- catalogue

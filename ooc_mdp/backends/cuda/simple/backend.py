@@ -115,6 +115,8 @@ class SimpleBackend(SimpleSweeps):
     def layout(self, model: ModelFacts, needs: Needs) -> Layout:
         """Partitions one by one, two local vectors, changes, reports, a kernel's workspace, and what alignment adds."""
         sizes = self._sizes(model)
+        beside = sum(sizes.values()) - sizes["workspace"] + model.largest_table_bytes
+        self._kernel.check_room(model, beside, needs.room, self.name)
         alignment = (_FIELDS + 1) * ALIGNMENT * model.n_partitions
         changes = sizes["change"] + sizes["maxima"] + sizes["words"]
         own = {"local values": 2 * sizes["in"], "changes": changes, "alignment": alignment}
@@ -163,6 +165,8 @@ class SimpleBackend(SimpleSweeps):
         if self._test is not None:
             self._test.start(self._device, model.largest_partition, self._at["change"], self._at["maxima"])
         self._local_states = model.largest_partition + model.largest_halo
+        if sizes["workspace"]:
+            self._stream.clear(int(self._at["workspace"]), sizes["workspace"])
         if values is None:
             self._stream.clear(int(self._at["values"]), 8 * model.n_states)
         else:

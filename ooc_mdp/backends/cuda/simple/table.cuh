@@ -9,7 +9,8 @@
 //                whose halo is there already: two buffers, so that a pass has one result.
 //     policy     of the whole model: the action of own state s is policy[first + s], -1 where it has no action.
 //     change     [n] new - old of each own state in its last backup: what a test of convergence looks at.
-//     workspace  as many bytes as the catalogue's entry asks for, or null.
+//     workspace  as many bytes as the catalogue's entry asks for, or null; cleared when a solve begins, and kept from
+//                launch to launch.
 //
 // Compiled with INDEX and REAL, the types of successors and of probabilities and rewards, and without fused
 // multiply-add: a row that is read in stored order by one thread has the CPU's value, bit for bit, whatever the launch.

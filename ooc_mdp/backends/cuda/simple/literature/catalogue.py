@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
-from ooc_mdp.errors import OptionsError
+from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
-from ooc_mdp.options import Stopping
+from ooc_mdp.options import Stopping, format_bytes
 from ooc_mdp.reference import schedules
 from ooc_mdp.reference.schedules import Schedule
 
@@ -81,7 +81,7 @@ class SimpleKernel:
     refuses: Callable[[ModelFacts], str | None] = _nothing
     """Why a store cannot be swept: a sentence with the numbers and another kernel's word. None: it can."""
     workspace: Callable[[ModelFacts], int] = _no_bytes
-    """Bytes that a launch is given beside values."""
+    """Bytes that a launch is given beside values; 0 when a solve begins, and kept from launch to launch."""
     defines: Callable[[ModelFacts], Mapping[str, int]] = _no_defines
     """Macros that its file is compiled with, beside INDEX and REAL; whole numbers."""
     stopping: Stopping | None = None
@@ -102,6 +102,23 @@ class SimpleKernel:
         reason = self.refuses(facts)
         if reason is not None:
             raise OptionsError(f"{facts.name}: {reason}")
+
+    def check_room(self, facts: ModelFacts, beside: int, room: int | None, device: str) -> None:
+        """Raise MemoryBudgetError where a device has no room for the workspace.
+
+        Parameters
+        ----------
+        beside : bytes of all else that a solve needs there.
+        room : bytes of the device's budget, or free; None where unknown.
+        """
+        workspace = self.workspace(facts)
+        if workspace and room is not None and workspace + beside > room:
+            raise MemoryBudgetError(
+                f"{facts.name}: --kernel {self.word} needs a workspace of {format_bytes(workspace)} for partitions of "
+                f"up to {facts.largest_partition} states, {facts.largest_halo} halo states and {facts.max_rows} rows, "
+                f"and {format_bytes(beside)} for all else; {device} has {format_bytes(room)}: convert again with "
+                f"smaller partitions (--partition-size), or take --kernel plain"
+            )
 
 
 PLAIN = SimpleKernel(
@@ -164,12 +181,60 @@ BDI_BUFFERED = replace(
     defines=partial(_bdi_defines, buffered=1),
 )
 
+_OF_A_THREAD, _BACKUPS, _UPDATE_CONSTANT = 4, 2, 1
+"""States of a thread of bdi-priority (the thesis: 2 to 5), backups of each in a pass on average, U of equation 3.1."""
 
-def _most_transitions(facts: ModelFacts) -> int:
-    """Of a partition; where rows differ, as many as its bytes have room for."""
-    if facts.successors_per_action:
-        return facts.max_rows * facts.successors_per_action
-    return facts.largest_table_bytes // (facts.successor_dtype.itemsize + facts.probability_dtype.itemsize)
+BDI_PRIORITY = SimpleKernel(
+    word="bdi-priority",
+    summary=f"bdi with {_OF_A_THREAD} states a thread, each time the one that changed most or was updated least",
+    paper="Johannsson 2009, 3.3.2",
+    assumptions="any store",
+    advice="To see what the choice of states saves within a block; bdi reads rows that lie together.",
+    source="literature/johannsson_bdi_priority.cu",
+    launches=(Launch("bdi_priority", "states", _BLOCK * _OF_A_THREAD, _BLOCK),),
+    schedule=partial(
+        schedules.bdi_priority,
+        block=_BLOCK,
+        states=_OF_A_THREAD,
+        backups=_BACKUPS,
+        update_constant=_UPDATE_CONSTANT,
+    ),
+    backups=_BACKUPS,
+    defines=lambda facts: {
+        "BLOCK": _BLOCK,
+        "STATES": _OF_A_THREAD,
+        "BACKUPS": _BACKUPS,
+        "UPDATE_CONSTANT": _UPDATE_CONSTANT,
+    },
+)
+
+RDI = SimpleKernel(
+    word="rdi",
+    summary="Result Divided Iteration: a thread a transition, then a thread a row, then a thread a state",
+    paper="Johannsson 2009, 3.2.2",
+    assumptions="any store",
+    advice="Where states are few and have many transitions; elsewhere plain does the same with fewer bytes.",
+    source="literature/johannsson_rdi.cu",
+    launches=(Launch("rdi_results", "transitions"), Launch("rdi_actions", "rows"), Launch("rdi_states", "states")),
+    schedule=schedules.jacobi,
+    workspace=lambda facts: 8 * (facts.most_transitions + facts.max_rows),
+)
+
+_HYBRID_STATES = 64
+"""States of a block of rdi-actions, whose threads are four times as many: gridworlds have four actions."""
+
+RDI_ACTIONS = SimpleKernel(
+    word="rdi-actions",
+    summary=f"bdi with a thread a row: blocks of {_HYBRID_STATES} states, {_ITERATIONS} iterations a pass",
+    paper="Johannsson 2009, 7 (future work)",
+    assumptions="any store",
+    advice="Where states have many actions, and most successors are near in the store's order.",
+    source="literature/johannsson_rdi_actions.cu",
+    launches=(Launch("rdi_block", "states", _HYBRID_STATES, 4 * _HYBRID_STATES),),
+    schedule=partial(schedules.bdi, block=_HYBRID_STATES, iterations=_ITERATIONS),
+    backups=_ITERATIONS,
+    defines=lambda facts: {"STATES": _HYBRID_STATES, "THREADS": 4 * _HYBRID_STATES, "ITERATIONS": _ITERATIONS},
+)
 
 
 def _sums_of_rows(facts: ModelFacts) -> int:
@@ -177,7 +242,7 @@ def _sums_of_rows(facts: ModelFacts) -> int:
 
 
 def _sums_and_carries(facts: ModelFacts) -> int:
-    return _sums_of_rows(facts) + 8 * (_most_transitions(facts) // _LANES + 1)
+    return _sums_of_rows(facts) + 8 * (facts.most_transitions // _LANES + 1)
 
 
 _LANES = 32
@@ -208,5 +273,29 @@ TRANSITION_SEGMENTS = SimpleKernel(
     workspace=_sums_and_carries,
 )
 
-SIMPLE_KERNELS: tuple[SimpleKernel, ...] = (PLAIN, BDI, BDI_BUFFERED, TRANSITION_ATOMICS, TRANSITION_SEGMENTS)
+DENSE = SimpleKernel(
+    word="dense",
+    summary="dense T(s,a,s') in device memory: a block a state, a tree over successors, one of two levels over actions",
+    paper="Luo and Koettering, 4",
+    assumptions="dense tables that fit the device: 8 bytes for each state and action of a partition and each of its "
+    "states and halo states",
+    advice="Where almost every state follows almost every other; elsewhere plain reads far fewer bytes.",
+    source="literature/luo_dense.cu",
+    launches=(Launch("dense_table", "rows", 64), Launch("dense_states", "states", 1)),
+    schedule=schedules.jacobi,
+    exact=False,
+    workspace=lambda facts: 256 + 8 * facts.max_rows * (facts.largest_partition + facts.largest_halo),
+)
+
+SIMPLE_KERNELS: tuple[SimpleKernel, ...] = (
+    PLAIN,
+    BDI,
+    BDI_BUFFERED,
+    BDI_PRIORITY,
+    RDI,
+    RDI_ACTIONS,
+    TRANSITION_ATOMICS,
+    TRANSITION_SEGMENTS,
+    DENSE,
+)
 """All of them, the simplest first."""
