@@ -1,0 +1,149 @@
+"""The table of claims: what the thesis says in numbers and in words, and what the figures say to that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+from cells import NOT, Table, markdown, mean_seconds, number, run_of, speed_up
+from claims import CARD_BYTES, MEANS, MEANS_ABOVE_TWO_MILLION, SWEEP_TIME_GROWTH
+
+__all__ = ["verdicts"]
+
+_World = Mapping[str, Any]
+_Row = tuple[str, ...]
+_OURS = 2
+_GPU = "a GPU and a core of today, values in float64 in place of float32"
+
+
+def verdicts(figures: Mapping[str, Any]) -> Table:
+    """Claim, thesis, ours, ratio, why."""
+    worlds: Sequence[_World] = figures["worlds"]
+    rows = [*_means(worlds), *_growth(worlds), *_ranks(worlds), *_counts(worlds)]
+    rows += _locality(figures.get("locality", [])) + _size(figures.get("large", []))
+    explained = [row if row[_OURS] != NOT else (*row[:-1], "not measured") for row in rows]
+    return markdown(("claim", "thesis", "ours", "ratio", "why"), explained)
+
+
+def _row(claim: str, said: float, ours: float | None, why: str) -> _Row:
+    return claim, number(said), number(ours), number(ours / said if ours else None), why
+
+
+def _means(worlds: Sequence[_World]) -> list[_Row]:
+    rows = []
+    for word in ("bdi", "rdi"):
+        for said, key, what in zip(MEANS[word], ("seconds", "sweep_seconds"), ("a solve", "a sweep"), strict=True):
+            ours = _mean([speed_up(w, word, key) for w in worlds])
+            rows.append(_row(f"{word}: mean speed-up of {what}, table 6.2", said, ours, _GPU))
+    for word, said in MEANS_ABOVE_TWO_MILLION.items():
+        ours = _mean([speed_up(w, word, "seconds") for w in worlds if w["cost"] > 2e6])
+        rows.append(
+            _row(
+                f"{word}: the same of solves that cost above 2 million",
+                said,
+                ours,
+                "as above; a larger world gives a GPU more to do at a time",
+            )
+        )
+    return rows
+
+
+def _growth(worlds: Sequence[_World]) -> list[_Row]:
+    least, most = min(worlds, key=lambda w: w["cost"]), max(worlds, key=lambda w: w["cost"])
+    rows, factor = [], most["cost"] / least["cost"]
+    for word, said in SWEEP_TIME_GROWTH.items():
+        a, b = (run_of(w, word).get("sweep_seconds") for w in (most, least))
+        why = f"the cost grows by {factor:,.0f}; a launch takes microseconds however little it does"
+        why = f"the cost grows by {factor:,.0f}" if word == "sequential" else why
+        rows.append(
+            _row(f"{word}: time of a sweep, {most['name']} over {least['name']}", said, a / b if a and b else None, why)
+        )
+    return rows
+
+
+def _ranks(worlds: Sequence[_World]) -> list[_Row]:
+    def seconds(world: _World, word: str) -> float | None:
+        return mean_seconds(run_of(world, word))
+
+    faster = _holds(worlds, lambda w: (seconds(w, "bdi"), seconds(w, "rdi")), lambda bdi, rdi: bdi < rdi)
+    slower = _holds(worlds, lambda w: (seconds(w, "rdi"), seconds(w, "sequential")), lambda rdi, base: rdi > base)
+    return [
+        (
+            "bdi solves faster than rdi",
+            "12 of 12 worlds",
+            faster,
+            NOT,
+            "8 sweeps a launch against 3 launches a sweep",
+        ),
+        ("rdi solves slower than the baseline", "1 of 12, GW-64x64x1", slower, NOT, "a look after every sweep"),
+    ]
+
+
+def _counts(worlds: Sequence[_World]) -> list[_Row]:
+    def sweeps(world: _World, word: str) -> int | None:
+        run = run_of(world, word)
+        return run["sweeps"] if run["outcome"] == "residual" else None
+
+    rows = []
+    for word in ("rdi", "bdi"):
+        more = _holds(worlds, lambda w, word=word: (sweeps(w, word), sweeps(w, "sequential")), lambda a, b: a > b)
+        why = "Jacobi against Gauss-Seidel" if word == "rdi" else "values from outside a block are up to 8 sweeps old"
+        rows.append((f"{word} needs more sweeps than the baseline", "12 of 12 worlds", more, NOT, why))
+    by = {(w["side"], w["successors"]): w for w in worlds}
+    pairs = [(by[side, 1], by[side, 4]) for side, k in by if k == 1 and (side, 4) in by]
+    for word, said, test in (
+        ("sequential", "fewer", lambda few, many: many < few),
+        ("rdi", "fewer", lambda few, many: many < few),
+        ("bdi", "more", lambda few, many: many > few),
+    ):
+        held = _holds(pairs, lambda p, word=word: (sweeps(p[0], word), sweeps(p[1], word)), test)
+        why = "here the reward states are the same for both, in the thesis that is not said"
+        rows.append((f"{word}: {said} sweeps with four successors than with one", "yes", f"{held} (sides)", NOT, why))
+    known = sorted((w["side"], sweeps(w, "bdi")) for w in worlds if w["successors"] == 4 and sweeps(w, "bdi"))
+    grown = " to ".join(f"{n} ({side})" for side, n in (known[0], known[-1])) if known else NOT
+    rows.append(
+        (
+            "bdi: sweeps grow with the side, four successors",
+            "yes",
+            grown,
+            NOT,
+            "140 cells away, with discount 0.9, a reward of 20 for ever counts for less than 1e-4",
+        )
+    )
+    return rows
+
+
+def _locality(worlds: Sequence[_World]) -> list[_Row]:
+    rows = []
+    for word in ("sequential", "bdi", "rdi"):
+        runs = [run_of(w, word) for w in worlds]
+        sweeps = [run["sweeps"] for run in runs if run["outcome"] == "residual"]
+        if runs and len(sweeps) == len(runs):
+            found = f"{sweeps[0]} without random successors, {min(sweeps[1:])} to {max(sweeps[1:])} with them"
+            why = "a random successor is in another block, and its value up to 8 sweeps old"
+            why = why if word == "bdi" else "no value that is read is older than a sweep, wherever it is"
+            rows.append((f"{word}: locality hardly changes the number of sweeps", "yes", found, NOT, why))
+    return rows
+
+
+def _size(worlds: Sequence[_World]) -> list[_Row]:
+    rows = []
+    for world in worlds:
+        begun = [run for run in world["runs"] if run["what"] != "sequential" and run["outcome"] != "not run"]
+        ours = f"no: {sum(run['outcome'] == 'residual' for run in begun)} of {len(begun)} solves below succeed"
+        why = f"its table takes {world['thesis_bytes'] / 2**20:,.0f} MiB, its card has {CARD_BYTES >> 20}"
+        rows.append((f"{world['name']} cannot be loaded", "yes", ours, NOT, why))
+    return rows
+
+
+def _holds(worlds: Iterable[Any], values: Callable[[Any], tuple[Any, Any]], test: Callable[[Any, Any], bool]) -> str:
+    """In how many of the worlds where both are known."""
+    known = [pair for pair in map(values, worlds) if None not in pair]
+    return f"{sum(test(*pair) for pair in known)} of {len(known)}" if known else NOT
+
+
+def _mean(ratios: Sequence[float | None]) -> float | None:
+    """None unless all are known."""
+    known = [ratio for ratio in ratios if ratio is not None]
+    return mean(known) if known and len(known) == len(ratios) else None
