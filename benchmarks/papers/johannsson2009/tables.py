@@ -49,15 +49,16 @@ def fill_in(text: str, tables: Mapping[str, Table]) -> str:
 
 
 def _made_with(figures: Mapping[str, Any]) -> Table:
-    machine, versions = figures["machine"], figures["versions"]
+    machine, versions, settings = figures["machine"], figures["versions"], figures["settings"]
     device = machine.get("device")
     lines = [
         f"Made on {machine['cpu']} ({machine['cores']} cores), seconds {machine['seconds_are']}; "
         + (f"kernels on one {device}; " if device else "no GPU; ")
-        + f"ooc-mdp {versions['commit']}, Python {versions['python']}, Numba {versions['numba']}."
+        + f"ooc-mdp {versions['commit']}, Python {versions['python']}, Numba {versions['numba']}; "
+        f"--repeat {settings['repeat']}, --time-limit {settings['time_limit']:g}."
     ]
     if not device:
-        side = figures["settings"]["schedule_side"]
+        side = settings["schedule_side"]
         lines.append(
             f"Kernels ran as their schedules in NumPy, in worlds up to {side} x {side}: sweeps are measured, and "
             f'seconds of kernels, which need a GPU, are not. "{NOT}" stands where nothing was measured.'
