@@ -38,7 +38,7 @@ __all__ = [
 
 MethodName = Literal["auto", "vi", "p-eva", "policy-iteration"]
 """What a user can ask for; `ooc_mdp.solver.local.METHODS` has what does it."""
-PriorityName = Literal["joint", "h1", "h2"]
+PriorityName = Literal["joint", "h1", "h2", "hybrid"]
 """The priorities of `ooc_mdp.scheduling.priority`."""
 SweepOrder = Literal["forward", "alternating", "voted"]
 
@@ -227,8 +227,8 @@ class SolveOptions:
     """vi: streamed full sweeps; p-eva: partitions by priority; policy-iteration: policies evaluated on rows that are
     kept; auto: p-eva or policy iteration, from the table's coupling and what p-eva has cost so far."""
     priority: PriorityName | None = None
-    """By what p-eva chooses the next partition: company in the cache, or Wingate's H1 or H2. None is joint, or h2 with
-    exact priorities, which are Wingate's."""
+    """By what p-eva chooses the next partition: company in the cache, Wingate's H1 or H2, or his hybrid: H2 between
+    meta-partitions, H1 within them. None is joint, or h2 with exact priorities, which are Wingate's."""
     exact_priorities: bool = False
     """Recompute the priorities of dependents from their tables after each visit, as the thesis does."""
     sweeps: int = 1
@@ -279,8 +279,8 @@ class SolveOptions:
             word, known = getattr(self, name), get_args(kind)
             if word not in known and not (word is None and name == "priority"):
                 raise OptionsError(f"unknown {name.replace('_', ' ')} {word!r}; there are {', '.join(known)}")
-        if self.exact_priorities and self.way == "p-eva" and self.priority not in (None, "h1", "h2"):
-            raise OptionsError("exact priorities are those of h1 or h2; say which (--priority h2)")
+        if self.exact_priorities and self.way == "p-eva" and self.priority == "joint":
+            raise OptionsError("exact priorities are those of h1, h2 or hybrid; say which (--priority h2)")
         if self.stopping is not None and self.kernel == DEFAULT_KERNEL:
             raise OptionsError(
                 f"--stopping {self.stopping} is a test of simple kernels, and --kernel {self.kernel} is none: it has a "

@@ -205,7 +205,7 @@ def test_exact_priorities_are_wingates_unless_said_otherwise() -> None:
     assert SolveOptions(0.9).metric == "joint"
     assert SolveOptions(0.9, exact_priorities=True).metric == "h2"
     assert SolveOptions(0.9, exact_priorities=True, priority="h1").metric == "h1"
-    with pytest.raises(OptionsError, match="exact priorities are those of h1 or h2"):
+    with pytest.raises(OptionsError, match="exact priorities are those of h1, h2 or hybrid"):
         SolveOptions(0.9, exact_priorities=True, priority="joint")
 
 

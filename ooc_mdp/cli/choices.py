@@ -167,7 +167,10 @@ class SolveChoices:
     ] = "auto"
     priority: Annotated[
         PriorityName | None,
-        typer.Option(help="Which partition is loaded next.  [default: joint; h2 with --exact-priorities]"),
+        typer.Option(
+            help="Which partition is loaded next; hybrid: h2 between boxes of partitions, h1 within them.  "
+            "[default: joint; h2 with --exact-priorities]"
+        ),
     ] = None
     exact_priorities: Annotated[
         bool,

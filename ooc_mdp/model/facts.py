@@ -62,6 +62,8 @@ class ModelFacts:
     """int64 [P]; most successors of a row of each partition."""
     block_shapes: npt.NDArray[np.int32] | None
     """int32 [P, d]; points along each axis of the grid block that each partition's states fill in C order, if any."""
+    partition_grid: tuple[int, ...] | None
+    """Partitions along each axis of the grid, numbered in C order, if any."""
     actions_per_state: int
     """Rows of every state, or 0 where they differ."""
     successors_per_action: int
@@ -92,6 +94,7 @@ class ModelFacts:
         """
         least, largest = table.row_sum_range.T
         widths, order = table.max_successors, table.attributes["state_order"]
+        grid = GridOrder.from_order(order) if order["kind"] == "grid" else None
         actions = int(table.attributes["actions_per_state"])
         uniform = actions > 0 and "durations" not in table.fields
         contraction = Contraction.of(discount, table.duration_range[:, 0], largest, widths, least, uniform)
@@ -111,7 +114,8 @@ class ModelFacts:
             coupling=table.coupling,
             min_weights=np.asarray(weights * (1 - (widths + 4) * 2.0**-52)),
             row_widths=widths,
-            block_shapes=GridOrder.from_order(order).block_shapes() if order["kind"] == "grid" else None,
+            block_shapes=None if grid is None else grid.block_shapes(),
+            partition_grid=None if grid is None else grid.blocks,
             actions_per_state=actions,
             successors_per_action=int(table.attributes["successors_per_action"]),
             dyadic_probabilities=table.dyadic_probabilities,

@@ -1,8 +1,9 @@
-"""Which partition next: Wingate's H1 and H2 (2004, section 4.2) and a joint priority, over bounds kept in RAM.
+"""Which partition next: Wingate's H1, H2 and hybrid (2004) and a joint priority, over bounds kept in RAM.
 
 H1 orders by the residual B; H2 by B + V where B > epsilon: what a state would be worth after its backup, so that
 large values settle before they spread. The solver knows B only as the bound R[p], and B + V as the value that
-flows in: the largest reward at the start, afterwards the largest discounted boundary value that changed.
+flows in: the largest reward at the start, afterwards the largest discounted boundary value that changed (section 4.2).
+Hybrid takes H2 between meta-partitions and H1 within them (section 11.1).
 Joint looks at the cache too: what is read together converges together, and need not be read again; and at what was
 never read, which must be, however small its residual.
 This module ranks; it loads nothing.
@@ -22,10 +23,11 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.options import SolveOptions
+from ooc_mdp.scheduling.meta_partitions import meta_partitions
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
 
-__all__ = ["H1", "H2", "Joint", "Priority", "SchedulerView", "make_priority"]
+__all__ = ["H1", "H2", "Hybrid", "Joint", "Priority", "SchedulerView", "make_priority"]
 
 _ALONE = 0.01
 """Weight of a partition none of whose dependents is resident, against 1 for one with all of them."""
@@ -145,6 +147,53 @@ class H2:
             self.value[:] = saved["inflow"]
 
 
+class Hybrid(H2):
+    """H2 between meta-partitions, H1 within them (Wingate 2004, section 11.1); rounds of sweeps within partitions.
+
+    A meta-partition is worked on until it has converged, then the next is chosen (section 5.3):
+
+        1. the meta-partitions of the last visit, while they have dirty partitions, before all others
+        2. among meta-partitions the largest H2 of a dirty partition; of equal ones the lower number
+        3. within a meta-partition the largest H1
+
+    H1 alone moves on before a cluster has converged, and H2 alone converges one partition after another where they
+    depend on each other. One meta-partition of all is H1, one for each partition is H2. Which were worked on is not
+    saved: a resumed solve chooses anew by H2.
+
+    Parameters
+    ----------
+    members : int64 [P]; number of each partition's meta-partition, 0 .. M-1 (`ooc_mdp.scheduling.meta_partitions`).
+    first, discount, bounds, target : as of :class:`H2`.
+    """
+
+    name = "hybrid"
+
+    def __init__(
+        self, members: IntArray, first: FloatArray, discount: float, bounds: ResidualBounds, target: Target
+    ) -> None:
+        super().__init__(first, discount, bounds, target)
+        self._members = members
+        self._worked_on = np.zeros(int(members.max()) + 1, np.bool_)
+
+    def rank(self, residual: FloatArray) -> FloatArray:
+        """1, 2, ... for dirty partitions, in the order of the three rules; 0 for others."""
+        rank = np.zeros(residual.size)
+        dirty = np.flatnonzero(self._target.dirty())
+        of = self._members[dirty]
+        value = np.full(self._worked_on.size, -np.inf)
+        np.maximum.at(value, of, self.value[dirty])
+        place = np.empty(value.size, np.int64)
+        place[np.lexsort((-np.arange(value.size), value, self._worked_on))] = np.arange(value.size)
+        rank[dirty[np.lexsort((-dirty, residual[dirty], place[of]))]] = np.arange(1.0, dirty.size + 1)
+        return rank
+
+    def after_visit(self, partitions: IntArray, report: VisitReport) -> None:
+        """As H2; and these meta-partitions are worked on."""
+        super().after_visit(partitions, report)
+        self._worked_on[:] = False
+        self._worked_on[self._members[partitions]] = True
+
+
 @dataclass(frozen=True, slots=True)
 class SchedulerView:
     """What a priority may know of the solve, besides bounds: arrays that are read whenever a rank is asked for."""
@@ -225,5 +274,8 @@ def make_priority(
             return H1()
         case "h2":
             return H2(bounds.reward_range[:, 1], options.discount, bounds, target)
+        case "hybrid":
+            members = meta_partitions(model.n_partitions, model.partition_grid)
+            return Hybrid(members, bounds.reward_range[:, 1], options.discount, bounds, target)
         case unknown:
             assert_never(unknown)

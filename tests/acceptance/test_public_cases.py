@@ -28,8 +28,10 @@ METHODS = [
     ("p-eva", "joint", False),
     ("p-eva", "h1", False),
     ("p-eva", "h2", False),
+    ("p-eva", "hybrid", False),
     ("p-eva", "h1", True),
     ("p-eva", "h2", True),
+    ("p-eva", "hybrid", True),
     ("policy-iteration", None, False),
     ("auto", None, False),
 ]

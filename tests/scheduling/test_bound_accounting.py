@@ -217,7 +217,7 @@ def scenarios(draw: st.DrawFn, events: Sequence[str] = ()) -> Scenario:
         (*sorted(cuts), n),
         frozenset(remote),
         draw(st.sampled_from([0.0, 0.5, 0.9, 0.9999])),
-        draw(st.sampled_from(["joint", "h1", "h2"])),
+        draw(st.sampled_from(["joint", "h1", "h2", "hybrid"])),
         tuple(draw(st.lists(event, min_size=3, max_size=16))),
     )
 

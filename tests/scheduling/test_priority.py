@@ -1,4 +1,7 @@
-"""H1 follows the residual, H2 the value that flows in (Wingate 2004, section 4.2), Joint the company in the cache."""
+"""H1 follows the residual, H2 the value that flows in (Wingate 2004, section 4.2), Joint the company in the cache.
+
+Hybrid is tested in test_hybrid.py.
+"""
 
 from __future__ import annotations
 

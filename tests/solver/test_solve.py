@@ -31,8 +31,10 @@ METHODS = [
     {"method": "p-eva", "priority": "joint"},
     {"method": "p-eva", "priority": "h1"},
     {"method": "p-eva", "priority": "h2"},
+    {"method": "p-eva", "priority": "hybrid"},
     {"method": "p-eva", "priority": "h1", "exact_priorities": True},
     {"method": "p-eva", "priority": "h2", "exact_priorities": True},
+    {"method": "p-eva", "priority": "hybrid", "exact_priorities": True},
     {"method": "policy-iteration"},
     {"method": "auto"},
 ]

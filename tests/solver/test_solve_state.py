@@ -98,7 +98,7 @@ def test_a_visit_of_several_that_is_not_joint_settles_before_it_propagates(store
             np.testing.assert_allclose(joint.bounds.rise[partitions], report.residuals[0], rtol=1e-11)
 
 
-@pytest.mark.parametrize("priority", ["joint", "h1", "h2"])
+@pytest.mark.parametrize("priority", ["joint", "h1", "h2", "hybrid"])
 def test_counters_ranges_and_changes_follow_the_reports(store: Store, priority: Any) -> None:
     rng = np.random.default_rng(1)
     with ExitStack() as stack:

@@ -37,6 +37,7 @@ def facts_with(
         "min_weights": np.zeros(p),
         "row_widths": np.zeros(p, np.int64),
         "block_shapes": None,
+        "partition_grid": None,
         "actions_per_state": 0,
         "successors_per_action": 0,
         "dyadic_probabilities": False,

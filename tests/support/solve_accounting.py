@@ -45,6 +45,14 @@ class Facts:
     alike: bool
     """Whether every state has actions and all rows the same discount."""
 
+    @property
+    def n_partitions(self) -> int:
+        return self.partition_ptr.size - 1
+
+    @property
+    def partition_grid(self) -> None:
+        """The states are no grid."""
+
     def contraction(self) -> Contraction:
         least, largest = self.row_sums.T
         durations, successors = self.shortest_durations, self.max_successors
