@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import measuring
@@ -22,10 +23,22 @@ from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.report.cache_curve import Policy, Scope, cache_curve, repeats
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
 
-__all__ = ["FIXED", "VARIANTS", "cache_curves", "compare_methods", "finished", "never_processed", "solve", "targets"]
+__all__ = [
+    "FIXED",
+    "VARIANTS",
+    "cache_curves",
+    "compare_methods",
+    "finished",
+    "measure_variants",
+    "never_processed",
+    "show_progress",
+    "solve",
+    "targets",
+]
 
 _H1 = {"priority": "h1", "exact_priorities": True}
 _H2 = {"priority": "h2", "exact_priorities": True}
+_HYBRID = {"priority": "hybrid", "exact_priorities": True}
 VARIANTS: dict[str, dict[str, Any]] = {
     "VI": {"method": "vi", "sweep_order": "forward"},
     "VI, voting": {"method": "vi", "sweep_order": "voted"},
@@ -37,7 +50,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """The thesis's six algorithms (section 9.3), and ours: priorities over bounds, resident partitions first."""
 BLOCK_VI = "VI, 8 sweeps a visit"
-_OPTIONS = VARIANTS | {BLOCK_VI: {"method": "vi", "sweeps": 8, "sweep_order": "voted"}}
+_OPTIONS: dict[str, dict[str, Any]] = VARIANTS | {
+    BLOCK_VI: {"method": "vi", "sweeps": 8, "sweep_order": "voted"},
+    "hybrid": _HYBRID | {"sweep_order": "forward"},
+    "hybrid, voting": _HYBRID | {"sweep_order": "voted"},
+    "joint, forward": {"priority": "joint", "sweep_order": "forward"},
+    **{f"{name}, bounds": {"priority": name, "sweep_order": "voted"} for name in ("h1", "h2", "hybrid")},
+}
+"""H2 between meta-partitions and H1 within them (section 11.1), and priorities over bounds in our P-EVA."""
 FIXED = {"H1": "H1, voting", "H2": "H2, voting", "VI": "VI, voting", BLOCK_VI: BLOCK_VI}
 """Algorithms whose order of accesses is the same with any cache; the last one is ours too."""
 
@@ -52,12 +72,13 @@ def solve(
     cache: str = "100%",
     trace: Path | None = None,
     target: dict[str, float] | None = None,
+    discount: float = DISCOUNT,
 ) -> dict[str, Any]:
     """What one solve cost; its values and policy under "solution"."""
     rule = target or {"residual": RESIDUAL}
     began = time.process_time()
     how = {"cache": cache, "device": "cpu", "time_limit": limit, "trace": trace, "overwrite": True}
-    solution = ooc_mdp.solve(table, DISCOUNT, **rule, **how, **_OPTIONS[variant])
+    solution = ooc_mdp.solve(table, discount, **rule, **how, **_OPTIONS[variant])
     if solution.outcome is ooc_mdp.Outcome.INTERRUPTED:
         raise SystemExit(solution.outcome.message.partition(";")[0])
     s = solution.statistics
@@ -83,13 +104,36 @@ def finished(solved: dict[str, Any]) -> bool:
 
 
 def _say(case: Case, solved: dict[str, Any]) -> None:
+    axes = case.domain.dimensions
+    show_progress(f"{case.domain.label} {case.points}^{axes} in {case.blocks}^{axes}", solved, case.states)
+
+
+def show_progress(name: str, solved: dict[str, Any], states: int) -> None:
+    """A line for a solve, or for the spread of several."""
+    seconds = solved["seconds"]["median"] if isinstance(solved["seconds"], dict) else solved["seconds"]
     print(
-        f"{case.domain.label} {case.points}^{case.domain.dimensions} in {case.blocks}^{case.domain.dimensions}, "
-        f"{solved['variant']}: {solved['outcome']}, {solved['seconds']:.2f} s, "
-        f"{solved['backups'] / case.states:.1f} backups a state",
+        f"{name}, {solved['variant']}: {solved['outcome']}, {seconds:.2f} s, "
+        f"{solved['backups'] / states:.1f} backups a state",
         file=sys.stderr,
         flush=True,
     )
+
+
+def measure_variants(
+    table: TableSource, variant: str, repeat: int, limit: float, discount: float = DISCOUNT
+) -> dict[str, Any]:
+    """The solve of median backups, without its solution, and the spread of all; none follows one that was stopped."""
+    runs = []
+    for _ in range(repeat):
+        runs.append(solve(table, variant, limit, discount=discount))
+        if not finished(runs[-1]):
+            break
+    middle = sorted(runs, key=lambda run: run["backups"])[(len(runs) - 1) // 2]
+    return {k: v for k, v in middle.items() if k not in ("solution", "seconds", "cpu_seconds")} | {
+        "seconds": measuring.spread([run["seconds"] for run in runs]),
+        "cpu_seconds": measuring.spread([run["cpu_seconds"] for run in runs]),
+        "backups_spread": measuring.spread([run["backups"] for run in runs]),
+    }
 
 
 def compare_methods(
@@ -109,50 +153,47 @@ def compare_methods(
         for variant in variants:
             whole = variant == "VI" and not vi_in_blocks and case.blocks > 1
             source = replace(case, blocks=1).in_memory() if whole else table
-            runs = []
-            for _ in range(repeat):
-                runs.append(solve(source, variant, limit))
-                if not finished(runs[-1]):
-                    break
-            middle = sorted(runs, key=lambda run: run["backups"])[(len(runs) - 1) // 2]
-            _say(case, middle)
-            kept = {k: v for k, v in middle.items() if k not in ("solution", "seconds", "cpu_seconds")}
-            solves.append(
-                kept
-                | {
-                    "seconds": measuring.spread([run["seconds"] for run in runs]),
-                    "cpu_seconds": measuring.spread([run["cpu_seconds"] for run in runs]),
-                    "backups_spread": measuring.spread([run["backups"] for run in runs]),
-                    "backups_per_state": middle["backups"] / case.states,
-                }
-            )
+            solved = measure_variants(source, variant, repeat, limit)
+            _say(case, solved)
+            solves.append(solved | {"backups_per_state": solved["backups"] / case.states})
         found.append(case.describe() | {"solves": solves})
     return found
 
 
-def cache_curves(case: Case, caches: Sequence[int], limit: float) -> dict[str, Any]:
+def cache_curves(
+    case: Case,
+    caches: Sequence[int],
+    limit: float,
+    orders: Mapping[str, str] = FIXED,
+    ours: Mapping[str, str] = MappingProxyType({"joint": "joint"}),
+) -> dict[str, Any]:
     """Figures 12.12 to 12.17: LRU over every cache size, from one trace of each algorithm whose order is fixed.
 
-    Ours takes partitions up in another order with another cache, so it is solved once for each size (in percent).
+    Ours take partitions up in another order with another cache, so they are solved once for each size (in percent).
+
+    Parameters
+    ----------
+    orders, ours : variants, by the words under which their numbers are given.
     """
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
         store = case.store(Path(folder) / "store")
         file = Path(folder) / "trace.csv"
         fixed = {}
-        for name, variant in FIXED.items():
+        for name, variant in orders.items():
             solved = solve(store, variant, limit, trace=file)
             _say(case, solved)
             fixed[name] = _without_solution(solved) | (_curves(read_trace(file)) if finished(solved) else {})
-        ours = []
-        for percent in caches:
-            solved = solve(store, "joint", limit, cache=f"{percent}%", trace=file)
-            _say(case, solved)
-            ours.append(
-                _without_solution(solved)
-                | {"percent": percent, "hit_rate": _visit_hit_rate(read_trace(file))}
-                | {"backups_per_state": solved["backups"] / case.states}
-            )
-    return case.describe() | {"percent": list(_PERCENT), "fixed": fixed, "joint": ours}
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in ours}
+        for name, variant in ours.items():
+            for percent in caches:
+                solved = solve(store, variant, limit, cache=f"{percent}%", trace=file)
+                _say(case, solved)
+                found[name].append(
+                    _without_solution(solved)
+                    | {"percent": percent, "hit_rate": _visit_hit_rate(read_trace(file))}
+                    | {"backups_per_state": solved["backups"] / case.states}
+                )
+    return case.describe() | {"percent": list(_PERCENT), "fixed": fixed, **found}
 
 
 def _without_solution(solved: dict[str, Any]) -> dict[str, Any]:

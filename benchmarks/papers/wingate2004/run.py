@@ -1,4 +1,4 @@
-"""Measure what the figures of chapter 12 of Wingate's thesis show (2004), beside what it says about them.
+"""Measure what the figures of chapters 5 and 12 of Wingate's thesis show (2004), beside what it says about them.
 
     python run.py --figure 12.1 --output FILE.json       one figure (12.1 brings 12.2, 12.12 brings 12.15, ...)
     python run.py --toy                                  all of them at sizes of a few seconds
@@ -23,8 +23,10 @@ import measuring
 from claims import CLAIMS
 from domains import CAR, DOUBLE, SINGLE, Case, Domain
 from experiments import VARIANTS, cache_curves, compare_methods, finished, never_processed, solve, targets
+from hybrid import clusters, extremes, hybrid, show_clusters, show_extremes, show_hybrid
 
-FIGURES = ("12.1", "12.3", "12.5", "12.7", "12.8", "12.10", "12.12", "12.13", "12.14", "12.18", "12.20", "target")
+FIGURES = ("5.2", "5.6", "hybrid", "12.1", "12.3", "12.5", "12.7", "12.8", "12.10", "12.12", "12.13", "12.14", "12.18",
+           "12.20", "target")  # fmt: skip
 PARALLEL = ("12.7", "12.8", "12.10")
 _SECOND = {"12.2": "12.1", "12.4": "12.3", "12.6": "12.5", "12.9": "12.8", "12.11": "12.10",
            "12.15": "12.12", "12.16": "12.13", "12.17": "12.14",
@@ -63,9 +65,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     facts = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
-    tiny = Case(CAR, 8, 2).in_memory()
-    for variant in VARIANTS:
-        solve(tiny, variant, options.time_limit)  # loads the kernels
+    for blocks in (1, 2):
+        tiny = Case(CAR, 8, blocks).in_memory()
+        for variant in VARIANTS:
+            solve(tiny, variant, options.time_limit)  # loads the kernels
     figures = {}
     parallel = [name for name in options.figure if name in PARALLEL]
     for name, found in measure_parallel(parallel, options) if parallel else ():
@@ -99,6 +102,12 @@ def measure_parallel(names: Sequence[str], options: argparse.Namespace) -> Itera
 def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """The numbers of one figure."""
     toy, repeat, limit = options.toy, options.repeat, options.time_limit
+    if name == "5.2":
+        return {"tables": extremes(toy, repeat, limit)}
+    if name == "5.6":
+        return {"tables": clusters(toy, repeat, limit)}
+    if name == "hybrid":
+        return hybrid(toy, repeat, limit, (22,) if toy else (5, 22))
     if name in ("12.1", "12.3"):
         domain = CAR if name == "12.1" else SINGLE
         sizes = (40, 60) if toy else (100, 160, 200, 260, 300, 360, 400)
@@ -234,6 +243,7 @@ def show_targets(name: str, figure: dict[str, Any]) -> None:
 SHOW = dict.fromkeys(("12.1", "12.3", "12.5", "12.18"), show_methods)
 SHOW |= dict.fromkeys(("12.12", "12.13", "12.14"), show_curves)
 SHOW |= {"12.20": show_never, "target": show_targets}
+SHOW |= {"5.2": show_extremes, "5.6": show_clusters, "hybrid": show_hybrid}
 
 if __name__ == "__main__":
     main()
