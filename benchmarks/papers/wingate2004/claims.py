@@ -14,18 +14,18 @@ CLAIMS: dict[str, dict[str, Any]] = {
         "source": "section 5.1 and the figure's caption",
         "backups": {"VI / (P-EVA/1)": 2.0},
         "seconds": {"P-EVA/400": 0.5, "(P-EVA/1) / (P-EVA/400)": 1000.0},
-        "words": "P-EVA/1 performs half as many backups as VI and takes far longer; P-EVA/400 performs fewer than P-EVA/1; "
-        "one partition is equivalent to normal VI",
+        "words": "P-EVA/1 performs half as many backups as VI and takes far longer; P-EVA/400 performs fewer than "
+        "P-EVA/1; one partition is equivalent to normal VI",
     },
     "5.6": {
         "source": "section 5.3",
-        "words": "on weakly connected clusters VI backs up clusters that no value has reached, H1 moves on too early, H2 "
-        "does poorly within a cluster; P-EVA does very well if partitions are clusters",
+        "words": "on weakly connected clusters VI backs up clusters that no value has reached, H1 moves on too early, "
+        "H2 does poorly within a cluster; P-EVA does very well if partitions are clusters",
     },
     "hybrid": {
         "source": "section 11.1",
-        "words": "H2 could correctly prioritize meta-partitions, then H1 may be correct for the partitions within, then "
-        "round-robin updating within a partition; not implemented or measured in the thesis",
+        "words": "H2 could correctly prioritize meta-partitions, then H1 may be correct for the partitions within, "
+        "then round-robin updating within a partition; not implemented or measured in the thesis",
     },
     "12.1": {
         "source": "section 10.1.1",
