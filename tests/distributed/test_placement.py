@@ -364,7 +364,7 @@ def test_a_takeover_parts_fewer_neighbours_than_chance_would() -> None:
         assert np.ptp(held(given, after, 5)[alive]) <= 2
 
 
-def test_nobody_can_be_lost_and_alive_and_somebody_must_be_left() -> None:
+def test_no_worker_is_both_lost_and_alive_and_one_must_be_left() -> None:
     owner = np.array([0, 0, 1, 1])
     with pytest.raises(ValueError, match=r"\[1\] are both lost and alive"):
         reassign(path(4), owner, np.array([0, 1]), np.array([1]))

@@ -34,7 +34,7 @@ def test_a_halo_splits_into_its_states_by_partition(sizes, chosen):
 
 
 class ViewOfOnePartition(RuleBasedStateMachine):
-    """`Interests` beside a dictionary; the owner's messages come in any order, if at all."""
+    """`Subscriptions` beside a dictionary; the owner's messages come in any order, if at all."""
 
     def __init__(self) -> None:
         super().__init__()
