@@ -227,23 +227,19 @@ class SolveOptions:
     """vi: streamed full sweeps; p-eva: partitions by priority; policy-iteration: policies evaluated on rows that are
     kept; auto: p-eva or policy iteration, from the table's coupling and what p-eva has cost so far."""
     priority: PriorityName | None = None
-    """By what p-eva chooses the next partition: company in the cache, Wingate's H1 or H2, or his hybrid: H2 between
-    meta-partitions, H1 within them. None is joint, or h2 with exact priorities, which are Wingate's."""
+    """How p-eva ranks partitions: `ooc_mdp.scheduling.priority`. None is joint, or h2 with exact priorities."""
     exact_priorities: bool = False
     """Recompute the priorities of dependents from their tables after each visit, as the thesis does."""
     sweeps: int = 1
-    """Most sweeps of a visit by vi. With more than one, passes leave out partitions whose bounds meet the target: fewer
-    loads and more backups, for tables whose partitions are strongly coupled."""
+    """Most sweeps of a visit by vi. With more than one, passes skip partitions whose bounds meet the target."""
     cache: CacheSize | None = None
     """Budget of the partition cache. None is 256 MiB, or what `device_memory` leaves."""
     device_memory: int | None = None
-    """Bytes that a solve may take on its CUDA device in all: the cache is what values, policy, staging and workspace
-    leave of them. None for a cache of the size that `cache` says, and all else beside it."""
+    """Bytes on the CUDA device in all; the cache gets what the rest leaves. None: `cache`, and the rest on top."""
     device: str = "auto"
     """"cpu", "cuda:N", or "auto": the first CUDA device where CuPy finds one, else the CPU."""
     kernel: str = DEFAULT_KERNEL
-    """What sweeps, a word of `ooc_mdp.backends.device_kernels`, checked where the device is. The default is the tiled
-    engine of a CUDA device and the CPU's own engine; the words of simple kernels name one for either."""
+    """A word of `ooc_mdp.backends.device_kernels`. The default is the device's own engine, tiles on CUDA."""
     stopping: Stopping | None = None
     """When visits of a simple kernel test whether to end; None: after 8, 16, then each 32 passes (CPU: each pass)."""
     sweep_order: SweepOrder = "voted"
