@@ -66,6 +66,10 @@ def _opened(table: TableSource | AnyPath, device: str) -> TableSource:
     return open_store(table) if name is None else open_problem(name, device=device)
 
 
+def _path(given: AnyPath | None) -> Path | None:
+    return None if given is None else Path(given)
+
+
 def solve(
     store: TableSource | AnyPath,
     discount: float,
@@ -151,22 +155,8 @@ def solve(
         stopping=None if stopping is None else Stopping.parse(stopping),
         sweep_order=sweep_order,
     )
-    run = RunOptions(
-        output=None if output is None else Path(output),
-        resume=resume,
-        overwrite=overwrite,
-        trace=None if trace is None else Path(trace),
-        time_limit=time_limit,
-        checkpoint_interval=checkpoint_interval,
-    )
-    asked = ClusterOptions(
-        workers=workers,
-        scheduler=scheduler,
-        placement=placement,
-        rebalance=rebalance,
-        worker_timeout=worker_timeout,
-        stage=None if stage is None else Path(stage),
-    )
+    run = RunOptions(_path(output), resume, overwrite, _path(trace), time_limit, checkpoint_interval)
+    asked = ClusterOptions(workers, scheduler, placement, rebalance, worker_timeout, stage=_path(stage))
     cluster = cluster_of(asked, device, client)
     return solve_with(
         lambda: _opened(store, device), options, run, cluster, client=client, progress=progress, note=note
