@@ -161,7 +161,7 @@ def test_a_generation_that_a_reader_refuses_is_kept_for_resume(tmp_path: Path) -
             held.__enter__()
 
     options = ConvertOptions(partitions=10, threads=1, overwrite=True)
-    with pytest.raises(BusyError, match=r"is being read by .* what is done was kept: the same command with --resume"):
+    with pytest.raises(BusyError, match=r"is being read by .* what is done was kept: the same command continues"):
         generate(ModelProblem(MODEL), path, options, progress=read)
     assert ooc_mdp.open_store(path).fingerprint == old
     held.__exit__(None, None, None)

@@ -586,7 +586,5 @@ def test_a_trajectory_that_takes_too_many_steps_is_refused_with_its_state(tmp_pa
 def test_numbers_that_are_none_are_refused_with_state_and_action(tmp_path):
     file = changed(tmp_path, "(control[0],)", "(control[0] if x < 0.5 else float('nan') * control[0],)")
     # From x = 0.2, state 3, only action 1 leads to where the derivative is no number.
-    assert "mine: state 3, action 1: probabilities" in refused(
-        "generate", file, tmp_path / "s", "-p", "grid=5", "--device", "cpu"
-    )
+    assert "mine: state 3, action 1: " in refused("generate", file, tmp_path / "s", "-p", "grid=5", "--device", "cpu")
     assert not (tmp_path / "s").exists()
