@@ -49,7 +49,8 @@ DEVICES: dict[str, Callable[[], Device]] = {
     "shuffled": lambda: ShuffledDevice(1),
     "cuda": lambda: CudaDevice(0),
 }
-ON = [pytest.param(name, marks=[pytest.mark.gpu] * (name == "cuda")) for name in DEVICES]
+_MARKS = {"in order": [pytest.mark.slow], "shuffled": [], "cuda": [pytest.mark.gpu]}
+ON = [pytest.param(name, marks=_MARKS[name]) for name in DEVICES]
 DISCOUNT, EPSILON = 0.5, 1e-4
 
 
