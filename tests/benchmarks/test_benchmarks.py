@@ -275,6 +275,35 @@ def test_wingate2004_counts_backups_of_each_algorithm_of_the_thesis_and_of_ours(
     assert any(t["states_per_partition"] == 1 for t in figures["12.18"]["tables"])
 
 
+def test_wingate2004_measures_the_extremes_and_the_hybrid_beside_h1_and_h2(tmp_path):
+    figures = wingate_figures(tmp_path, "5.2", "5.6", "hybrid")
+    cuts = {table["cut"]: table for table in figures["5.2"]["tables"]}
+    assert [cuts[cut]["partitions"] for cut in ("VI", "P-EVA, one partition", "P-EVA/1")] == [1, 1, 400]
+    ranked = ["H1", "H2", "hybrid"]
+    assert [s["variant"] for s in cuts["P-EVA/1"]["solves"]] == ranked
+    (whole,) = cuts["P-EVA, one partition"]["solves"]
+    assert whole["accesses"] == 1, "one partition of all states is swept until it has converged"
+    by_partitions = {table["partitions"]: table["solves"] for table in figures["5.6"]["tables"]}
+    assert list(by_partitions) == [1, 4, 16]
+    for partitions in (4, 16):
+        assert [s["variant"] for s in by_partitions[partitions]] == [*ranked, "joint, forward"]
+    h1, h2, hybrid, _ = (s["backups"] for s in by_partitions[16])
+    assert hybrid < min(h1, h2), "each meta-partition is a cluster"
+    for figure in figures.values():
+        for solve in (s for table in figure["tables"] for s in table["solves"]):
+            assert solve["outcome"] == "residual"
+    (stored,) = figures["hybrid"]["curves"]
+    assert list(stored["fixed"]) == ranked
+    for name in ("joint", "h1", "h2", "hybrid"):
+        assert [s["percent"] for s in stored[name]] == [22]
+    assert figures["hybrid"]["thesis"]["source"] == "section 11.1"
+
+    pytest.importorskip("matplotlib")
+    plots = tmp_path / "plots"
+    run_here("papers/wingate2004/plots.py", tmp_path / "figures.json", "--folder", plots)
+    assert sorted(file.name for file in plots.iterdir()) == ["figure-5.2.png", "figure-5.6.png"]
+
+
 @pytest.mark.slow
 def test_wingate2004_draws_cache_curves_policy_and_the_thesis_beside_them(tmp_path):
     figures = wingate_figures(tmp_path, "12.15", "12.20", "target")

@@ -1,4 +1,4 @@
-"""Draw the figures of chapter 12 from what run.py wrote: `python plots.py FILE.json ... [--folder FOLDER]`.
+"""Draw the figures of chapters 5 and 12 from what run.py wrote: `python plots.py FILE.json ... [--folder FOLDER]`.
 
 Each thesis figure becomes one PNG, or two of them that show the same runs (seconds and backups, say), with a panel for
 each table; what the thesis says in numbers is marked with a cross or a line. Solves that did not finish are left out.
@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-COLOURS = {"VI": "C7", "H1": "C0", "H2": "C1", "joint": "C2", "VI, 8 sweeps a visit": "C5"}
+COLOURS = {"VI": "C7", "H1": "C0", "H2": "C1", "joint": "C2", "hybrid": "C3", "VI, 8 sweeps a visit": "C5"}
 PICTURE = {"x": "#303030", "0": "#909090", "1": "#b8b8b8", "2": "#e8e8e8"}
 """Figure 12.20: never processed, and the thrusts -1, 0 and 1."""
 
@@ -72,6 +72,47 @@ def draw_methods(figure: dict[str, Any]) -> Figure:
     name_axes(left, figure["tables"][0]["label"], "states", "processor seconds")
     name_axes(right, figure["tables"][0]["label"], "states", "backups")
     left.legend(fontsize=7)
+    return drawn
+
+
+def draw_extremes(figure: dict[str, Any]) -> Figure:
+    """Seconds and backups against the number of states, with one partition, one state a partition and 400."""
+    drawn, row = panels(2)
+    marks = {"VI": "-", "P-EVA, one partition": ":", "P-EVA/1": "o-", "P-EVA/400": "s--"}
+    lines = dict.fromkeys((table["cut"], s["variant"]) for table in figure["tables"] for s in table["solves"])
+    for panel, what, value in (
+        (row[0], "processor seconds", lambda s: s["cpu_seconds"]["min"]),
+        (row[1], "backups", lambda s: s["backups"]),
+    ):
+        for cut, variant in lines:
+            tables = [table for table in figure["tables"] if table["cut"] == cut]
+            points = [(t["states"], value(s)) for t in tables for s in t["solves"] if _finished(s, variant)]
+            label = cut if cut == "VI" else f"{cut}, {variant}"
+            along = zip(*points, strict=True) if points else ([], [])
+            panel.plot(*along, marks[cut], color=COLOURS[variant], ms=4, label=label)
+        name_axes(panel, "MCAR", "states", what)
+    row[0].legend(fontsize=7)
+    return drawn
+
+
+def _finished(solved: dict[str, Any], variant: str) -> bool:
+    return bool(solved["variant"] == variant and solved["outcome"] == "residual")
+
+
+def draw_clusters(figure: dict[str, Any]) -> Figure:
+    """Backups a state of each algorithm, a panel for each chain of clusters."""
+    sizes = list(dict.fromkeys((table["clusters"], table["states"]) for table in figure["tables"]))
+    drawn, row = panels(len(sizes))
+    for panel, (count, states) in zip(row, sizes, strict=True):
+        bars = [(t, s) for t in figure["tables"] if t["states"] == states for s in t["solves"]]
+        names = {1: "one partition", count: "a cluster a partition", states: "a state a partition"}
+        labels = [f"{s['variant'].removesuffix(', forward')}, {names[t['partitions']]}" for t, s in bars]
+        heights = [s["backups_per_state"] if s["outcome"] == "residual" else 0.0 for _, s in bars]
+        colours = [COLOURS[s["variant"].removesuffix(", forward")] for _, s in bars]
+        panel.barh(labels[::-1], heights[::-1], color=colours[::-1])
+        panel.set_title(f"{count} clusters of {states // count} states", fontsize=9)
+        panel.set_xlabel("backups a state")
+        panel.tick_params(axis="y", labelsize=7)
     return drawn
 
 
@@ -238,6 +279,8 @@ PARALLEL_COSTS = (
     ("bytes_per_state", "bytes a state between workers"),
 )
 DRAW: dict[str, dict[str, Callable[[dict[str, Any]], Figure]]] = {
+    "5.2": {"5.2": draw_extremes},
+    "5.6": {"5.6": draw_clusters},
     "12.1": {"12.1": draw_methods},
     "12.3": {"12.3": draw_methods},
     "12.5": {"12.5": draw_methods},
