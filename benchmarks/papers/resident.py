@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,15 +58,22 @@ class Effort:
 
 
 class InMemory:
-    """A table source all of whose tables are in RAM."""
+    """A table source all of whose tables are in RAM.
+
+    Parameters
+    ----------
+    tables : of the source's partitions; read from it by default.
+    attributes : in place of the source's.
+    """
 
     stored_fields = ()
     """None: tables do not come from chunks."""
     frame_buffer_bytes = 0
 
-    def __init__(self, source: TableSource) -> None:
+    def __init__(self, source: TableSource, tables: list[PartitionTable] | None = None, **attributes: int) -> None:
         self._source = source
-        self.tables: list[PartitionTable] = [source.read(p)[0] for p in range(source.n_partitions)]
+        self.attributes = dict(source.attributes) | attributes
+        self.tables = [source.read(p)[0] for p in range(source.n_partitions)] if tables is None else tables
         self.partition_bytes = np.array([table.nbytes for table in self.tables])
 
     @classmethod
@@ -204,7 +211,7 @@ def device_facts(device: str) -> dict[str, Any]:
     return {"device": found["name"].decode(), "device_memory_bytes": int(found["totalGlobalMem"])}
 
 
-def markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A table, line by line."""
     return ["| " + " | ".join(line) + " |" for line in (headers, ["---"] * len(headers), *rows)]
 

@@ -13,9 +13,7 @@ The file is written anew after every run, so that an interrupted one keeps what 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,10 +21,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import measuring
 from claims import BLOCKS, TECHNIQUES
 from experiments import World
-from resident import Effort, device_facts, fill_in
+from paper_run import PaperRun, add_run_options, document
+from resident import Effort
 from tables import FIGURES, tables_of
 
 SIZES: dict[str, dict[str, Any]] = {"animat": {"costs": True}, "mountain-car": {"scale": 10_000}}
@@ -42,16 +40,9 @@ NOT_INCLUDED = (
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu", help="cuda:0, or cpu: then the kernel runs as its schedule in NumPy")
     parser.add_argument("--problem", action="append", choices=FIGURES, help="repeat for both; both by default")
-    parser.add_argument("--toy", action="store_true", help="480 and 2,565 states")
     parser.add_argument("--interval", type=int, default=16, help="passes between two looks of techniques 2 and 4")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each kind")
-    parser.add_argument("--time-limit", type=float, default=20.0, help="seconds a run")
-    parser.add_argument("--budget", type=float, default=200.0, help="seconds in all, then no further kind begins")
-    parser.add_argument("--document", type=Path, metavar="FILE", help="print kept figures as tables, and end")
-    parser.add_argument("--into", type=Path, metavar="README", help="with --document: put them into this file")
-    measuring.add_common_options(parser)
+    add_run_options(parser, repeat=3, limit=20.0, budget=200.0)
     options = parser.parse_args(arguments)
     if options.interval < 1:
         parser.error(f"--interval {options.interval}: give at least 1 pass")
@@ -61,28 +52,20 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
-    if options.document is not None:
-        document(options.document, options.into)
+    if document(options, tables_of):
         return
-    facts = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
-    facts["machine"] |= device_facts(options.device)
-    figures: dict[str, Any] = {"worlds": {}, "left_out": []}
     effort = Effort(options.device, options.repeat, options.time_limit)
     warm_up(options)
-    began = time.monotonic()
+    run = PaperRun("inamoto", options, {"worlds": {}}, NOT_INCLUDED)
     sizes = TOYS if options.toy else SIZES
     for name in options.problem:
         world = World(name, sizes[name], options.interval, effort)
-        found = figures["worlds"][name] = world.describe() | {"runs": []}
+        found = run.figures["worlds"][name] = world.describe() | {"runs": []}
         for what, measure in steps(world, found):
-            if time.monotonic() - began > options.budget:
-                figures["left_out"].append(f"{name}, {what}: the budget of {options.budget:g} s was spent")
-                continue
-            measure()
-            measuring.say(f"{time.monotonic() - began:6.1f} s  {name}: {what}")
-            keep(options, figures, facts)
-    keep(options, figures, facts)
-    show(tables_of({**facts, **figures, "settings": vars(options)}))
+            if run.may_begin(f"{name}, {what}"):
+                measure()
+                run.keep(f"{name}: {what}")
+    run.finish(tables_of)
 
 
 def steps(world: World, found: dict[str, Any]) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -105,25 +88,6 @@ def warm_up(options: argparse.Namespace) -> None:
         world = World(name, TOYS[name], options.interval, Effort(options.device, 1, options.time_limit))
         for _, measure in steps(world, {"runs": []}):
             measure()
-
-
-def keep(options: argparse.Namespace, figures: dict[str, Any], facts: dict[str, Any]) -> None:
-    """Write what there is."""
-    settings = {name: value for name, value in vars(options).items() if name not in ("document", "into")}
-    measuring.write_figures("inamoto", argparse.Namespace(**settings), figures, facts, NOT_INCLUDED)
-
-
-def document(file: Path, into: Path | None) -> None:
-    """Print the tables, or put them into a file that has places for them."""
-    tables = tables_of(json.loads(file.read_text()))
-    if into is None:
-        show(tables)
-    else:
-        into.write_text(fill_in(into.read_text(), tables))
-
-
-def show(tables: dict[str, list[str]]) -> None:
-    print("\n\n".join(f"{title}\n\n" + "\n".join(lines) for title, lines in tables.items()))
 
 
 if __name__ == "__main__":

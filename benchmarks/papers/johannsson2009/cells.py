@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["NOT", "Run", "Table", "count", "if_solved", "markdown", "mean_seconds", "number", "run_of", "speed_up"]
+__all__ = ["NOT", "Run", "Table", "count", "if_solved", "mean_seconds", "number", "run_of", "speed_up"]
 
 NOT = "-"
 """Where there is no figure: not run, or seconds of a schedule."""
 Table = list[str]
 Run = dict[str, Any]
-
-
-def markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Lines of a table."""
-    return ["| " + " | ".join(line) + " |" for line in (headers, ["---"] * len(headers), *rows)]
 
 
 def run_of(world: Mapping[str, Any], what: str) -> Run:

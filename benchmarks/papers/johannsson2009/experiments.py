@@ -15,8 +15,9 @@ from typing import Any
 
 import measuring
 import numpy as np
+from resident import InMemory
 from sequential import Sequential
-from worlds import InMemory, Rows, World
+from worlds import Rows, World
 
 import ooc_mdp
 from ooc_mdp.backends.base import Backend, Resident, SweepLimits

@@ -14,20 +14,19 @@ The file is written anew after every part, so that an interrupted run keeps what
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import measuring
 from claims import CARD_BYTES, SPEED_UPS
 from experiments import Effort, default_run, large, locality, own_test, priority_settings, world_runs
-from tables import fill_in, tables_of
+from paper_run import PaperRun, add_run_options, document
+from tables import tables_of
 from worlds import World
 
 PARTS = ("worlds", "locality", "default", "large", "own-test", "priority")
@@ -42,16 +41,9 @@ NOT_INCLUDED = (
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu", help="cuda:0, or cpu: then kernels run as their schedules in NumPy")
     parser.add_argument("--part", action="append", choices=PARTS, help="repeat for more; all by default")
-    parser.add_argument("--toy", action="store_true", help="small worlds, to see that everything runs")
-    parser.add_argument("--repeat", type=int, default=12, help="runs of each kind, where they are short")
-    parser.add_argument("--time-limit", type=float, default=20.0, help="seconds a solve")
-    parser.add_argument("--budget", type=float, default=280.0, help="seconds in all, then no further part begins")
     parser.add_argument("--schedule-side", type=int, default=256, help="largest world whose schedules run on the CPU")
-    parser.add_argument("--document", type=Path, metavar="FILE", help="print kept figures as tables, and end")
-    parser.add_argument("--into", type=Path, metavar="README", help="with --document: put them into this file")
-    measuring.add_common_options(parser)
+    add_run_options(parser, repeat=12, limit=20.0, budget=280.0)
     options = parser.parse_args(arguments)
     options.part = [part for part in PARTS if part in (options.part or PARTS)]
     return options
@@ -59,35 +51,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
-    if options.document is not None:
-        document(options.document, options.into)
+    if document(options, tables_of):
         return
-    facts = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
-    facts["machine"] |= device_facts(options.device)
-    figures: dict[str, Any] = {part: [] for part in options.part} | {"left_out": []}
     effort = Effort(options.device, options.repeat, options.time_limit, options.schedule_side)
-    began = time.monotonic()
     warm_up(effort)
+    run = PaperRun("johannsson2009", options, {part: [] for part in options.part}, NOT_INCLUDED)
     for part, name, measure in steps(options, effort):
-        if part not in options.part:
-            continue
-        if time.monotonic() - began > options.budget:
-            figures["left_out"].append(f"{part}, {name}: --budget {options.budget:g} s were over")
-            continue
-        found = measure()
-        figures[part] += found if isinstance(found, list) else [found]
-        measuring.say(f"{time.monotonic() - began:6.1f} s  {part}: {name}")
-        measuring.write_figures("johannsson2009", kept(options), figures, facts, NOT_INCLUDED)
-    figures["seconds"] = time.monotonic() - began
-    measuring.write_figures("johannsson2009", kept(options), figures, facts, NOT_INCLUDED)
-    for title, lines in tables_of({**facts, "settings": vars(options), **figures}).items():
-        print(f"\n{title}\n\n" + "\n".join(lines))
-
-
-def kept(options: argparse.Namespace) -> argparse.Namespace:
-    """The options that figures are made with."""
-    without = ("document", "into")
-    return argparse.Namespace(**{name: value for name, value in vars(options).items() if name not in without})
+        if part in options.part and run.may_begin(f"{part}, {name}"):
+            found = measure()
+            run.figures[part] += found if isinstance(found, list) else [found]
+            run.keep(f"{part}: {name}")
+    run.finish(tables_of)
 
 
 def steps(
@@ -125,25 +99,6 @@ def world_of(name: str) -> World:
 def warm_up(effort: Effort) -> None:
     """Compile the baseline and make a context of the device, on the smallest world."""
     world_runs(World(16, 4), replace(effort, repeat=1))
-
-
-def device_facts(device: str) -> dict[str, Any]:
-    """The accelerator in words; nothing for the CPU."""
-    if device == "cpu":
-        return {}
-    import cupy
-
-    found = cupy.cuda.runtime.getDeviceProperties(int(device.partition(":")[2] or 0))
-    return {"device": found["name"].decode(), "device_memory_bytes": int(found["totalGlobalMem"])}
-
-
-def document(file: Path, into: Path | None) -> None:
-    """Print the tables, or put them into a file that has places for them."""
-    tables = tables_of(json.loads(file.read_text()))
-    if into is not None:
-        into.write_text(fill_in(into.read_text(), tables))
-        return
-    print("\n\n\n".join(f"{title}\n\n" + "\n".join(lines) for title, lines in tables.items()))
 
 
 if __name__ == "__main__":

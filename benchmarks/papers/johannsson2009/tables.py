@@ -5,15 +5,15 @@ A place in a file is what stands between ``<!-- TITLE -->`` and ``<!-- end -->``
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cells import NOT, Run, Table, count, if_solved, markdown, mean_seconds, number, run_of, speed_up
+from cells import NOT, Run, Table, count, if_solved, mean_seconds, number, run_of, speed_up
 from claims import SPEED_UPS
+from resident import markdown
 from verdicts import verdicts
 
-__all__ = ["fill_in", "tables_of"]
+__all__ = ["tables_of"]
 
 _WORDS = ("sequential", "plain", "bdi", "bdi-buffered", "bdi-priority", "rdi", "rdi-actions")
 
@@ -36,16 +36,6 @@ def tables_of(figures: Mapping[str, Any]) -> dict[str, Table]:
     return {"made with": _made_with(figures)} | {
         title: make(figures) for title, part, make in made if figures.get(part)
     }
-
-
-def fill_in(text: str, tables: Mapping[str, Table]) -> str:
-    """A text with each table in its place; raises ValueError where there is none."""
-    for title, lines in tables.items():
-        place = re.compile(rf"(<!-- {re.escape(title)} -->\n).*?(<!-- end -->)", re.DOTALL)
-        if not place.search(text):
-            raise ValueError(f"no place <!-- {title} --> ... <!-- end --> for a table")
-        text = place.sub(lambda found, lines=lines: found[1] + "\n".join(lines) + "\n" + found[2], text)
-    return text
 
 
 def _made_with(figures: Mapping[str, Any]) -> Table:

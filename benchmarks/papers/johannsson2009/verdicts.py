@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from cells import NOT, Table, markdown, mean_seconds, number, run_of, speed_up
+from cells import NOT, Table, mean_seconds, number, run_of, speed_up
 from claims import CARD_BYTES, MEANS, MEANS_ABOVE_TWO_MILLION, SWEEP_TIME_GROWTH
+from resident import markdown
 
 __all__ = ["verdicts"]
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from resident import InMemory
 
 import ooc_mdp
-from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table_source import Loader, TableSource
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.problems.registry import make_problem
 
-__all__ = ["ACTIONS", "InMemory", "Rows", "World"]
+__all__ = ["ACTIONS", "Rows", "World"]
 
 ACTIONS = 4
 _TILE = (8, 16)
@@ -138,28 +138,3 @@ class Rows:
             best = (self.rewards[piece] + 0.9 * mean).max(axis=1)
             largest = max(largest, float(np.abs(best - values[piece]).max()))
         return largest
-
-
-class InMemory:
-    """A table source all of whose tables are in RAM before a solve begins, as in the thesis."""
-
-    stored_fields = ()
-    """None: tables do not come from chunks."""
-    frame_buffer_bytes = 0
-
-    def __init__(self, source: TableSource, tables: list[PartitionTable], **attributes: int) -> None:
-        self._source, self._tables = source, tables
-        self.attributes = dict(source.attributes) | attributes
-        self.partition_bytes: IntArray = np.array([table.nbytes for table in tables])
-
-    def __getattr__(self, name: str) -> Any:
-        """Everything but the tables is the source's."""
-        return getattr(self._source, name)
-
-    def read(self, p: int) -> tuple[PartitionTable, int]:
-        """Partition p's table."""
-        return self._tables[p], 0
-
-    def loader(self, device: str) -> Loader:
-        """How a backend gets at it."""
-        return Loader(self.read, 0)
