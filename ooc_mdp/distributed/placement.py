@@ -246,7 +246,7 @@ class Metis:
 
 
 def parse_placement(text: str, dense: bool = False) -> Placement:
-    """Return the placement of a word: auto, blocks, random, attractors, attractors:N, voronoi:N, metis or single.
+    """Return the placement of a word: a rule's name, attractors:N, voronoi:N or auto.
 
     Parameters
     ----------
@@ -267,10 +267,7 @@ def parse_placement(text: str, dense: bool = False) -> Placement:
         raise OptionsError(f'placement "{text}" is now placement "{first}" with --rebalance (in Python rebalance=True)')
     counted = re.fullmatch(r"(attractors|voronoi):(\d{1,9})", text, re.ASCII)
     if counted is None:
-        raise OptionsError(
-            f'placement "{text}": give one of auto, blocks, random, attractors, attractors:N, voronoi:N, metis '
-            f"and single"
-        )
+        raise OptionsError(f'placement "{text}": give one of {", ".join(plain)}, attractors:N or voronoi:N')
     return Attractors(int(counted[2]), balanced=counted[1] == "attractors")
 
 

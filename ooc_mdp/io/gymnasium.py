@@ -219,6 +219,7 @@ class GymnasiumFormat:
 
     name = "gymnasium"
     description = "gymnasium:ENV-ID?name=value, the table P of a tabular Gymnasium environment"
+    reward_options: tuple[str, ...] = ()
 
     def detect(self, source: str, head: bytes) -> bool:
         """Whether the source begins with "gymnasium:"."""

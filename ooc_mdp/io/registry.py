@@ -32,8 +32,6 @@ _READERS = (
 )
 """Module and instance of each format. To add one, see `ooc_mdp.io.source`."""
 _HEAD = 4096
-_OWN_REWARDS = ("gymnasium", "arrays", "mdptoolbox", "johannsson-xml", "umb")
-_UNNAMED_REWARDS = ("gymnasium", "arrays", "mdptoolbox", "johannsson", "johannsson-xml", "transition-list")
 
 
 def __getattr__(name: str) -> tuple[Format, ...]:
@@ -98,8 +96,8 @@ def open_source(source: str, format: str | None, options: ReadOptions) -> Source
     chosen = _detected(source) if format is None else _named(format)
     if format is not None and chosen.name != "gymnasium" and not os.path.isdir(source):
         _head(source)
-    if options.rewards is not None and chosen.name in _OWN_REWARDS:
+    if options.rewards is not None and "rewards" not in chosen.reward_options:
         raise OptionsError(f"{source}: format {chosen.name} holds its own rewards; leave out --rewards")
-    if options.reward_model is not None and chosen.name in _UNNAMED_REWARDS:
+    if options.reward_model is not None and "reward_model" not in chosen.reward_options:
         raise OptionsError(f"{source}: format {chosen.name} has no named rewards; leave out --reward-model")
     return chosen.open(source, options)

@@ -70,6 +70,8 @@ class Format(Protocol):
     """The word for --format."""
     description: str
     """One line for --help."""
+    reward_options: tuple[str, ...]
+    """Those of "rewards" and "reward_model" (`ReadOptions`) that the format takes; others are refused."""
 
     def detect(self, source: str, head: bytes) -> bool:
         """Whether a source has this format, from its name and its first 4096 bytes."""

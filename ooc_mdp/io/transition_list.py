@@ -135,6 +135,7 @@ class TransitionListFormat:
 
     name = "transition-list"
     description = "lines `state action successor probability`, with --rewards FILE of one r(s) a line"
+    reward_options: tuple[str, ...] = ("rewards",)
 
     def detect(self, source: str, head: bytes) -> bool:
         """Whether the first data line has four fields that look like numbers (and the name is not .tra)."""

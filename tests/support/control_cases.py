@@ -8,6 +8,7 @@ import every_construct
 import numpy as np
 
 from ooc_mdp.model.mdp import Rows
+from ooc_mdp.problems.registry import PROBLEMS
 
 __all__ = ["CASES", "NAMES", "agree"]
 
@@ -22,6 +23,7 @@ CASES = [
     (every_construct.__file__, {}),
     (every_construct.__file__, {"mass": "4", "grid": "3,2,5"}),
 ]
+CASES += [(name, {"grid": "5"}) for name, e in PROBLEMS.items() if e.grid and name not in dict(CASES)]
 NAMES = [f"{Path(name).stem}-{','.join(f'{k}={v}' for k, v in given.items())}" for name, given in CASES]
 
 

@@ -353,6 +353,7 @@ class MdptoolboxFormat:
 
     name = "mdptoolbox"
     description = "pymdptoolbox's P and R: .npz of dense arrays, or a folder with P.npy or P0.npz, ... and R"
+    reward_options: tuple[str, ...] = ()
 
     def detect(self, source: str, head: bytes) -> bool:
         """Whether the source is a zip archive with P.npy, or a folder with P.npy or P0.npz."""

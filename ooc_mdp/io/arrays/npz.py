@@ -167,6 +167,7 @@ class ArraysFormat:
 
     name = "arrays"
     description = "NumPy archive (.npz) of state_ptr, indptr, indices, data and rewards"
+    reward_options: tuple[str, ...] = ()
 
     def detect(self, source: str, head: bytes) -> bool:
         """Whether the source is a zip archive with a member state_ptr.npy."""

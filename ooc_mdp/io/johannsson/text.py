@@ -177,6 +177,7 @@ class JohannssonFormat:
 
     name = "johannsson"
     description = "S:/A:/D: text of Johannsson's MDPReader"
+    reward_options: tuple[str, ...] = ("rewards",)
 
     def detect(self, source: str, head: bytes) -> bool:
         """Whether the first line that is not blank or a comment begins with S:."""

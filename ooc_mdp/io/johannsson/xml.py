@@ -352,6 +352,7 @@ class JohannssonXmlFormat:
 
     name = "johannsson-xml"
     description = "Johannsson's XML: MDP > States > State > AvailableActions > Action > ResultingState"
+    reward_options: tuple[str, ...] = ()
 
     def detect(self, source: str, head: bytes) -> bool:
         """Whether the text begins as XML does."""

@@ -142,6 +142,7 @@ class PrismFormat:
 
     name = "prism"
     description = "PRISM explicit .tra (MDP), with .srew and .trew rewards in companion files or by --rewards"
+    reward_options: tuple[str, ...] = ("rewards", "reward_model")
 
     def detect(self, source: str, head: bytes) -> bool:
         """Whether the name ends in .tra, or the file begins with three counts, then lines of four or five fields."""

@@ -296,6 +296,7 @@ class DrnFormat:
 
     name = "drn"
     description = "Storm's DRN text (MDP or DTMC)"
+    reward_options: tuple[str, ...] = ("rewards", "reward_model")
 
     def detect(self, source: str, head: bytes) -> bool:
         """Whether the section @type comes first after // comments, or is near the top of a file *.drn."""

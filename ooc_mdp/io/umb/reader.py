@@ -306,6 +306,7 @@ class UmbFormat:
 
     name = "umb"
     description = "unified Markov binary (.umb) as Storm and PRISM write it; MDP and DTMC"
+    reward_options: tuple[str, ...] = ("reward_model",)
 
     def detect(self, source: str, head: bytes) -> bool:
         """Whether the file is tar, gzip or xz, as no other format is."""

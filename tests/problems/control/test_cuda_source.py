@@ -14,22 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.problems.control import DiscretisedProblem, discretise, mountain_car, pendulums
+from ooc_mdp.problems.control import DiscretisedProblem, discretise
 from ooc_mdp.problems.control.cuda.builtins import PARAMETERS, tuple_of
 from ooc_mdp.problems.control.cuda.source import problem_source
-from ooc_mdp.problems.registry import make_problem
+from ooc_mdp.problems.registry import PROBLEMS, make_problem
 
 CONSTRUCTS = [
     "arithmetic", "floored", "powers", "comparisons", "logic", "choices", "early", "assignments", "loops", "functions",
     "numpys", "builtins", "constants", "calls", "fields",
 ]  # fmt: skip
-SHIPPED = [
-    mountain_car.problem,
-    pendulums.single_pendulum,
-    pendulums.double_pendulum,
-    pendulums.triple_pendulum,
-    every_construct.problem,
-]
+SHIPPED = [make_problem(name, {}).problem for name, entry in PROBLEMS.items() if entry.grid] + [every_construct.problem]
 NUMBERS = st.one_of(st.floats(-8, 8), st.integers(-8, 8).map(float), st.sampled_from([0.0, -0.0, 1e-300, 0.1, 0.3]))
 
 

@@ -116,7 +116,7 @@ class SimpleBackend(SimpleSweeps):
         """Partitions one by one, two local vectors, changes, reports, a kernel's workspace, and what alignment adds."""
         sizes = self._sizes(model)
         beside = sum(sizes.values()) - sizes["workspace"] + model.largest_table_bytes
-        self._kernel.check_room(model, beside, needs.room, self.name)
+        self._kernel.check_memory(model, beside, needs.room, self.name)
         alignment = (_FIELDS + 1) * ALIGNMENT * model.n_partitions
         changes = sizes["change"] + sizes["maxima"] + sizes["words"]
         own = {"local values": 2 * sizes["in"], "changes": changes, "alignment": alignment}

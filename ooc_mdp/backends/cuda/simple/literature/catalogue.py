@@ -103,20 +103,20 @@ class SimpleKernel:
         if reason is not None:
             raise OptionsError(f"{facts.name}: {reason}")
 
-    def check_room(self, facts: ModelFacts, beside: int, room: int | None, device: str) -> None:
-        """Raise MemoryBudgetError where a device has no room for the workspace.
+    def check_memory(self, facts: ModelFacts, other: int, available: int | None, device: str) -> None:
+        """Raise MemoryBudgetError where a device has too little memory for the workspace.
 
         Parameters
         ----------
-        beside : bytes of all else that a solve needs there.
-        room : bytes of the device's budget, or free; None where unknown.
+        other : bytes of all else that a solve needs there.
+        available : bytes of the device's budget, or free; None where unknown.
         """
         workspace = self.workspace(facts)
-        if workspace and room is not None and workspace + beside > room:
+        if workspace and available is not None and workspace + other > available:
             raise MemoryBudgetError(
                 f"{facts.name}: --kernel {self.word} needs a workspace of {format_bytes(workspace)} for partitions of "
                 f"up to {facts.largest_partition} states, {facts.largest_halo} halo states and {facts.max_rows} rows, "
-                f"and {format_bytes(beside)} for all else; {device} has {format_bytes(room)}: convert again with "
+                f"and {format_bytes(other)} for all else; {device} has {format_bytes(available)}: convert again with "
                 f"smaller partitions (--partition-size), or take --kernel plain"
             )
 
