@@ -4,9 +4,9 @@ Value-Iteration on Multi-GPU Systems*. Its figures have no numbers in the text, 
 
 from __future__ import annotations
 
-__all__ = ["ARRAY_BYTES", "CASES", "FIGURE_5", "LARGEST", "MOST_ITERATIONS", "SPEED_UPS", "TOY_CASES", "WIDE"]
+__all__ = ["ARRAY_BYTES", "CASES", "FIGURE_5", "LARGEST", "MAX_ITERATIONS", "SPEED_UPS", "TOY_CASES", "WIDE"]
 
-ARRAY_BYTES, MOST_ITERATIONS = 1.07e9, 100
+ARRAY_BYTES, MAX_ITERATIONS = 1.07e9, 100
 """Where speed-ups "stabilized" (section 6): bytes of an array, iterations."""
 SPEED_UPS = {"state by state": 2.5, "dense": 110.0}
 """Over the CPU, there: of the single-GPU version, and of the version for several GPUs on two of them."""

@@ -32,7 +32,7 @@ __all__ = ["default", "measure", "several"]
 
 _UNTESTED = replace(DENSE, exact=True, stopping=Stopping("states", 1_000_000))
 """Iterations alone: no test of convergence, no measurement of residuals after them."""
-_MOST_SCHEDULED = 1 << 22
+_MAX_SCHEDULED = 1 << 22
 """Numbers of a table beyond which the schedule in NumPy takes too long."""
 _SHORT = 1.0
 """Seconds of all runs together, up to which another is made."""
@@ -71,7 +71,7 @@ def measure(model: DenseModel, iterations: Sequence[int], effort: Effort) -> dic
         runs.append(run)
         if found is not None:
             values[run["what"]] = found
-    if effort.device != "cpu" or model.transitions.size <= _MOST_SCHEDULED:
+    if effort.device != "cpu" or model.transitions.size <= _MAX_SCHEDULED:
         run, values["dense"] = _dense(model, iterations, effort)
         runs.append(run)
     case = model.describe() | {"iterations": list(iterations), "runs": runs}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from claims import FIGURE_5, LARGEST, MOST_ITERATIONS, SPEED_UPS, WIDE
+from claims import FIGURE_5, LARGEST, MAX_ITERATIONS, SPEED_UPS, WIDE
 from resident import markdown
 
 __all__ = ["LOADED", "VERSIONS", "Point", "lines_of", "seconds_after", "tables_of"]
@@ -134,7 +134,7 @@ def _claims(cases: Sequence[_Case], workers: Sequence[_Case]) -> list[str]:
 
 def _speed_ups(cases: Sequence[_Case]) -> list[list[str]]:
     case = next((c for c in cases if _size(c) == LARGEST), None)
-    at, rows = f"1.07e9 bytes, {MOST_ITERATIONS} iterations", []
+    at, rows = f"1.07e9 bytes, {MAX_ITERATIONS} iterations", []
     found: dict[str, float | None] = {}
     why = {
         "state by state": "two copies, two launches and two waits a state, as in the paper; other host, link and GPU",
@@ -143,7 +143,7 @@ def _speed_ups(cases: Sequence[_Case]) -> list[list[str]]:
     }
     for version in VERSIONS[1:]:
         claimed = SPEED_UPS["state by state" if version == "state by state" else "dense"]
-        found[version], note = _rate_ratio(case, version, MOST_ITERATIONS) if case else (None, "")
+        found[version], note = _rate_ratio(case, version, MAX_ITERATIONS) if case else (None, "")
         rows.append([
             f"speed-up of {version} over the CPU, {at}", f"{claimed:g}", _cell(found[version]),
             _cell(_ratio(found[version], claimed)), note + why[version],
