@@ -120,7 +120,7 @@ def solve(
         (:class:`~ooc_mdp.options.Stopping`).
     sweep_order : order of the states in the CPU's sweeps: "forward", "alternating" or "voted".
     output : where the result is written, with checkpoints beside it meanwhile.
-    resume : go on from a checkpoint of that output; from the beginning where there is none.
+    resume : continue from a checkpoint of that output; from the beginning where there is none.
     overwrite : replace an output or trace that exists.
     trace : CSV file that gets every access.
     time_limit, checkpoint_interval : seconds.

@@ -44,7 +44,7 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
         checkpoint = output.with_name(output.name + ".checkpoint")
         result = f"none yet; the checkpoint is {checkpoint}"
         if not checkpoint.exists():
-            message, result = message.partition(";")[0], "none, and no checkpoint: there was nothing yet to go on from"
+            message, result = message.partition(";")[0], "none, and no checkpoint: nothing to continue from yet"
 
     def bound(name: str) -> str:
         return "unknown" if figures[name] is None else f"{figures[name]:.3e}"

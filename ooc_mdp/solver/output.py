@@ -168,7 +168,7 @@ class Output:
         check_arrays(where, arrays, expected, optional)
         if table is not None:
             check_policy(where, arrays["policy"], arrays["visited"], table)
-        self._note(f"going on from {what}the checkpoint {where}, after {statistics.seconds:.1f} s of work")
+        self._note(f"continuing from {what}the checkpoint {where}, after {statistics.seconds:.1f} s of work")
         return Snapshot(arrays, statistics)
 
     def save(self, take: TakeSnapshot) -> bool:
@@ -190,7 +190,7 @@ class Output:
             saved = self.save(take)
         except UnwrittenCheckpointError as error:
             if not self._failing:
-                left = "goes on from the one before" if error.before else "has nothing to go on from"
+                left = "continues from the one before" if error.before else "has nothing to continue from"
                 self._note(
                     f"{error.what}; the solve goes on and tries again: {error.remedy}. Until then --resume {left}"
                 )

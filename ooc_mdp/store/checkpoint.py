@@ -51,7 +51,7 @@ class UnwrittenCheckpointError(StoreError):
         self.remedy = advice(error)
         self.before = path.exists()
         """Whether there is one before."""
-        kept = "go on from the one before with --resume" if self.before else "solve again, or name another --output"
+        kept = "continue from the one before with --resume" if self.before else "solve again, or name another --output"
         super().__init__(f"{self.what}; {self.remedy}, then {kept}")
 
 

@@ -101,7 +101,7 @@ def check_output(output: Path, replace: bool) -> None:
         _recognise(output)
     if not replace and checkpoint_path(output).exists():
         raise StoreError(
-            f"{checkpoint_path(output)} is the checkpoint of an earlier run; go on from it with --resume, or start "
+            f"{checkpoint_path(output)} is the checkpoint of an earlier run; continue from it with --resume, or start "
             f"again with --overwrite"
         )
 

@@ -22,7 +22,7 @@ def test_a_time_limit_ends_with_1_and_a_checkpoint(place, tmp_path):
     assert "time-limit" in ran.out
     assert "r.checkpoint" in ran.out
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
-    assert "go on from it with --resume" in refused(*solving, "--device", "cpu")
+    assert "continue from it with --resume" in refused(*solving, "--device", "cpu")
     done = ooc(*solving, "--device", "cpu", "--resume", "--json")
     assert done.status == 0
     assert [p.name for p in tmp_path.iterdir()] == ["r"]

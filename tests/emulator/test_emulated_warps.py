@@ -233,5 +233,5 @@ def test_a_lock_lets_one_thread_in_at_a_time(seed: int | None) -> None:
     compile_kernels(ATOMICS, ["locked"]).launch("locked", 1, 100, [np.zeros(1, np.int32), out], seed=seed)
     if seed is None:
         assert out.tolist() == [100, 100]
-    else:  # the module's own counter goes on from launch to launch
+    else:  # the module's own counter continues from launch to launch
         assert out[0] == 100

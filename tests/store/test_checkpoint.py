@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, belonging to one table and discount, and enough to go on from."""
+"""Checkpoints: whole or not there, belonging to one table and discount, and enough to continue from."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_resumed_solve_goes_on_counting_and_proves_the_same(store, stopped):
     before = read_checkpoint(checkpoint_path(stopped))[0]["statistics"]
     ran = ooc("solve", store, *HARD, "--output", stopped, "--resume", "--json")
     assert ran.status == 0
-    assert f"going on from the checkpoint {stopped}.checkpoint" in ran.err
+    assert f"continuing from the checkpoint {stopped}.checkpoint" in ran.err
     figures = ran.figures
     for name in ("accesses", "loads", "visits", "sweeps", "backups", "bytes_read", "seconds"):
         assert figures[name] >= before[name] > 0
@@ -271,7 +271,9 @@ def test_a_full_disk_leaves_the_previous_checkpoint(store, stopped):
     solving = ("solve", store, *HARD, "--output", stopped, "--resume", "--checkpoint-interval", 0)
     ran = process(*solving, "--time-limit", 1e-9, limit="-f 8")
     assert ran.status == 2, ran
-    assert f"error: cannot write the checkpoint {path}: File too large; make room, then go on from the one" in ran.err
+    assert (
+        f"error: cannot write the checkpoint {path}: File too large; make room, then continue from the one" in ran.err
+    )
     assert "Traceback" not in ran.err
     assert path.read_bytes() == before
     assert sorted(p.name for p in stopped.parent.iterdir()) == ["r.checkpoint"]
@@ -310,7 +312,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve(tmp_path, monkeypatch
     assert len(written) > 3
     assert [text for text in said if "checkpoint" in text] == [
         f"cannot write the checkpoint {result}.checkpoint: {fault.strerror}; the solve goes on and tries again: "
-        f"{remedy}. Until then --resume goes on from the one before",
+        f"{remedy}. Until then --resume continues from the one before",
         "checkpoints are written again",
     ]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.txt", "r", "s"]
@@ -325,7 +327,7 @@ def test_where_no_checkpoint_was_ever_written_there_is_nothing_to_go_on_from(sto
     how: dict[str, Any] = {"cache": "30%", "device": "cpu", "checkpoint_interval": 0.0, "note": said.append}
     assert ooc_mdp.solve(store, 0.9, output=tmp_path / "r", **how).outcome.proved
     (told,) = [text for text in said if "checkpoint" in text]
-    assert told.endswith("Until then --resume has nothing to go on from")
+    assert told.endswith("Until then --resume has nothing to continue from")
 
 
 def test_an_error_while_a_checkpoint_is_written_leaves_no_file(tmp_path, monkeypatch):

@@ -402,8 +402,10 @@ def test_a_run_that_was_stopped_goes_on_from_its_values(
     assert resumed.outcome is Outcome.PROVED
     assert resumed.statistics.visits > stopped.statistics.visits
     assert np.abs(resumed.values - whole.values).max() <= resumed.error_bound + whole.error_bound
-    assert notes[0].startswith("going on from the values of the checkpoint" if visits > 60 else ("going", "there is"))
-    if notes[0].startswith("going"):
+    assert notes[0].startswith(
+        "continuing from the values of the checkpoint" if visits > 60 else ("continuing", "there is")
+    )
+    if notes[0].startswith("continuing"):
         assert resumed.statistics.loads >= stopped.statistics.loads + 10  # the analysis reads everything once more
     assert not (tmp_path / "r.checkpoint").exists()
     again = run(True, lambda: nullcontext(lambda: False))

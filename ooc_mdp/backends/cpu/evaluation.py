@@ -7,7 +7,7 @@ Where sweeps leave much of the residual (a discount near 1, a chain that mixes s
 long, it has an approximate inverse along the flow of the policy (`ooc_mdp.backends.cpu.flow_solver`).
 
 An evaluation that is left keeps the solver's vectors: what it has found so far becomes part of V if that is better by
-far, and it goes on from there. Values from outside that change meanwhile leave it what it solves, with the old ones:
+far, and it continues from there. Values from outside that change meanwhile leave it what it solves, with the old ones:
 the measurement afterwards sees both. No bound rests on how values came about: residuals are measured at the values as
 they stand, over all rows.
 """

@@ -5,7 +5,7 @@
 
 Sweeps always get there; a Krylov solver gets there much sooner where chains mix slowly or the discount is near 1, and
 is left alone for a while where it fails. Its vectors and scalars stay on the device however often the host leaves it:
-what it has found so far becomes part of the values if that is better by far, and it goes on from there. Values from
+what it has found so far becomes part of the values if that is better by far, and it continues from there. Values from
 outside that change meanwhile leave it what it solves, with the old ones: the sweeps afterwards see both.
 """
 
