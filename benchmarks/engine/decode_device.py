@@ -93,7 +93,7 @@ def measured(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     streams = sum(part.plan.streams for part in loaded)
     common.say(f"{len(loaded)} partitions as the CPU decodes them; {decoded / len(loaded) / 1e6:.1f} MB each")
     lines, rounds = [], []
-    for in_flight in (int(n) for n in options.in_flight.split(",")):
+    for in_flight in (int(n) for n in options.under_way.split(",")):
         plain = round_seconds(decoder, kernels, loaded, in_flight, False, options.repeat)
         copied = round_seconds(decoder, kernels, loaded, in_flight, True, options.repeat)
         rounds.append({"in_flight": in_flight, "seconds": plain, "copied_seconds": copied})

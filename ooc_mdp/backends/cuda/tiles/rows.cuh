@@ -216,7 +216,7 @@ __device__ __forceinline__ double expected(const Engine& e, const Rows& rows, co
     }
 #else
     REAL last = 1;
-#pragma unroll
+#pragma unroll UNROLLED_TRANSITIONS
     for (int k = 0; k < WIDTH; ++k) {
 #if IN_REGISTERS
         const int i = a * WIDTH + k;
@@ -287,7 +287,7 @@ __device__ __forceinline__ double backup(const Engine& e, const Rows& rows, cons
     for (int a = 0; a < actions; ++a) {
 #else
     choice = 0;
-#pragma unroll
+#pragma unroll UNROLLED_ROWS
     for (int a = 0; a < ACTIONS; ++a) {
 #endif
         const double q = worth_of(e, rows, v, a, shift);

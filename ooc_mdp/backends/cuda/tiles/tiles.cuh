@@ -66,6 +66,9 @@ typedef u32 Successor;
 #else
 #define IN_REGISTERS 0
 #endif
+// How often loops over a state's rows and a row's transitions are unrolled: NVRTC takes minutes for all of thousands.
+constexpr int UNROLLED_ROWS = ACTIONS * WIDTH <= 256 ? ACTIONS : 1;
+constexpr int UNROLLED_TRANSITIONS = ACTIONS * WIDTH <= 256 ? WIDTH : 8;
 static_assert(STATES == 1 || (STATES == 2 && LOCAL && IN_REGISTERS), "a thread has two states where their rows fit");
 static_assert(TILE % 32 == 0 && THREADS % 32 == 0 && THREADS >= SPREAD, "blocks are whole warps");
 
