@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +55,47 @@ def test_a_batch_has_the_largest_bounds_and_is_shared_by_all_devices(monkeypatch
     state.peers.count = 2
     assert p_eva_on_device._largest_bounds(state, everything).tolist() == [1, 3]
     assert p_eva_on_device._largest_bounds(state, everything[:2]).tolist() == [0, 1]
+
+
+class Beginning:
+    """A stager of 12 threads whose loads never arrive; the cache has 16 slots."""
+
+    def __init__(self, present: npt.NDArray[np.bool_]) -> None:
+        self.present, self.loading = present, list[int]()
+
+    def in_flight(self) -> list[int]:
+        return self.loading
+
+    def free(self) -> int:
+        return 12 - len(self.loading)
+
+    def prefetch(self, partition: int, spare: Callable[[int], bool]) -> bool:
+        if self.present.sum() + len(self.loading) == 16:
+            evicted = next((q for q in np.flatnonzero(self.present).tolist() if not spare(q)), None)
+            if evicted is None:
+                return False
+            self.present[evicted] = False
+        self.loading.append(partition)
+        return True
+
+    def readahead(self, partitions: list[int]) -> None: ...
+
+
+@pytest.mark.parametrize(("residents", "dirty", "begun"), [(16, 0, 2), (16, 8, 2), (16, 9, 0), (10, 0, 6), (15, 0, 2)])
+def test_a_device_replaces_an_eighth_of_its_slots_at_a_time_and_fills_unused_ones(
+    residents: int, dirty: int, begun: int
+) -> None:
+    partitions = np.arange(40)
+    stager = Beginning(partitions < residents)
+    state: Any = SimpleNamespace(
+        stager=stager,
+        cache=SimpleNamespace(present=stager.present),
+        best=lambda p: p,
+        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=16)),
+    )
+    p_eva_on_device._load(state, (partitions < dirty) | (partitions >= residents))
+    assert stager.loading == list(range(residents, residents + begun))
+    assert stager.present[:dirty].all()
 
 
 class Loading:

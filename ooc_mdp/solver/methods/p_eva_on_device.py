@@ -4,8 +4,8 @@
     device              rounds over dirty tiles of all partitions of the batch
 
 A device sweeps tiles in no order, and proves a bound from what has moved since (`docs/theory/gpu-sweeps.md`). Sweeps
-leave the host's cores to reading threads, so loads run all the time; clean residents are evicted for them, until half
-of the cache is dirty, which is work enough.
+leave the host's cores to reading threads, so loads run all the time; clean residents are evicted for them, an eighth of
+the cache at a time, until half of it is dirty, which is work enough.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ _BATCH_STATES = 32_000_000
 since what is swept while its neighbours still change is swept again. On 400 million states, everything in memory and a
 proved error, 3.6 s with this and 5.0 s with all dirty partitions; 3.8 s with half of it, 5.5 s with twice of it (chosen
 by priority, before bounds chose)."""
+MAX_READING = 0.125
+"""Share of the cache that may be on its way in place of clean partitions. What is loaded together is swept with values
+that do not hold, and has replaced what it will disturb: with twelve loads at a time and 14 slots a gridworld of 64
+partitions took 9.6 loads per partition, with two 3.0 (`benchmarks/notes/2026-11-gpu-engine.md`)."""
 _POLL_SECONDS = 1e-4
 """Between two looks whether a device's sweeps are done, or a load."""
 
@@ -87,8 +91,13 @@ def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     absent = dirty & ~s.cache.present
     absent[s.stager.in_flight()] = False
     wanted = s.best(np.flatnonzero(absent)).tolist()
-    enough = bool(np.count_nonzero(dirty & s.cache.present) > MAX_DIRTY * s.plan.layout.batch_size)
+    slots = s.plan.layout.batch_size
+    enough = np.count_nonzero(dirty & s.cache.present) > MAX_DIRTY * slots
+
+    def spare(q: int) -> bool:
+        return bool(enough or dirty[q] or len(s.stager.in_flight()) >= MAX_READING * slots)
+
     for p in wanted[:free]:
-        if not s.stager.prefetch(p, lambda q: enough or bool(dirty[q])):
+        if not s.stager.prefetch(p, spare):
             break
     s.stager.readahead(wanted[free : free + READAHEAD])
