@@ -6,8 +6,10 @@ import importlib.util
 import re
 
 import pytest
-from benchmark_scripts import run_here
+from benchmark_scripts import figures_of, run_here
 from paths import BENCHMARKS
+
+from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
 
 PAPERS = BENCHMARKS / "papers"
 
@@ -54,3 +56,13 @@ def test_a_row_is_a_claim_where_the_work_says_something(monkeypatch: pytest.Monk
         ("Figure 1: all of it", "faster", "2", "3", "-"),
         ("Figure 1: all of it", "hits: large", "1 \\| 2", "-", "-"),
     ]
+
+
+def test_whole_solves_of_every_kernel_reach_the_residual(tmp_path):
+    (problem,) = figures_of("papers/kernels.py", tmp_path, "--toy", "--repeat", "1")["problems"]
+    solves = problem["solves"]
+    assert [(s["kernel"], s["cache"]) for s in solves] == [(k, c) for k in DEVICE_KERNELS for c in ("100%", "22%")]
+    for solve in solves:
+        assert solve["outcome"] == "residual", solve
+        assert solve["residual"] <= 1e-4
+        assert solve["loads_per_partition"] >= 1
