@@ -143,7 +143,7 @@ def solve(options: argparse.Namespace, store: TableSource, client: Client | None
         method=options.method,
         cache=options.cache,
         device="cpu",
-        client=client,
+        workers=client,
         placement=options.placement,
         checkpoint_interval=options.copies,
     )

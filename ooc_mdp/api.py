@@ -94,9 +94,7 @@ def solve(
     checkpoint_interval: float = 60.0,
     progress: SolveWatcher | None = None,
     note: Callable[[str], None] | None = None,
-    client: Client | None = None,
-    workers: int | None = None,
-    scheduler: str | None = None,
+    workers: int | str | Client | None = None,
     placement: str = DEFAULT_PLACEMENT,
     rebalance: bool = False,
     worker_timeout: float = DEFAULT_WORKER_TIMEOUT,
@@ -127,9 +125,8 @@ def solve(
     progress : called with the progress a few times a second.
     note : called with sentences: that loops are compiled first, the memory plan, where a resumed solve begins, what
         makes one slow, and which workers were lost or joined.
-    client : of a Dask cluster, on whose workers the MDP is solved.
-    workers, scheduler, placement, rebalance, worker_timeout, stage : see :class:`~ooc_mdp.options.ClusterOptions`;
-        cache and device memory are those of each worker. Worker processes run the calling script anew: call from under
+    workers, placement, rebalance, worker_timeout, stage : see :class:`~ooc_mdp.options.ClusterOptions`; cache and
+        device memory are those of each worker. Worker processes run the calling script anew: call from under
         ``if __name__ == "__main__":``.
 
     Returns
@@ -156,11 +153,9 @@ def solve(
         sweep_order=sweep_order,
     )
     run = RunOptions(_path(output), resume, overwrite, _path(trace), time_limit, checkpoint_interval)
-    asked = ClusterOptions(workers, scheduler, placement, rebalance, worker_timeout, stage=_path(stage))
-    cluster = cluster_of(asked, device, client)
-    return solve_with(
-        lambda: _opened(store, device), options, run, cluster, client=client, progress=progress, note=note
-    )
+    asked = ClusterOptions(workers, placement, rebalance, worker_timeout, stage=_path(stage))
+    cluster = cluster_of(asked, device)
+    return solve_with(lambda: _opened(store, device), options, run, cluster, progress=progress, note=note)
 
 
 def solve_with(
@@ -169,7 +164,6 @@ def solve_with(
     run: RunOptions,
     cluster: ClusterOptions | None = None,
     *,
-    client: Client | None = None,
     progress: SolveWatcher | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Solution:
@@ -185,21 +179,19 @@ def solve_with(
 
     if run.output is not None:
         refuse_busy(run.output)
-    engine = _engine(options, run, cluster, client)
+    engine = _engine(options, run, cluster)
     say = note or (lambda _: None)
     with note_compiling(say):
         return engine(table(), options, run, watch=progress, note=say)
 
 
-def _engine(
-    options: SolveOptions, run: RunOptions, cluster: ClusterOptions | None, client: Client | None
-) -> Callable[..., Solution]:
+def _engine(options: SolveOptions, run: RunOptions, cluster: ClusterOptions | None) -> Callable[..., Solution]:
     """What solves: see :func:`ooc_mdp.solver.local.solve`. Raises OptionsError where it does not do what is asked."""
     if cluster is not None:
         from ooc_mdp.distributed.solve import check_options, solve_distributed
 
         check_options(options, run)
-        return partial(solve_distributed, asked=cluster, client=client)
+        return partial(solve_distributed, asked=cluster)
     if options.discount == 1:
         from ooc_mdp.undiscounted.totals import solve as solve_totals
 
@@ -209,14 +201,12 @@ def _engine(
     return solve_discounted
 
 
-def cluster_of(asked: ClusterOptions, device: str, client: Client | None = None) -> ClusterOptions | None:
+def cluster_of(asked: ClusterOptions, device: str) -> ClusterOptions | None:
     """How to solve on several workers; None to solve in this process.
 
     A machine with several GPUs gets a worker for each where nothing else is said, `device` included.
     """
-    if client is not None and (asked.workers or asked.scheduler):
-        raise OptionsError("give a client, or workers, or a scheduler: one of them says where to solve")
-    if client is not None or asked.workers or asked.scheduler:
+    if asked.workers is not None:
         return asked
     if device == "auto":
         from ooc_mdp.backends.cuda.device import device_count
@@ -227,8 +217,7 @@ def cluster_of(asked: ClusterOptions, device: str, client: Client | None = None)
     if asked != ClusterOptions():
         raise OptionsError(
             "placement, rebalance, worker_timeout and stage (--placement, --rebalance, --worker-timeout, --stage) "
-            "apply to solves on several workers; leave them out, or give workers (--workers), a scheduler "
-            "(--scheduler) or a client"
+            "apply to solves on several workers; leave them out, or give workers (--workers, --scheduler)"
         )
     return None
 

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
-from typing import Literal, SupportsFloat, SupportsIndex, cast, get_args
+from typing import TYPE_CHECKING, Literal, SupportsFloat, SupportsIndex, cast, get_args
 
 from ooc_mdp.errors import OptionsError
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 __all__ = [
     "DEFAULT_KERNEL",
@@ -363,10 +366,9 @@ def _check_positive(name: str, value: float | None) -> None:
 class ClusterOptions:
     """How a solve is spread over several workers (`ooc_mdp.distributed`)."""
 
-    workers: int | None = None
-    """Workers of this machine, for the time of the solve; None where a scheduler, or the caller's client, has some."""
-    scheduler: str | None = None
-    """Address of a Dask scheduler, such as "tcp://host:8786", whose workers solve."""
+    workers: int | str | Client | None = None
+    """A number of processes on this machine, for the time of the solve; the address of a Dask scheduler, such as
+    "tcp://host:8786", whose workers solve; or a client of one, which is not closed. None to solve in this process."""
     placement: str = DEFAULT_PLACEMENT
     """Which worker starts with which partitions: "blocks", "random", "attractors", "attractors:N", "voronoi:N" or
     "metis"; "single", one worker owns all; "auto", single where partitions read most of the others, else blocks."""
@@ -381,16 +383,15 @@ class ClusterOptions:
     loads read the copies. None to read from the store only."""
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.scheduler is not None:
-            raise OptionsError("give a number of workers of this machine (--workers), or a cluster's --scheduler")
-        for name in ("workers", "threads"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, whole_number(name, value))
+        if not (self.workers is None or isinstance(self.workers, str) or hasattr(self.workers, "submit")):
+            remedy = "; give a number of processes, the address of a Dask scheduler or a Dask client"
+            object.__setattr__(self, "workers", whole_number("workers", self.workers, remedy))
+        if self.threads is not None:
+            object.__setattr__(self, "threads", whole_number("threads", self.threads))
         object.__setattr__(self, "worker_timeout", real_number("worker_timeout", self.worker_timeout))
         if self.stage is not None:
             object.__setattr__(self, "stage", Path(os.path.abspath(self.stage)))
-        if self.workers is not None and self.workers < 1:
+        if isinstance(self.workers, int) and self.workers < 1:
             raise OptionsError(f"{self.workers} workers do nothing; give at least 1")
         if self.threads is not None and self.threads < 1:
             raise OptionsError(f"{self.threads} threads a worker sweep nothing; give at least 1")

@@ -10,7 +10,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
@@ -192,21 +192,12 @@ def _executor(workers: int | str | Client | None) -> Iterator[Executor | None]:
     if workers is None:
         yield None
         return
-    from distributed import Client
-
-    from ooc_mdp.distributed.cluster import connect, local_cluster, prepare_workers, silence_dask
+    from ooc_mdp.distributed.cluster import client_of, prepare_workers, silence_dask
     from ooc_mdp.io.conversion.dask_executor import DaskExecutor
 
-    with silence_dask(), ExitStack() as stack:
-        if isinstance(workers, Client):
-            client = workers
-        elif isinstance(workers, str):
-            client = stack.enter_context(connect(workers))
-        else:
-            remedy = "; give a number of processes, the address of a Dask scheduler or a Dask client"
-            count = ClusterOptions(whole_number("workers", workers, remedy)).workers
-            assert count is not None
-            client = stack.enter_context(local_cluster(count, 0))
+    checked = ClusterOptions(workers).workers
+    assert checked is not None
+    with silence_dask(), client_of(checked, "cpu") as client:
         prepare_workers(client)
         yield DaskExecutor(client)
 

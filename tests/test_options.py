@@ -213,7 +213,7 @@ def test_exact_priorities_are_wingates_unless_said_otherwise() -> None:
     ("options", "message"),
     [
         ({"workers": 0}, "0 workers do nothing"),
-        ({"workers": 2, "scheduler": "tcp://there:8786"}, "or a cluster's --scheduler"),
+        ({"workers": 2.5}, "workers is 2.5, .* give a number of processes, the address of a Dask scheduler or a Dask"),
         ({"worker_timeout": 0.0}, "worker timeout .* must be a positive number"),
         ({"threads": 0}, "0 threads a worker sweep nothing"),
     ],

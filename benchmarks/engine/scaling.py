@@ -208,7 +208,7 @@ class Scaling:
         asked: dict[str, Any] = {"discount": case.discount, "cache": f"{options.cache / times}%"} | self._asked(case)
         asked |= {"device": "cpu"} if options.device == "cpu" else {"device": "cuda:0" if client is None else "cuda"}
         if client is not None:
-            asked |= {"client": client, "placement": placement, "checkpoint_interval": 3600.0}
+            asked |= {"workers": client, "placement": placement, "checkpoint_interval": 3600.0}
         if self._late(what):
             return
         warm = make_warm(store.path)

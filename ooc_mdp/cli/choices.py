@@ -47,6 +47,7 @@ __all__ = [
     "RunChoices",
     "SolveChoices",
     "with_choices",
+    "workers_of",
 ]
 
 Command = Callable[..., None]
@@ -252,6 +253,13 @@ class RunChoices:
         return RunOptions(**dataclasses.asdict(self))
 
 
+def workers_of(workers: int | None, scheduler: str | None) -> int | str | None:
+    """What `workers` of the API is for --workers and --scheduler; raises OptionsError where both are given."""
+    if workers is not None and scheduler is not None:
+        raise OptionsError("--workers and --scheduler contradict each other; give one of them")
+    return workers if scheduler is None else scheduler
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterChoices:
     """How the solve is spread over several workers."""
@@ -294,4 +302,6 @@ class ClusterChoices:
         """The options of `api.solve_with`; None to solve in this process."""
         from ooc_mdp import api
 
-        return api.cluster_of(ClusterOptions(**dataclasses.asdict(self)), device)
+        asked = dataclasses.asdict(self)
+        workers = workers_of(asked.pop("workers"), asked.pop("scheduler"))
+        return api.cluster_of(ClusterOptions(workers, **asked), device)

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
+from ooc_mdp.cli.choices import workers_of
 from ooc_mdp.cli.tables import open_table, parse_parameters, parse_shape
-from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.table_source import TableSource
 
 __all__ = ["ExecutorChoices", "ParameterChoices", "PartitionChoices", "ProblemChoices", "SourceChoices", "TableChoices"]
@@ -162,6 +162,4 @@ class ExecutorChoices:
 
     def keywords(self) -> dict[str, Any]:
         """Keyword arguments of `api.convert` and `api.generate`."""
-        if self.workers is not None and self.scheduler is not None:
-            raise OptionsError("--workers and --scheduler contradict each other; give one of them")
-        return {"threads": self.threads, "workers": self.workers if self.scheduler is None else self.scheduler}
+        return {"threads": self.threads, "workers": workers_of(self.workers, self.scheduler)}

@@ -31,6 +31,7 @@ __all__ = [
     "DeviceAssignment",
     "WorkerInfo",
     "check_staging_directory",
+    "client_of",
     "connect",
     "describe",
     "local_cluster",
@@ -42,6 +43,27 @@ __all__ = [
 
 _ADDRESS = re.compile(r"((tcp|tls|ws|wss|ucx|ucxx)://)?([^\s/:\[\]]+|\[[^\s/\[\]]+\]):\d+")
 _CONNECT_SECONDS = 30.0
+
+
+@contextmanager
+def client_of(workers: int | str | Client, device: str) -> Iterator[Client]:
+    """A client of processes started on this machine for `device`, of the scheduler at an address, or the caller's own.
+
+    Raises
+    ------
+    OptionsError, ClusterError : the caller's client is asynchronous, or not connected; or as :func:`connect` and
+        :func:`local_cluster` raise it.
+    """
+    if isinstance(workers, Client):
+        if workers.asynchronous:
+            raise OptionsError("the call returns when all is done: give a client that is not asynchronous")
+        if workers.status not in ("running", "connecting"):
+            raise ClusterError(f"the client is {workers.status}; give one that is connected to its scheduler")
+        yield workers
+        return
+    made = connect(workers) if isinstance(workers, str) else local_cluster(workers, use_devices(device, workers))
+    with made as client:
+        yield client
 
 
 @contextmanager

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,10 +16,8 @@ from ooc_mdp.distributed.cluster import (
     DeviceAssignment,
     WorkerInfo,
     check_staging_directory,
-    connect,
-    local_cluster,
+    client_of,
     prepare_workers,
-    use_devices,
 )
 from ooc_mdp.distributed.coordinator import Coordinator, Division
 from ooc_mdp.distributed.endpoint import install_plugin
@@ -30,7 +27,7 @@ from ooc_mdp.distributed.snapshots import StartingPoint, ValueSnapshot
 from ooc_mdp.distributed.termination import SolveClock
 from ooc_mdp.distributed.transport import DaskTransport
 from ooc_mdp.distributed.worker import StoreLocation, WorkerOptions
-from ooc_mdp.errors import ClusterError, OptionsError
+from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, Solution, WorkerStatistics
@@ -56,7 +53,6 @@ def solve_distributed(
     run: RunOptions | None = None,
     *,
     asked: ClusterOptions | None = None,
-    client: Client | None = None,
     watch: SolveWatcher | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
@@ -67,8 +63,7 @@ def solve_distributed(
     table : open source of tables; workers open the same path, or recompute the same problem.
     options : as for :func:`ooc_mdp.solver.local.solve`; cache and device memory are those of each worker.
     run, watch, note : as for one machine.
-    asked : cluster, placement, rebalancing, timeout and staging.
-    client : of a cluster in place of the one that `asked` names; workers that join later take part from then on.
+    asked : workers, placement, rebalancing, timeout and staging; workers that join later take part from then on.
 
     Raises
     ------
@@ -85,24 +80,8 @@ def solve_distributed(
         finished = output.finished(options)
         if finished is not None:
             return finished
-        with _connected(client, asked, options.device) as connected:
-            return _solve(table, options, asked, connected, output, partial(Session, output, run, watch=watch), note)
-
-
-@contextmanager
-def _connected(client: Client | None, asked: ClusterOptions, device: str) -> Iterator[Client]:
-    """Yield the client, or one of the scheduler's cluster or of a cluster on this machine."""
-    if client is not None:
-        if client.asynchronous:
-            raise OptionsError("solve returns at the end of the solve: give a client that is not asynchronous")
-        if client.status not in ("running", "connecting"):
-            raise ClusterError(f"the client is {client.status}; give one that is connected to its scheduler")
-        yield client
-        return
-    workers = asked.workers or 1
-    cluster = connect(asked.scheduler) if asked.scheduler else local_cluster(workers, use_devices(device, workers))
-    with cluster as made:
-        yield made
+        with client_of(asked.workers or 1, options.device) as client:
+            return _solve(table, options, asked, client, output, partial(Session, output, run, watch=watch), note)
 
 
 def _solve(
@@ -171,8 +150,7 @@ def check_options(options: SolveOptions, run: RunOptions) -> None:
     """
     if run.trace is not None:
         raise OptionsError(
-            "a trace is of one process: leave out --trace, or --workers and --scheduler (in Python client, workers and "
-            "scheduler)"
+            "a trace is of one process: leave out --trace, or --workers and --scheduler (in Python trace, or workers)"
         )
     if options.discount == 1:
         raise OptionsError("discount 1 is solved on one machine only; leave --workers and --scheduler out")

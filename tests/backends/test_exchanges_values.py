@@ -276,7 +276,7 @@ def test_two_solvers_on_devices_of_their_own_agree_with_the_reference(
     slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store, discount), Needs()).entry_bytes
     options = SolveOptions(discount, epsilon=1e-4, method=method, device="cpu", cache=CacheSize(size=2 * slot))
     with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
-        solution = solve_distributed(store, options, client=client, asked=ClusterOptions(**placed(placement)))
+        solution = solve_distributed(store, options, asked=ClusterOptions(client, **placed(placement)))
     best = policy_iteration(rows_of(store), discount, store.sense).values
     assert len(devices) == 2
     assert solution.outcome.proved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -123,6 +124,7 @@ def test_choices_left_alone_are_the_options_defaults() -> None:
 def test_choices_become_checked_options() -> None:
     assert SolveChoices(cache="22%", epsilon=0.5).options(0.9) == SolveOptions(0.9, 0.5, cache=CacheSize(share=0.22))
     assert ClusterChoices(workers=2).options("cpu") == ClusterOptions(workers=2)
+    assert ClusterChoices(scheduler="tcp://a:1").options("cpu") == ClusterOptions(workers="tcp://a:1")
     with pytest.raises(OptionsError, match="resume needs an output"):
         RunChoices(resume=True).options()
     with pytest.raises(OptionsError, match="--blocks 'a' is no list of numbers"):
@@ -130,8 +132,10 @@ def test_choices_become_checked_options() -> None:
     assert ProblemChoices(["p=1"], seed=2, grid="3,4").parameters() == {"p": "1", "seed": 2, "grid": "3,4"}
     assert ExecutorChoices(workers=2).keywords()["workers"] == 2
     assert ExecutorChoices(scheduler="tcp://there:8786").keywords()["workers"] == "tcp://there:8786"
-    with pytest.raises(OptionsError, match="--workers and --scheduler contradict each other"):
-        ExecutorChoices(workers=2, scheduler="tcp://there:8786").keywords()
+    twice = ClusterChoices(workers=2, scheduler="tcp://a:1")
+    for both in (ExecutorChoices(workers=2, scheduler="tcp://a:1").keywords, partial(twice.options, "cpu")):
+        with pytest.raises(OptionsError, match="--workers and --scheduler contradict each other"):
+            both()
 
 
 def test_options_of_a_problem_are_refused_for_a_store(tmp_path: Path) -> None:

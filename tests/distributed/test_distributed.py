@@ -122,7 +122,7 @@ def test_loads_are_saved_by_policy_iteration_only_where_the_caches_of_all_worker
 ) -> None:
     """A double pendulum, whose partitions read 14 others each; nothing is left to do at its first values."""
     how = {"epsilon": 1e9, "cache": cache, "method": asked, "device": "cpu", "worker_timeout": 300.0}
-    solution = ooc_mdp.solve(coupled, 0.9, client=clusters[2], **how)
+    solution = ooc_mdp.solve(coupled, 0.9, workers=clusters[2], **how)
     assert solution.method == f"{taken}, 2 workers, blocks"
 
 
@@ -245,7 +245,6 @@ def test_what_only_several_workers_have_is_refused_without_them(how: dict[str, A
     [
         ({"placement": "nearby"}, 'placement "nearby"'),
         ({"trace": "t.csv"}, "a trace is of one process"),
-        ({"workers": 2}, "one of them says where to solve"),
         ({"exact_priorities": True}, "on one machine only"),
         ({"worker_timeout": 0.0}, "worker timeout"),
     ],

@@ -188,9 +188,9 @@ def test_where_it_may_not_be_read_an_answer_comes_over_the_connection(
         raise PermissionError("not here")
 
     with local_cluster(1, 0) as client:
-        remote = ooc_mdp.solve(store, client=client, **asked)
+        remote = ooc_mdp.solve(store, workers=client, **asked)
         monkeypatch.setattr(remote_memory, "_read", refused)
-        sent = ooc_mdp.solve(store, client=client, **asked)
+        sent = ooc_mdp.solve(store, workers=client, **asked)
     assert bool(tried) == (this_process() is not None)
     assert np.abs(remote.values - sent.values).max() <= remote.error_bound + sent.error_bound
     assert (remote.policy >= -1).all()

@@ -22,7 +22,7 @@ from ooc_mdp.distributed import coordinator, snapshots, termination, transport, 
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.solver import session
 from ooc_mdp.store import Store
@@ -154,7 +154,7 @@ def test_the_clock_runs_from_where_workers_have_loaded_their_code(
     monkeypatch.setattr(termination.SolveClock, "update", looked)
     monkeypatch.setattr(worker, "load_code", load)
     options = SolveOptions(0.9, epsilon=1e-6, device="cpu", cache=CacheSize(share=0.6))
-    solution = solve_distributed(ragged, options, client=clusters[2], note=said.append)
+    solution = solve_distributed(ragged, options, asked=ClusterOptions(clusters[2]), note=said.append)
     check(ragged, 0.9, solution, size=100.0)
     assert passed == 1000.0
     assert solution.statistics.seconds < 1000.0

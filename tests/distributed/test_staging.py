@@ -383,7 +383,7 @@ def test_a_directory_is_created_where_only_its_last_part_is_missing(
 def test_what_cannot_be_staged_is_refused(ragged: Store, clusters: Clusters, local: Path) -> None:
     table = ooc_mdp.open_problem("single-pendulum", {"grid": "8,8"}, partitions=2)
     with pytest.raises(OptionsError, match="computed, not read from disk: there is nothing to stage"):
-        ooc_mdp.solve(table, 0.9, client=clusters[1], stage=local)
+        ooc_mdp.solve(table, 0.9, workers=clusters[1], stage=local)
     with pytest.raises(StoreError, match="would lie inside"):
         solve(ragged, 0.9, clusters[1], stage=ragged.path)
     assert "--stage" in refused("solve", ragged.path, "--discount", 0.9, "--device", "cpu", "--stage", local)

@@ -51,7 +51,7 @@ with Client(scheduler, timeout=300, set_as_default=False) as client:
         options = json.loads(line)
         name, waits = options.pop("name"), options.pop("waits")
         solution = ooc_mdp.solve(
-            store, client=client, device="cpu", cache="100%", placement="random", progress=progress,
+            store, workers=client, device="cpu", cache="100%", placement="random", progress=progress,
             note=lambda text: report(note=text), **options,
         )
         np.save(f"{folder}/{name}.npy", solution.values)

@@ -204,8 +204,7 @@ def solve_noting(
         store,
         asked,
         RunOptions(time_limit=time_limit),
-        client=client,
-        asked=ClusterOptions(placement="blocks", worker_timeout=PATIENCE),
+        asked=ClusterOptions(client, placement="blocks", worker_timeout=PATIENCE),
         note=notes.append,
     )
     return solution, "\n".join(notes)

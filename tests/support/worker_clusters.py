@@ -74,7 +74,7 @@ def solve(store: Store, discount: float, client: Client, **options: Any) -> ooc_
     return ooc_mdp.solve(
         store,
         discount,
-        client=client,
+        workers=client,
         device="cpu",
         **{"cache": "60%", "time_limit": 600.0, "worker_timeout": PATIENCE, "placement": "blocks", **options},
     )

@@ -161,7 +161,7 @@ def several(states: int, actions: int, workers: Sequence[int], toy: bool, effort
                 if client is None:
                     where: dict[str, Any] = {"device": effort.device}
                 else:
-                    where = {"device": "cpu" if effort.device == "cpu" else "cuda", "client": client}
+                    where = {"device": "cpu" if effort.device == "cpu" else "cuda", "workers": client}
                 ooc_mdp.solve(store, **asked | {"time_limit": _BEFOREHAND}, **where)  # loads the code
                 solution = ooc_mdp.solve(store, **asked, **where)
             statistics = solution.statistics

@@ -121,8 +121,8 @@ def _solve(client: Client, tables: SharedTables, method: str, placement: str, li
     options = SolveOptions(
         discount=DISCOUNT, residual=RESIDUAL, cache=CacheSize(share=1.0), device="cpu", **_METHODS[method],
     )  # fmt: skip
-    asked = ClusterOptions(placement=placement, threads=1)
-    solution = solve_distributed(tables, options, RunOptions(time_limit=limit), client=client, asked=asked)
+    asked = ClusterOptions(client, placement=placement, threads=1)
+    solution = solve_distributed(tables, options, RunOptions(time_limit=limit), asked=asked)
     if solution.outcome is ooc_mdp.Outcome.INTERRUPTED:
         raise SystemExit(solution.outcome.message.partition(";")[0])
     s = solution.statistics
