@@ -379,8 +379,7 @@ class ClusterOptions:
     threads: int | None = None
     """That sweep on the CPU, a worker; None for its machine's cores, divided among the machine's workers."""
     stage: Path | None = None
-    """Directory on each worker's node, under the same path, to which the worker's partitions are copied from the store;
-    loads read the copies. None to read from the store only."""
+    """Directory on each worker's node to which its partitions are copied from the store; loads read the copies."""
 
     def __post_init__(self) -> None:
         if not (self.workers is None or isinstance(self.workers, str) or hasattr(self.workers, "submit")):
