@@ -10,6 +10,7 @@ import typer
 
 from ooc_mdp.cli.choices import workers_of
 from ooc_mdp.cli.tables import open_table, parse_parameters, parse_shape
+from ooc_mdp.io.registry import FORMAT_NAMES
 from ooc_mdp.model.table_source import TableSource
 
 __all__ = ["ExecutorChoices", "ParameterChoices", "PartitionChoices", "ProblemChoices", "SourceChoices", "TableChoices"]
@@ -23,10 +24,7 @@ class SourceChoices:
 
     format: Annotated[
         str | None,
-        typer.Option(
-            help="johannsson, johannsson-xml, transition-list, prism, drn, umb, arrays, mdptoolbox or gymnasium.  "
-            "[default: recognised from the contents]"
-        ),
+        typer.Option(help=f"{', '.join(FORMAT_NAMES)}.  [default: recognised from the contents]"),
     ] = None
     rewards: Annotated[Path | None, typer.Option(help="Reward file of a transition list or .tra file.")] = None
     reward_model: Annotated[

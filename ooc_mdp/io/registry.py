@@ -14,30 +14,32 @@ from typing import TYPE_CHECKING
 from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.io.source import BlockReader, Format, ReadOptions, Source
 
-__all__ = ["FORMATS", "BlockReader", "Format", "ReadOptions", "Source", "open_source"]
+__all__ = ["FORMATS", "FORMAT_NAMES", "BlockReader", "Format", "ReadOptions", "Source", "open_source"]
 
 if TYPE_CHECKING:
     FORMATS: tuple[Format, ...]
 
-_READERS = (
-    ("gymnasium", "GYMNASIUM"),
-    ("umb.reader", "UMB"),
-    ("arrays.npz", "ARRAYS"),
-    ("arrays.mdptoolbox", "MDPTOOLBOX"),
-    ("johannsson.xml", "JOHANNSSON_XML"),
-    ("storm.drn", "DRN"),
-    ("johannsson.text", "JOHANNSSON"),
-    ("prism.transitions", "PRISM"),
-    ("transition_list", "TRANSITION_LIST"),
-)
-"""Module and instance of each format. To add one, see `ooc_mdp.io.source`."""
+_READERS = {
+    "gymnasium": ("gymnasium", "GYMNASIUM"),
+    "umb": ("umb.reader", "UMB"),
+    "arrays": ("arrays.npz", "ARRAYS"),
+    "mdptoolbox": ("arrays.mdptoolbox", "MDPTOOLBOX"),
+    "johannsson-xml": ("johannsson.xml", "JOHANNSSON_XML"),
+    "drn": ("storm.drn", "DRN"),
+    "johannsson": ("johannsson.text", "JOHANNSSON"),
+    "prism": ("prism.transitions", "PRISM"),
+    "transition-list": ("transition_list", "TRANSITION_LIST"),
+}
+"""Module and instance of each format, by its name. To add one, see `ooc_mdp.io.source`."""
+FORMAT_NAMES = tuple(_READERS)
+"""In the order of FORMATS."""
 _HEAD = 4096
 
 
 def __getattr__(name: str) -> tuple[Format, ...]:
     if name != "FORMATS":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    formats = tuple(getattr(import_module(f"ooc_mdp.io.{module}"), own) for module, own in _READERS)
+    formats = tuple(getattr(import_module(f"ooc_mdp.io.{module}"), own) for module, own in _READERS.values())
     globals()["FORMATS"] = formats
     return formats
 
@@ -47,12 +49,11 @@ def _formats() -> tuple[Format, ...]:
 
 
 def _named(name: str) -> Format:
-    names = [known.name for known in _formats()]
-    if name in names:
-        return _formats()[names.index(name)]
-    close = difflib.get_close_matches(name, names, n=1)
+    if name in FORMAT_NAMES:
+        return _formats()[FORMAT_NAMES.index(name)]
+    close = difflib.get_close_matches(name, FORMAT_NAMES, n=1)
     meant = f" (did you mean {close[0]}?)" if close else ""
-    raise OptionsError(f"unknown format {name!r}{meant}; the formats are {', '.join(names)}")
+    raise OptionsError(f"unknown format {name!r}{meant}; the formats are {', '.join(FORMAT_NAMES)}")
 
 
 def _detected(source: str) -> Format:

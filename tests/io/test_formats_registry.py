@@ -19,7 +19,7 @@ from format_checks import OTHER, peak_bytes, rows_of
 from paths import PUBLIC, REPOSITORY
 
 from ooc_mdp.errors import InputError, OptionsError
-from ooc_mdp.io.registry import FORMATS, ReadOptions, open_source
+from ooc_mdp.io.registry import FORMAT_NAMES, FORMATS, ReadOptions, open_source
 
 JOHANNSSON = b"S:0:0:1\nA:0:1\nD:1:1:5\nS:1:0:0\n"
 XML = b'<MDP><States><State id="0"/></States></MDP>'
@@ -55,7 +55,7 @@ def test_every_format_has_a_name_of_its_own_and_a_line_of_description():
         "transition-list",
         "umb",
     }
-    assert len(set(NAMES)) == len(NAMES)
+    assert tuple(NAMES) == FORMAT_NAMES
     assert all(known.description and "\n" not in known.description for known in FORMATS)
 
 
