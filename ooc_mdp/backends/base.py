@@ -62,7 +62,7 @@ class SweepLimits:
 
     def changes(self, count: int) -> FloatArray:
         """float64 [count]; `change` of each of so many partitions."""
-        return np.broadcast_to(np.asarray(self.change, np.float64), (count,))
+        return np.full(count, self.change, np.float64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,14 +43,14 @@ def sweep_each(
     backups : of each state in a sweep.
     """
     k = len(residents)
-    found, residuals = np.empty((k, 8)), np.full((4, k), np.inf)
+    found, residuals, measured = np.empty((k, 8)), np.full((4, k), np.inf), not by_changes
     for i, (resident, change) in enumerate(zip(residents, limits.changes(k).tolist(), strict=True)):
         if not resident.has_durations or limits.most == 1:
             found[i] = sweep(resident, change, limits.most)
             if not by_changes:
                 residuals[:, i] = measure(resident)
             continue
-        found[i] = sweep(resident, change, min(limits.most, _MEASURE_EVERY))
+        found[i], measured = sweep(resident, change, min(limits.most, _MEASURE_EVERY)), True
         while True:
             residuals[:, i] = measure(resident)
             left = residuals[2:, i].max() if limits.plain else residuals[:2, i].max()
@@ -68,8 +68,8 @@ def sweep_each(
             boundary_value=found[:, _BOUNDARY_VALUE],
             largest_value=found[:, _LARGEST],
             smallest_value=found[:, _SMALLEST],
-            residuals=residuals if np.isfinite(residuals).any() else None,
-            last_change=found[:, [_RISE, _FALL]].T if by_changes else None,
+            residuals=residuals if measured else None,
+            last_change=found[:, _RISE : _FALL + 1].T if by_changes else None,
         )
     )
 

@@ -58,8 +58,11 @@ def _summed(bound: FloatArray, grown: FloatArray) -> FloatArray:
     return _raised(bound + grown, _UP_ONE_SUM - 1)
 
 
-def _ranges(ptr: IntArray, which: IntArray) -> tuple[IntArray, IntArray]:
+def _ranges(ptr: IntArray, which: IntArray) -> tuple[IntArray | slice, IntArray]:
     """The numbers ptr[i] .. ptr[i + 1] - 1 for each i of `which`, one after the other, and where in `which` i was."""
+    if which.size == 1:  # a visit of one partition, where every microsecond counts if partitions are small
+        begin, end = ptr[which[0]], ptr[which[0] + 1]
+        return slice(begin, end), np.zeros(end - begin, np.int64)
     counts = ptr[which + 1] - ptr[which]
     source = np.repeat(np.arange(which.size), counts)
     return np.repeat(ptr[which] - (np.cumsum(counts) - counts), counts) + np.arange(source.size), source
@@ -85,12 +88,11 @@ class _Accumulated:
         self._sum[p] = 0.0
         self._largest[p] = 0.0
 
-    def add(self, p: IntArray, entries: IntArray, mass: FloatArray, change: FloatArray) -> None:
-        """Values that rows of p read have changed: by `change` at most, for each entry."""
+    def add(self, affected: IntArray, place: IntArray, entries: IntArray, mass: FloatArray, change: FloatArray) -> None:
+        """Values that rows of affected[place] read have changed: by `change` at most, for each entry."""
         total = (self._change[entries] + change) * _UP_ONE_SUM
         self._change[entries] = total
-        np.maximum.at(self._largest, p, total)
-        affected, place = np.unique(p, return_inverse=True)
+        np.maximum.at(self._largest, affected[place], total)
         added = np.bincount(place, mass * change, affected.size)
         self._sum[affected] = (self._sum[affected] + added * UP) * _UP_ONE_SUM
 
@@ -196,7 +198,7 @@ class ResidualBounds:
         """float64 [4, k]: bounds of partitions whose values a last sweep of every state moved by `rise` and `fall`."""
         factor = self.contraction.discount[p] * self.own_mass[p] * UP
         rise, fall, inverse = factor * rise, factor * fall, self.contraction.normaliser[p]
-        return np.stack([rise * inverse, fall * inverse, rise, fall])
+        return np.array((rise * inverse, fall * inverse, rise, fall))
 
     def of_visit(self, p: IntArray, report: VisitReport) -> FloatArray:
         """float64 [4, k]: what a visit's report proves of the partitions; the tighter where it proves twice."""
@@ -224,9 +226,11 @@ class ResidualBounds:
         ----------
         rise, fall : float64 [q.size], at least 0; most that one of them rose and fell.
         """
+        if not q.size:
+            return
         where, source = _ranges(self._ptr, q)
         p, mass, entries = self._dependents[where], self._mass[where], self._entries[where]
-        affected = np.unique(p)
+        affected, place = (p, np.arange(p.size)) if q.size == 1 else np.unique(p, return_inverse=True)
         discount, inverse = self.contraction.discount[affected] * UP, self.contraction.normaliser[affected]
         row_sum, settled = self.contraction.row_sum[affected], self._settled[:, affected]
         for inflow, change, normalised, plain in (
@@ -234,7 +238,7 @@ class ResidualBounds:
             (self._inflow_fall, fall, 1, 3),
         ):
             if (change > 0).any():
-                inflow.add(p, entries, mass, change[source])
+                inflow.add(affected, place, entries, mass, change[source])
                 grown = discount * inflow.accumulated(affected, row_sum)
                 self._present[plain, affected] = _summed(settled[plain], grown)
                 self._present[normalised, affected] = _summed(settled[normalised], grown * inverse)

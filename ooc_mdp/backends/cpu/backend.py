@@ -234,7 +234,7 @@ class CpuBackend(HostValues):
             shared.values,
             shared.policy,
             arrays.row,
-            np.stack(self._walk(resident)),
+            np.array(self._walk(resident)),
             Limits(float(change), int(most), self._orders.alternate),
             Scratch(self._workspaces[0], shared.starts[0]),
         )
