@@ -111,11 +111,11 @@ def policy(backend: CpuBackend, resident: Resident) -> None:
     """Policy sweeps that nothing ends and nothing extrapolates."""
     shared = backend._shared()
     group = group_of(resident.arrays[0].kind, [resident], [0], np.array([-1.0]), 0, shared)
-    group.progress.moving[:] = False
-    extents, strides = backend._walk(resident)
-    group.progress.walks[0, 0, -extents.size :] = extents
-    group.progress.walks[0, 1, -extents.size :] = strides
-    plan = RoundPlan(rounds=1, sweeps=_ROUNDS, drop=-1.0, stray_share=0.0, alternate=False)
+    group.progress.unstable[:] = False
+    extents, strides = backend._traversal(resident)
+    group.progress.traversals[0, 0, -extents.size :] = extents
+    group.progress.traversals[0, 1, -extents.size :] = strides
+    plan = RoundPlan(rounds=1, sweeps=_ROUNDS, drop=-1.0, acceptance_threshold=0.0, alternate=False)
     arrays = shared.values, shared.policy, group.members, group.progress
     run_rounds(group.kind, shared.model, *arrays, plan, Scratch(shared.workspace, shared.starts[0]))
 

@@ -162,7 +162,7 @@ class Evaluation:
     """float64 [P]; smallest change likewise, its sign turned: -min."""
     measured: FloatArray
     """float64 [4, P]: as in `RESIDUALS`, of the policy's actions alone, at the values that resulted."""
-    others: FloatArray
+    second_best: FloatArray
     """float64 [P]; max over the states of Q2(s) - V(s): Q2 what the best other action was worth when the partition was
     last improved, V the values that resulted. -inf where no state has another action."""
     largest_value: FloatArray

@@ -68,8 +68,8 @@ class ActionGaps:
     def measured(self, evaluation: Evaluation) -> FloatArray:
         """float64 [4, P]: the bounds of :class:`Measured` over all actions, from an evaluation."""
         rise, fall, plain_rise, plain_fall = evaluation.measured
-        known = np.where(np.isfinite(evaluation.others), evaluation.others, 0.0)
-        others = evaluation.others + self.drift + (np.abs(known) + np.abs(self.drift)) * (_UP - 1)
+        known = np.where(np.isfinite(evaluation.second_best), evaluation.second_best, 0.0)
+        others = evaluation.second_best + self.drift + (np.abs(known) + np.abs(self.drift)) * (_UP - 1)
         # Of an action that is worse, how far it is normalised is not known, but it is divided by 1 at most.
         normalised = others * np.where(others > 0, self._contraction.normaliser, 1.0)
         return np.stack([np.maximum(rise, normalised), fall, np.maximum(plain_rise, others), plain_fall])

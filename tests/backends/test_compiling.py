@@ -18,12 +18,12 @@ from tiled_engine import TILE_STATES, emulated
 import ooc_mdp
 from ooc_mdp.backends import compiling
 from ooc_mdp.backends.compiling import note_compiling
-from ooc_mdp.backends.cpu import along_flow, loops, rounds
 from ooc_mdp.backends.cpu import backend as cpu
-from ooc_mdp.backends.cpu import flow_solver as cpu_flow_solver
 from ooc_mdp.backends.cpu import krylov as cpu_krylov
+from ooc_mdp.backends.cpu import loops, rounds, topological_rounds
 from ooc_mdp.backends.cpu import policy_loops as cpu_policy_loops
 from ooc_mdp.backends.cpu import policy_rows as cpu_policy
+from ooc_mdp.backends.cpu import triangular_solver as cpu_triangular_solver
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.model.facts import ModelFacts
@@ -32,7 +32,7 @@ from ooc_mdp.solver import local as solver_module
 from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.plan import load_code
 
-MODULES = (along_flow, cpu, cpu_flow_solver, cpu_krylov, cpu_policy, cpu_policy_loops, loops, rounds)
+MODULES = (topological_rounds, cpu, cpu_triangular_solver, cpu_krylov, cpu_policy, cpu_policy_loops, loops, rounds)
 HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
 """A state that leads to the end."""
 
@@ -159,7 +159,7 @@ def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monke
     """Else its first seconds would be spent compiling, with a progress that does not move."""
     store = ooc_mdp.generate("GW-32x4", tmp_path / "s", partitions=2)
     tried: list[str] = []
-    for name in ("RoundsAlongFlow", "RoundsInOrder"):
+    for name in ("TopologicalRounds", "RoundsInOrder"):
         usual = getattr(cpu, name)
         monkeypatch.setattr(cpu, name, lambda *a, name=name, usual=usual: (tried.append(name), usual(*a))[1])
     for name in ("sweep", "measure"):
@@ -171,4 +171,4 @@ def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monke
     options = SolveOptions(0.9)
     load_code(backend, ModelFacts.of(store, options.discount), options, writes=False)
     backend.close()
-    assert tried == ["RoundsAlongFlow", "RoundsInOrder", "sweep", "measure"]
+    assert tried == ["TopologicalRounds", "RoundsInOrder", "sweep", "measure"]

@@ -106,7 +106,7 @@ def test_counts_add_up_where_values_wait_for_the_end_of_a_pass(tmp_path: Path) -
     solution = ooc_mdp.solve(store, 0.99, device="cpu", cache="100%", method="p-eva")
     check_history(solution)
     assert solution.memory_plan is not None
-    assert "values aside" in solution.memory_plan["host"]
+    assert "commit buffer" in solution.memory_plan["host"]
 
 
 def test_counts_add_up_with_durations_and_without_a_sweep(ragged: Store) -> None:

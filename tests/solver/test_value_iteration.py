@@ -127,4 +127,4 @@ def test_a_second_value_vector_is_planned_where_it_is_used(tmp_path: Path) -> No
     assert taken(0.25, method="vi", sweeps=4) == "vi"
     assert taken(0.25, exact_priorities=True) == "exact p-eva"
     solution = solved(store, 0.9, "vi", 0.25)
-    assert solution.memory_plan["host"]["values aside"] == 8 * N
+    assert solution.memory_plan["host"]["commit buffer"] == 8 * N

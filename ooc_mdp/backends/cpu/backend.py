@@ -1,7 +1,7 @@
 """The CPU backend: partitions swept on all cores, over local copies of own and halo values, in Numba.
 
 One partition after the other (`sweep`) gets Gauss-Seidel sweeps, in the order that `backends.cpu.sweep_order` gives.
-Several at the same time (`relax`) are shared by the threads (`backends.cpu.visits`): rounds of policy sweeps, and then
+A batch (`relax`) is shared by the threads (`backends.cpu.visits`): rounds of policy sweeps, and then
 a measurement of their residuals at the values of all of them. Loops are in `ooc_mdp.backends.cpu.loops`; they release
 the interpreter lock, so partitions are decoded meanwhile.
 ``docs/theory/cpu-sweeps.md`` describes it; the figures are in ``benchmarks/notes/2026-11-cpu-engine.md``.
@@ -27,7 +27,6 @@ from ooc_mdp.backends.base import (
     VisitReport,
 )
 from ooc_mdp.backends.cpu.addresses import NOWHERE, span
-from ooc_mdp.backends.cpu.along_flow import RoundsAlongFlow, Slabs
 from ooc_mdp.backends.cpu.batch import Findings, Members, Rounds, Shared, by_kind, groups_of, members_of
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.host_values import HostValues
@@ -35,8 +34,9 @@ from ooc_mdp.backends.cpu.loops import How, Limits, exact_sweeps, measure
 from ooc_mdp.backends.cpu.policy_loops import improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
-from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Walk, walk
+from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Traversal, traversal
 from ooc_mdp.backends.cpu.table import MAX_GATHERED, Kind, SweptTable, describe, swept_table
+from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers, TopologicalRounds
 from ooc_mdp.backends.cpu.views import Model, Scratch
 from ooc_mdp.backends.cpu.visits import BatchVisit
 from ooc_mdp.backends.cpu.warm_up import small_model
@@ -54,14 +54,14 @@ from ooc_mdp.runtime.memory import available_bytes
 
 __all__ = ["CpuBackend"]
 
-_MAX_TOGETHER = 64
-"""Partitions in a visit, where they read few outside states; others go on together, as many as there is room for."""
+_MAX_BATCH = 64
+"""Partitions of a batch, where they read few outside states; elsewhere as many as there is room for."""
 _MAX_FRACTION_OF_FREE = 0.75
 """Share of the free RAM that a policy's rows may take."""
 _WORKSPACE = 16 << 20
-"""Bytes that the values of partitions which are swept together may take, unless those of one a thread take more."""
+"""Bytes that the values of the partitions of a batch may take, unless those of one per thread take more."""
 _WORKSPACE_OF_ALL = 64 << 20
-"""The same where partitions read most of the model: all of them should be swept together."""
+"""The same where partitions read most of the model: all of them should be in one batch."""
 
 
 def _gathers(model: ModelFacts) -> bool:
@@ -119,14 +119,14 @@ class CpuBackend(HostValues):
         cache, members = cache_of_size(model.partition_bytes, needs.cache), self._members(model)
         numbers = -(-members // self._threads) * _values_of_one(model) + model.largest_partition
         votes = SweepOrders.nbytes(self._sweep_order, model.n_partitions, model.block_shapes)
-        slabs = Slabs.nbytes(model, self._threads, members) if _gathers(model) else 0
+        packed = PackedBuffers.nbytes(model, self._threads, members) if _gathers(model) else 0
         host = {
             "cache": min(cache, model.table_bytes),
             "sweep values": 8 * self._threads * numbers + 6 * model.n_partitions,
         }
         host |= {"sweep orders": votes} if votes else {}
-        host |= {"policy rows": slabs} if slabs else {}
-        host |= {"values aside": 8 * model.n_states} if needs.synchronous else {}
+        host |= {"policy rows": packed} if packed else {}
+        host |= {"commit buffer": 8 * model.n_states} if needs.synchronous else {}
         if not needs.policy_rows:
             return Layout(cache, None, members, host, {})
         host[ROWS] = PolicyRows.nbytes(model, _maps_rows(model, needs.free))
@@ -137,10 +137,10 @@ class CpuBackend(HostValues):
         return layout
 
     def _members(self, model: ModelFacts) -> int:
-        """Partitions that are swept together at most."""
+        """Partitions of a batch at most."""
         gathers = _gathers(model)
         fit = (_WORKSPACE if gathers else _WORKSPACE_OF_ALL) // (8 * _values_of_one(model))
-        most = _MAX_TOGETHER if gathers else fit
+        most = _MAX_BATCH if gathers else fit
         return max(self._threads, min(most, fit, model.row_sums.size))
 
     def start(
@@ -151,19 +151,17 @@ class CpuBackend(HostValues):
         self._values = np.zeros(model.n_states) if values is None else values
         self._policy = np.full(model.n_states, -1, np.int32) if policy is None else policy
         self._orders = SweepOrders(self._sweep_order, model.row_sums.size, model.block_shapes)
-        self._moving = np.ones(model.row_sums.size, np.bool_)
-        """bool [P]; whether a partition's policy still changed in many states when it was last looked at."""
-        self._doubts = np.zeros(model.row_sums.size, np.int8)
-        """int8 [P]; by how much visits of policy sweeps made matters worse more often than not."""
-        self._resting = np.zeros(model.row_sums.size, np.int32)
-        """int32 [P]; visits left of full sweeps alone."""
-        self._aside: FloatArray | None = None
-        """float64 [n]; backups that no value has taken up yet."""
+        self._unstable = np.ones(model.row_sums.size, np.bool_)
+        self._failures = np.zeros(model.row_sums.size, np.int8)
+        self._backoff = np.zeros(model.row_sums.size, np.int32)
+        """The arrays of `Findings`."""
+        self._commit_buffer: FloatArray | None = None
+        """float64 [n]; backups of a double-buffered sweep that are not committed yet."""
         self._rows: PolicyRows | None = None
         """The policy's rows, while it is evaluated on them."""
         members = -(-layout.batch_size // self._threads)
-        flows = layout.batch_size if _gathers(model) else 0
-        self._slabs = Slabs(model, self._threads, flows, self._sweep_order != "forward")
+        packed = layout.batch_size if _gathers(model) else 0
+        self._packed_buffers = PackedBuffers(model, self._threads, packed, self._sweep_order != "forward")
         self._workspace = np.empty(self._threads * members * _values_of_one(model))
         """What threads share in a visit of several partitions; otherwise each has a part of it."""
         self._workspaces = np.split(self._workspace, self._threads)
@@ -192,10 +190,12 @@ class CpuBackend(HostValues):
 
     def prepare(self, table: PartitionTable) -> Resident:
         """Keep the decoded arrays; durations become discounts in place of themselves."""
-        swept, whole = swept_table(table)
+        swept, global_successors = swept_table(table)
         discounts = discounts_of(self._model.discount, table.durations)
-        row = describe(swept, discounts, whole)
-        return Resident(table.index, table.n_states, bool(discounts.size), [SweptTable(swept, discounts, whole, row)])
+        row = describe(swept, discounts, global_successors)
+        return Resident(
+            table.index, table.n_states, bool(discounts.size), [SweptTable(swept, discounts, global_successors, row)]
+        )
 
     def admit(self, prepared: Resident) -> Resident:
         """Nothing is left to do."""
@@ -205,13 +205,13 @@ class CpuBackend(HostValues):
         """Nothing to do: the arrays go with their last reference."""
 
     def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
-        """One sweep each; together along the flow of the policy first, if that may suit, then in order."""
+        """One sweep each: of a batch in topological order first, if that may suit, then in traversal order."""
         small, table = small_model(model)
         with closing(CpuBackend(self._sweep_order, self._threads)) as other:
             other.start(small, other.layout(small, Needs()), None, None)
             resident, once = other.prepare(table), SweepLimits(0.0, 1)
             other.relax([resident], once).report()
-            other._slabs.suited[:] = False
+            other._packed_buffers.suited[:] = False
             other.relax([resident], once).report()
             other.sweep([resident], once)
             other.measure(resident, 0.0)
@@ -234,29 +234,29 @@ class CpuBackend(HostValues):
             shared.values,
             shared.policy,
             arrays.row,
-            np.array(self._walk(resident)),
+            np.array(self._traversal(resident)),
             Limits(float(change), int(most), self._orders.alternate),
             Scratch(self._workspaces[0], shared.starts[0]),
         )
 
     def relax(self, residents: Sequence[Resident], limits: SweepLimits) -> BatchVisit:
         """Rounds of sweeps over all of them on all threads, then a measurement at the values that result."""
-        along_flow = {p for p in self._slabs.take(residents) if not self._resting[p]}
-        shared, findings = self._shared(), Findings(self._moving, self._doubts, self._resting)
+        packed = {p for p in self._packed_buffers.assign(residents) if not self._backoff[p]}
+        shared, findings = self._shared(), Findings(self._unstable, self._failures, self._backoff)
         rounds: list[Rounds] = []
-        for group, flows in groups_of(residents, limits, along_flow, shared):
-            if flows:
-                rounds.append(RoundsAlongFlow(self._slabs, group, shared, findings))
+        for group, topological in groups_of(residents, limits, packed, shared):
+            if topological:
+                rounds.append(TopologicalRounds(self._packed_buffers, group, shared, findings))
             else:
-                rounds.append(RoundsInOrder(group, shared, self._walk, self._orders.alternate, findings))
+                rounds.append(RoundsInOrder(group, shared, self._traversal, self._orders.alternate, findings))
         threads = min(self._threads, len(residents))
-        return BatchVisit(rounds, shared, self._pool, threads, findings, self._slabs)
+        return BatchVisit(rounds, shared, self._pool, threads, findings, self._packed_buffers)
 
-    def _walk(self, resident: Resident) -> Walk:
+    def _traversal(self, resident: Resident) -> Traversal:
         """The order of the next visit's sweeps; what reads most of the model has none that matters."""
         arrays: SweptTable = resident.arrays[0]
-        if arrays.whole:
-            return walk((resident.n_states,), 0)
+        if arrays.global_successors:
+            return traversal((resident.n_states,), 0)
         return self._orders.of(resident.index, self._policy, arrays, self._model.discount)
 
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
@@ -277,9 +277,9 @@ class CpuBackend(HostValues):
 
     def sweep_synchronously(self, residents: Sequence[Resident]) -> VisitReport:
         """A measurement that keeps its backups; on all threads, each with its share of the partitions."""
-        if self._aside is None:
-            self._aside = np.empty_like(self._values)
-        k, how = len(residents), How(True, 0.0, span(self._aside))
+        if self._commit_buffer is None:
+            self._commit_buffer = np.empty_like(self._values)
+        k, how = len(residents), How(True, 0.0, span(self._commit_buffer))
         measured = np.empty((k, 8))
 
         def sweep(thread: int) -> None:
@@ -303,8 +303,8 @@ class CpuBackend(HostValues):
     def commit(self) -> tuple[FloatArray, FloatArray]:
         """Exchange the vectors."""
         starts = self._model.partition_ptr
-        assert self._aside is not None  # every partition has been swept aside
-        self._values, self._aside = self._aside, self._values
+        assert self._commit_buffer is not None  # every partition has been swept
+        self._values, self._commit_buffer = self._commit_buffer, self._values
         return np.maximum.reduceat(self._values, starts[:-1]), np.minimum.reduceat(self._values, starts[:-1])
 
     def rows_bytes(self, model: ModelFacts) -> int:
@@ -345,8 +345,8 @@ class CpuBackend(HostValues):
 
         self._on_all_threads(improve)
         improved = [r.index for r in residents]
-        rows.kept[improved] = True
-        rows.pending[improved] = np.maximum(measured[:, 2], measured[:, 3])
+        rows.valid[improved] = True
+        rows.inflow_bounds[improved] = np.maximum(measured[:, 2], measured[:, 3])
         return Improvement(np.ascontiguousarray(measured[:, :4].T), measured[:, 7].astype(np.int64))
 
     def evaluation(self, limit: float, most: int) -> PolicyEvaluation:

@@ -1,4 +1,4 @@
-"""Partitions that several threads sweep together: what they share, and what is noted of each.
+"""Partitions that several threads sweep in a batch: what they share, and what is noted of each.
 
 Members are partitions of one kind, for which the loops are compiled. Any thread sweeps any of them
 (`ooc_mdp.backends.cpu.rounds.next_member`), so that none waits while there is something to do, whatever partitions cost
@@ -56,7 +56,7 @@ class Members(NamedTuple):
     """int64 [G]; where each one's part of the workspace begins (`ooc_mdp.backends.cpu.views`)."""
     row_sums: FloatArray
     """float64 [G]; the largest row sum of each."""
-    turn: IntArray
+    next: IntArray
     """int64 [1]; the member that is measured next."""
     measured: FloatArray
     """float64 [G, 8]; normalised rise and fall, plain rise and fall, largest and smallest value, largest max_a Q_a of
@@ -67,11 +67,11 @@ class Progress(NamedTuple):
     """What rounds of sweeps note of each member."""
 
     claims: IntArray
-    """int64 [2, G]; whether a thread is at the member, and the rounds in which it has had its turn."""
-    walks: IntArray
+    """int64 [2, G]; whether a thread holds the member, and the number of rounds in which it was claimed."""
+    traversals: IntArray
     """int64 [G, 2, d]; extents and strides of each one's order."""
-    moving: npt.NDArray[np.bool_]
-    """bool [G]; whether the policy is still to be found by full sweeps."""
+    unstable: npt.NDArray[np.bool_]
+    """bool [G]; whether the policy is not yet stable, and found by full sweeps."""
     max_differing: FloatArray
     """float64 [G]; share of states whose action may change in a full sweep before policy sweeps; below 0: never."""
     squares: FloatArray
@@ -87,12 +87,13 @@ class Progress(NamedTuple):
 class Findings(NamedTuple):
     """What visits have found of each partition."""
 
-    moving: npt.NDArray[np.bool_]
-    """bool [P]; whether its policy still changed in many states when it was last looked at."""
-    doubts: npt.NDArray[np.int8]
-    """int8 [P]; by how much visits of policy sweeps made matters worse more often than not."""
-    resting: npt.NDArray[np.int32]
-    """int32 [P]; visits left of full sweeps alone."""
+    unstable: npt.NDArray[np.bool_]
+    """bool [P]; whether its policy is not yet stable: it changed in many states when it was last looked at."""
+    failures: npt.NDArray[np.int8]
+    """int8 [P]; failure count of the back-off: two for each visit of policy sweeps that raised residuals, less one for
+    each that did not."""
+    backoff: npt.NDArray[np.int32]
+    """int32 [P]; visits of full sweeps alone until the back-off ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,12 @@ class Shared:
     policy: npt.NDArray[np.int32]
     workspace: FloatArray
     starts: Sequence[IntArray]
-    """int64 for each thread; scratch for the lines of a walk."""
+    """int64 for each thread; scratch for the runs of a traversal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Residents of one kind that are swept together in one way."""
+    """Residents of one kind in a batch that are swept in one way."""
 
     kind: Kind
     residents: list[Resident]
@@ -159,24 +160,24 @@ def by_kind(residents: Sequence[Resident], places: Iterable[int]) -> dict[Kind, 
 
 
 def groups_of(
-    residents: Sequence[Resident], limits: SweepLimits, along_flow: set[int], shared: Shared
+    residents: Sequence[Resident], limits: SweepLimits, packed: set[int], shared: Shared
 ) -> list[tuple[Group, bool]]:
-    """Residents in groups of one kind that are swept in one way, and whether that is along the flow.
+    """Residents in groups of one kind that are swept in one way, and whether that is in topological order.
 
     Parameters
     ----------
-    along_flow : numbers of the partitions that are swept so.
+    packed : numbers of the partitions that are swept so, since they have room for packed rows.
     """
     groups: list[tuple[Group, bool]] = []
     changes, begin = limits.changes(len(residents)), 0
     ways: tuple[list[int], list[int]] = ([], [])
     for i, resident in enumerate(residents):
-        ways[resident.index in along_flow].append(i)
-    for along in (True, False):
-        for kind, order in by_kind(residents, ways[along]).items():
+        ways[resident.index in packed].append(i)
+    for topological in (True, False):
+        for kind, order in by_kind(residents, ways[topological]).items():
             group = group_of(kind, [residents[i] for i in order], order, changes[order], begin, shared)
             begin = group.end
-            groups.append((group, along))
+            groups.append((group, topological))
     return groups
 
 
@@ -187,12 +188,12 @@ def group_of(
     count, ends = len(residents), [begin]
     for resident in residents:
         arrays = resident.arrays[0]
-        ends.append(ends[-1] + (2 if arrays.whole else 3) * resident.n_states + arrays.table.halo.size)
+        ends.append(ends[-1] + (2 if arrays.global_successors else 3) * resident.n_states + arrays.table.halo.size)
     members = members_of(residents, np.array(ends[:-1]), shared.row_sums)
     progress = Progress(
         claims=np.zeros((2, count), np.int64),
-        walks=np.ones((count, 2, shared.axes), np.int64),
-        moving=np.ones(count, np.bool_),
+        traversals=np.ones((count, 2, shared.axes), np.int64),
+        unstable=np.ones(count, np.bool_),
         max_differing=np.zeros(count),
         squares=np.zeros(count),
         goals=limits.copy(),

@@ -1,4 +1,4 @@
-"""Threads that share a list of members in compiled loops: who has which, and who takes the next.
+"""Claims of threads that share a list of members in compiled loops: an atomic test-and-set for each member.
 
 A member that is being worked on is held by one thread, and others go on to the next without waiting. Threads that pass
 along the list again and again, taking what is free and has something to do, are as busy as the work allows, however
@@ -13,14 +13,14 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-__all__ = ["give_back", "next_turn", "take"]
+__all__ = ["acquire", "fetch_increment", "release"]
 
 _WORD = ir.IntType(64)
 
 
 @intrinsic
-def take(typing: Any, address: Any) -> Any:
-    """Whether the int64 at the address was 0, and is 1 now: everything that its last holder wrote is seen then."""
+def acquire(typing: Any, address: Any) -> Any:
+    """Set the int64 at the address to 1; True where it was 0. Everything that its last holder wrote is then visible."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = builder.inttoptr(arguments[0], _WORD.as_pointer())
@@ -31,8 +31,8 @@ def take(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
-def give_back(typing: Any, address: Any) -> Any:
-    """The int64 at the address becomes 0, after everything that was written before."""
+def release(typing: Any, address: Any) -> Any:
+    """Set the int64 at the address to 0, after everything that was written before."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = builder.inttoptr(arguments[0], _WORD.as_pointer())
@@ -43,8 +43,8 @@ def give_back(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
-def next_turn(typing: Any, address: Any) -> Any:
-    """The int64 at the address, which is one more now: no two calls return the same."""
+def fetch_increment(typing: Any, address: Any) -> Any:
+    """Add 1 to the int64 at the address, and return what it was: no two calls return the same."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = builder.inttoptr(arguments[0], _WORD.as_pointer())

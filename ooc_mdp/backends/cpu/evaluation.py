@@ -4,7 +4,8 @@
 
 Where sweeps leave much of the residual (a discount near 1, a chain that mixes slowly), a Krylov solver finds z of
 (1 - g P) z = r + g P V - V, and V becomes V + z if the solver's own residual is smaller than V's. Where that takes
-long, it has an approximate inverse along the flow of the policy (`ooc_mdp.backends.cpu.flow_solver`).
+long, it has an approximate inverse: triangular solves in the topological order of the policy
+(`ooc_mdp.backends.cpu.triangular_solver`).
 
 An evaluation that is left keeps the solver's vectors: what it has found so far becomes part of V if that is better by
 far, and it continues from there. Values from outside that change meanwhile leave it what it solves, with the old ones:
@@ -22,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.base import Evaluation
-from ooc_mdp.backends.cpu.flow_solver import MAX_STATES, FlowSolver
 from ooc_mdp.backends.cpu.krylov import Bicgstab
+from ooc_mdp.backends.cpu.triangular_solver import MAX_STATES, TriangularSolver
 from ooc_mdp.model.mdp import FloatArray
 
 if TYPE_CHECKING:
@@ -31,15 +32,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuEvaluation"]
 
-_STRETCH = 8
+_SWEEPS_PER_MEASUREMENT = 8
 """Sweeps of all partitions, or as many backups of some, before residuals are measured."""
 _SLOW = 0.2
 """Share of the residual that such sweeps may leave, above which a Krylov solver goes on."""
 _ITERATIONS = 200
 """Most iterations of a Krylov solver, two products each, between two measurements."""
 _PLAIN_ITERATIONS = 30
-"""Those after which it goes on along the flow of the policy, each of whose solves takes one core as long as three
-products take two."""
+"""Those after which it goes on with triangular solves, each of which takes one core as long as three products take
+two."""
 _AIM = 0.1
 """Share of the limit at which a Krylov solver ends: the policy is improved at what it leaves."""
 _GAIN = 0.001
@@ -69,11 +70,11 @@ class CpuEvaluation:
         self._most = most * self._states
         self._backups = self._reported = 0
         """Of a state, in all, and at the last report."""
-        self._measured = np.zeros((9, rows.kept.size))
+        self._measured = np.zeros((9, rows.valid.size))
         self._measured_at = -1
         """Of `rows.written`, when that was measured; -1: values have changed since."""
         self._solver: Bicgstab | None = None
-        self._flow: FlowSolver | None = None
+        self._triangular: TriangularSolver | None = None
         self._missing = np.inf
         """Largest residual of the values as they stand, as the solver knows it."""
         self._steps = self._work()
@@ -102,12 +103,12 @@ class CpuEvaluation:
         rows = self._rows
         self._measured = rows.measure(self._values, rows.before, self._policy)
         self._measured_at = rows.written
-        rows.pending[:] = np.where(rows.kept, np.maximum(self._measured[4], self._measured[5]), 0.0)
-        return float(rows.pending.max(initial=0.0))
+        rows.inflow_bounds[:] = np.where(rows.valid, np.maximum(self._measured[4], self._measured[5]), 0.0)
+        return float(rows.inflow_bounds.max(initial=0.0))
 
     def _work(self) -> Iterator[None]:
         """To the end; may be left wherever it yields."""
-        residual = float(self._rows.pending[self._rows.kept].max(initial=0.0))
+        residual = float(self._rows.inflow_bounds[self._rows.valid].max(initial=0.0))
         while True:
             if residual > self._limit:
                 yield from self._sweeps()
@@ -118,8 +119,8 @@ class CpuEvaluation:
                 yield from self._solve(residual)
 
     def _sweeps(self) -> Iterator[None]:
-        """Rounds of sweeps of what has something to do, until nothing has or a stretch is done."""
-        until = self._backups + min(_STRETCH * self._states, self._most)
+        """Rounds of sweeps of what has something to do, until nothing has or it is time to measure."""
+        until = self._backups + min(_SWEEPS_PER_MEASUREMENT * self._states, self._most)
         back = False
         while self._backups < until and (made := self._rows.sweep(self._values, self._limit, back)):
             self._measured_at = -1
@@ -128,7 +129,7 @@ class CpuEvaluation:
             yield
 
     def _solve(self, residual: float) -> Iterator[None]:
-        """Solve for what is missing: at first without an inverse, and along the flow where that takes long."""
+        """Solve for what is missing: at first without an inverse, and with triangular solves where that takes long."""
         rows = self._rows
         goal = max(_AIM * self._limit, _GAIN * residual)
         left = max(1, min(_ITERATIONS, (self._most - self._backups) // max(2 * self._states, 1)))
@@ -138,13 +139,13 @@ class CpuEvaluation:
             left -= first
             rows.stiff = self._missing > goal and first == _PLAIN_ITERATIONS and rows.before.size < MAX_STATES
         if rows.stiff and left > 0:
-            if self._flow is None:  # while no vectors of a solver take room
-                self._flow = rows.flow_solver()
+            if self._triangular is None:  # while no vectors of a solver take room
+                self._triangular = rows.triangular_solver()
             yield from self._iterate(goal, left)
 
     def _iterate(self, goal: float, most: int) -> Iterator[None]:
         """So many iterations, or until the solver has got there or broken down."""
-        inverse = self._flow if self._rows.stiff else None
+        inverse = self._triangular if self._rows.stiff else None
         solver = self._solver = self._rows.solver(self._values, inverse)
         self._missing = solver.residual
         self._backups += self._states

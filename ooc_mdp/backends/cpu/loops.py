@@ -6,7 +6,7 @@
 `worth` is the braces and `action_values` what all actions of a state come to; all loops call these two, those over
 the rows of a policy (`ooc_mdp.backends.cpu.policy_loops`) too. `exact_sweeps` makes full sweeps of one
 partition, whose last changes its bounds rest on. `measure` gives the residuals of partitions at the present values, and
-the greedy policy. Rounds of sweeps over several partitions are in `ooc_mdp.backends.cpu.rounds`.
+the greedy policy. Rounds of sweeps over a batch of partitions are in `ooc_mdp.backends.cpu.rounds`.
 
 Structures hold addresses (`ooc_mdp.backends.cpu.addresses`); arrays are parameters of the loops that Python calls.
 Indices are unsigned, which spares a test for negative ones.
@@ -20,9 +20,9 @@ import numpy as np
 from numba import njit
 
 from ooc_mdp.backends.cpu.addresses import Span, load, store
-from ooc_mdp.backends.cpu.claims import next_turn
+from ooc_mdp.backends.cpu.claims import fetch_increment
 from ooc_mdp.backends.cpu.table import first_row, row_begin
-from ooc_mdp.backends.cpu.views import Order, copy_own, open_member, order_of, put_back, turned
+from ooc_mdp.backends.cpu.views import Order, copy_own, open_member, order_of, put_back, reverse
 
 __all__ = [
     "ActionValues",
@@ -152,9 +152,9 @@ def full_sweep(kind, table, model, view, order):
     up = 0.0
     down = 0.0
     differing = 0
-    for line in range(order.starts.size):
-        start = load(kind, order.starts, np.uint64(line), np.int64(0))
-        for i in range(order.run):
+    for run in range(order.starts.size):
+        start = load(kind, order.starts, np.uint64(run), np.int64(0))
+        for i in range(order.length):
             s = np.uint64(start + i * order.step)
             best, choice = backup(kind, table, model, view.values, s)
             change = best - load(kind, view.own, s, 0.0)
@@ -183,17 +183,17 @@ def _policy_backup(kind, table, model, view, s):
 
 
 @njit(inline="always")
-def _two_lines(kind, order, pair):
-    """Starts and lengths of two distant lines, or of the halves of the only one; the second may have no states."""
-    lines = order.starts.size
-    half = (lines + 1) // 2
+def _two_runs(kind, order, pair):
+    """Starts and lengths of two distant contiguous runs, or of the halves of the only one; the second may have none."""
+    runs = order.starts.size
+    half = (runs + 1) // 2
     start_0 = load(kind, order.starts, np.uint64(pair), np.int64(0))
-    length_0 = order.run if lines > 1 else (order.run + 1) // 2
+    length_0 = order.length if runs > 1 else (order.length + 1) // 2
     start_1 = start_0 + order.step * length_0
-    length_1 = order.run - length_0
-    if lines > 1 and pair + half < lines:
+    length_1 = order.length - length_0
+    if runs > 1 and pair + half < runs:
         start_1 = load(kind, order.starts, np.uint64(pair + half), np.int64(0))
-        length_1 = order.run
+        length_1 = order.length
     return start_0, length_0, start_1, length_1
 
 
@@ -201,13 +201,13 @@ def _two_lines(kind, order, pair):
 def policy_sweep(kind, table, model, view, order):
     """Back up every state over its policy's action: the largest change, and its products with the last and itself.
 
-    Two distant lines of states are swept in turns: a value that the next backup waits for holds up one of them only.
+    Two distant runs of states are swept alternately: a value that the next backup waits for holds up one of them only.
     """
     largest_0 = largest_1 = 0.0
     along_0 = along_1 = 0.0
     square_0 = square_1 = 0.0
     for pair in range((order.starts.size + 1) // 2):
-        start_0, length_0, start_1, length_1 = _two_lines(kind, order, pair)
+        start_0, length_0, start_1, length_1 = _two_runs(kind, order, pair)
         for i in range(length_0):
             change, last = _policy_backup(kind, table, model, view, np.uint64(start_0 + i * order.step))
             largest_0 = max(largest_0, abs(change))
@@ -240,13 +240,13 @@ def boundary_changes(kind, table, view):
 
 
 @njit(nogil=True, cache=True)
-def exact_sweeps(kind, model, values, policy, row, walk, limits, scratch):
+def exact_sweeps(kind, model, values, policy, row, traversal, limits, scratch):
     """Full sweeps of one partition until one changes no value by more than the limit, so many at most.
 
     Parameters
     ----------
     row : int64 [25]; its table.
-    walk : int64 [2, d]; extents and strides.
+    traversal : int64 [2, d]; extents and strides.
 
     Returns
     -------
@@ -256,7 +256,7 @@ def exact_sweeps(kind, model, values, policy, row, walk, limits, scratch):
     table, view = open_member(kind, row, 0, scratch.workspace, values, policy)
     copy_own(kind, table, values, view.before)
     starts = scratch.starts
-    order = order_of(walk, False, starts)
+    order = order_of(traversal, False, starts)
     sweeps = 0
     up = 0.0
     down = 0.0
@@ -266,7 +266,7 @@ def exact_sweeps(kind, model, values, policy, row, walk, limits, scratch):
         if up <= limits.change and down <= limits.change:
             break
         if limits.alternate:
-            order = Order(order.starts, order.run, turned(starts[: order.starts.size], order.run, order.step))
+            order = Order(order.starts, order.length, reverse(starts[: order.starts.size], order.length, order.step))
     put_back(kind, table, view, values)
     rise, fall, value = boundary_changes(kind, table, view)
     own = values[table.first : table.first + table.n]
@@ -283,7 +283,7 @@ def measure(kind, model, values, policy, members, how, workspace):
     workspace : float64; where their places are.
     """
     while True:
-        m = int(next_turn(members.turn.ctypes.data))
+        m = int(fetch_increment(members.next.ctypes.data))
         if m >= members.tables.shape[0]:
             break
         table, view = open_member(kind, members.tables[m], members.places[m], workspace, values, policy)

@@ -1,14 +1,14 @@
-"""The policy's rows of one partition, packed along the flow of the policy, and sweeps over them.
+"""The policy's rows of one partition, packed in the topological order of the policy, and sweeps over them.
 
     V(s) <- V(s) + w(s) { sign r(s,b) + g(s,b) sum_k p_k V(succ_k) - V(s) },      b the policy's action in s
     w(s) = 1 / (1 - g p_self - c g p_later)
 
 States are swept out from where the policy's most likely path ends (a state that stays, a cycle, another partition), so
 that nearly every value comes after those that it depends on. What a sweep leaves is then due to successors that come
-later, of probability p_later. They will change much as the state itself does, and the step w(s) takes them along, c of
-it: Gauss-Seidel with what it neglects lumped into the diagonal, as in modified incomplete factorisations (Gustafsson
-1978). It is no contraction for every policy: who uses it looks at the changes, and falls back on c = 0, plain
-Gauss-Seidel but for states that stay. No bound rests on it.
+later, of probability p_later. They will change much as the state itself does, so the step w(s) lumps a share of them
+into the diagonal, the relaxation factor c: Gauss-Seidel with its upper triangle lumped, as in modified incomplete
+factorisations (Gustafsson 1978). It is no contraction for every policy: who uses it looks at the changes, and falls
+back on c = 0, plain Gauss-Seidel but for states that stay. No bound rests on it.
 
 Packed rows hold, for each state in that order, w g p_k (float64 [n, K]) | 1 - w (float64 [n]) | w r (float64 [n]) | the
 state (uint32 [n]) | its action (int32 [n]) | successors ([n, K], local), and are read from one end to the other; the
@@ -29,16 +29,16 @@ from ooc_mdp.backends.cpu.table import first_row, row_begin
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = [
-    "FlowScratch",
+    "PackScratch",
     "PackedRows",
-    "flow_order",
+    "count_outdated",
     "make_plain",
     "pack",
     "packed_at",
     "packed_bytes",
     "patch",
-    "states_moved",
     "sweep_packed",
+    "topological_order",
 ]
 
 _MAX_LATER = 0.3
@@ -57,7 +57,7 @@ class PackedRows(NamedTuple):
     successors: Span
 
 
-class FlowScratch(NamedTuple):
+class PackScratch(NamedTuple):
     """Arrays of one thread, as long as the largest partition and the longest row want them."""
 
     workspace: FloatArray
@@ -109,18 +109,18 @@ def _gathered_in(scratch, n, width):
 
 
 @njit(nogil=True, cache=True)
-def states_moved(kind, table, view, packed):
-    """States whose action is another than that whose row is packed."""
-    moved = 0
+def count_outdated(kind, table, view, packed):
+    """Number of packed rows that are outdated, since the policy chooses another action now."""
+    outdated = 0
     for i in range(table.n):
         at = np.uint64(i)
         s = np.uint64(load(kind, packed.order, at, np.uint32(0)))
-        moved += load(kind, view.policy, s, np.int32(0)) != load(kind, packed.choices, at, np.int32(0))
-    return moved
+        outdated += load(kind, view.policy, s, np.int32(0)) != load(kind, packed.choices, at, np.int32(0))
+    return outdated
 
 
 @njit(nogil=True, cache=True)
-def pack(kind, table, model, view, packed, scratch, lookahead):
+def pack(kind, table, model, view, packed, scratch, relaxation):
     """Pack the policy's rows: gather them in one pass over the table, order them, and bring them into their order.
 
     Returns the mean of g p_later.
@@ -129,12 +129,12 @@ def pack(kind, table, model, view, packed, scratch, lookahead):
     gathered = _gathered_in(scratch, n, _width(kind, table))
     _gather(kind, table, model, view, gathered, integers[0])
     order = carray(pointer(packed.order.address), (n,), np.uint32)
-    flow_order(n, integers[0], integers[1], integers[2], integers[3], order)
-    return _bring_into_order(kind, table, view, gathered, packed, integers[3], lookahead)
+    topological_order(n, integers[0], integers[1], integers[2], integers[3], order)
+    return _bring_into_order(kind, table, view, gathered, packed, integers[3], relaxation)
 
 
 @njit(nogil=True, cache=True)
-def patch(kind, table, model, view, packed, place, lookahead):
+def patch(kind, table, model, view, packed, place, relaxation):
     """Replace the rows of states whose action has changed; the order stays as it is.
 
     Parameters
@@ -152,7 +152,7 @@ def patch(kind, table, model, view, packed, place, lookahead):
             continue
         store(kind, packed.choices, at, choice)
         _copy_row(kind, table, model, packed, at, first_row(kind, table, s) + np.uint64(choice))
-        _scale_row(kind, table, packed, i, width, _step(kind, table, packed, i, place, lookahead)[0])
+        _scale_row(kind, table, packed, i, width, _step(kind, table, packed, i, place, relaxation)[0])
 
 
 @njit(forceinline=True)
@@ -207,7 +207,7 @@ def _copy_row(kind, table, model, rows, place, j):
 
 
 @njit(nogil=True, cache=True)
-def _bring_into_order(kind, table, view, rows, packed, place, lookahead):
+def _bring_into_order(kind, table, view, rows, packed, place, relaxation):
     """Copy rows in the order of states to their places, with the steps of their backups; the mean of g p_later."""
     width = _width(kind, table)
     mean = 0.0
@@ -220,27 +220,27 @@ def _bring_into_order(kind, table, view, rows, packed, place, lookahead):
             from_k, to_k = source + np.uint64(k), at + np.uint64(k)
             store(kind, packed.weights, to_k, load(kind, rows.weights, from_k, 0.0))
             store(kind, packed.successors, to_k, load(kind, rows.successors, from_k, kind.successor))
-        w, later = _step(kind, table, packed, i, place, lookahead)
+        w, later = _step(kind, table, packed, i, place, relaxation)
         mean += later / table.n
         _scale_row(kind, table, packed, i, width, w)
     return mean
 
 
 @njit(forceinline=True)
-def _step(kind, table, packed, i, place, lookahead):
+def _step(kind, table, packed, i, place, relaxation):
     """w of the row at place i, and its g p_later."""
     width = _width(kind, table)
     at = np.uint64(i) * np.uint64(width)
-    stays = 0.0
+    to_self = 0.0
     later = 0.0
     for k in range(len(kind.width) if len(kind.width) > 0 else width):
         t = np.int64(load(kind, packed.successors, at + np.uint64(k), kind.successor))
         if t < table.n:
             weight = load(kind, packed.weights, at + np.uint64(k), 0.0)
             where = place[t]
-            stays += weight if where == i else 0.0
+            to_self += weight if where == i else 0.0
             later += weight if where > i else 0.0
-    return 1.0 / (1.0 - stays - (lookahead * later if later <= _MAX_LATER else 0.0)), later
+    return 1.0 / (1.0 - to_self - (relaxation * later if later <= _MAX_LATER else 0.0)), later
 
 
 @njit(forceinline=True)
@@ -269,7 +269,7 @@ def make_plain(kind, table, packed):
 
 
 @njit(nogil=True, cache=True)
-def flow_order(n, towards, first, after, place, order):
+def topological_order(n, towards, first, after, place, order):
     """Order states out from where the paths along `towards` end: at -1, or in a cycle.
 
     Parameters

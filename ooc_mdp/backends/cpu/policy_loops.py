@@ -31,7 +31,7 @@ class Rows(NamedTuple):
     """int64 [P]; their length,"""
     row_sums: Span
     """float64 [P]; the largest row sum of its table,"""
-    kept: Span
+    valid: Span
     """bool [P]; and whether it has rows."""
     successors: Span
     probabilities: Span
@@ -39,8 +39,8 @@ class Rows(NamedTuple):
     """float64 [n]; signed."""
     discounts: Span
     """float64 [n]; absent where all rows have the model's."""
-    others: Span
-    """float64 [n]; Q2."""
+    second_best: Span
+    """float64 [n]; Q2, the second-best action value."""
     readers_ptr: Span
     """int64 [P + 1]; the coupling matrix by columns,"""
     readers: Span
@@ -59,7 +59,7 @@ class Share(NamedTuple):
 class Block(NamedTuple):
     """The rows of one partition."""
 
-    kept: bool
+    valid: bool
     first: int
     """Its first state,"""
     n: int
@@ -99,7 +99,7 @@ def block_of(kind, rows, p):
     at = np.uint64(p)
     first = load(kind, rows.first, at, np.int64(0))
     return Block(
-        load(kind, rows.kept, at, np.uint8(0)) != 0,
+        load(kind, rows.valid, at, np.uint8(0)) != 0,
         first,
         load(kind, rows.first, at + np.uint64(1), np.int64(0)) - first,
         load(kind, rows.begin, at, np.int64(0)),
@@ -108,7 +108,7 @@ def block_of(kind, rows, p):
 
 
 @njit(forceinline=True)
-def _whole(values):
+def _all_values(values):
     """Where the values of the model are."""
     return Span(address_of(values), values.size)
 
@@ -148,16 +148,16 @@ def _improve_states(kind, table, model, view, row_kind, rows, block, margin, row
         here = load(kind, view.own, s, 0.0)
         known = np.int64(load(kind, view.policy, s, np.int32(0)))
         found = action_values(kind, table, model, view.values, s, here, known, row_sum)
-        stays = known >= 0 and found.action >= 0 and found.best - found.known <= margin
-        choice = known if stays else np.int64(found.action)
-        kept = (found.known if stays else found.best) - here
+        keeps = known >= 0 and found.action >= 0 and found.best - found.known <= margin
+        choice = known if keeps else np.int64(found.action)
+        kept = (found.known if keeps else found.best) - here
         kept_normalised = kept
         if choice >= 0:
             j = first_row(kind, table, s) + np.uint64(choice)
             kept_normalised = kept / (1.0 - discount_of(kind, table, model, j) * row_sum)
         other = found.second if choice == found.action else found.best
-        store(row_kind, rows.others, np.uint64(block.first + i), other)
-        if choice != known or not block.kept:
+        store(row_kind, rows.second_best, np.uint64(block.first + i), other)
+        if choice != known or not block.valid:
             differing += choice != known
             store(kind, view.policy, s, np.int32(choice))
             _copy_row(kind, table, model, s, choice, row_kind, rows, block)
@@ -170,7 +170,7 @@ def _improve_states(kind, table, model, view, row_kind, rows, block, margin, row
 
 @njit(forceinline=True)
 def _copy_row(kind, table, model, s, choice, row_kind, rows, block):
-    """Keep the row of an action of state s (-1: it has none), filled up with probability 0."""
+    """Copy the row of an action of state s (-1: it has none), filled up with probability 0."""
     state = np.uint64(block.first) + s
     at = np.uint64(block.begin) + s * np.uint64(block.width)
     count = np.uint64(0)
@@ -200,27 +200,27 @@ def _copy_row(kind, table, model, s, choice, row_kind, rows, block):
 
 
 @njit(nogil=True, cache=True)
-def sweep_rows(kind, model, numbers, share, values, active, back, pending):
+def sweep_rows(kind, model, numbers, share, values, active, back, inflow_bounds):
     """A sweep of the share's active partitions, in place; the number of backups.
 
     Parameters
     ----------
     active : bool [P]
     back : whether partitions and states go from the last to the first.
-    pending : float64 [P]; what is known to have flowed in. Other threads may add to it at the same time, and what is
-        lost by that is found by the measurement.
+    inflow_bounds : float64 [P]; bounds on what has flowed in. Other threads may add to them at the same time, and what
+        is lost by that is found by the measurement.
     """
-    rows, everywhere = open_rows(numbers), _whole(values)
+    rows, everywhere = open_rows(numbers), _all_values(values)
     backups = 0
     for step in range(share.end - share.begin):
         p = share.end - 1 - step if back else share.begin + step
         if not active[p]:
             continue
         block = block_of(kind, rows, p)
-        pending[p] = 0.0
+        inflow_bounds[p] = 0.0
         change = 0.0
-        for turn in range(block.n):
-            i = block.n - 1 - turn if back else turn
+        for number in range(block.n):
+            i = block.n - 1 - number if back else number
             state = np.uint64(block.first + i)
             value = _backup(kind, rows, model, everywhere, block, i)
             change = max(change, abs(value - values[state]))
@@ -230,7 +230,7 @@ def sweep_rows(kind, model, numbers, share, values, active, back, pending):
         last = load(kind, rows.readers_ptr, at + np.uint64(1), np.int64(0))
         for e in range(load(kind, rows.readers_ptr, at, np.int64(0)), last):
             reader = load(kind, rows.readers, np.uint64(e), np.int64(0))
-            pending[reader] += load(kind, rows.mass, np.uint64(e), 0.0) * change
+            inflow_bounds[reader] += load(kind, rows.mass, np.uint64(e), 0.0) * change
     return backups
 
 
@@ -240,10 +240,10 @@ def measure_rows(kind, model, numbers, share, values, before, policy, out):
 
     Partitions without rows are left out.
     """
-    rows, everywhere = open_rows(numbers), _whole(values)
+    rows, everywhere = open_rows(numbers), _all_values(values)
     for p in range(share.begin, share.end):
         block = block_of(kind, rows, p)
-        if not block.kept:
+        if not block.valid:
             continue
         row_sum = load(kind, rows.row_sums, np.uint64(p), 0.0)
         scale = 1.0 / (1.0 - model.discount * row_sum)
@@ -263,7 +263,7 @@ def measure_rows(kind, model, numbers, share, values, before, policy, out):
             fall = max(fall, -normalised)
             plain_rise = max(plain_rise, residual)
             plain_fall = max(plain_fall, -residual)
-            other = max(other, load(kind, rows.others, state, 0.0) - here)
+            other = max(other, load(kind, rows.second_best, state, 0.0) - here)
             largest = max(largest, here)
             smallest = min(smallest, here)
         out[p, 0], out[p, 1], out[p, 2], out[p, 3], out[p, 4] = up, down, rise, fall, plain_rise
@@ -273,12 +273,12 @@ def measure_rows(kind, model, numbers, share, values, before, policy, out):
 @njit(nogil=True, cache=True)
 def product_rows(kind, model, numbers, share, x, residual, out):
     """(1 - g P) x over the share's partitions, or r minus that."""
-    rows, everywhere = open_rows(numbers), _whole(x)
+    rows, everywhere = open_rows(numbers), _all_values(x)
     for p in range(share.begin, share.end):
         block = block_of(kind, rows, p)
         for i in range(block.n):
             state = np.uint64(block.first + i)
-            if not block.kept:
+            if not block.valid:
                 out[state] = 0.0 if residual else x[state]
                 continue
             begin = np.uint64(block.begin + i * block.width)

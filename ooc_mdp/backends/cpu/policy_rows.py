@@ -7,7 +7,7 @@ of sweeps, products and measurements is in `ooc_mdp.backends.cpu.evaluation`.
 
 A state's row of K successors lies at ptr[p] + i K of the flat arrays, p its partition, i its place in it, K the
 partition's longest row; shorter rows are filled up with probability 0. Beside a row lie its signed reward, its discount
-where there are durations, and Q2: what the best other action was worth when the partition was last improved.
+where there are durations, and Q2: the second-best action value when the partition was last improved.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.cpu.addresses import span
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
-from ooc_mdp.backends.cpu.flow_solver import STATE_BYTES, FlowSolver
 from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.policy_loops import Share, measure_rows, product_rows, sweep_rows
 from ooc_mdp.backends.cpu.table import CHECKED, MAX_UNROLLED, Kind
+from ooc_mdp.backends.cpu.triangular_solver import STATE_BYTES, TriangularSolver
 from ooc_mdp.backends.cpu.views import Model
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
@@ -69,13 +69,13 @@ class PolicyRows:
         begin = np.concatenate([[0], np.cumsum(np.diff(first) * widths)])
         arrays = _allocated(_types(model), mapped)
         self.successors, self.probabilities = arrays["successors"], arrays["probabilities"]
-        self.rewards, self.discounts, self.others = arrays["rewards"], arrays["discounts"], arrays["others"]
-        self.kept = np.zeros(partitions, np.bool_)
+        self.rewards, self.discounts, self.second_best = arrays["rewards"], arrays["discounts"], arrays["second_best"]
+        self.valid = np.zeros(partitions, np.bool_)
         """bool [P]; whether a partition has rows."""
-        self.pending = np.zeros(partitions)
-        """float64 [P]; bound on what a sweep would change, as far as it is known."""
+        self.inflow_bounds = np.zeros(partitions)
+        """float64 [P]; inflow bound: how far a sweep may change a value, as far as it is known."""
         self.stiff = False
-        """Whether a Krylov solver has once not got there without solves along the flow."""
+        """Whether a Krylov solver has once not got there without triangular solves."""
         self.before = np.empty(n)
         """float64 [n]; for an evaluation: values as they were."""
         self.written = 0
@@ -87,12 +87,12 @@ class PolicyRows:
             begin,
             widths,
             model.row_sums.astype(np.float64),
-            self.kept,
+            self.valid,
             self.successors,
             self.probabilities,
             self.rewards,
             self.discounts,
-            self.others,
+            self.second_best,
             *_by_columns(coupling),
         )
         self.numbers = np.array([number for array in self._described for number in span(array)])
@@ -120,31 +120,31 @@ class PolicyRows:
 
     def states(self) -> int:
         """How many have rows."""
-        return int(np.diff(self._model.partition_ptr)[self.kept].sum())
+        return int(np.diff(self._model.partition_ptr)[self.valid].sum())
 
     def call_loops(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
-        """Call every loop; all partitions are kept. Values are no use afterwards."""
+        """Call every loop; all partitions have rows. Values are no use afterwards."""
         evaluation = CpuEvaluation(self, values, policy, -1.0, 1)
         while not evaluation.advance(np.inf):
             pass
         evaluation.report()
         values[:] = 1.0 + np.arange(values.size)  # a solver that has nothing to do would call nothing
-        for inverse in (None, self.flow_solver()):
+        for inverse in (None, self.triangular_solver()):
             self.solver(values, inverse).iterate()
 
-    def solver(self, values: FloatArray, inverse: FlowSolver | None) -> Bicgstab:
+    def solver(self, values: FloatArray, inverse: TriangularSolver | None) -> Bicgstab:
         """Solves (1 - g P) z = r + g P V - V for what is missing of these values."""
         missing = self._product(values, np.empty(values.size), True)
         solve = None if inverse is None else inverse.solve
         return Bicgstab(partial(self._product, residual=False), missing, solve, self._threads, self._run)
 
-    def flow_solver(self) -> FlowSolver:
-        """Solves along the flow of the policy as it is."""
-        return FlowSolver(self.kind, self._loop_model, self.numbers, self._model.partition_ptr)
+    def triangular_solver(self) -> TriangularSolver:
+        """Triangular solves in the topological order of the policy as it is."""
+        return TriangularSolver(self.kind, self._loop_model, self.numbers, self._model.partition_ptr)
 
     def sweep(self, values: FloatArray, limit: float, back: bool) -> int:
         """Sweep partitions that may change by more than `limit`, as far as is known; the number of backups."""
-        active = self.kept & (self.pending > limit)
+        active = self.valid & (self.inflow_bounds > limit)
         if not active.any():
             return 0
         made = np.zeros(self._threads, np.int64)
@@ -162,12 +162,12 @@ class PolicyRows:
             values,
             active,
             back,
-            self.pending,
+            self.inflow_bounds,
         )
 
     def measure(self, values: FloatArray, before: FloatArray, policy: npt.NDArray[np.int32]) -> FloatArray:
-        """float64 [9, P]: signed changes since values were `before`, the policy's residuals, others, range."""
-        out = np.zeros((self.kept.size, 9))
+        """float64 [9, P]: signed changes since values were `before`, the policy's residuals, Q2 - V, range."""
+        out = np.zeros((self.valid.size, 9))
         loops = self.kind, self._loop_model, self.numbers
         self._run(lambda t: measure_rows(*loops, self._shares[t], values, before, policy, out))
         return np.ascontiguousarray(out.T)
@@ -186,7 +186,7 @@ def _types(model: ModelFacts) -> dict[str, tuple[np.dtype[Any], int]]:
     float64 = np.dtype(np.float64)
     return {
         "rewards": (float64, n),
-        "others": (float64, n),
+        "second_best": (float64, n),
         "discounts": (float64, n if model.duration_dtype is not None else 0),
         "probabilities": (model.probability_dtype, entries),
         "successors": (np.dtype(np.uint32 if n <= 1 << 32 else np.int64), entries),

@@ -1,10 +1,11 @@
 """Rounds of sweeps over several partitions, by several threads: modified policy iteration (Puterman and Shin 1978).
 
-A partition gets full sweeps while its policy is still moving, else policy sweeps, which touch one action's transitions.
-Its halo is gathered again in each round, so that what circulates across a border converges as fast as what stays
-within. Where successive sweeps' changes shrink by one ratio, the limit of their geometric series is taken (Aitken's
-delta squared process): the level of states that the policy never leaves would take 1/(1 - g) sweeps. It moves no value
-by more than the partition's largest: a policy that is still poor may be worth far less than any value there will be.
+A partition gets full sweeps while its policy is not yet stable, else policy sweeps, which touch one action's
+transitions. Its halo is gathered again in each round, so that what circulates across a border converges as fast as what
+stays within. Where successive sweeps' changes shrink by one ratio, the limit of their geometric series is taken
+(Aitken's delta squared process): the level of states that the policy never leaves would take 1/(1 - g) sweeps. It moves
+no value by more than the partition's largest: a policy that is still poor may be worth far less than any value there
+will be.
 No bound rests on that; `ooc_mdp.backends.cpu.loops.measure` sees whatever values came out.
 """
 
@@ -32,13 +33,22 @@ from ooc_mdp.backends.cpu.batch import (
     Group,
     Shared,
 )
-from ooc_mdp.backends.cpu.claims import give_back, take
+from ooc_mdp.backends.cpu.claims import acquire, release
 from ooc_mdp.backends.cpu.loops import boundary_changes, full_sweep, policy_sweep
-from ooc_mdp.backends.cpu.sweep_order import Walk
+from ooc_mdp.backends.cpu.sweep_order import Traversal
 from ooc_mdp.backends.cpu.table import open_table
 from ooc_mdp.backends.cpu.views import Scratch, copy_own, gather_halo, order_of, put_back, view_of
 
-__all__ = ["STRAY_SHARE", "RoundPlan", "RoundsInOrder", "beyond", "boundaries", "clear", "next_member", "run_rounds"]
+__all__ = [
+    "ACCEPTANCE_THRESHOLD",
+    "RoundPlan",
+    "RoundsInOrder",
+    "boundaries",
+    "clear",
+    "extrapolation_factor",
+    "next_member",
+    "run_rounds",
+]
 
 _ROUNDS = 4
 """Rounds of a partition in a visit before its residuals are measured and its policy improved."""
@@ -46,7 +56,7 @@ _SWEEPS = 4
 """Policy sweeps of a partition in a round: they find its rows in the processor's cache."""
 _DROP = 0.1
 """A visit leaves a partition once its changes have fallen to this share: its neighbours' changes come first."""
-STRAY_SHARE = 0.5
+ACCEPTANCE_THRESHOLD = 0.5
 """Most of the present change that extrapolation may leave, in the Euclidean norm."""
 
 
@@ -59,7 +69,7 @@ class RoundPlan(NamedTuple):
     """Policy sweeps of a member in a round; one where it reads most of the model: they would hardly see each other."""
     drop: float
     """A member is quiescent once its changes have fallen to this share of those of its first round."""
-    stray_share: float
+    acceptance_threshold: float
     """Most of the change that extrapolation may leave, as the two last sweeps predict it."""
     alternate: bool
     """Whether every second full sweep goes the other way."""
@@ -70,11 +80,11 @@ def next_member(kind, path, members, progress, values, policy, workspace, rounds
     """The next member that is due and has something to do, held by this thread; -1: there is none.
 
     Its halo is gathered anew, and in its first round its own values are copied (where it begins, and where sweeps
-    change them). Whoever is done with it sets path[2] where it is not quiescent, and calls `give_back`.
+    change them). Whoever is done with it sets path[2] where it is not quiescent, and calls `release`.
 
     Parameters
     ----------
-    path : int64 [3]; where the thread is: the next member, the round, and whether a member is at work or not quiescent
+    path : int64 [3]; where the thread is: the next member, the round, and whether a member is held or not quiescent
         in it, without which there is no other round. 0 at first.
     """
     while path[1] < rounds:
@@ -88,7 +98,7 @@ def next_member(kind, path, members, progress, values, policy, workspace, rounds
             path[0] = 0
             path[1] += 1
         claim = progress.claims.ctypes.data + 8 * m
-        if not take(claim):
+        if not acquire(claim):
             path[2] = 1
         else:
             due, begun = progress.claims[1, m] <= around, progress.claims[1, m] > 0
@@ -105,7 +115,7 @@ def next_member(kind, path, members, progress, values, policy, workspace, rounds
                 return m
             if not still:
                 path[2] = 1
-            give_back(claim)
+            release(claim)
     return -1
 
 
@@ -121,8 +131,8 @@ def _begin(kind, table, view, values):
 def run_rounds(kind, model, values, policy, members, progress, plan, scratch):
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated.
 
-    Each thread goes along the members round by round and sweeps those that have not had the round's turn yet and that
-    no other thread is at. All but `scratch.starts` is the same for all threads.
+    Each thread goes along the members round by round and sweeps those that it has not swept in the round
+    and that no other thread holds. All but `scratch.starts` is the same for all threads.
     """
     path = np.zeros(3, np.int64)
     while True:
@@ -133,14 +143,14 @@ def run_rounds(kind, model, values, policy, members, progress, plan, scratch):
         view = view_of(table, members.places[m], scratch.workspace, values, policy)
         counts = progress.swept[m]
         begins = counts[FULL] + counts[POLICY] == 0
-        moving = progress.moving[m]
-        backwards = moving and plan.alternate and progress.claims[1, m] % 2 == 0
-        order = order_of(progress.walks[m], backwards, scratch.starts)
-        if moving:
+        unstable = progress.unstable[m]
+        backwards = unstable and plan.alternate and progress.claims[1, m] % 2 == 0
+        order = order_of(progress.traversals[m], backwards, scratch.starts)
+        if unstable:
             up, down, differing = full_sweep(kind, table, model, view, order)
             largest = max(up, down)
             counts[FULL] += 1
-            progress.moving[m] = differing > progress.max_differing[m] * table.n
+            progress.unstable[m] = differing > progress.max_differing[m] * table.n
             progress.squares[m] = 0.0
         else:
             largest = _policy_sweeps(kind, table, model, view, order, progress, m, plan)
@@ -150,7 +160,7 @@ def run_rounds(kind, model, values, policy, members, progress, plan, scratch):
         progress.quiescent[m] = largest <= progress.goals[m]
         path[2] |= not progress.quiescent[m]
         put_back(kind, table, view, values)
-        give_back(progress.claims.ctypes.data + 8 * m)
+        release(progress.claims.ctypes.data + 8 * m)
 
 
 @njit(nogil=True, cache=True)
@@ -165,7 +175,7 @@ def _policy_sweeps(kind, table, model, view, order, progress, m, plan):
         before, progress.squares[m] = progress.squares[m], square
         if largest <= progress.goals[m]:
             break
-        further = beyond(kind, view.own, before, along, square, largest, plan.stray_share)
+        further = extrapolation_factor(kind, view.own, before, along, square, largest, plan.acceptance_threshold)
         if further > 0.0:
             for i in range(table.n):
                 s = np.uint64(i)
@@ -177,7 +187,7 @@ def _policy_sweeps(kind, table, model, view, order, progress, m, plan):
 
 
 @njit(nogil=True, cache=True)
-def beyond(kind, own, before, along, square, largest, stray_share):
+def extrapolation_factor(kind, own, before, along, square, largest, acceptance_threshold):
     """How many times the last changes lead to the limit of the geometric series that two sweeps began; 0: to none.
 
     Parameters
@@ -185,13 +195,13 @@ def beyond(kind, own, before, along, square, largest, stray_share):
     own : float64 [n]; the values.
     before : squared norm of the changes of the sweep before; 0 where there is none to compare with.
     along, square, largest : products of the last changes with those and with themselves, and the largest of them.
-    stray_share : most of the change that may be left, as the two last sweeps predict it.
+    acceptance_threshold : most of the change that may be left, as the two last sweeps predict it.
     """
     if not before > 0.0:
         return 0.0
     ratio = along / before
-    stray = square - along * ratio
-    if not (0.0 < ratio < 1.0 and stray < (stray_share * (1.0 - ratio)) ** 2 * square):
+    remainder = square - along * ratio
+    if not (0.0 < ratio < 1.0 and remainder < (acceptance_threshold * (1.0 - ratio)) ** 2 * square):
         return 0.0
     size = 0.0
     for i in range(own.size):
@@ -211,7 +221,7 @@ def boundaries(kind, values, policy, members, workspace, swept):
 
 @njit(forceinline=True)
 def clear(kind, changes):
-    """Forget the last changes."""
+    """Set the last changes to 0."""
     for i in range(changes.size):
         store(kind, changes, np.uint64(i), 0.0)
 
@@ -221,33 +231,33 @@ class RoundsInOrder:
 
     Parameters
     ----------
-    walk : the order of a resident's next sweeps; any thread.
+    traversal : the order of a resident's next sweeps; any thread.
     alternate : every second full sweep goes the other way.
-    findings : of all partitions; `moving` is updated, and members that are `resting` get full sweeps alone.
+    findings : of all partitions; `unstable` is updated, and members in `backoff` get full sweeps alone.
     """
 
     def __init__(
         self,
         group: Group,
         shared: Shared,
-        walk: Callable[[Resident], Walk],
+        traversal: Callable[[Resident], Traversal],
         alternate: bool,
         findings: Findings,
     ) -> None:
         self.group = group
-        self._shared, self._walk = shared, walk
-        self._plan = RoundPlan(_ROUNDS, _SWEEPS, _DROP, STRAY_SHARE, alternate)
+        self._shared, self._traversal = shared, traversal
+        self._plan = RoundPlan(_ROUNDS, _SWEEPS, _DROP, ACCEPTANCE_THRESHOLD, alternate)
         self._findings = findings
-        group.progress.moving[:] = findings.moving[group.index]
-        group.progress.max_differing[:] = np.where(findings.resting[group.index] > 0, -1.0, MAX_DIFFERING)
+        group.progress.unstable[:] = findings.unstable[group.index]
+        group.progress.max_differing[:] = np.where(findings.backoff[group.index] > 0, -1.0, MAX_DIFFERING)
         self._next = itertools.count()
 
     def prepare(self) -> None:
         """Let members vote, where they are due."""
-        residents, walks = self.group.residents, self.group.progress.walks
+        residents, traversals = self.group.residents, self.group.progress.traversals
         while (m := next(self._next)) < len(residents):
-            extents, strides = self._walk(residents[m])
-            walks[m, 0, -extents.size :], walks[m, 1, -extents.size :] = extents, strides
+            extents, strides = self._traversal(residents[m])
+            traversals[m, 0, -extents.size :], traversals[m, 1, -extents.size :] = extents, strides
 
     def sweep(self, thread: int) -> None:
         """The compiled loop."""
@@ -264,5 +274,5 @@ class RoundsInOrder:
         )
 
     def conclude(self) -> None:
-        """Whose policy still moves."""
-        self._findings.moving[self.group.index] = self.group.progress.moving
+        """Keep whose policy is not yet stable."""
+        self._findings.unstable[self.group.index] = self.group.progress.unstable

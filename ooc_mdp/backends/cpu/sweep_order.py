@@ -5,10 +5,10 @@ nested loops. A state should come after the successors that its value depends on
 
     vote(s,a) = g(s,a) * sum_k p_k * sign(x(succ_k) - x(s))      over successors in the same partition
 
-and an axis whose votes sum to more than 0 is walked from high to low. Once a state has been backed up only its greedy
-action votes. Rows that end the process have g = 0, so what stands as their successors has no say. Without a grid the
-local state number is the one axis. Neighbouring axes of one direction are one axis: a block walked up (or down) in all
-of them is one line of memory, and only where directions differ does a sweep jump between lines.
+and an axis whose votes sum to more than 0 is traversed from high to low. Once a state has been backed up only its
+greedy action votes. Rows that end the process have g = 0, so what stands as their successors has no say. Without a grid
+the local state number is the one axis. Neighbouring axes of one direction are one axis: a block traversed up (or down)
+in all of them is one contiguous run of memory, and only where directions differ does a sweep jump between runs.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ooc_mdp.backends.cpu.table import SweptTable, first_row, open_table, row_be
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import SweepOrder
 
-__all__ = ["SweepOrders", "Walk", "cast_votes", "walk"]
+__all__ = ["SweepOrders", "Traversal", "cast_votes", "traversal"]
 
-Walk = tuple[IntArray, IntArray]
+Traversal = tuple[IntArray, IntArray]
 """int64 extents and signed strides of the merged axes, outermost first; the last one's stride is 1 or -1."""
 
 _TIE = 1e-9
@@ -34,13 +34,13 @@ _TIE = 1e-9
 
 
 @lru_cache(maxsize=4096)
-def walk(shape: tuple[int, ...], descending: int) -> Walk:
+def traversal(shape: tuple[int, ...], descending: int) -> Traversal:
     """The nested loops over a block in C order.
 
     Parameters
     ----------
     shape : points along each axis.
-    descending : bit i says that axis i is walked from high to low.
+    descending : bit i says that axis i is traversed from high to low.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def _vote(kind, table, j, s, discount, here, strides, votes):
 
 
 class SweepOrders:
-    """The walk of each partition's next sweep.
+    """The traversal of each partition's next sweep.
 
     A partition votes at its visits 1, 2, 3, 4, 6, 9, 13, 19, ...: each half as late again as the one before, because
     greedy actions change ever less and a vote costs a good part of a sweep.
@@ -149,11 +149,11 @@ class SweepOrders:
         """Bytes that are kept for P partitions."""
         return 12 * n_partitions + (0 if shapes is None else shapes.nbytes) if kind == "voted" else 0
 
-    def of(self, index: int, policy: npt.NDArray[np.int32], swept: SweptTable, discount: float) -> Walk:
-        """The walk of a visit that begins; counts visits, and the partition votes when it is due."""
+    def of(self, index: int, policy: npt.NDArray[np.int32], swept: SweptTable, discount: float) -> Traversal:
+        """The traversal of a visit that begins; counts visits, and the partition votes when it is due."""
         n = swept.table.n_states
         if not self._voted:
-            return walk((n,), 0)
+            return traversal((n,), 0)
         shape = (n,) if self._shapes is None else tuple(self._shapes[index].tolist())
         visits = int(self._visits[index]) + 1
         self._visits[index] = visits
@@ -162,4 +162,4 @@ class SweepOrders:
             any_shape = swept.kind._replace(actions=(), width=())  # one loop for all kinds: a vote is rare
             votes = cast_votes(any_shape, swept.row, np.array(shape, np.int64), policy, float(discount))
             self._descending[index] = sum(1 << axis for axis, vote in enumerate(votes) if vote > _TIE * n)
-        return walk(shape, int(self._descending[index]))
+        return traversal(shape, int(self._descending[index]))

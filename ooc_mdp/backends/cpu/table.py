@@ -136,8 +136,8 @@ class SweptTable:
     """Kept for its arrays."""
     discounts: FloatArray
     """float64 [m] or empty."""
-    whole: bool
-    """Whether successors are global."""
+    global_successors: bool
+    """Whether successors are in global numbering."""
     row: IntArray
     """int64 [25]; see above."""
     kind: Kind = field(init=False)
@@ -203,7 +203,7 @@ def _uniform_rows(table: PartitionTable) -> PartitionTable:
     )
 
 
-def describe(table: PartitionTable, discounts: FloatArray, whole: bool) -> IntArray:
+def describe(table: PartitionTable, discounts: FloatArray, global_successors: bool) -> IntArray:
     """int64 [25]: sizes and addresses; the arrays must outlive it. Absent arrays have the address 0."""
     arrays: tuple[npt.NDArray[Any], ...] = (
         table.action_ptr,
@@ -220,5 +220,6 @@ def describe(table: PartitionTable, discounts: FloatArray, whole: bool) -> IntAr
     each = table.actions_per_state, table.successors_per_action
     sizes = [a.size for a in arrays]
     return np.array(
-        [table.first_state, table.n_states, table.halo.size, *places, whole, *each, *sizes, table.index], np.int64
+        [table.first_state, table.n_states, table.halo.size, *places, global_successors, *each, *sizes, table.index],
+        np.int64,
     )

@@ -27,7 +27,7 @@ __all__ = [
     "open_member",
     "order_of",
     "put_back",
-    "turned",
+    "reverse",
     "view_of",
 ]
 
@@ -56,12 +56,12 @@ class View(NamedTuple):
 
 
 class Order(NamedTuple):
-    """The lines of a walk: states start, start + step, ..."""
+    """The contiguous runs of a traversal: states start, start + step, ..."""
 
     starts: Span
-    """int64; the first state of each line."""
-    run: int
-    """States of a line."""
+    """int64; the first state of each run."""
+    length: int
+    """States of a run."""
     step: int
 
 
@@ -70,7 +70,7 @@ class Scratch(NamedTuple):
 
     workspace: FloatArray
     starts: IntArray
-    """int64; room for the lines of a walk."""
+    """int64; room for the runs of a traversal."""
 
 
 @njit(forceinline=True)
@@ -130,42 +130,42 @@ def put_back(kind, table, view, values):
 
 
 @njit(nogil=True, cache=True)
-def _lines(extents, strides, starts):
-    """First state of each line of a walk, in its order; the number of lines."""
+def _runs(extents, strides, starts):
+    """First state of each run of a traversal, in its order; the number of runs."""
     inner = extents.size - 1
     at = np.zeros(extents.size, np.int64)
-    line = 0
+    run = 0
     count = 1
     for axis in range(extents.size):
         if strides[axis] < 0:
-            line -= strides[axis] * (extents[axis] - 1)
+            run -= strides[axis] * (extents[axis] - 1)
         if axis < inner:
             count *= extents[axis]
     for i in range(count):
-        starts[i] = line
+        starts[i] = run
         for axis in range(inner - 1, -1, -1):
             at[axis] += 1
-            line += strides[axis]
+            run += strides[axis]
             if at[axis] < extents[axis]:
                 break
-            line -= strides[axis] * extents[axis]
+            run -= strides[axis] * extents[axis]
             at[axis] = 0
     return count
 
 
 @njit(nogil=True, cache=True)
-def turned(starts, run, step):
-    """Reverse the lines of a walk in place; the step of the way back."""
+def reverse(starts, length, step):
+    """Reverse the runs of a traversal in place; the step of the way back."""
     starts[:] = starts[::-1].copy()
-    starts += (run - 1) * step
+    starts += (length - 1) * step
     return -step
 
 
 @njit(nogil=True, cache=True)
-def order_of(walk, backwards, starts):
-    """The order that a walk (int64 [2, d]; extents and strides) gives; its lines are kept in `starts`."""
-    count = _lines(walk[0], walk[1], starts)
-    run, step = walk[0, -1], walk[1, -1]
+def order_of(traversal, backwards, starts):
+    """The order that a traversal (int64 [2, d]; extents and strides) gives; its runs are kept in `starts`."""
+    count = _runs(traversal[0], traversal[1], starts)
+    length, step = traversal[0, -1], traversal[1, -1]
     if backwards:
-        step = turned(starts[:count], run, step)
-    return Order(Span(address_of(starts), count), run, step)
+        step = reverse(starts[:count], length, step)
+    return Order(Span(address_of(starts), count), length, step)

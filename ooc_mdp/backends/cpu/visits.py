@@ -1,8 +1,8 @@
 """Visits of several partitions by several threads: rounds of sweeps, a measurement, and how each is swept next.
 
 Full sweeps alone (value iteration) converge from any values in any order; policy sweeps of partitions at different
-times need not (Williams and Baird 1993), let alone extrapolation. So a visit that left larger residuals than it found
-is followed by visits of full sweeps, twice as many each time, until others succeed.
+times need not (Williams and Baird 1993), let alone extrapolation. So after a visit that left larger residuals than it
+found, policy sweeps back off: visits of full sweeps follow, ever more of them each time, until others succeed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 
 from ooc_mdp.backends.base import VisitReport
 from ooc_mdp.backends.cpu.addresses import NOWHERE
-from ooc_mdp.backends.cpu.along_flow import Slabs
 from ooc_mdp.backends.cpu.batch import (
     FALL,
     FIRST_CHANGE,
@@ -31,10 +30,11 @@ from ooc_mdp.backends.cpu.batch import (
 )
 from ooc_mdp.backends.cpu.loops import How, measure
 from ooc_mdp.backends.cpu.rounds import boundaries
+from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers
 
 __all__ = ["BatchVisit", "judge"]
 
-_MAX_DOUBTS = 16
+_MAX_FAILURES = 16
 
 
 class BatchVisit:
@@ -44,7 +44,7 @@ class BatchVisit:
     ----------
     rounds : of all partitions, in groups.
     pool, threads : so many of its threads sweep.
-    findings, slabs : what is known of each partition; updated.
+    findings, buffers : what is known of each partition, and of its packed rows; updated.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class BatchVisit:
         pool: ThreadPoolExecutor,
         threads: int,
         findings: Findings,
-        slabs: Slabs,
+        buffers: PackedBuffers,
     ) -> None:
-        self._rounds, self._shared, self._findings, self._slabs = rounds, shared, findings, slabs
+        self._rounds, self._shared, self._findings, self._buffers = rounds, shared, findings, buffers
         self._barrier = threading.Barrier(threads)
         self._futures = [pool.submit(self._sweep, t) for t in range(threads)]
 
@@ -96,7 +96,7 @@ class BatchVisit:
             group, m = r.group, r.group.members
             boundaries(group.kind, shared.values, shared.policy, m, shared.workspace, group.progress.swept)
             r.conclude()
-            judge(group, self._findings, self._slabs)
+            judge(group, self._findings, self._buffers)
             n_states[group.order], swept[group.order] = m.tables[:, 1], group.progress.swept
             measured[group.order] = m.measured
         sweeps = (swept[:, FULL] + swept[:, POLICY]).astype(np.int64)
@@ -113,15 +113,15 @@ class BatchVisit:
         )
 
 
-def judge(group: Group, findings: Findings, slabs: Slabs) -> None:
+def judge(group: Group, findings: Findings, buffers: PackedBuffers) -> None:
     """Decide how partitions that have been swept and measured are swept next."""
     p, tables, measured, swept = group.index, group.members.tables, group.members.measured, group.progress.swept
-    along_flow = slabs.suited[p] & (len(group.kind.width) > 0) & (tables[:, 12] == 0)
-    most = np.where(along_flow, slabs.max_differing, MAX_DIFFERING)
-    resting, doubts = findings.resting[p], findings.doubts[p].astype(np.int32)
-    judged = (resting == 0) & (swept[:, POLICY] > 0)
+    topological = buffers.suited[p] & (len(group.kind.width) > 0) & (tables[:, 12] == 0)
+    most = np.where(topological, buffers.max_differing, MAX_DIFFERING)
+    backoff, failures = findings.backoff[p], findings.failures[p].astype(np.int32)
+    judged = (backoff == 0) & (swept[:, POLICY] > 0)
     worse = judged & (np.maximum(measured[:, 2], measured[:, 3]) > 2.0 * swept[:, FIRST_CHANGE])
-    doubts = np.where(worse, np.minimum(doubts + 2, _MAX_DOUBTS), np.maximum(doubts - judged, 0))
-    findings.moving[p] |= worse | (measured[:, 7] > most * tables[:, 1])
-    findings.resting[p] = np.where(worse, 1 << doubts >> 2, np.maximum(resting - 1, 0))
-    findings.doubts[p] = doubts
+    failures = np.where(worse, np.minimum(failures + 2, _MAX_FAILURES), np.maximum(failures - judged, 0))
+    findings.unstable[p] |= worse | (measured[:, 7] > most * tables[:, 1])
+    findings.backoff[p] = np.where(worse, 1 << failures >> 2, np.maximum(backoff - 1, 0))
+    findings.failures[p] = failures

@@ -131,27 +131,27 @@ def test_the_level_of_states_that_the_policy_never_leaves_is_extrapolated(tmp_pa
 def test_visits_that_make_matters_worse_are_followed_by_full_sweeps_ever_longer(tmp_path: Path) -> None:
     store = make_store(Case(Model((State((Action(1.0, {0: 1.0}),)),)), partitions=1), tmp_path / "s")
     backend, (resident,) = started(store, 0.5)
-    backend._moving[:] = False
+    backend._unstable[:] = False
     group = group_of(resident.arrays[0].kind, [resident], [0], np.zeros(1), 0, backend._shared())
     group.progress.swept[0] = 0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 1.0
-    findings = Findings(backend._moving, backend._doubts, backend._resting)
+    findings = Findings(backend._unstable, backend._failures, backend._backoff)
 
     def note(residual: float) -> None:
         group.members.measured[0] = 0.0, 0.0, residual, 0.0, 0.0, 0.0, 0.0, 0.0
-        judge(group, findings, backend._slabs)
+        judge(group, findings, backend._packed_buffers)
 
-    rests = []
+    backoffs = []
     for _ in range(4):
         note(3.0)
-        rests.append(int(backend._resting[0]))
-        assert backend._moving[0]
-        while backend._resting[0] > 0:
+        backoffs.append(int(backend._backoff[0]))
+        assert backend._unstable[0]
+        while backend._backoff[0] > 0:
             note(3.0)
-    assert rests == [1, 4, 16, 64]
+    assert backoffs == [1, 4, 16, 64]
     for _ in range(8):
         note(0.5)
     note(3.0)
-    assert backend._resting[0] == 1
+    assert backend._backoff[0] == 1
     backend.close()
 
 
@@ -208,7 +208,7 @@ def test_the_plan_names_what_sweeps_allocate(tmp_path: Path) -> None:
     states = tuple(State((Action(1.0, {(i + 1) % 30: 1.0}),)) for i in range(30))
     store = make_store(Case(Model(states), partitions=5), tmp_path / "s")
     backend, _ = started(store, 0.5, threads=2)
-    held = [backend._workspace, *backend._starts, backend._moving, backend._doubts, backend._resting]
+    held = [backend._workspace, *backend._starts, backend._unstable, backend._failures, backend._backoff]
     layout = backend.layout(backend._model, Needs())
     assert sum(a.nbytes for a in held) == layout.host["sweep values"]
     assert layout.batch_size == 5

@@ -23,9 +23,9 @@ from ooc_mdp.backends.cpu import policy_rows as cpu_policy
 from ooc_mdp.backends.cpu import table as cpu_tables
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
-from ooc_mdp.backends.cpu.flow_solver import STATE_BYTES
 from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
+from ooc_mdp.backends.cpu.triangular_solver import STATE_BYTES
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
@@ -104,7 +104,7 @@ def assert_that_rows_are_the_policy_s(kept: Kept) -> None:
     values, policy = kept.values, kept.policy
     size = max(float(np.abs(kept.plain.reward).max(initial=0.0)), float(np.abs(values).max()))
     close = {"rel": 1e-12, "abs": 1e-12 * size}
-    assert kept.rows.others == pytest.approx(kept.plain.best_other(values, policy), **close)
+    assert kept.rows.second_best == pytest.approx(kept.plain.best_other(values, policy), **close)
     for at in (values, np.random.default_rng(1).normal(size=values.size)):
         assert kept.backup(at) == pytest.approx(kept.plain.backup(at, policy), **close)
 
@@ -113,8 +113,8 @@ def assert_that_an_evaluation_is_true(
     kept: Kept, found: Evaluation, before: FloatArray, partitions: Sequence[int]
 ) -> None:
     """All fields, at the values that resulted."""
-    values, policy, others = kept.values, kept.policy, kept.rows.others
-    residual = kept.plain.backup(values, policy) - values if (kept.rows.kept).all() else kept.backup(values) - values
+    values, policy, others = kept.values, kept.policy, kept.rows.second_best
+    residual = kept.plain.backup(values, policy) - values if (kept.rows.valid).all() else kept.backup(values) - values
     g = np.zeros(values.size)
     chosen = kept.plain.chosen(policy)
     g[kept.plain.state[chosen]] = kept.plain.discount[chosen]
@@ -127,7 +127,7 @@ def assert_that_an_evaluation_is_true(
         normalised = residual[own] / (1 - g[own] * kept.model.row_sums[p])
         expected = (normalised.max(), -normalised.min(), residual[own].max(), -residual[own].min())
         assert found.measured[:, p] == pytest.approx(expected, **close)
-        assert found.others[p] == (others - values)[own].max()
+        assert found.second_best[p] == (others - values)[own].max()
         assert (found.largest_value[p], found.smallest_value[p]) == (values[own].max(), values[own].min())
 
 
@@ -231,8 +231,8 @@ def test_of_actions_that_tie_the_lowest_is_taken_and_the_other_is_q2(tmp_path: P
             kept.improve([0, 1])
             assert kept.policy[first] == expected
             backup = kept.plain.backup(kept.before, kept.policy)
-            assert kept.rows.others[first] == backup[first]
-            assert kept.rows.others[second] == kept.rows.others[third] == -np.inf
+            assert kept.rows.second_best[first] == backup[first]
+            assert kept.rows.second_best[second] == kept.rows.second_best[third] == -np.inf
 
 
 # ---------------------------------------------------------------------------------------------------- evaluations
@@ -332,8 +332,8 @@ def test_a_solve_along_the_flow_leaves_nothing_of_what_comes_before(
         kept.improve(range(partitions))
         rows = kept.rows
         if partitions > 1:
-            rows.kept[1] = False
-        solver = rows.flow_solver()
+            rows.valid[1] = False
+        solver = rows.triangular_solver()
         n, zero = store.n_states, kept.backup(np.zeros(store.n_states))
         matrix = np.stack([kept.backup(unit) - zero for unit in np.eye(n)], axis=1)
         place = np.argsort(solver._order)
@@ -365,7 +365,7 @@ def test_along_a_long_way_solves_along_the_flow_replace_most_of_the_work(
 
 @pytest.mark.parametrize("model", [slow_walk(), long_way()], ids=["walk", "way"])
 def test_an_evaluation_that_is_left_after_every_step_takes_no_more_products(tmp_path: Path, model: Model) -> None:
-    """Nothing that a solver has done is lost, with and without solves along the flow; all reports are true."""
+    """Nothing that a solver has done is lost, with and without triangular solves; all reports are true."""
     store = make_store(Case(model, partitions=6), tmp_path / "s")
     everything = list(range(store.n_partitions))
     sweeps = []
@@ -476,7 +476,7 @@ def test_bytes_are_those_of_the_arrays(tmp_path: Path) -> None:
         store = make_store(Case(random_model(i, 50, **shape), dtype="float32", partitions=4), tmp_path / str(i))  # type: ignore[arg-type]
         with Kept(store, 0.9) as kept:
             rows = kept.rows
-            arrays = (rows.successors, rows.probabilities, rows.rewards, rows.discounts, rows.others)
+            arrays = (rows.successors, rows.probabilities, rows.rewards, rows.discounts, rows.second_best)
             working = (8 * (1 + VECTORS) + STATE_BYTES) * store.n_states
             assert PolicyRows.nbytes(kept.model) == sum(a.nbytes for a in arrays) + working
             assert PolicyRows.nbytes(kept.model, mapped=True) == working

@@ -16,7 +16,7 @@ from small_mdps import Case, cases, distance, optimum, rows_of, stored
 import ooc_mdp
 from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
-from ooc_mdp.backends.cpu.sweep_order import SweepOrders, cast_votes, walk
+from ooc_mdp.backends.cpu.sweep_order import SweepOrders, cast_votes, traversal
 from ooc_mdp.backends.cpu.table import SweptTable, describe
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import OptionsError
@@ -30,7 +30,7 @@ ORDERS: tuple[SweepOrder, ...] = get_args(SweepOrder)
 
 def states_in_order(shape: tuple[int, ...], descending: int) -> list[int]:
     """What the kernels' odometer does, by indices instead of steps."""
-    extents, strides = walk(shape, descending)
+    extents, strides = traversal(shape, descending)
     starts = np.where(strides < 0, -strides * (extents - 1), 0)
     places = np.indices(tuple(extents)).reshape(extents.size, -1)
     return [int(s) for s in starts.sum() + strides @ places]
@@ -129,7 +129,7 @@ def test_neighbouring_axes_of_one_direction_are_one_line_of_memory() -> None:
         (0b011, [6, 4], [-4, 1]),
         (0b010, [2, 3, 4], [12, -4, 1]),
     ):
-        found = walk((2, 3, 4), descending)
+        found = traversal((2, 3, 4), descending)
         assert [a.tolist() for a in found] == [extents, strides]
 
 
@@ -197,7 +197,7 @@ def test_a_partition_votes_again_ever_more_rarely() -> None:
     for visit in range(1, 51):
         backend.policy()[:] = visit % 2  # action 0 goes up the first axis, action 1 down the second
         before = backend._orders._due[0]
-        backend._walk(resident)
+        backend._traversal(resident)
         if backend._orders._due[0] != before:
             votes.append(visit)
             assert backend._orders._descending[0] == (0b00 if visit % 2 else 0b01)

@@ -151,7 +151,7 @@ def assert_that_an_evaluation_is_true(
         normalised = residual[own] / (1 - g[own] * kept.model.row_sums[p])
         expected = (normalised.max(), -normalised.min(), residual[own].max(), -residual[own].min())
         assert found.measured[:, p] == pytest.approx(expected, **close)
-        assert found.others[p] == (others - values)[own].max()
+        assert found.second_best[p] == (others - values)[own].max()
         assert (found.largest_value[p], found.smallest_value[p]) == (values[own].max(), values[own].min())
 
 
@@ -537,7 +537,7 @@ def test_bounds_of_tiles_hold_after_an_evaluation(
         found = evaluated(engine.backend, float(rng.choice([1e-6, 1e-2])), 100)
         rows = engine.backend._rows
         assert rows is not None
-        kept = np.flatnonzero(rows.kept)
+        kept = np.flatnonzero(rows.valid)
         engine.bounds.propagate(kept, np.maximum(found.rise[kept], 0.0), np.maximum(found.fall[kept], 0.0))
         engine.size = max(engine.size, float(np.abs(engine.backend.values()).max()))
         for p in kept.tolist():

@@ -1,4 +1,4 @@
-"""Triangular solves along the flow of a policy: what a Krylov solver takes for an approximate inverse of 1 - g P.
+"""Triangular solves in the topological order of a policy: a Krylov solver's approximate inverse of 1 - g P.
 
     z(s) = { r(s) + g sum_k p_k z(succ_k) } / (1 - g p_self),      the sum over successors that come before s
 
@@ -15,13 +15,13 @@ from numba import njit
 
 from ooc_mdp.backends.cpu.addresses import load
 from ooc_mdp.backends.cpu.loops import discount_of
-from ooc_mdp.backends.cpu.packed import flow_order
+from ooc_mdp.backends.cpu.packed import topological_order
 from ooc_mdp.backends.cpu.policy_loops import block_of, open_rows
 from ooc_mdp.backends.cpu.table import Kind
 from ooc_mdp.backends.cpu.views import Model
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["MAX_STATES", "STATE_BYTES", "FlowSolver"]
+__all__ = ["MAX_STATES", "STATE_BYTES", "TriangularSolver"]
 
 MAX_STATES = 1 << 31
 """Models of as many states have no such order: its numbers have 32 bits."""
@@ -29,8 +29,8 @@ STATE_BYTES = 12
 """Of RAM a state, for the order; twice as many while it is made, when a Krylov solver's vectors are not there yet."""
 
 
-class FlowSolver:
-    """Solves with the part of 1 - g P that goes along the flow of the policy.
+class TriangularSolver:
+    """Solves with the triangle of 1 - g P whose successors come earlier in the topological order of the policy.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class FlowSolver:
         _find_nearest(kind, rows, towards)
         after, before, self._place = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
         self._order = np.empty(n, np.uint32)
-        flow_order(n, towards, before, after, self._place, self._order)
+        topological_order(n, towards, before, after, self._place, self._order)
         sizes = np.diff(partition_ptr)
         self._partition = np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
 
@@ -57,15 +57,15 @@ class FlowSolver:
 
 @njit(nogil=True, cache=True)
 def _find_nearest(kind, numbers, towards):
-    """The most likely successor of each state; -1 where it stays, or has none."""
+    """The most likely successor of each state; -1 where it to_self, or has none."""
     rows = open_rows(numbers)
-    for p in range(rows.kept.size):
+    for p in range(rows.valid.size):
         block = block_of(kind, rows, p)
         for i in range(block.n):
             state = block.first + i
             nearest = np.int64(-1)
             most = 0.0
-            for k in range(block.width if block.kept else 0):
+            for k in range(block.width if block.valid else 0):
                 at = np.uint64(block.begin + i * block.width + k)
                 probability = np.float64(load(kind, rows.probabilities, at, kind.probability))
                 if probability > most:
@@ -81,19 +81,19 @@ def _solve(kind, model, numbers, order, place, partition, right, found):
     for i in range(order.size):
         state = np.int64(order[i])
         block = block_of(kind, rows, partition[state])
-        if not block.kept:
+        if not block.valid:
             found[state] = right[state]
             continue
         begin = block.begin + (state - block.first) * block.width
         total = 0.0
-        stays = 0.0
+        to_self = 0.0
         for k in range(block.width):
             at = np.uint64(begin + k)
             to = np.int64(load(kind, rows.successors, at, kind.successor))
             probability = np.float64(load(kind, rows.probabilities, at, kind.probability))
             if to == state:
-                stays += probability
+                to_self += probability
             elif place[to] < i:
                 total += probability * found[to]
         g = discount_of(kind, rows, model, np.uint64(state))
-        found[state] = (right[state] + g * total) / max(1.0 - g * stays, 1e-12)
+        found[state] = (right[state] + g * total) / max(1.0 - g * to_self, 1e-12)

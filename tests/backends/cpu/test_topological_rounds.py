@@ -1,4 +1,4 @@
-"""Sweeps along the flow of the policy: the order, the slab, and that no certificate rests on either."""
+"""Sweeps in the topological order of the policy: the order, packed rows, and that no certificate rests on either."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from store_models import Model as SourceModel
 
 import ooc_mdp
 from ooc_mdp.backends.base import Resident, SweepLimits
-from ooc_mdp.backends.cpu import along_flow
 from ooc_mdp.backends.cpu import table as cpu_tables
+from ooc_mdp.backends.cpu import topological_rounds
 from ooc_mdp.backends.cpu.addresses import address_of
-from ooc_mdp.backends.cpu.along_flow import Slabs
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.packed import (
-    FlowScratch,
-    flow_order,
+    PackScratch,
+    count_outdated,
     make_plain,
     pack,
     packed_at,
     packed_bytes,
     patch,
-    states_moved,
     sweep_packed,
+    topological_order,
 )
 from ooc_mdp.backends.cpu.table import SweptTable, describe, open_table
+from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers
 from ooc_mdp.backends.cpu.views import Model, view_of
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
@@ -48,7 +48,7 @@ def ordered(towards: list[int]) -> np.ndarray:
     """The order of states that go where the list says."""
     n = len(towards)
     order, scratch = np.empty(n, np.uint32), np.empty((3, n), np.int32)
-    flow_order(n, np.array(towards, np.int32), *scratch, order)
+    topological_order(n, np.array(towards, np.int32), *scratch, order)
     np.testing.assert_array_equal(scratch[2][order], np.arange(n))
     return order
 
@@ -80,8 +80,8 @@ class Rows:
         self.swept = SweptTable(self.table, np.empty(0), False, describe(self.table, np.empty(0), False))
         self.policy = rng.integers(0, ACTIONS, n).astype(np.int32)
         self.values = np.append(np.zeros(n), rng.normal(size=halo))
-        self.slab = np.zeros(packed_bytes(n, WIDTH, 2), np.uint8)
-        self.scratch = FlowScratch(
+        self.packed = np.zeros(packed_bytes(n, WIDTH, 2), np.uint8)
+        self.scratch = PackScratch(
             np.zeros(3 * n + halo), np.empty(n, np.int64), np.empty((4, n), np.int32), np.empty((WIDTH + 1) * n),
             np.empty(WIDTH * n, np.uint32), False,
         )  # fmt: skip
@@ -91,25 +91,25 @@ class Rows:
         """Own and halo values, where sweeps change them."""
         return self.scratch.workspace[2 * self.n :]
 
-    def pack(self, lookahead: float) -> None:
+    def pack(self, relaxation: float) -> None:
         """Pack the rows of the present policy."""
-        _pack(*self.fixed, self.model, self.slab, self.scratch, lookahead)
+        _pack(*self.fixed, self.model, self.packed, self.scratch, relaxation)
 
-    def patch(self, lookahead: float) -> None:
+    def patch(self, relaxation: float) -> None:
         """Replace the rows of states that have another action now."""
-        _patch(*self.fixed, self.model, self.slab, self.scratch, lookahead)
+        _patch(*self.fixed, self.model, self.packed, self.scratch, relaxation)
 
-    def moved(self) -> int:
+    def outdated(self) -> int:
         """States that have another action than the packed one."""
-        return int(_moved(*self.fixed, self.slab, self.scratch))
+        return int(_outdated(*self.fixed, self.packed, self.scratch))
 
     def make_plain(self) -> None:
         """Make the steps those of plain Gauss-Seidel."""
-        _make_plain(*self.fixed, self.slab)
+        _make_plain(*self.fixed, self.packed)
 
     def sweep(self) -> float:
         """The largest change of a sweep."""
-        return float(_sweep(*self.fixed, self.slab, self.scratch))
+        return float(_sweep(*self.fixed, self.packed, self.scratch))
 
     @property
     def fixed(self) -> tuple[Any, ...]:
@@ -128,38 +128,38 @@ class Rows:
 
 
 @njit
-def _pack(kind, row, values, policy, model, slab, scratch, lookahead):
+def _pack(kind, row, values, policy, model, packed, scratch, relaxation):
     table = open_table(row)
     view = view_of(table, 0, scratch.workspace, values, policy)
-    pack(kind, table, model, view, packed_at(address_of(slab), table.n, table.width), scratch, lookahead)
+    pack(kind, table, model, view, packed_at(address_of(packed), table.n, table.width), scratch, relaxation)
 
 
 @njit
-def _patch(kind, row, values, policy, model, slab, scratch, lookahead):
+def _patch(kind, row, values, policy, model, buffer, scratch, relaxation):
     table = open_table(row)
     view = view_of(table, 0, scratch.workspace, values, policy)
-    packed = packed_at(address_of(slab), table.n, table.width)
-    patch(kind, table, model, view, packed, scratch.integers[3], lookahead)
+    packed = packed_at(address_of(buffer), table.n, table.width)
+    patch(kind, table, model, view, packed, scratch.integers[3], relaxation)
 
 
 @njit
-def _moved(kind, row, values, policy, slab, scratch):
+def _outdated(kind, row, values, policy, buffer, scratch):
     table = open_table(row)
     view = view_of(table, 0, scratch.workspace, values, policy)
-    return states_moved(kind, table, view, packed_at(address_of(slab), table.n, table.width))
+    return count_outdated(kind, table, view, packed_at(address_of(buffer), table.n, table.width))
 
 
 @njit
-def _make_plain(kind, row, values, policy, slab):
+def _make_plain(kind, row, values, policy, buffer):
     table = open_table(row)
-    make_plain(kind, table, packed_at(address_of(slab), table.n, table.width))
+    make_plain(kind, table, packed_at(address_of(buffer), table.n, table.width))
 
 
 @njit
-def _sweep(kind, row, values, policy, slab, scratch):
+def _sweep(kind, row, values, policy, buffer, scratch):
     table = open_table(row)
     view = view_of(table, 0, scratch.workspace, values, policy)
-    return sweep_packed(kind, table, view, packed_at(address_of(slab), table.n, table.width))[0]
+    return sweep_packed(kind, table, view, packed_at(address_of(buffer), table.n, table.width))[0]
 
 
 @given(st.integers(1, 40).flatmap(lambda n: st.lists(st.integers(-1, n - 1), min_size=n, max_size=n)))
@@ -206,67 +206,67 @@ def test_sweeps_over_packed_rows_end_at_the_policys_values(seed: int, n: int, ha
 
 
 @settings(max_examples=40)
-@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 30), lookahead=st.sampled_from([0.0, 0.8]))
-def test_patched_rows_of_a_policy_keep_its_values(seed: int, n: int, lookahead: float) -> None:
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 30), relaxation=st.sampled_from([0.0, 0.8]))
+def test_patched_rows_of_a_policy_keep_its_values(seed: int, n: int, relaxation: float) -> None:
     rows = Rows(seed, n, 2, 0.9)
-    rows.pack(lookahead)
+    rows.pack(relaxation)
     rng = np.random.default_rng(seed)
     moved = rng.random(n) < 0.3
     before = rows.policy.copy()
     rows.policy[moved] = rng.integers(ACTIONS)
-    assert rows.moved() == np.count_nonzero(rows.policy != before)
-    rows.patch(lookahead)
-    assert rows.moved() == 0
+    assert rows.outdated() == np.count_nonzero(rows.policy != before)
+    rows.patch(relaxation)
+    assert rows.outdated() == 0
     rows.local[:n], rows.local[n:] = rows.worth(), rows.values[n:]
     assert rows.sweep() <= 1e-12
 
 
-@given(seed=st.integers(0, 2**32 - 1), lookahead=st.sampled_from([0.0, 0.8]))
-def test_patched_rows_are_to_the_last_bit_those_packed_anew_in_the_same_order(seed: int, lookahead: float) -> None:
+@given(seed=st.integers(0, 2**32 - 1), relaxation=st.sampled_from([0.0, 0.8]))
+def test_patched_rows_are_to_the_last_bit_those_packed_anew_in_the_same_order(seed: int, relaxation: float) -> None:
     """Actions are exchanged for others of equal rows, so that the order stays."""
     rows = Rows(seed, 20, 2, 0.9)
     for a in (rows.table.successors, rows.table.probabilities, rows.table.rewards):
         each = a.reshape(20, ACTIONS, -1)
         each[:] = each[:, :1]
-    rows.pack(lookahead)
+    rows.pack(relaxation)
     rows.policy[:7] = (rows.policy[:7] + 1) % ACTIONS
-    rows.patch(lookahead)
-    patched = rows.slab.copy()
-    rows.pack(lookahead)
-    np.testing.assert_array_equal(rows.slab, patched)
+    rows.patch(relaxation)
+    patched = rows.packed.copy()
+    rows.pack(relaxation)
+    np.testing.assert_array_equal(rows.packed, patched)
 
 
-def with_steps(patch: pytest.MonkeyPatch, lookahead: float) -> None:
-    """Rounds of so much lookahead, in partitions of whatever shape and flow."""
-    patch.setattr(along_flow, "_LOOKAHEAD", lookahead)
-    patch.setattr(along_flow, "_MIN_LATER", 0.0)
-    patch.setattr(along_flow, "_MAX_LATER", 1.0)
+def with_steps(patch: pytest.MonkeyPatch, relaxation: float) -> None:
+    """Rounds with that relaxation factor, in partitions of whatever shape and policy."""
+    patch.setattr(topological_rounds, "_RELAXATION", relaxation)
+    patch.setattr(topological_rounds, "_MIN_LATER", 0.0)
+    patch.setattr(topological_rounds, "_MAX_LATER", 1.0)
 
 
-@pytest.mark.parametrize("lookahead", [0.8, 5.0])
+@pytest.mark.parametrize("relaxation", [0.8, 5.0])
 @settings(max_examples=15)
 @given(case=cases(), discount=st.sampled_from([0.5, 0.9, 0.99]), share=st.sampled_from([0.5, 1.0]))
-def test_certificates_hold_whatever_the_steps(lookahead: float, case: Case, discount: float, share: float) -> None:
+def test_certificates_hold_whatever_the_steps(relaxation: float, case: Case, discount: float, share: float) -> None:
     with pytest.MonkeyPatch.context() as patch, stored(case) as store:
-        with_steps(patch, lookahead)
+        with_steps(patch, relaxation)
         options = SolveOptions(discount, epsilon=1e-3, method="p-eva", cache=CacheSize(share=share), device="cpu")
         solution = solve(store, options)
         exact = optimum(rows_of(store), discount, case.sense)
     assert max(abs(x) for x in distance(solution.values, exact)) <= solution.error_bound
 
 
-@pytest.mark.parametrize("lookahead", [0.8, 5.0])
+@pytest.mark.parametrize("relaxation", [0.8, 5.0])
 @pytest.mark.parametrize("shape", [pytest.param((2, 2), marks=pytest.mark.slow), (2, 3)])
 def test_certificates_hold_for_steps_with_loops_made_for_a_shape(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], lookahead: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], relaxation: float
 ) -> None:
     """Two shapes, whatever the examples: each that is met takes many seconds to compile."""
     store = make_store(Case(model_of_shape(40, *shape), partitions=3), tmp_path / "s")
     monkeypatch.setattr(cpu_tables, "_MIN_COMPILED_FOR", 1)
-    with_steps(monkeypatch, lookahead)
+    with_steps(monkeypatch, relaxation)
     backend, residents = started(store, 0.9)
     assert {(len(k.actions), len(k.width)) for k in (r.arrays[0].kind for r in residents)} == {shape}
-    assert all(backend._slabs.suits(r) for r in residents)
+    assert all(backend._packed_buffers.suits(r) for r in residents)
     backend.close()
     exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.9).values
     for share in (0.5, 1.0):
@@ -284,7 +284,7 @@ def started(store: Store, discount: float) -> tuple[CpuBackend, list[Resident]]:
     return backend, [backend.admit(backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
 
 
-def test_a_gridworld_is_swept_along_its_flow_and_proved_in_fewer_backups(
+def test_a_gridworld_is_swept_in_topological_order_and_proved_in_fewer_backups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = ooc_mdp.generate("GW-48x4", tmp_path / "s", partitions=4)
@@ -293,7 +293,7 @@ def test_a_gridworld_is_swept_along_its_flow_and_proved_in_fewer_backups(
     for suits in (True, False):
         with monkeypatch.context() as patch:
             if not suits:
-                patch.setattr(Slabs, "suits", lambda self, resident: False)
+                patch.setattr(PackedBuffers, "suits", lambda self, resident: False)
             asked = SolveOptions(0.95, epsilon=1e-6, method="p-eva", cache=CacheSize(share=1.0), device="cpu")
             solutions = [solve(store, asked) for _ in range(6)]  # what is swept first depends on what arrives first
         assert all(np.abs(s.values - exact).max() <= s.error_bound <= 1e-6 for s in solutions)
@@ -304,37 +304,37 @@ def test_a_gridworld_is_swept_along_its_flow_and_proved_in_fewer_backups(
 def test_a_partition_that_steps_serve_badly_is_left_to_the_other_rounds(tmp_path: Path) -> None:
     store = ooc_mdp.generate("GW-64x4", tmp_path / "s", partitions=4)
     backend, residents = started(store, 0.95)
-    assert all(backend._slabs.suits(r) for r in residents)
+    assert all(backend._packed_buffers.suits(r) for r in residents)
     backend.relax(residents, SweepLimits(1e-9, 5)).report()
-    assert all(backend._slabs.suits(r) for r in residents)
-    backend._doubts[1] = along_flow._MAX_DOUBTS + 1
+    assert all(backend._packed_buffers.suits(r) for r in residents)
+    backend._failures[1] = topological_rounds._MAX_FAILURES + 1
     backend.relax(residents, SweepLimits(1e-9, 5)).report()
-    assert [backend._slabs.suits(r) for r in residents] == [True, False, True, True]
+    assert [backend._packed_buffers.suits(r) for r in residents] == [True, False, True, True]
     backend.close()
 
 
-def test_models_with_durations_are_not_swept_along_the_flow(tmp_path: Path) -> None:
+def test_models_with_durations_are_not_swept_in_topological_order(tmp_path: Path) -> None:
     states = tuple(State((Action(1.0, {(i + 1) % 300: 1.0}, 0.5),)) for i in range(300))
     backend, (resident,) = started(make_store(Case(SourceModel(states, durations=True)), tmp_path / "s"), 0.9)
-    assert not backend._slabs.suits(resident)
+    assert not backend._packed_buffers.suits(resident)
     assert "policy rows" not in backend.layout(backend._model, Needs()).host
     backend.close()
 
 
-def test_slabs_take_no_more_than_the_plan_says_and_the_least_recently_visited_gives_way(tmp_path: Path) -> None:
+def test_packed_rows_take_no_more_than_the_plan_says_and_the_least_recently_visited_gives_way(tmp_path: Path) -> None:
     store = ooc_mdp.generate("GW-64x4", tmp_path / "s", partitions=4)
     backend, residents = started(store, 0.95)
     planned = backend.layout(backend._model, Needs()).host["policy rows"]
-    slabs = Slabs(backend._model, 2, 2, True)
+    buffers = PackedBuffers(backend._model, 2, 2, True)
     for chosen in ([0, 1], [1, 2], [3]):
-        slabs.take([residents[p] for p in chosen])
-    assert list(slabs.slabs) == [2, 3]
-    assert slabs.take([residents[p] for p in (0, 3, 1)]) == {0, 3}  # three at once, with room for two
-    assert slabs.suits(residents[1])
+        buffers.assign([residents[p] for p in chosen])
+    assert list(buffers.by_partition) == [2, 3]
+    assert buffers.assign([residents[p] for p in (0, 3, 1)]) == {0, 3}  # three at once, with room for two
+    assert buffers.suits(residents[1])
     backend.relax(residents, SweepLimits(1e-9, 5)).report()
-    slabs = backend._slabs
-    held = [*slabs.slabs.values(), *slabs.scratch, *slabs.gathered, *slabs.gathered_rows]
-    held += [slabs.suited, slabs.laid, slabs.changed, slabs.lookahead]
-    assert len(slabs.slabs) == 4
+    buffers = backend._packed_buffers
+    held = [*buffers.by_partition.values(), *buffers.scratch, *buffers.gathered, *buffers.gathered_rows]
+    held += [buffers.suited, buffers.packed, buffers.changed, buffers.relaxation]
+    assert len(buffers.by_partition) == 4
     assert sum(a.nbytes for a in held) <= planned
     backend.close()

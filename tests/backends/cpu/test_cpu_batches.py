@@ -1,4 +1,4 @@
-"""Threads that sweep partitions together: one at a time is at each, all get their rounds, nobody waits in between."""
+"""Threads that sweep a batch of partitions: one at a time is at each, all get their rounds, nobody waits in between."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from numba import njit
 
 import ooc_mdp
 from ooc_mdp.backends.cpu.batch import groups_of
-from ooc_mdp.backends.cpu.claims import give_back, next_turn
+from ooc_mdp.backends.cpu.claims import fetch_increment, release
 from ooc_mdp.backends.cpu.rounds import next_member
 
 ROUNDS = 5
 
 
 @njit
-def _let_go(turns: np.ndarray, m: int) -> None:
-    give_back(turns.ctypes.data + 8 * m)
+def _release(turns: np.ndarray, m: int) -> None:
+    release(turns.ctypes.data + 8 * m)
 
 
 @njit(nogil=True)
 def _draw(turn: np.ndarray, found: np.ndarray) -> None:
     for i in range(found.size):
-        found[i] = next_turn(turn.ctypes.data)
+        found[i] = fetch_increment(turn.ctypes.data)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_no_two_threads_are_at_one_member_and_nobody_gets_more_than_the_rounds(v
                 faults.append(m)
             at[m] -= 1
             path[2] = 1
-            _let_go(group.progress.claims, m)
+            _release(group.progress.claims, m)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -78,7 +78,7 @@ def test_one_thread_goes_round_by_round_in_the_order_of_the_members(visit) -> No
     while (m := take(path)) >= 0:
         seen.append(m)
         path[2] = 1
-        _let_go(group.progress.claims, m)
+        _release(group.progress.claims, m)
     assert seen == list(range(8)) * ROUNDS
 
 
@@ -88,7 +88,7 @@ def test_who_is_held_is_passed_by_and_has_its_turn_later(visit) -> None:
     assert take(mine) == 0
     assert [take(other) for _ in range(7)] == list(range(1, 8))
     for m in range(8):
-        _let_go(group.progress.claims, m)
+        _release(group.progress.claims, m)
     assert take(mine) == 0  # nobody else has anything left in the first round
 
 
@@ -99,12 +99,12 @@ def test_quiescent_members_are_left_alone_until_what_they_read_has_changed(visit
         assert take(path) == m
         group.progress.quiescent[m] = m != 0
         path[2] |= m == 0
-        _let_go(group.progress.claims, m)
+        _release(group.progress.claims, m)
     values[int(group.members.tables[3, 0])] += 1.0  # a state of member 3, on its border
     while (m := take(path)) >= 0:
         seen.append(m)
         group.progress.quiescent[m] = True
-        _let_go(group.progress.claims, m)
+        _release(group.progress.claims, m)
     assert seen[0] == 0
     assert 3 not in seen
     assert len(seen) == len(set(seen)) > 1  # all are quiet now: there is no third round

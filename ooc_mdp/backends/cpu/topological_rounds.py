@@ -1,10 +1,10 @@
-"""Rounds of sweeps along the flow of the policy, over several partitions, and which partitions they are for.
+"""Rounds of sweeps in the topological order of the policy, over several partitions, and which partitions they are for.
 
-A visit of a partition alternates between sweeps over its slab (`ooc_mdp.backends.cpu.packed`) and full sweeps: the
-policy is improved once its sweeps' changes are a tenth of those of the last full sweep, and the visit is over once
-those of a full sweep are a tenth of the first. Slabs outlive visits, as many as are swept together: what has changed of
-the policy is put in its place, and the slab is made again when more than `_STALE` of the states have moved to another
-action.
+A visit of a partition alternates between sweeps over its packed rows (`ooc_mdp.backends.cpu.packed`) and full sweeps:
+the policy is improved once its sweeps' changes are a tenth of those of the last full sweep, and the visit is over once
+those of a full sweep are a tenth of the first. Packed rows outlive visits, for as many partitions as are swept in one
+batch: rows whose action has changed are patched, and all are packed again once more than `_MAX_OUTDATED` of the states
+have another action.
 
 It is for policies that go where they mean to, with some noise (a gridworld's: 0.19 of the probability comes later in
 the order). Where next to none does, or much, steps gain nothing or are not safe; such partitions, and those whose
@@ -25,25 +25,25 @@ from numba import njit
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cpu.addresses import load, store
 from ooc_mdp.backends.cpu.batch import EXTRAPOLATED, FIRST_CHANGE, FULL, POLICY, Findings, Group, Shared
-from ooc_mdp.backends.cpu.claims import give_back
+from ooc_mdp.backends.cpu.claims import release
 from ooc_mdp.backends.cpu.loops import full_sweep
 from ooc_mdp.backends.cpu.packed import (
-    FlowScratch,
+    PackScratch,
+    count_outdated,
     make_plain,
     pack,
     packed_at,
     packed_bytes,
     patch,
-    states_moved,
     sweep_packed,
 )
-from ooc_mdp.backends.cpu.rounds import STRAY_SHARE, beyond, clear, next_member
+from ooc_mdp.backends.cpu.rounds import ACCEPTANCE_THRESHOLD, clear, extrapolation_factor, next_member
 from ooc_mdp.backends.cpu.table import open_table
 from ooc_mdp.backends.cpu.views import order_of, put_back, view_of
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["RoundsAlongFlow", "Slabs"]
+__all__ = ["PackedBuffers", "TopologicalRounds"]
 
 _ROUNDS = 16
 """Rounds over the partitions of a visit."""
@@ -54,29 +54,29 @@ _MAX_DIFFERING = 0.5
 _DROP = 0.1
 """Share of a visit's first change at which it leaves a partition, and of a full sweep's at which the policy is improved
 again."""
-_LOOKAHEAD = 0.8
-"""Of the probability that flows against the order, how much a step takes along."""
-_STALE = 0.03
+_RELAXATION = 0.8
+"""Relaxation factor: the share of the probability of later successors that is lumped into the step."""
+_MAX_OUTDATED = 0.03
 """Share of the states that may have changed their action since the order was found."""
 _MIN_LATER, _MAX_LATER = 0.02, 0.3
 """Mean g p_later of partitions that are swept this way."""
 _GROWTH = 4.0
 """Changes that many times the first ones end the longer steps."""
-_MAX_DOUBTS = 6
-_MAX_SLAB_BYTES = 1 << 20
-"""Of one partition's slab, which is read from the second-level cache."""
-_SLABS_BYTES = 16 << 20
-"""Of all slabs: they must not grow with the table."""
+_MAX_FAILURES = 6
+_MAX_BUFFER_BYTES = 1 << 20
+"""Of one partition's packed rows, which are read from the second-level cache."""
+_MAX_BYTES = 16 << 20
+"""Of all packed rows: they must not grow with the table."""
 
 
-class FlowProgress(NamedTuple):
+class PackedProgress(NamedTuple):
     """What these rounds note of each member beside `ooc_mdp.backends.cpu.batch.Progress`."""
 
     limits: FloatArray
     """float64 [G]; a member is quiescent once a full sweep changes no value by more than this."""
     wanted: FloatArray
     """float64 [G]; the change at which the policy is improved."""
-    settled: npt.NDArray[np.bool_]
+    converged: npt.NDArray[np.bool_]
     """bool [G]; whether the policy's sweeps have come to that,"""
     passes: IntArray
     """int64 [G]; and their number since the last full one."""
@@ -86,10 +86,10 @@ class FlowProgress(NamedTuple):
     """bool [G]; whether they are known to be those of the present policy,"""
     packed: npt.NDArray[np.bool_]
     """bool [G]; whether they are those of any policy,"""
-    moved: IntArray
-    """int64 [G]; and states that have moved to another action since their order was found."""
-    lookahead: FloatArray
-    """float64 [G]; c of `ooc_mdp.backends.cpu.packed`."""
+    changed: IntArray
+    """int64 [G]; and states whose action has changed since their order was found."""
+    relaxation: FloatArray
+    """float64 [G]; the relaxation factor c of `ooc_mdp.backends.cpu.packed`."""
     plain: npt.NDArray[np.bool_]
     """bool [G]; whether steps had to be made plain."""
     later: FloatArray
@@ -97,7 +97,7 @@ class FlowProgress(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def _run_rounds(kind, model, values, policy, members, progress, flow, scratch):
+def _run_rounds(kind, model, values, policy, members, progress, state, scratch):
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated."""
     path = np.zeros(3, np.int64)
     while True:
@@ -106,80 +106,80 @@ def _run_rounds(kind, model, values, policy, members, progress, flow, scratch):
             break
         table = open_table(members.tables[m])
         view = view_of(table, members.places[m], scratch.workspace, values, policy)
-        improving = progress.moving[m] or flow.settled[m] or flow.passes[m] >= _MAX_PASSES
+        improving = progress.unstable[m] or state.converged[m] or state.passes[m] >= _MAX_PASSES
         if improving:
             backwards = scratch.alternate and progress.claims[1, m] % 2 == 0
-            order = order_of(progress.walks[m], backwards, scratch.starts)
-            largest = _improve(kind, table, model, view, order, progress, flow, m)
+            order = order_of(progress.traversals[m], backwards, scratch.starts)
+            largest = _improve(kind, table, model, view, order, progress, state, m)
         else:
             width = len(kind.width) if len(kind.width) > 0 else table.width
-            packed = packed_at(flow.addresses[m], table.n, width)
-            if not flow.valid[m]:
-                _bring_up_to_date(kind, table, model, view, packed, flow, m, scratch)
+            packed = packed_at(state.addresses[m], table.n, width)
+            if not state.valid[m]:
+                _bring_up_to_date(kind, table, model, view, packed, state, m, scratch)
                 progress.squares[m] = 0.0
-            largest = _sweep(kind, table, view, packed, progress, flow, m)
+            largest = _sweep(kind, table, view, packed, progress, state, m)
         if progress.swept[m, FIRST_CHANGE] == 0.0:
             progress.swept[m, FIRST_CHANGE] = largest
             progress.goals[m] = max(progress.goals[m], _DROP * largest)
-            flow.wanted[m] = _DROP * largest
-            flow.settled[m] = not improving and largest <= flow.limits[m]
+            state.wanted[m] = _DROP * largest
+            state.converged[m] = not improving and largest <= state.limits[m]
             progress.quiescent[m] = largest <= progress.goals[m]
         else:
             progress.quiescent[m] = improving and largest <= progress.goals[m]
         path[2] |= not progress.quiescent[m]
         put_back(kind, table, view, values)
-        give_back(progress.claims.ctypes.data + 8 * m)
+        release(progress.claims.ctypes.data + 8 * m)
 
 
 @njit(nogil=True, cache=True)
-def _bring_up_to_date(kind, table, model, view, packed, flow, m, scratch):
+def _bring_up_to_date(kind, table, model, view, packed, state, m, scratch):
     """Make the packed rows of member m those of the present policy."""
-    lookahead = 0.0 if flow.plain[m] else flow.lookahead[m]
-    moved = 0
-    if flow.packed[m]:
-        moved = states_moved(kind, table, view, packed)
-        flow.moved[m] += moved
-    if flow.packed[m] and flow.moved[m] <= _STALE * table.n:
-        if moved > 0:
-            patch(kind, table, model, view, packed, scratch.integers[3], lookahead)
+    relaxation = 0.0 if state.plain[m] else state.relaxation[m]
+    outdated = 0
+    if state.packed[m]:
+        outdated = count_outdated(kind, table, view, packed)
+        state.changed[m] += outdated
+    if state.packed[m] and state.changed[m] <= _MAX_OUTDATED * table.n:
+        if outdated > 0:
+            patch(kind, table, model, view, packed, scratch.integers[3], relaxation)
     else:
-        flow.later[m] = pack(kind, table, model, view, packed, scratch, lookahead)
-        flow.moved[m] = 0
-    flow.valid[m] = flow.packed[m] = True
+        state.later[m] = pack(kind, table, model, view, packed, scratch, relaxation)
+        state.changed[m] = 0
+    state.valid[m] = state.packed[m] = True
 
 
 @njit(nogil=True, cache=True)
-def _improve(kind, table, model, view, order, progress, flow, m):
+def _improve(kind, table, model, view, order, progress, state, m):
     """A full sweep of member m; its largest change."""
     up, down, differing = full_sweep(kind, table, model, view, order)
     largest = max(up, down)
     progress.swept[m, FULL] += 1
-    progress.moving[m] = differing > _MAX_DIFFERING * table.n
+    progress.unstable[m] = differing > _MAX_DIFFERING * table.n
     progress.squares[m] = 0.0
-    flow.valid[m] = flow.valid[m] and differing == 0
-    flow.settled[m] = False
-    flow.passes[m] = 0
-    flow.wanted[m] = _DROP * largest
+    state.valid[m] = state.valid[m] and differing == 0
+    state.converged[m] = False
+    state.passes[m] = 0
+    state.wanted[m] = _DROP * largest
     return largest
 
 
 @njit(nogil=True, cache=True)
-def _sweep(kind, table, view, packed, progress, flow, m):
+def _sweep(kind, table, view, packed, progress, state, m):
     """A sweep over the packed rows of member m, and extrapolation; the largest change of the sweep."""
     if progress.squares[m] == 0.0:
         clear(kind, view.changes)
     largest, along, square = sweep_packed(kind, table, view, packed)
     progress.swept[m, POLICY] += 1
-    flow.passes[m] += 1
+    state.passes[m] += 1
     before, progress.squares[m] = progress.squares[m], square
-    flow.settled[m] = largest <= max(flow.wanted[m], flow.limits[m])
+    state.converged[m] = largest <= max(state.wanted[m], state.limits[m])
     first = progress.swept[m, FIRST_CHANGE]
-    if flow.lookahead[m] > 0.0 and not flow.plain[m] and first > 0.0 and largest > _GROWTH * first:
+    if state.relaxation[m] > 0.0 and not state.plain[m] and first > 0.0 and largest > _GROWTH * first:
         make_plain(kind, table, packed)
-        flow.plain[m] = True
+        state.plain[m] = True
         progress.squares[m] = 0.0
-    elif largest > flow.limits[m]:
-        further = beyond(kind, view.own, before, along, square, largest, STRAY_SHARE)
+    elif largest > state.limits[m]:
+        further = extrapolation_factor(kind, view.own, before, along, square, largest, ACCEPTANCE_THRESHOLD)
         if further > 0.0:
             for i in range(table.n):
                 at = np.uint64(i)
@@ -190,12 +190,12 @@ def _sweep(kind, table, view, packed, progress, flow, m):
     return largest
 
 
-class Slabs:
-    """The slabs of partitions that are swept along the flow, and what is known of each partition.
+class PackedBuffers:
+    """Packed rows of the partitions that are swept in topological order, and what is known of each partition.
 
     Parameters
     ----------
-    members : partitions that are swept together at most, by all threads.
+    members : partitions of a batch at most, which all threads sweep.
     alternate : whether full sweeps may go either way.
     """
 
@@ -204,13 +204,14 @@ class Slabs:
     def __init__(self, model: ModelFacts, threads: int, members: int, alternate: bool) -> None:
         n, k = model.largest_partition, model.longest_row
         self.alternate = alternate
-        self._members = _slabs(model, members)
+        self._members = _buffer_count(model, members)
         self.suited = np.full(model.row_sums.size, bool(self._members))
-        """bool [P]; whether sweeps along the flow are, or may be, the right ones."""
-        self.laid = np.zeros(model.row_sums.size, np.bool_)
+        """bool [P]; whether sweeps in topological order are, or may be, the right ones."""
+        self.packed = np.zeros(model.row_sums.size, np.bool_)
+        """bool [P]; whether its buffer holds the rows of some policy of it."""
         self.changed = np.zeros(model.row_sums.size, np.int32)
-        self.lookahead = np.zeros(model.row_sums.size, np.float32)
-        self.slabs: dict[int, npt.NDArray[np.uint8]] = {}
+        self.relaxation = np.zeros(model.row_sums.size, np.float32)
+        self.by_partition: dict[int, npt.NDArray[np.uint8]] = {}
         """Least recently visited first."""
         room = 1 if self._members else 0
         self.scratch = [np.empty((4 * room, n * room), np.int32) for _ in range(threads)]
@@ -219,74 +220,74 @@ class Slabs:
 
     @staticmethod
     def nbytes(model: ModelFacts, threads: int, members: int) -> int:
-        """Bytes of slabs and scratch; 0 where no partition can be swept this way."""
+        """Bytes of packed rows and scratch; 0 where no partition can be swept this way."""
         n, k = model.largest_partition, model.longest_row
-        slabs = _slabs(model, members)
+        buffers = _buffer_count(model, members)
         scratch = threads * n * (16 + 8 * (k + 1) + 4 * k) + 10 * model.row_sums.size
-        return slabs * _slab_of(model) + scratch if slabs else 0
+        return buffers * _buffer_bytes(model) + scratch if buffers else 0
 
     def suits(self, resident: Resident) -> bool:
-        """Whether the resident should be swept along the flow."""
+        """Whether the resident should be swept in topological order."""
         arrays = resident.arrays[0]
-        return bool(self.suited[resident.index]) and len(arrays.kind.width) > 0 and not arrays.whole
+        return bool(self.suited[resident.index]) and len(arrays.kind.width) > 0 and not arrays.global_successors
 
-    def take(self, residents: Sequence[Resident]) -> set[int]:
-        """Find room for the slabs of residents that are about to be swept together; the first are served first.
+    def assign(self, residents: Sequence[Resident]) -> set[int]:
+        """Find a buffer for each resident of a batch that is about to be swept; the first are served first.
 
         Returns
         -------
-        Numbers of those that suit and have a slab.
+        Numbers of those that suit and have a buffer.
         """
         suited = [r for r in residents if self.suits(r)]
-        together, served = {r.index for r in suited}, set()
+        batch, served = {r.index for r in suited}, set()
         for r in suited:
             arrays = r.arrays[0]
-            slab = self.slabs.pop(r.index, None)
-            if slab is None:
-                self.laid[r.index] = False
+            buffer = self.by_partition.pop(r.index, None)
+            if buffer is None:
+                self.packed[r.index] = False
                 size = packed_bytes(r.n_states, len(arrays.kind.width), arrays.table.successors.itemsize)
-                if len(self.slabs) >= self._members:
-                    oldest = next((p for p in self.slabs if p not in together), None)
+                if len(self.by_partition) >= self._members:
+                    oldest = next((p for p in self.by_partition if p not in batch), None)
                     if oldest is None:
                         continue
-                    slab = self.slabs.pop(oldest)
-                if slab is None or slab.nbytes < size:
-                    slab = np.empty(size, np.uint8)
-            self.slabs[r.index] = slab
+                    buffer = self.by_partition.pop(oldest)
+                if buffer is None or buffer.nbytes < size:
+                    buffer = np.empty(size, np.uint8)
+            self.by_partition[r.index] = buffer
             served.add(r.index)
         return served
 
 
-class RoundsAlongFlow:
-    """Rounds over residents of one kind that have slabs (`Slabs.take`).
+class TopologicalRounds:
+    """Rounds over residents of one kind that have buffers (`PackedBuffers.assign`).
 
     Parameters
     ----------
-    findings : of all partitions; `moving` is updated, and steps of members with `doubts` are those of plain
-        Gauss-Seidel.
+    findings : of all partitions; `unstable` is updated, and steps of members with `failures` are those of plain
+        Gauss-Seidel (a relaxation factor of 0).
     """
 
-    def __init__(self, flow: Slabs, group: Group, shared: Shared, findings: Findings) -> None:
+    def __init__(self, buffers: PackedBuffers, group: Group, shared: Shared, findings: Findings) -> None:
         index = group.index
-        doubts = findings.doubts[index]
+        failures = findings.failures[index]
         self.group = group
-        self._flow, self._shared = flow, shared
+        self._buffers, self._shared = buffers, shared
         self._findings = findings
-        group.progress.moving[:] = findings.moving[index]
-        self._given_up = doubts > _MAX_DOUBTS
-        lookahead = np.where(doubts > 0, 0.0, _LOOKAHEAD)
+        group.progress.unstable[:] = findings.unstable[index]
+        self._given_up = failures > _MAX_FAILURES
+        relaxation = np.where(failures > 0, 0.0, _RELAXATION)
         count = index.size
-        group.progress.walks[:, 0, -1] = group.members.tables[:, 1]
-        self._state = FlowProgress(
+        group.progress.traversals[:, 0, -1] = group.members.tables[:, 1]
+        self._state = PackedProgress(
             limits=group.limits,
             wanted=np.zeros(count),
-            settled=np.zeros(count, np.bool_),
+            converged=np.zeros(count, np.bool_),
             passes=np.zeros(count, np.int64),
-            addresses=np.array([flow.slabs[p].ctypes.data for p in index.tolist()]),
+            addresses=np.array([buffers.by_partition[p].ctypes.data for p in index.tolist()]),
             valid=np.zeros(count, np.bool_),
-            packed=flow.laid[index] & (flow.lookahead[index] == lookahead.astype(np.float32)),
-            moved=flow.changed[index].astype(np.int64),
-            lookahead=lookahead,
+            packed=buffers.packed[index] & (buffers.relaxation[index] == relaxation.astype(np.float32)),
+            changed=buffers.changed[index].astype(np.int64),
+            relaxation=relaxation,
             plain=np.zeros(count, np.bool_),
             later=np.full(count, -1.0),
         )
@@ -296,8 +297,8 @@ class RoundsAlongFlow:
 
     def sweep(self, thread: int) -> None:
         """The compiled loop."""
-        shared, flow = self._shared, self._flow
-        arrays = flow.scratch[thread], flow.gathered[thread], flow.gathered_rows[thread]
+        shared, buffers = self._shared, self._buffers
+        arrays = buffers.scratch[thread], buffers.gathered[thread], buffers.gathered_rows[thread]
         _run_rounds(
             self.group.kind,
             shared.model,
@@ -306,29 +307,29 @@ class RoundsAlongFlow:
             self.group.members,
             self.group.progress,
             self._state,
-            FlowScratch(shared.workspace, shared.starts[thread], *arrays, flow.alternate),
+            PackScratch(shared.workspace, shared.starts[thread], *arrays, buffers.alternate),
         )
 
     def conclude(self) -> None:
-        """What slabs hold, and which partitions are to be swept otherwise from now on."""
-        flow, index, state = self._flow, self.group.index, self._state
-        self._findings.moving[index] = self.group.progress.moving
-        flow.laid[index] = state.packed & ~state.plain
-        flow.changed[index], flow.lookahead[index] = state.moved, state.lookahead
+        """Keep which rows are packed, and which partitions are to be swept otherwise from now on."""
+        buffers, index, state = self._buffers, self.group.index, self._state
+        self._findings.unstable[index] = self.group.progress.unstable
+        buffers.packed[index] = state.packed & ~state.plain
+        buffers.changed[index], buffers.relaxation[index] = state.changed, state.relaxation
         looked_at = state.later >= 0.0
         unsuited = looked_at & ((state.later < _MIN_LATER) | (state.later > _MAX_LATER))
-        flow.suited[index] &= ~(unsuited | self._given_up)
+        buffers.suited[index] &= ~(unsuited | self._given_up)
 
 
-def _slabs(model: ModelFacts, members: int) -> int:
-    """Slabs that are kept at most."""
-    slab = _slab_of(model)
-    return min(members, _SLABS_BYTES // slab) if slab else 0
+def _buffer_count(model: ModelFacts, members: int) -> int:
+    """Partitions whose rows are packed at most."""
+    size = _buffer_bytes(model)
+    return min(members, _MAX_BYTES // size) if size else 0
 
 
-def _slab_of(model: ModelFacts) -> int:
-    """Bytes of the largest partition's slab; 0 where there are none."""
+def _buffer_bytes(model: ModelFacts) -> int:
+    """Bytes of the largest partition's packed rows; 0 where there are none."""
     if model.duration_dtype is not None or model.longest_row == 0:
         return 0
     size = packed_bytes(model.largest_partition, model.longest_row, model.successor_dtype.itemsize)
-    return size if size <= _MAX_SLAB_BYTES else 0
+    return size if size <= _MAX_BUFFER_BYTES else 0
