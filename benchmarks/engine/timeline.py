@@ -32,7 +32,7 @@ SWEEPS = "sweeps"
 _KERNELS = (
     (re.compile("decode_streams|plane_sums|plane_starts|write_values"), "decoding"),
     (re.compile("lay_out"), "layout"),
-    (re.compile("sweep|select|measure|report|wake|end_batch|gather|scatter"), SWEEPS),
+    (re.compile("sweep|select|measure|report|mark_tiles_due|end_batch|gather|scatter"), SWEEPS),
 )
 """Lanes of kernels by their names; the first that fits."""
 

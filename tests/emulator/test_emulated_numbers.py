@@ -117,9 +117,9 @@ SWEEP = read_sources(*SIMPLE, "simple/plain.cu")
 TYPES = {"u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned", "f4": "float", "f8": "double"}
 
 
-def unranked(rank: np.uint64) -> float:
-    """The double of an order-preserving image."""
-    bits = int(rank)
+def number_of_encoded(encoded: np.uint64) -> float:
+    """The double of an order-preserving encoding."""
+    bits = int(encoded)
     return float(np.uint64(bits - (1 << 63) if bits >> 63 else (1 << 64) - 1 - bits).view(np.float64))
 
 
@@ -185,9 +185,9 @@ def test_the_sweep_kernels_equal_the_plain_equations(index: str, real: str, shap
         assert boundary.tolist() == [report.boundary_rise[0], report.boundary_fall[0]]
     policy[FIRST + 1 :: 3] = -1  # where there is none the greedy action becomes it
     own_policy = policy.copy()
-    local, other, marks = np.empty(emulated.size), np.empty(emulated.size), np.zeros(5, np.uint64)
+    local, other, results = np.empty(emulated.size), np.empty(emulated.size), np.zeros(5, np.uint64)
     emulated.launch("gather", emulated.size, values, local, other)
-    emulated.launch("measure", N_OWN, local, own_policy, ROW_SUM, 0.0, marks)
+    emulated.launch("measure", N_OWN, local, own_policy, ROW_SUM, 0.0, results)
     measured, _ = plain.measure(values, policy, 0.0)
-    np.testing.assert_allclose([unranked(mark) for mark in marks[:4]], measured, rtol=1e-13)
+    np.testing.assert_allclose([number_of_encoded(result) for result in results[:4]], measured, rtol=1e-13)
     np.testing.assert_array_equal(own_policy, policy)

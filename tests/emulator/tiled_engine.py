@@ -20,7 +20,7 @@ import ooc_mdp
 from ooc_mdp.backends.base import Backend, Resident, SweepLimits, VisitReport
 from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
-from ooc_mdp.backends.cuda.tiles.memory import head_bytes
+from ooc_mdp.backends.cuda.tiles.memory import header_bytes
 from ooc_mdp.backends.layout import Layout, Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -161,21 +161,21 @@ class Engine:
 
     def inputs(self, p: int) -> list[set[int] | None]:
         """Numbers of the tiles that each tile of a resident partition lists as those it reads; None for every tile."""
-        lists, sizes = self._lists(p, "inputs", self.backend._tiling.max_inputs), self._heads(p)[:, 7].tolist()
+        lists, sizes = self._lists(p, "inputs", self.backend._tiling.max_inputs), self._headers(p)[:, 7].tolist()
         return [None if n == 0xFFFFFFFF else set(row[:n]) for n, row in zip(sizes, lists.tolist(), strict=True)]
 
     def halos(self, p: int) -> list[list[int]]:
         """The halo of each tile of a resident partition, as it lists it."""
-        lists, sizes = self._lists(p, "halo", self.backend._layout.halo), self._heads(p)[:, 6].tolist()
+        lists, sizes = self._lists(p, "halo", self.backend._layout.halo), self._headers(p)[:, 6].tolist()
         return [row[:n] for n, row in zip(sizes, lists.tolist(), strict=True)]
 
-    def _heads(self, p: int) -> npt.NDArray[np.uint32]:
+    def _headers(self, p: int) -> npt.NDArray[np.uint32]:
         tiling, memory = self.backend._tiling, self.backend._memory
-        size = head_bytes(len(tiling.shape))
-        heads = np.empty((int(tiling.per_partition[p]), size // 4), np.uint32)
-        self.backend._stream.download(heads, memory.at["heads"] + size * int(tiling.per_partition[:p].sum()))
+        size = header_bytes(len(tiling.shape))
+        headers = np.empty((int(tiling.per_partition[p]), size // 4), np.uint32)
+        self.backend._stream.download(headers, memory.at["headers"] + size * int(tiling.per_partition[:p].sum()))
         self.backend._stream.wait()
-        return heads
+        return headers
 
     def _lists(self, p: int, part: str, room: int) -> npt.NDArray[np.uint32]:
         """A list of each tile's record."""

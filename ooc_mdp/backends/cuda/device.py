@@ -58,7 +58,7 @@ def cupy_for(device: int) -> Any:
 
 
 class Stream(Protocol):
-    """Work in order; streams beside each other."""
+    """Work in order; streams overlap each other."""
 
     def upload(self, to: int, data: npt.NDArray[Any]) -> None:
         """Copy an array from (pinned) host memory; it must stay as it is until then."""

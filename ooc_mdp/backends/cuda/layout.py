@@ -1,9 +1,9 @@
 """How memory, types and numbers are written so that host and device agree: one copy of each small rule.
 
     allocation   part | pad to 256 bytes | part | pad | ...
-    image        a double as an unsigned integer whose order is that of the numbers; 0 stands for "no number at all"
+    encoded      a double as an unsigned integer whose order is that of the numbers; 0 stands for "no number at all"
 
-The device's side of images is in ``numbers.cuh``. Nothing here knows states, partitions or tables.
+The device's side of this encoding is in ``numbers.cuh``. Nothing here knows states, partitions or tables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ooc_mdp.model.mdp import FloatArray
 
-__all__ = ["ALIGNMENT", "aligned", "c_type", "numbers_of_images"]
+__all__ = ["ALIGNMENT", "aligned", "c_type", "numbers_of_encoded"]
 
 ALIGNMENT = 256
 """Bytes at whose multiples the parts of an allocation begin."""
@@ -45,7 +45,7 @@ def c_type(dtype: np.dtype[Any]) -> str:
     return _C_TYPES[dtype.str[1:]]
 
 
-def numbers_of_images(images: npt.NDArray[np.uint64]) -> FloatArray:
-    """The doubles behind order-preserving images, in an array of the same shape; -inf where an image is 0."""
-    bits = np.where(images >= _SIGN, images & ~_SIGN, ~images)
-    return np.where(images == 0, -np.inf, bits.view(np.float64))
+def numbers_of_encoded(encoded: npt.NDArray[np.uint64]) -> FloatArray:
+    """The doubles of an order-preserving encoding, in an array of the same shape; -inf where it is 0."""
+    bits = np.where(encoded >= _SIGN, encoded & ~_SIGN, ~encoded)
+    return np.where(encoded == 0, -np.inf, bits.view(np.float64))

@@ -12,15 +12,15 @@ __device__ __forceinline__ double infinity() { return __longlong_as_double(0x7ff
 
 __device__ __forceinline__ double minus_infinity() { return -infinity(); }
 
-// A number's image in an order of unsigned numbers that is the numbers' own; above 0.
-__device__ __forceinline__ u64 image(double x) {
+// Order-preserving integer encoding of a number; above 0.
+__device__ __forceinline__ u64 encoded(double x) {
     const u64 bits = (u64)__double_as_longlong(x);
     return (bits >> 63) ? ~bits : (bits | 0x8000000000000000ull);
 }
 
-// A number's upper 32 bits, rounded up, in an order of unsigned numbers that is the numbers' own. At most 2^-20 of a
+// The upper half of a number's order-preserving encoding, rounded up. At most 2^-20 of a
 // number is added, nothing to 0; one instruction then finds the largest of a warp.
-__device__ __forceinline__ u32 above(double x) {
+__device__ __forceinline__ u32 rounded_up_half(double x) {
     const i64 bits = __double_as_longlong(x);
     const u32 high = (u32)((u64)bits >> 32);
     return bits < 0 ? ~high : (high + ((u32)bits != 0)) | 0x80000000u;
@@ -54,7 +54,7 @@ __device__ __forceinline__ void block_max(double (&x)[N]) {
     __syncthreads();
 }
 
-// Raises a slot in device memory to the largest of one unsigned number a thread: an image, or the bits of a double that
+// Raises a slot in device memory to the largest of one unsigned number a thread: an encoding, or the bits of a double that
 // is not negative. One atomic a block. Every thread of the block must come here.
 __device__ __forceinline__ void raise_to_block_max(u64 mine, u64* slot) {
     __shared__ u64 warps[32];

@@ -346,7 +346,7 @@ def test_a_solve_along_the_flow_leaves_nothing_of_what_comes_before(
         assert found == pytest.approx(np.linalg.solve(np.eye(n) - matrix, right), rel=1e-9, abs=1e-9)
 
 
-def test_along_a_long_way_solves_along_the_flow_replace_most_of_the_work(
+def test_along_a_long_way_triangular_solves_replace_most_of_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = make_store(Case(long_way(), partitions=6), tmp_path / "s")

@@ -9,31 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_mdp.backends.cuda.layout import aligned, c_type, numbers_of_images
+from ooc_mdp.backends.cuda.layout import aligned, c_type, numbers_of_encoded
 
 FLOATS = st.floats(allow_nan=False)
 
 
-def image(x: float) -> int:
-    """As `image` in numbers.cuh."""
+def encoded(x: float) -> int:
+    """As `encoded` in numbers.cuh."""
     (bits,) = struct.unpack("<Q", struct.pack("<d", x))
     return int(bits ^ 0xFFFFFFFFFFFFFFFF if bits >> 63 else bits | 1 << 63)
 
 
 @given(st.lists(FLOATS, max_size=20))
-def test_images_give_their_numbers_back(numbers: list[float]) -> None:
-    images = np.array([image(x) for x in numbers], np.uint64)
-    np.testing.assert_array_equal(numbers_of_images(images), np.array(numbers))
+def test_encoded_numbers_are_given_back(numbers: list[float]) -> None:
+    numbers_encoded = np.array([encoded(x) for x in numbers], np.uint64)
+    np.testing.assert_array_equal(numbers_of_encoded(numbers_encoded), np.array(numbers))
 
 
 @given(FLOATS, FLOATS)
-def test_images_are_in_the_order_of_their_numbers_and_above_0(x: float, y: float) -> None:
-    assert (image(x) < image(y)) == (x < y or (x == y and (np.signbit(x), np.signbit(y)) == (True, False)))
-    assert image(x) > 0
+def test_encoded_numbers_keep_their_order_and_are_above_0(x: float, y: float) -> None:
+    assert (encoded(x) < encoded(y)) == (x < y or (x == y and (np.signbit(x), np.signbit(y)) == (True, False)))
+    assert encoded(x) > 0
 
 
-def test_an_image_of_0_stands_for_no_number_in_any_shape() -> None:
-    found = numbers_of_images(np.array([[0, image(2.5)], [image(-1.0), 0]], np.uint64))
+def test_an_encoding_of_0_stands_for_no_number_in_any_shape() -> None:
+    found = numbers_of_encoded(np.array([[0, encoded(2.5)], [encoded(-1.0), 0]], np.uint64))
     assert found.tolist() == [[-np.inf, 2.5], [-1.0, -np.inf]]
 
 

@@ -103,7 +103,7 @@ class Kept:
         own = varies(self.model)
         g = self.of_states("discounts", "f8") if own else np.full(values.size, self.discount)
         expected = np.zeros(values.size)
-        for p, place in enumerate(rows._places):
+        for p, place in enumerate(rows._descriptors):
             own, size = self.states(p), int(place["width"]) * int(place["pitch"])
             n = own.stop - own.start
             planes = [
@@ -127,7 +127,7 @@ def solved(work: DeviceEvaluation) -> bool:
 def assert_that_rows_are_the_policy_s(kept: Kept, scale: float = 1.0) -> None:
     """At the values where it was improved, and at others."""
     values, policy = kept.backend.values(), kept.backend.policy()
-    assert kept.of_states("others", "f8") == pytest.approx(
+    assert kept.of_states("second_best", "f8") == pytest.approx(
         kept.plain.best_other(values, policy), rel=1e-12, abs=1e-12 * scale
     )
     for at in (values, np.random.default_rng(1).normal(size=values.size)):
@@ -245,7 +245,7 @@ def test_of_actions_that_tie_the_lowest_is_taken_and_the_other_is_q2(tmp_path: P
         kept = Kept(store, device(), policy=policy)
         kept.improve([0, 1])
         assert kept.backend.policy()[order.tolist().index(0)] == expected
-        others = kept.of_states("others", "f8")
+        others = kept.of_states("second_best", "f8")
         backup = kept.plain.backup(kept.values, kept.backend.policy())
         assert others[order.tolist().index(0)] == backup[order.tolist().index(0)]
         assert others[order.tolist().index(1)] == others[order.tolist().index(2)] == -np.inf
@@ -263,7 +263,7 @@ def test_an_evaluation_reaches_the_policy_s_values(
     kept = Kept(store, device(), seed=len(name), options=options)
     everything = list(range(store.n_partitions))
     kept.improve(everything)
-    others = kept.of_states("others", "f8")
+    others = kept.of_states("second_best", "f8")
     policy = kept.backend.policy()
     limit = 1e-8
     found = evaluated(kept.backend, limit, 10_000)
@@ -323,7 +323,7 @@ def test_an_evaluation_is_true_in_whatever_order_blocks_and_threads_run(
     everything = list(range(store.n_partitions))
     kept.improve(everything)
     assert_that_rows_are_the_policy_s(kept)
-    others = kept.of_states("others", "f8")
+    others = kept.of_states("second_best", "f8")
     found = evaluated(kept.backend, 1e-8, 10_000)
     assert_that_an_evaluation_is_true(kept, found, kept.values, others, everything)
     assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
@@ -339,7 +339,7 @@ def test_rows_may_lie_in_the_host_s_memory_and_the_solver_may_find_no_room(
     everything = list(range(store.n_partitions))
     kept.improve(everything)
     assert_that_rows_are_the_policy_s(kept)
-    others = kept.of_states("others", "f8")
+    others = kept.of_states("second_best", "f8")
     found = evaluated(kept.backend, 1e-8, 10_000)
     assert_that_an_evaluation_is_true(kept, found, kept.values, others, everything)
     assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
@@ -470,7 +470,7 @@ def test_an_evaluation_that_is_left_after_every_batch_takes_no_more_products(
     for seconds in (math.inf, 0.0):
         kept = Kept(store, device(), discount=discount, options=EvaluationOptions(worth_solving=10))
         kept.improve(everything)
-        others = kept.of_states("others", "f8")
+        others = kept.of_states("second_best", "f8")
         evaluation, before, done = kept.backend.evaluation(1e-8, 10_000), kept.values, False
         backups, left = 0, -1
         while not done:
@@ -589,7 +589,7 @@ def test_rows_are_opened_again_after_a_start_with_larger_slots(
     kept.residents = [kept.backend.admit(kept.backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
     kept.backend.open_rows(store.coupling)
     kept.improve(range(6))
-    others = kept.of_states("others", "f8")
+    others = kept.of_states("second_best", "f8")
     found = evaluated(kept.backend, 1e-8, 10_000)
     assert_that_an_evaluation_is_true(kept, found, before, others, range(6))
     assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8

@@ -57,10 +57,10 @@ def places_of(tiling: Tiling, extent: Sequence[int]) -> list[tuple[int, int]]:
     across = [-(-e // t) for e, t in zip(extent, tiling.shape, strict=True)]
     places = []
     for at in itertools.product(*map(range, extent)):
-        tile = lane = 0
+        tile = offset = 0
         for x, t, a in zip(at, tiling.shape, across, strict=True):
-            tile, lane = tile * a + x // t, lane * t + x % t
-        places.append((tile, lane))
+            tile, offset = tile * a + x // t, offset * t + x % t
+        places.append((tile, offset))
     return places
 
 
@@ -76,7 +76,7 @@ def test_every_state_lies_in_one_tile(shapes: npt.NDArray[np.int32], states: int
     for extent, size, tiles in zip(shapes.tolist(), sizes, tiling.per_partition.tolist(), strict=True):
         places = places_of(tiling, extent)
         assert len(set(places)) == size
-        assert all(0 <= tile < tiles and 0 <= lane < tiling.box for tile, lane in places)
+        assert all(0 <= tile < tiles and 0 <= offset < tiling.box for tile, offset in places)
         assert {tile for tile, _ in places} == set(range(tiles))
 
 
@@ -133,23 +133,23 @@ def test_nothing_in_a_slot_lies_on_anything_else(
     tiling = Tiling.of(model, states)
     local = local and not is_ragged(model)
     layout = SlotLayout.of(model, tiling, local, halo if local else 0)
-    tiles, n, lanes = int(tiling.per_partition.max()), model.largest_partition, tiling.threads
-    assert tiles * lanes >= n
+    tiles, n, entries = int(tiling.per_partition.max()), model.largest_partition, tiling.threads
+    assert tiles * entries >= n
     record = {"inputs": 4 * tiling.max_inputs}
     if not is_ragged(model):
         stored = width - 1 if exact else width
         record |= {
-            "weights": actions * stored * lanes * real.itemsize,
-            "successors": actions * width * lanes * (2 if local else 4),
-            "rewards": actions * lanes * real.itemsize,
-            "durations": actions * lanes * (durations.itemsize if durations is not None else 0),
+            "weights": actions * stored * entries * real.itemsize,
+            "successors": actions * width * entries * (2 if local else 4),
+            "rewards": actions * entries * real.itemsize,
+            "durations": actions * entries * (durations.itemsize if durations is not None else 0),
         }
     if local:
         record["halo"] = 4 * halo
     due = {
         "boundary_count": 4,
         "boundary": 4 * layout.boundary_room,
-        "published": 8 * layout.boundary_room,
+        "reported": 8 * layout.boundary_room,
         "tiles": tiles * layout.record_bytes,
     }
     if is_ragged(model):

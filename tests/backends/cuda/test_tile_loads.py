@@ -71,8 +71,8 @@ def test_a_frame_that_cannot_be_decoded_is_named_and_the_next_load_is_none_the_w
     intact = bytes(frame)
     frame[-40:] = bytes([0xFF] * 40)
     engine = Engine(store, 0.9, EmulatedDevice(1 << 26), slots=2)
-    lanes = 6
-    for _ in range(lanes + 1):
+    pipelines = 6
+    for _ in range(pipelines + 1):
         write_frame(path, bytes(frame))
         accept(store)
         with pytest.raises(StoreError, match=r"successors of partition 1 .*cannot be decoded; convert again"):

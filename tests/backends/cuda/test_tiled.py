@@ -98,7 +98,7 @@ def test_bounds_hold_in_whatever_order_blocks_and_threads_run(
 
 
 @pytest.mark.parametrize(
-    ("problem", "grid", "blocks", "dtype", "states", "lanes", "threads"),
+    ("problem", "grid", "blocks", "dtype", "states", "entries", "threads"),
     [
         ("double-pendulum", "5", [2, 1, 2, 2], "float32", 64, 64, 32),
         ("double-pendulum", "5", [2, 1, 2, 2], "float32", 128, 160, 96),
@@ -106,13 +106,13 @@ def test_bounds_hold_in_whatever_order_blocks_and_threads_run(
     ],
 )
 def test_bounds_hold_where_threads_have_two_states(
-    problem: str, grid: str, blocks: list[int], dtype: str, states: int, lanes: int, threads: int, tmp_path: Path
+    problem: str, grid: str, blocks: list[int], dtype: str, states: int, entries: int, threads: int, tmp_path: Path
 ) -> None:
-    """Tiles of 64 lanes leave no thread of a warp idle, those of 160 some; smaller tiles have lanes without a state."""
+    """Tiles of 64 entries leave no thread of a warp idle, those of 160 some; some entries have no state."""
     store = ooc_mdp.generate(problem, tmp_path / "store", {"grid": grid}, blocks=blocks, dtype=dtype)
     engine = Engine(store, 0.9, ShuffledDevice(4), slots=4, tile_states=states)
     tiling, layout = engine.backend._tiling, engine.backend._layout
-    assert (tiling.threads, layout.thread.states, layout.sweep_threads(tiling)) == (lanes, 2, threads)
+    assert (tiling.threads, layout.thread.states, layout.sweep_threads(tiling)) == (entries, 2, threads)
     wander(engine, seed=2, steps=25)
 
 

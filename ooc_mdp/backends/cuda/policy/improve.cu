@@ -3,18 +3,18 @@
 // A block takes tiles as `measure_tiles` does: rows in registers, values in shared memory, a state or two a thread. The
 // chosen action's row is read from the slot once more, where it has just been, since registers have no index. Written
 // a state: width * (4 + sizeof(REAL)) + sizeof(REWARD) + 8 bytes, nothing but Q2 where the action is the same and its
-// row is there. Values stay, so nothing that sweeps have proved changes: an action that is worth more only makes the
+// row is valid. Values stay, so nothing that sweeps have proved changes: an action that is worth more only makes the
 // policy's residual smaller.
 
 #define FRESH 0x80000000u          // in a number of a partition: its states have no actions yet
-#define KEPT 0x40000000u           // its rows are there
+#define VALID 0x40000000u          // its rows are valid
 #define IMPROVED 5                 // numbers a partition
 
 // Write the row of action a of a state, `local` in its partition, which state `own` of the thread holds.
-__device__ __forceinline__ void keep_row(const Engine& e, const Head& h, const Rows& rows, int own, u32 local, int a,
-                                         double discount, const PolicyRows& to) {
-    const RowsPlace place = to.places[h.partition];
-    const i64 state = h.first + local, at = place.entries + local;
+__device__ __forceinline__ void write_row(const Engine& e, const TileHeader& h, const Rows& rows, int own, u32 local,
+                                          int a, double discount, const PolicyRows& to) {
+    const RowsDescriptor descriptor = to.descriptors[h.partition];
+    const i64 state = h.first + local, at = descriptor.entries + local;
     u32 count = 0;
 #if RAGGED
     const Table& t = *rows.t;
@@ -25,8 +25,8 @@ __device__ __forceinline__ void keep_row(const Engine& e, const Head& h, const R
         count = WIDTH ? WIDTH : (u32)((i64)t.successor_ptr[j + 1] - lo);
         for (u32 k = 0; k < count; ++k) {
             const i64 x = (i64)t.successors[lo + k];
-            to.successors[at + (i64)k * place.pitch] = (u32)(x < t.n ? h.first + x : (i64)t.halo[x - t.n]);
-            to.probabilities[at + (i64)k * place.pitch] = t.probabilities[lo + k];
+            to.successors[at + (i64)k * descriptor.pitch] = (u32)(x < t.n ? h.first + x : (i64)t.halo[x - t.n]);
+            to.probabilities[at + (i64)k * descriptor.pitch] = t.probabilities[lo + k];
         }
         to.rewards[state] = e.sign * (double)t.rewards[j];
     }
@@ -41,31 +41,32 @@ __device__ __forceinline__ void keep_row(const Engine& e, const Head& h, const R
 #endif
         const REAL p = count < WEIGHTS ? record.weights_of()[(a * WEIGHTS + count) * TILE + from] : last;
         last -= p;
-        to.successors[at + (i64)count * place.pitch] = x;
-        to.probabilities[at + (i64)count * place.pitch] = p;
+        to.successors[at + (i64)count * descriptor.pitch] = x;
+        to.probabilities[at + (i64)count * descriptor.pitch] = p;
     }
     to.rewards[state] = (REAL)e.sign * record.rewards[a][from];
 #endif
 #if VARIES
     to.discounts[state] = discount;
 #endif
-    for (; count < place.width; ++count) {
-        to.successors[at + (i64)count * place.pitch] = (u32)state;
-        to.probabilities[at + (i64)count * place.pitch] = 0;
+    for (; count < descriptor.width; ++count) {
+        to.successors[at + (i64)count * descriptor.pitch] = (u32)state;
+        to.probabilities[at + (i64)count * descriptor.pitch] = 0;
     }
 }
 
-// found [count, IMPROVED]: as `measured` of measure_tiles, [0] to [3]; [4] states whose action is another than before.
-extern "C" __global__ void __launch_bounds__(THREADS) improve_tiles(const Engine e, const PolicyRows to, const u32* set,
-                                                                    int count, int set_tiles, double margin, u64* found) {
+// results [count, IMPROVED]: as `measured` of measure_tiles, [0] to [3]; [4] states whose action is another than before.
+extern "C" __global__ void __launch_bounds__(THREADS) improve_tiles(const Engine e, const PolicyRows to, const u32* batch,
+                                                                    int count, int batch_tiles, double margin,
+                                                                    u64* results) {
     extern __shared__ double v[];
-    const i64 total = (i64)count * set_tiles;
+    const i64 total = (i64)count * batch_tiles;
     for (i64 item = blockIdx.x; item < total; item += gridDim.x) {
-        const u32 member = set[item / set_tiles], tile = (u32)(item % set_tiles);
-        const bool fresh = member & FRESH, kept = member & KEPT;
-        const Place& p = e.places[member & ~(FRESH | KEPT)];
+        const u32 member = batch[item / batch_tiles], tile = (u32)(item % batch_tiles);
+        const bool fresh = member & FRESH, valid = member & VALID;
+        const Descriptor& p = e.descriptors[member & ~(FRESH | VALID)];
         if (tile >= p.tiles) continue;
-        const Head& h = e.heads[p.tile + tile];
+        const TileHeader& h = e.headers[p.tile + tile];
         u32 numbers[STATES];
         double own[STATES];
         Rows states[STATES];
@@ -109,21 +110,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) improve_tiles(const Engine
                 discount = old_discount;
                 choice = before;
             }
-            const double left = worth - now;
+            const double change = worth - now;
             m[0] = fmax(m[0], normalised);
-            m[1] = fmax(m[1], -(choice < 0 ? left : left / (1.0 - discount * p.row_sum)));
+            m[1] = fmax(m[1], -(choice < 0 ? change : change / (1.0 - discount * p.row_sum)));
             m[2] = fmax(m[2], residual);
-            m[3] = fmax(m[3], -left);
-            to.others[s] = other;
+            m[3] = fmax(m[3], -change);
+            to.second_best[s] = other;
             changed += choice != before;
             if (choice != before || fresh) e.policy[s] = (CHOICE)choice;   // it may be -1, and 0 be there
-            if (choice != before || !kept) keep_row(e, h, rows, i, local, choice, discount, to);
+            if (choice != before || !valid) write_row(e, h, rows, i, local, choice, discount, to);
         }
         changed = __reduce_add_sync(0xffffffffu, changed);
-        u64* out = found + IMPROVED * (item / set_tiles);
+        u64* out = results + IMPROVED * (item / batch_tiles);
         if ((threadIdx.x & 31) == 0 && changed) atomicAdd(out + 4, (u64)changed);
         block_max(m);
         if (threadIdx.x == 0)
-            for (int i = 0; i < 4; ++i) atomicMax(out + i, image(m[i]));
+            for (int i = 0; i < 4; ++i) atomicMax(out + i, encoded(m[i]));
     }
 }

@@ -20,17 +20,17 @@ from ooc_mdp.model.mdp import IntArray
 __all__ = [
     "BLOCK",
     "EVALUATION",
-    "FOUND",
     "IMPROVED",
     "MAX_SWEEPS",
     "PROGRESS",
+    "RESULTS",
     "ROWS",
     "VECTORS",
     "RowSizes",
     "aligned",
     "chunks_of",
+    "descriptors_of",
     "kernel_defines",
-    "places_of",
     "reward_dtype",
     "total_of",
     "varies",
@@ -40,8 +40,8 @@ MAX_SWEEPS = 64
 """Sweeps between two looks of the host, at most: MAX_SWEEPS of policy/rows.cu."""
 BLOCK = 256
 """States of a chunk."""
-FOUND, IMPROVED = 9, 5
-"""Numbers a partition of `measure_rows` and `improve_tiles`."""
+RESULTS, IMPROVED = 9, 5
+"""Results per partition of `measure_rows` and `improve_tiles`."""
 _MAX_BLOCKS = 1 << 12
 """That a device runs at once, for what is planned before there is one."""
 _ALIGNMENT = 256
@@ -49,7 +49,7 @@ _WARP = 32
 _MAX_UNROLLED = 16
 """Longest row whose entries a thread asks for all at once."""
 VECTORS = ("z", "r", "shadow", "p", "v", "t")
-_PLACE = np.dtype([("entries", "i8"), ("pitch", "u4"), ("width", "u4")])
+_DESCRIPTOR = np.dtype([("entries", "i8"), ("pitch", "u4"), ("width", "u4")])
 _CHUNK = np.dtype(
     [("state", "i8"), ("entry", "i8"), ("states", "u4"), ("pitch", "u4"), ("width", "u4"), ("partition", "u4")]
 )
@@ -61,13 +61,14 @@ PROGRESS = np.dtype(
         *((name, "u4") for name in ("tickets", "state", "products", "unused")),
     ]
 )
-ROWS = np.dtype([(n, "u8") for n in ("places", "successors", "probabilities", "rewards", "discounts", "others")])
+_ROW_FIELDS = ("descriptors", "successors", "probabilities", "rewards", "discounts", "second_best")
+ROWS = np.dtype([(name, "u8") for name in _ROW_FIELDS])
 EVALUATION = np.dtype(
     [
         ("rows", ROWS),
         ("chunks", "u8"),
         ("count", "i8"),
-        *((name, "u8") for name in ("values", "start", *VECTORS, "progress", "partials", "row_sums", "found")),
+        *((name, "u8") for name in ("values", "start", *VECTORS, "progress", "partials", "row_sums", "results")),
         ("discount", "f8"),
     ]
 )
@@ -95,17 +96,17 @@ class RowSizes:
             "probabilities": model.probability_dtype.itemsize * entries,
             "rewards": n * reward_dtype(model).itemsize,
             "discounts": 8 * n if varies(model) else 0,
-            "others": 8 * n,
+            "second_best": 8 * n,
         }
         work = {
-            "places": _PLACE.itemsize * partitions,
+            "descriptors": _DESCRIPTOR.itemsize * partitions,
             "row_sums": 8 * partitions,
             "start": 8 * n,
             "chunks": _CHUNK.itemsize * chunks,
             "progress": PROGRESS.itemsize,
             "partials": 24 * blocks,
-            "found": 8 * FOUND * partitions,
-            "set": 4 * partitions,
+            "results": 8 * RESULTS * partitions,
+            "batch": 4 * partitions,
             "improved": 8 * IMPROVED * partitions,
         }
         return cls(rows, work, dict.fromkeys(VECTORS, 8 * n))
@@ -157,17 +158,17 @@ def total_of(sizes: Mapping[str, int]) -> int:
     return sum(map(aligned, sizes.values()))
 
 
-def places_of(model: ModelFacts) -> npt.NDArray[Any]:
-    """RowsPlace [P]: where the planes of each partition's rows begin, their pitches and widths."""
+def descriptors_of(model: ModelFacts) -> npt.NDArray[Any]:
+    """RowsDescriptor [P]: where the planes of each partition's rows begin, their pitches and widths."""
     states, widths = _states(model), _widths(model)
     pitches = _pitches(states)
-    places = np.zeros(states.size, _PLACE)
-    places["pitch"], places["width"] = pitches, widths
-    places["entries"] = np.cumsum(pitches * widths) - pitches * widths
-    return places
+    descriptors = np.zeros(states.size, _DESCRIPTOR)
+    descriptors["pitch"], descriptors["width"] = pitches, widths
+    descriptors["entries"] = np.cumsum(pitches * widths) - pitches * widths
+    return descriptors
 
 
-def chunks_of(model: ModelFacts, partitions: IntArray, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def chunks_of(model: ModelFacts, partitions: IntArray, descriptors: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Chunk [chunks]: of all states of some partitions, in their order."""
     states = _states(model)
     counts = -(-states[partitions] // BLOCK)
@@ -176,9 +177,9 @@ def chunks_of(model: ModelFacts, partitions: IntArray, places: npt.NDArray[Any])
     chunks = np.empty(owner.size, _CHUNK)
     chunks["partition"] = owner
     chunks["state"] = model.partition_ptr[owner] + begin
-    chunks["entry"] = places["entries"][owner] + begin
+    chunks["entry"] = descriptors["entries"][owner] + begin
     chunks["states"] = np.minimum(states[owner] - begin, BLOCK)
-    chunks["pitch"], chunks["width"] = places["pitch"][owner], places["width"][owner]
+    chunks["pitch"], chunks["width"] = descriptors["pitch"][owner], descriptors["width"][owner]
     return chunks
 
 

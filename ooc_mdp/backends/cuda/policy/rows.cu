@@ -26,7 +26,7 @@ typedef unsigned int u32;
 
 #define BLOCK 256
 #define MAX_SWEEPS 64
-#define FOUND 9
+#define RESULTS 9
 #define GROWN 1e8          // times its first largest residual: a solver's sums have lost what matters
 
 enum { RUNNING, REACHED, BROKEN, LOST };   // LOST: z has numbers that are none
@@ -56,13 +56,13 @@ struct Evaluation {
     Progress* progress;
     double* partials;      // [blocks, 3]
     const double* row_sums;   // [partitions]
-    u64* found;            // [partitions, FOUND]
+    u64* results;            // [partitions, RESULTS]
     double discount;
 };
 
 __device__ __forceinline__ double infinity() { return __longlong_as_double(0x7ff0000000000000ll); }
 
-__device__ __forceinline__ u64 image_of(double x) {
+__device__ __forceinline__ u64 encoded(double x) {
     const u64 bits = (u64)__double_as_longlong(x);
     return (bits >> 63) ? ~bits : (bits | 0x8000000000000000ull);
 }
@@ -201,15 +201,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK) sweep_rows(const Evaluation 
 }
 
 // What an evaluation reports, for every partition with rows: [0] largest rise since the beginning, [1] fall, [2] rise
-// and [3] fall of the normalised residual, [4] and [5] of the plain one, [6] Q2 - V, [7] V, [8] -V; images of the
+// and [3] fall of the normalised residual, [4] and [5] of the plain one, [6] Q2 - V, [7] V, [8] -V; encodings of the
 // largest over its states. A block's chunks follow each other, so that it adds to a partition's numbers once or so.
 extern "C" __global__ void __launch_bounds__(BLOCK) measure_rows(const Evaluation e) {
     const i64 share = (e.count + gridDim.x - 1) / gridDim.x, begin = blockIdx.x * share, end = min(e.count, begin + share);
-    double m[FOUND];
+    double m[RESULTS];
     for (i64 c = begin; c < end; ++c) {
         const Chunk chunk = e.chunks[c];
         if (c == begin || e.chunks[c - 1].partition != chunk.partition)
-            for (int i = 0; i < FOUND; ++i) m[i] = -infinity();
+            for (int i = 0; i < RESULTS; ++i) m[i] = -infinity();
         if (threadIdx.x < chunk.states) {
             const i64 state = chunk.state + threadIdx.x;
             const double now = e.values[state], before = e.start[state];
@@ -221,14 +221,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK) measure_rows(const Evaluatio
             m[3] = fmax(m[3], bounded(-normalised));
             m[4] = fmax(m[4], bounded(residual));
             m[5] = fmax(m[5], bounded(-residual));
-            m[6] = fmax(m[6], e.rows.others[state] - now);
+            m[6] = fmax(m[6], e.rows.second_best[state] - now);
             m[7] = fmax(m[7], now);
             m[8] = fmax(m[8], -now);
         }
         if (c + 1 == end || e.chunks[c + 1].partition != chunk.partition) {
             reduce<0>(m);
             if (threadIdx.x == 0)
-                for (int i = 0; i < FOUND; ++i) atomicMax(e.found + FOUND * (i64)chunk.partition + i, image_of(m[i]));
+                for (int i = 0; i < RESULTS; ++i) atomicMax(e.results + RESULTS * (i64)chunk.partition + i, encoded(m[i]));
         }
     }
 }

@@ -10,16 +10,16 @@
 // What a state has once lies at its number. Compiled with REAL, REWARD, VARIES (whether rows have discounts of their
 // own, 0 where a state has no action).
 
-struct RowsPlace {                 // of a partition
+struct RowsDescriptor {            // of a partition
     long long entries;
     unsigned pitch, width;
 };
 
 struct PolicyRows {
-    const RowsPlace* places;       // [partitions]
+    const RowsDescriptor* descriptors;   // [partitions]
     unsigned* successors;          // states of the model
     REAL* probabilities;
     REWARD* rewards;               // [states], signed; a terminal state's own
     double* discounts;             // [states] if VARIES
-    double* others;                // [states] Q2: what the best other action was worth, or -inf
+    double* second_best;           // [states] Q2, the second-best action value, or -inf
 };

@@ -16,42 +16,36 @@ import numpy.typing as npt
 from ooc_mdp.backends.base import Evaluation, Improvement
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
 from ooc_mdp.backends.cuda.driver import address_of
+from ooc_mdp.backends.cuda.layout import numbers_of_encoded
 from ooc_mdp.backends.cuda.policy.evaluation import ITERATION, DeviceEvaluation, EvaluationOptions
 from ooc_mdp.backends.cuda.policy.layout import (
     BLOCK,
     EVALUATION,
-    FOUND,
     IMPROVED,
     PROGRESS,
+    RESULTS,
     ROWS,
     VECTORS,
     RowSizes,
     aligned,
     chunks_of,
+    descriptors_of,
     kernel_defines,
-    places_of,
     total_of,
 )
 from ooc_mdp.backends.cuda.sources import read_sources
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
-from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import format_bytes
 
 __all__ = ["IMPROVE_KERNELS", "DeviceRows", "EvaluationOptions"]
 
 IMPROVE_KERNELS = ("improve_tiles",)
 """Of policy/improve.cu, which is compiled with the kernels of tiles."""
-_FRESH, _KEPT = 1 << 31, 1 << 30
-"""Marks on a number of a partition."""
+_FRESH, _VALID = 1 << 31, 1 << 30
+"""Flags in the number of a partition."""
 _KERNELS = ("sweep_rows", "measure_rows", "krylov_begin", "krylov_apply", *ITERATION)
-
-
-def _unranked(ranks: npt.NDArray[np.uint64]) -> FloatArray:
-    """The doubles behind order-preserving images; -inf where no state contributed."""
-    top = np.uint64(1 << 63)
-    bits = np.where(ranks >= top, ranks & ~top, ~ranks)
-    return np.where(ranks == 0, -np.inf, bits.view(np.float64))
 
 
 class DeviceRows:
@@ -70,12 +64,12 @@ class DeviceRows:
     """
 
     def __init__(self, device: Device, stream: Stream, model: ModelFacts, room: int | None = None) -> None:
-        places = places_of(model)
+        descriptors = descriptors_of(model)
         if model.n_states >= 1 << 32:
             raise OptionsError(
                 f"a device keeps rows of fewer than 2^32 states, not of {model.n_states}; use --method p-eva"
             )
-        self._device, self._model, self._places = device, model, places
+        self._device, self._model, self._descriptors = device, model, descriptors
         self.options = EvaluationOptions()
         kernels = self.kernels(device, model)
         self._kernels = kernels
@@ -97,26 +91,26 @@ class DeviceRows:
         self._pinned: list[npt.NDArray[np.uint8]] = []
         at = self._allocate(sizes, device)
         self._at = at
-        partitions = places.size
-        self.kept = np.zeros(partitions, np.bool_)
+        partitions = descriptors.size
+        self.valid = np.zeros(partitions, np.bool_)
         """bool [P]; whether a partition has rows."""
-        self.stale = np.zeros(partitions, np.bool_)
-        """bool [P]; whether a partition's policy may have changed since they were written, without them."""
+        self.outdated = np.zeros(partitions, np.bool_)
+        """bool [P]; whether a partition's policy may have changed since its rows were written."""
         self._listed = np.zeros(partitions, np.bool_)
         self._progress = device.pinned(PROGRESS.itemsize).view(PROGRESS)
-        self._set = device.pinned(4 * partitions).view(np.uint32)
+        self._batch = device.pinned(4 * partitions).view(np.uint32)
         self._improved = device.pinned(8 * IMPROVED * partitions).view(np.uint64).reshape(-1, IMPROVED)
-        self._found = device.pinned(8 * FOUND * partitions).view(np.uint64).reshape(-1, FOUND)
+        self._results = device.pinned(8 * RESULTS * partitions).view(np.uint64).reshape(-1, RESULTS)
         self.rows = np.zeros((), ROWS)
         """The structure PolicyRows, for kernels that write rows."""
         for name in ROWS.names or ():
             self.rows[name] = at[name]
         self._evaluation = np.zeros((), EVALUATION)
         self._evaluation["rows"] = self.rows
-        for name in ("chunks", "start", "progress", "partials", "row_sums", "found", *VECTORS):
+        for name in ("chunks", "start", "progress", "partials", "row_sums", "results", *VECTORS):
             self._evaluation[name] = at.get(name, 0)
         self._evaluation["discount"] = model.discount
-        stream.upload(at["places"], self._places)
+        stream.upload(at["descriptors"], self._descriptors)
         stream.upload(at["row_sums"], np.ascontiguousarray(model.row_sums))
         if self.solves:  # partitions without rows stay at 0
             stream.clear(at["p"], sizes.vectors["p"])
@@ -181,24 +175,24 @@ class DeviceRows:
         fresh: npt.NDArray[np.bool_],
         launch: Callable[[np.uint64, np.uint64], None],
     ) -> Improvement:
-        """Have partitions improved: `launch` is given the addresses of their marked numbers and of what is found.
+        """Have partitions improved: `launch` is given the addresses of their numbers with flags and of results.
 
         Parameters
         ----------
         fresh : bool [k]; whether states of a partition have no actions yet.
         """
         count = partitions.size
-        marks = np.where(fresh, _FRESH, 0) | np.where(self.kept[partitions] & ~self.stale[partitions], _KEPT, 0)
-        self._set[:count] = partitions | marks
-        stream.upload(self._at["set"], self._set[:count])
+        flags = np.where(fresh, _FRESH, 0) | np.where(self.valid[partitions] & ~self.outdated[partitions], _VALID, 0)
+        self._batch[:count] = partitions | flags
+        stream.upload(self._at["batch"], self._batch[:count])
         stream.clear(self._at["improved"], 8 * IMPROVED * count)
-        launch(np.uint64(self._at["set"]), np.uint64(self._at["improved"]))
+        launch(np.uint64(self._at["batch"]), np.uint64(self._at["improved"]))
         stream.download(self._improved[:count], self._at["improved"])
         stream.wait()
-        self.kept[partitions] = True
-        self.stale[partitions] = False
+        self.valid[partitions] = True
+        self.outdated[partitions] = False
         *measured, changed = self._improved[:count].T
-        return Improvement(_unranked(np.array(measured)), changed.astype(np.int64))
+        return Improvement(numbers_of_encoded(np.array(measured)), changed.astype(np.int64))
 
     # ------------------------------------------------------------------------------------------------- evaluation
 
@@ -215,7 +209,7 @@ class DeviceRows:
         self._evaluation["values"] = values
         self._list_chunks(stream)
         self.begin_changes(stream)
-        return DeviceEvaluation(self, stream, limit, most if self.kept.any() else 0, changed)
+        return DeviceEvaluation(self, stream, limit, most if self.valid.any() else 0, changed)
 
     def begin_changes(self, stream: Stream) -> None:
         """Changes are reported against the values as they are now."""
@@ -224,25 +218,25 @@ class DeviceRows:
     def report(self, stream: Stream, sweeps: int) -> Evaluation:
         """Measure all that has rows, after so many sweeps or products."""
         at = self._at
-        stream.clear(at["found"], self._found.nbytes)
-        if self.kept.any():
+        stream.clear(at["results"], self._results.nbytes)
+        if self.valid.any():
             self.launch(stream, "measure_rows")
-        stream.download(self._found, at["found"])
+        stream.download(self._results, at["results"])
         stream.wait()
-        found = np.where(self.kept, _unranked(self._found.T), 0.0)
-        rise, fall, *measured, others, largest, smallest = found
-        states = int(np.diff(self._model.partition_ptr)[self.kept].sum())
-        return Evaluation(sweeps * states, rise, fall, np.array(measured), others, largest, -smallest)
+        found = np.where(self.valid, numbers_of_encoded(self._results.T), 0.0)
+        rise, fall, *measured, second_best, largest, smallest = found
+        states = int(np.diff(self._model.partition_ptr)[self.valid].sum())
+        return Evaluation(sweeps * states, rise, fall, np.array(measured), second_best, largest, -smallest)
 
     def _list_chunks(self, stream: Stream) -> None:
         """The chunks of all partitions with rows."""
-        if np.array_equal(self._listed, self.kept):
+        if np.array_equal(self._listed, self.valid):
             return
-        chunks = chunks_of(self._model, np.flatnonzero(self.kept), self._places)
+        chunks = chunks_of(self._model, np.flatnonzero(self.valid), self._descriptors)
         stream.upload(self._at["chunks"], chunks)
         stream.wait()
         self._evaluation["count"] = chunks.size
-        self._listed[:] = self.kept
+        self._listed[:] = self.valid
 
     def launch(self, stream: Stream, name: str, *args: np.generic) -> None:
         """A kernel over all chunks."""
@@ -262,4 +256,4 @@ class DeviceRows:
 
     def rounding(self, size: float) -> float:
         """Change below which sweeps of values up to `size` are nothing but rounding."""
-        return (int(self._places["width"].max()) + 4) * 2.0**-53 * size
+        return (int(self._descriptors["width"].max()) + 4) * 2.0**-53 * size

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cuda.device import Argument, Device, Kernel
-from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned, c_type, numbers_of_images
+from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned, c_type, numbers_of_encoded
 from ooc_mdp.backends.cuda.simple.convergence import CopiedChanges, batches
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SimpleKernel
 from ooc_mdp.backends.cuda.sources import SIMPLE, read_sources
@@ -306,7 +306,7 @@ class SimpleBackend(SimpleSweeps):
         rise, fall = words[_CHANGES].view(np.float64).tolist()
         report = words[_REPORT]
         boundary_rise, boundary_fall = report[:2].view(np.float64).tolist()
-        boundary_value, largest, smallest = numbers_of_images(report[2:]).tolist()
+        boundary_value, largest, smallest = numbers_of_encoded(report[2:]).tolist()
         return passes, rise, fall, boundary_rise, boundary_fall, boundary_value, largest, -smallest
 
     def _find_changes(self, resident: Resident) -> None:
@@ -330,7 +330,7 @@ class SimpleBackend(SimpleSweeps):
         numbers = np.float64(self._model.row_sums[resident.index]), np.float64(significant)
         report = self._at["words"] + np.uint64(8 * _REPORT.start)
         self._launch(kernels["measure"], counts["states"], table, current, self._at["policy"], *numbers, report)
-        found = numbers_of_images(self._read_words()[_REPORT])
+        found = numbers_of_encoded(self._read_words()[_REPORT])
         return found[:4], float(found[4])
 
     # --------------------------------------------------------------------------------------- values and policy

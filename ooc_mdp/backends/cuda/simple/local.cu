@@ -11,8 +11,8 @@ extern "C" __global__ void gather(const Table* table, const double* values, doub
     else if (i < t.n + t.h) a[i] = b[i] = values[t.halo[i - t.n]];
 }
 
-// report: [0] boundary rise, [1] boundary fall (bits of non-negative doubles), [2] image of the largest changed
-// boundary value, [3] image of the largest value, [4] image of minus the smallest.
+// report: [0] boundary rise, [1] boundary fall (bits of non-negative doubles), [2] encoding of the largest changed
+// boundary value, [3] of the largest value, [4] of minus the smallest.
 extern "C" __global__ void scatter(const Table* table, const double* in, double* values, u64* report) {
     const Table& t = *table;
     i64 s = (i64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -22,10 +22,10 @@ extern "C" __global__ void scatter(const Table* table, const double* in, double*
         double now = in[s], change = now - values[t.first + s];
         if (t.boundary[s] && change != 0.0) {
             if (change > 0) up = change; else down = -change;
-            changed = image(now);
+            changed = encoded(now);
         }
-        largest = image(now);
-        smallest = image(-now);
+        largest = encoded(now);
+        smallest = encoded(-now);
         values[t.first + s] = now;
     }
     raise_to_block_max((u64)__double_as_longlong(up), report);

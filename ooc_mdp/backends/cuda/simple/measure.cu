@@ -4,14 +4,14 @@
 // values through the second-level cache, 12 of its own. Why not within the sweeps: a sweep's largest change bounds the
 // residual of the values before it; this gives that of the values as they are, from both sides.
 
-// report, all images: [0] rise, [1] fall of the normalised residual, [2] rise, [3] fall of the plain one (of either sign;
+// report, all encoded: [0] rise, [1] fall of the normalised residual, [2] rise, [3] fall of the plain one (of either sign;
 // falls are those of the policy's action), [4] the largest B + V where |B| > significant. A state that has no policy yet
 // gets its greedy action.
 extern "C" __global__ void measure(const Table* table, const double* in, int* policy, double row_sum,
                                    double significant, u64* report) {
     const Table& t = *table;
     i64 s = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    u64 rise = 0, fall = 0, plain_rise = 0, plain_fall = 0, largest = 0;   // below the image of any number
+    u64 rise = 0, fall = 0, plain_rise = 0, plain_fall = 0, largest = 0;   // below the encoding of any number
     if (s < t.n) {
         i64 row, end;
         rows_of(t, s, row, end);
@@ -33,11 +33,11 @@ extern "C" __global__ void measure(const Table* table, const double* in, int* po
             if (chosen < 0) policy[t.first + s] = (int)greedy;
         }
         double residual = best - in[s];
-        rise = image(normalised);
-        fall = image(-kept_normalised);
-        plain_rise = image(residual);
-        plain_fall = image(-kept);
-        if (fabs(residual) > significant) largest = image(best);
+        rise = encoded(normalised);
+        fall = encoded(-kept_normalised);
+        plain_rise = encoded(residual);
+        plain_fall = encoded(-kept);
+        if (fabs(residual) > significant) largest = encoded(best);
     }
     raise_to_block_max(rise, report);
     raise_to_block_max(fall, report + 1);

@@ -1,12 +1,12 @@
-"""The tiled engine: a device whose cache is slots in one allocation, and whose launches sweep many partitions at once.
+"""The tiled engine: a device whose cache is slots in one allocation, and whose launches sweep batches of partitions.
 
     reading thread    frames of a partition ─▶ page-locked buffer ─▶ device ─▶ decoded table ─▶ tiles in its slot
     solving thread    control ─▶ [ select_tiles, sweep_tiles ] x rounds ─▶ report ─▶ bounds of each partition
 
-Loads run on streams of their own beside the sweeps; a partition takes part in sweeps once its load is done. Nothing is
-allocated while a solve runs, apart from the day when a tile turns out to read more states than its slot has room for
-(`SlotsTooSmall`). ``tiles/tiles.cuh`` says what the kernels do and what their bounds rest on; `memory.py` is what
-is allocated beside slots, `launches.py` how sweeps are launched.
+Loads run on streams of their own and overlap the sweeps; a partition takes part in sweeps once its load is done.
+Nothing is allocated while a solve runs, apart from the day when a tile turns out to read more states than its slot has
+room for (`SlotsTooSmall`). ``tiles/tiles.cuh`` says what the kernels do and what their bounds rest on; `memory.py` is
+what is allocated beside slots, `launches.py` how sweeps are launched.
 """
 
 from __future__ import annotations
@@ -135,10 +135,10 @@ class TiledBackend:
         self._memory.upload("policy", None if policy is None else policy.astype(self._memory.choice))
         partitions = self._tiling.per_partition.size
         self._changed = np.zeros(partitions, np.bool_)
-        """bool [P]; whether values have changed otherwise than by sweeps since tiles last proved something of them."""
+        """bool [P]; whether tiles are invalid, since values have changed otherwise than by sweeps."""
         self._without_policy = np.ones(partitions, np.bool_)
         if policy is not None:
-            self._without_policy[:] = np.maximum.reduceat(policy, self._memory.places["first"]) < 0
+            self._without_policy[:] = np.maximum.reduceat(policy, self._memory.descriptors["first"]) < 0
         self._launches = TileLaunches(self._device, self._stream, model, self._tiling, self._layout, self._memory)
         self._launches.most = layout.batch_size
         kernels, engine = self._launches.kernels, self._memory.engine
@@ -177,7 +177,7 @@ class TiledBackend:
         return self._loader.reader(source) if source.stored_fields else None
 
     def prepare(self, table: PartitionTable | Frames) -> Resident:
-        """Bring a table to the device and lay it out in a slot; on any thread, beside the sweeps.
+        """Bring a table to the device and lay it out in a slot; on any thread, overlapping the sweeps.
 
         Raises
         ------
@@ -208,7 +208,7 @@ class TiledBackend:
     def sweep(self, residents: Sequence[Resident], limits: SweepLimits) -> TileBatch:
         """Sweeps of partitions, every tile of each in the first."""
         iterations, rounds = min(limits.most, _ITERATIONS_ALONE), min(limits.most, MAX_ROUNDS)
-        return self._batch(residents, limits, iterations, rounds, wake=True)
+        return self._batch(residents, limits, iterations, rounds, all_due=True)
 
     def _batch(
         self,
@@ -216,15 +216,15 @@ class TiledBackend:
         limits: SweepLimits,
         iterations: int,
         rounds: int | None = None,
-        wake: bool = False,
+        all_due: bool = False,
     ) -> TileBatch:
         partitions = np.array([r.index for r in residents])
         self._without_policy[partitions] = False
         if self._rows is not None:
-            self._rows.stale[partitions] = True
-        forget = partitions[self._changed[partitions]]
-        self._launches.batch(partitions, forget, limits, iterations, rounds=rounds, wake=wake)
-        self._changed[forget] = False
+            self._rows.outdated[partitions] = True
+        invalid = partitions[self._changed[partitions]]
+        self._launches.batch(partitions, invalid, limits, iterations, rounds=rounds, all_due=all_due)
+        self._changed[invalid] = False
         states = np.array([r.n_states for r in residents])
         return TileBatch(self._stream, self._stream.mark(), self._memory.report[: partitions.size], states)
 
@@ -256,20 +256,20 @@ class TiledBackend:
         assert self._rows is not None  # the caller has opened them
         partitions, rows = np.array([r.index for r in residents]), self._rows
 
-        def launch(marks: np.uint64, found: np.uint64) -> None:
-            self._launches.improve(partitions, rows.rows, margin, marks, found)
+        def launch(flags: np.uint64, results: np.uint64) -> None:
+            self._launches.improve(partitions, rows.rows, margin, flags, results)
 
         fresh = self._without_policy[partitions]
         self._without_policy[partitions] = False
         return rows.improve(self._stream, partitions, fresh, launch)
 
     def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
-        """Without tiles; what they have proved of their values is forgotten when they are swept again."""
+        """Without tiles; what they have proved of their values is invalidated when they are swept again."""
         assert self._rows is not None  # the caller has opened them
         values = self._memory.at["values"]
-        return self._rows.evaluation(self._stream, values, limit, most, self._forget)
+        return self._rows.evaluation(self._stream, values, limit, most, self._invalidate)
 
-    def _forget(self) -> None:
+    def _invalidate(self) -> None:
         """Values have changed; a load under way may have seen some of halfway."""
         self._changed[:] = True
 
@@ -284,9 +284,9 @@ class TiledBackend:
         return self._outside.gather(lists, which)
 
     def take(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
-        """Scattered likewise; tiles that read them are told by how much they differ from those that were here.
+        """Scattered likewise; tiles that read them are marked by how much they differ from those that were here.
 
-        What was proved of the partitions' own tiles is forgotten before they are swept, should they be resident, or
+        What was proved of the partitions' own tiles is invalidated before they are swept, should they be resident, or
         on their way: a load may have seen some of the old values.
         """
         changes = self._outside.take(lists, which, values)
@@ -301,9 +301,9 @@ class TiledBackend:
         """One copy, in the type that the device has."""
         self._without_policy[partition] = policy.max() < 0
         if self._rows is not None:
-            self._rows.stale[partition] = True
+            self._rows.outdated[partition] = True
         narrow = policy.astype(self._memory.choice)
-        first = int(self._memory.places["first"][partition])
+        first = int(self._memory.descriptors["first"][partition])
         self._stream.upload(self._memory.at["policy"] + first * narrow.itemsize, narrow)
         self._stream.wait()
 

@@ -1,7 +1,7 @@
 """A batch of tiles' rounds on its way, and its report of each partition: row by row as `report_partitions` leaves it.
 
 Columns: plain residual, normalised residual, tiles still due, rise and fall of boundary values, largest boundary value
-that changed, largest and smallest value, backups of a state, and by how much a tile moved at most.
+that changed, largest and smallest value, backups of a state, and the largest change of a tile.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TileBatch:
         """Wait, and say what was done."""
         self.stream.wait()
         columns = self.rows.T.copy()
-        _, _, _, rise, fall, boundary_value, largest, smallest, backups, moved = columns
+        _, _, _, rise, fall, boundary_value, largest, smallest, backups, change = columns
         return VisitReport(
             sweeps=np.rint(backups / np.maximum(self.states, 1)).astype(np.int64),
             backups=backups.astype(np.int64),
@@ -49,5 +49,5 @@ class TileBatch:
             smallest_value=smallest,
             residuals=columns[[1, 1, 0, 0]],
             joint=True,
-            changed=bool((moved > 0).any()),
+            changed=bool((change > 0).any()),
         )

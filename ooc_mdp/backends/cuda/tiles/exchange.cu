@@ -7,7 +7,7 @@ extern "C" __global__ void read_values(const Engine e, const i64* states, double
     if (i < count) to[i] = e.values[states[i]];
 }
 
-// Lists of states, one partition each: list l is states[ptr[l]] ... of partitions[l]. A kernel works on the lists which[m];
+// Lists of states, one partition each: list l is states[ptr[l]] ... of partitions[l]. A kernel works on lists which[m];
 // values[starts[m]] ... are theirs. Block b has list b / parts, and every parts-th 256 of it.
 extern "C" __global__ void gather_values(const Engine e, const u32* partitions, const i64* ptr, const i64* states,
                                          const u32* which, const i64* starts, double* values, u32 parts) {
@@ -18,14 +18,14 @@ extern "C" __global__ void gather_values(const Engine e, const u32* partitions, 
         to[i] = e.values[states[begin + i]];
 }
 
-// States take other values; work[tile], 0 before, becomes a bound of the largest change in the tile, and found [3 m],
-// 0 before, image of the largest rise, fall and changed value in list m.
+// States take other values; work_list[tile], 0 before, becomes a bound of the largest change in the tile, and
+// results [3 m], 0 before, encodings of the largest rise, fall and changed value in list m.
 extern "C" __global__ void take_values(const Engine e, const u32* partitions, const i64* ptr, const i64* states,
                                        const u32* which, const i64* starts, const double* values, u32 parts,
-                                       u64* found) {
+                                       u64* results) {
     const u32 m = blockIdx.x / parts, list = which[m];
     const i64 begin = ptr[list], count = ptr[list + 1] - begin;
-    const Place& p = e.places[partitions[list]];
+    const Descriptor& p = e.descriptors[partitions[list]];
     const double* from = values + starts[m];
     double most[3] = {0.0, 0.0, minus_infinity()};
     for (i64 i = (i64)(blockIdx.x % parts) * blockDim.x + threadIdx.x; i < count; i += (i64)parts * blockDim.x) {
@@ -33,28 +33,28 @@ extern "C" __global__ void take_values(const Engine e, const u32* partitions, co
         const double now = from[i], change = now - e.values[state];
         if (change == 0.0) continue;
         e.values[state] = now;
-        u32 tile, lane;
-        tile_of(p, (u32)(state - p.first), tile, lane);
-        atomicMax(e.work + p.tile + tile, above(fabs(change)));
+        u32 tile, offset;
+        tile_of(p, (u32)(state - p.first), tile, offset);
+        atomicMax(e.work_list + p.tile + tile, rounded_up_half(fabs(change)));
         most[0] = fmax(most[0], change);
         most[1] = fmax(most[1], -change);
         most[2] = fmax(most[2], now);
     }
     block_max(most);
     if (threadIdx.x == 0 && most[2] > minus_infinity())
-        for (int i = 0; i < 3; ++i) atomicMax(found + 3 * m + i, image(most[i]));
+        for (int i = 0; i < 3; ++i) atomicMax(results + 3 * m + i, encoded(most[i]));
 }
 
-// After all values are written: the tiles of these partitions, one a block, have moved so far. What that adds to
-// `everything` counts as that of a round, which `end_batch` takes in.
-extern "C" __global__ void raise_moved(const Engine e, const u32* partitions, const u32* which) {
-    const Place& p = e.places[partitions[which[blockIdx.x]]];
+// After all values are written: the tiles of these partitions, one a block, have changed by so much. What that adds to
+// `total_change` counts as that of a round, which `end_batch` takes in.
+extern "C" __global__ void raise_accumulated(const Engine e, const u32* partitions, const u32* which) {
+    const Descriptor& p = e.descriptors[partitions[which[blockIdx.x]]];
     double largest[1] = {0.0};
     for (u32 tile = threadIdx.x; tile < p.tiles; tile += blockDim.x) {
-        const u32 bound = e.work[p.tile + tile];
+        const u32 bound = e.work_list[p.tile + tile];
         if (!bound) continue;
         const double change = number_of(bound) * ROUND_UP;
-        e.moved[p.tile + tile] = (e.moved[p.tile + tile] + change) * (1.0 + 4e-16);
+        e.accumulated[p.tile + tile] = (e.accumulated[p.tile + tile] + change) * (1.0 + 4e-16);
         largest[0] = fmax(largest[0], change);
     }
     block_max(largest);

@@ -2,7 +2,7 @@
 
 Lists of states lie in page-locked memory of the host, where kernels read them: 16 bytes a state over the link for each
 message, and no work of the host for each state. What is taken is compared with what was there on the device, tile by
-tile for tiles that read it (`moved`), and list by list for the bounds of partitions.
+tile for tiles that read it (`accumulated`), and list by list for the bounds of partitions.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.cuda.device import Argument, Device, Kernel, Stream
 from ooc_mdp.backends.cuda.driver import address_of
-from ooc_mdp.backends.cuda.layout import numbers_of_images
+from ooc_mdp.backends.cuda.layout import numbers_of_encoded
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["EXCHANGE_KERNELS", "PIECES_BYTES", "TileExchange"]
 
-EXCHANGE_KERNELS = ("read_values", "gather_values", "take_values", "raise_moved")
+EXCHANGE_KERNELS = ("read_values", "gather_values", "take_values", "raise_accumulated")
 _PIECE = 4 << 20
 _PIECES = 16
 """Bytes of a piece of the values on its way to the host, and how many are on their way."""
@@ -72,7 +72,7 @@ class TileExchange:
     stream : of the sweeps.
     kernels : `EXCHANGE_KERNELS` and `end_batch`.
     engine : structure that kernels get.
-    at : addresses of "values", "policy", "work" and "report".
+    at : addresses of "values", "policy", "work_list" and "report".
     choice : type of the policy on the device.
     tiles : of the model.
     """
@@ -121,15 +121,15 @@ class TileExchange:
         found = np.zeros((k, 3), np.uint64)
         if count:
             own.values[:count] = values
-            self._stream.clear(self._at["work"], 4 * self._tiles)
+            self._stream.clear(self._at["work_list"], 4 * self._tiles)
             self._stream.clear(self._at["report"], found.nbytes)
             self._launch("take_values", own, k, longest, (np.uint64(self._at["report"]),))
             arguments = (self._engine, _address(own.partitions), _address(own.which))
-            self._kernels["raise_moved"](self._stream, k, 256, arguments)
+            self._kernels["raise_accumulated"](self._stream, k, 256, arguments)
             self._kernels["end_batch"](self._stream, 1, 1, (self._engine, np.int32(1)))
             self._stream.download(found, self._at["report"])
             self._stream.wait()
-        up, down, highest = numbers_of_images(found).T
+        up, down, highest = numbers_of_encoded(found).T
         return ListChanges(np.maximum(up, 0.0), np.maximum(down, 0.0), highest)
 
     def _launch(self, kernel: str, own: _Pinned, k: int, longest: int, more: tuple[np.uint64, ...]) -> None:

@@ -1,7 +1,7 @@
 """The kernels of one model's tiles, and their launches: rounds of sweeps as one graph, measurements, improvements.
 
-    batch   control ─▶ forget ─▶ wake ─▶ [ select_tiles, sweep_tiles | select_windows, settle_windows ] x rounds
-                                         ─▶ report_partitions ─▶ end_batch ─▶ report on the host
+    batch   control ─▶ invalidate ─▶ mark due ─▶ [ select_tiles, sweep_tiles | select_windows, solve_windows ] x rounds
+                                              ─▶ report_partitions ─▶ end_batch ─▶ report on the host
 
 Waits for nothing but measurements; who asks for a batch knows what is resident.
 """
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
-from ooc_mdp.backends.cuda.layout import numbers_of_images
+from ooc_mdp.backends.cuda.layout import numbers_of_encoded
 from ooc_mdp.backends.cuda.policy.layout import kernel_defines
 from ooc_mdp.backends.cuda.policy.rows import IMPROVE_KERNELS
 from ooc_mdp.backends.cuda.sources import TILES, read_sources
@@ -30,8 +30,8 @@ __all__ = ["TileLaunches"]
 
 _ROUNDS = 60
 """Rounds of a batch, between two looks of the host: on 400 million states 60 took three quarters of the time of 16."""
-_SETTLING_ROUNDS = (9, 19, 29, 39, 49)
-"""Rounds of a batch in which windows are settled in place of visits; after the last of them tiles are visited again."""
+_WINDOW_ROUNDS = (9, 19, 29, 39, 49)
+"""Rounds of a batch in which windows are solved in place of visits; after the last of them tiles are visited again."""
 _WINDOWS = 2
 """That a block may look at in such a round, of each list."""
 _KERNELS = (
@@ -39,15 +39,15 @@ _KERNELS = (
     "sweep_tiles",
     "report_partitions",
     "end_batch",
-    "wake_tiles",
+    "mark_tiles_due",
     "measure_tiles",
-    "forget_tiles",
+    "invalidate_tiles",
     *EXCHANGE_KERNELS,
     "lay_out",
     "lay_out_boundary",
     "keep_table",
 )
-_SETTLE_KERNELS = ("select_windows", "settle_windows")
+_WINDOW_KERNELS = ("select_windows", "solve_windows")
 
 
 class TileLaunches:
@@ -72,8 +72,8 @@ class TileLaunches:
         self.staged = layout.staged(model, tiling, device.staging_shared)
         """Bytes of shared memory into which a block's next tile comes."""
         self._defines = layout.defines(model, tiling, self.staged)
-        settles = layout.window_shared(model, tiling) > 0
-        names = (*_KERNELS, *_SETTLE_KERNELS) if settles else _KERNELS
+        with_windows = layout.window_shared(model, tiling) > 0
+        names = (*_KERNELS, *_WINDOW_KERNELS) if with_windows else _KERNELS
         self.kernels: dict[str, Kernel] = device.compile(read_sources(*TILES), self._defines, names)
         self._shared = layout.visit_shared(tiling)
         self._threads = layout.sweep_threads(tiling)
@@ -86,63 +86,63 @@ class TileLaunches:
     def batch(
         self,
         partitions: IntArray,
-        forget: IntArray,
+        invalid: IntArray,
         limits: SweepLimits,
         iterations: int,
         *,
         rounds: int | None = None,
-        wake: bool = False,
+        all_due: bool = False,
     ) -> None:
         """Rounds over tiles of the partitions, and their report on its way to the host.
 
         Parameters
         ----------
-        forget : those whose tiles have proved nothing any more.
+        invalid : those whose tiles are invalidated: what these have proved holds no longer.
         iterations : of a tile's visit at most.
-        rounds : None for as many as suit, in some of which windows are settled.
-        wake : whether every tile is swept in the first round, due or not.
+        rounds : None for as many as suit, in some of which windows are solved.
+        all_due : whether every tile is marked due for the first round.
         """
         stream, memory, count = self._stream, self._memory, partitions.size
-        memory.set[:count] = partitions
+        memory.batch[:count] = partitions
         control = memory.control
         control["limit"] = limits.residual
         control["plain"] = limits.plain
         control["most"] = iterations
-        control["set_size"] = count
-        control["set_tiles"] = int(self._tiling.per_partition[partitions].max())
-        stream.upload(memory.at["set"], memory.set[:count])
+        control["batch_size"] = count
+        control["batch_tiles"] = int(self._tiling.per_partition[partitions].max())
+        stream.upload(memory.at["batch"], memory.batch[:count])
         # The sum over rounds lies between `limit` and `plain`, and stays.
         bytes_of = control.view(np.uint8)
         stream.upload(memory.at["control"], bytes_of[:8])
         stream.upload(memory.at["control"] + 16, bytes_of[16:32])
-        for q in forget.tolist():
+        for q in invalid.tolist():
             blocks = -(-int(self._tiling.per_partition[q]) // 256)
-            self.kernels["forget_tiles"](stream, blocks, 256, (memory.engine, np.int32(q)))
-        if wake:
-            self.kernels["wake_tiles"](stream, count, 256, (memory.engine,))
+            self.kernels["invalidate_tiles"](stream, blocks, 256, (memory.engine, np.int32(q)))
+        if all_due:
+            self.kernels["mark_tiles_due"](stream, count, 256, (memory.engine,))
         if rounds not in self._graphs:
-            settles = rounds is None and "settle_windows" in self.kernels
-            self._graphs[rounds] = self._device.graph(stream, lambda: self._rounds(rounds or _ROUNDS, settles))
+            with_windows = rounds is None and "solve_windows" in self.kernels
+            self._graphs[rounds] = self._device.graph(stream, lambda: self._rounds(rounds or _ROUNDS, with_windows))
         self._graphs[rounds]()
         stream.download(memory.report[:count], memory.at["report"])
 
-    def _rounds(self, rounds: int, settles: bool) -> None:
+    def _rounds(self, rounds: int, with_windows: bool) -> None:
         engine, kernels = self._memory.engine, self.kernels
         for r in range(rounds):
-            if settles and r in _SETTLING_ROUNDS:
-                self._settle(r)
+            if with_windows and r in _WINDOW_ROUNDS:
+                self._solve_windows(r)
                 continue
             kernels["select_tiles"](self._stream, 4 * self._device.multiprocessors, 256, (engine, np.int32(r)))
             kernels["sweep_tiles"](self._stream, self._blocks, self._threads, (engine, np.int32(r)), self._sweep_shared)
         kernels["report_partitions"](self._stream, self.most, 256, (engine, np.int32(rounds)))
         kernels["end_batch"](self._stream, 1, 1, (engine, np.int32(rounds)))
 
-    def _settle(self, r: int) -> None:
-        """A round that looks for windows in which a process stays, and solves them."""
-        select, kernel = (self.kernels[name] for name in _SETTLE_KERNELS)
+    def _solve_windows(self, r: int) -> None:
+        """A round that looks for windows with a trap, and solves them."""
+        select, kernel = (self.kernels[name] for name in _WINDOW_KERNELS)
         threads, shared = self._tiling.threads, self._layout.window_shared(self._model, self._tiling)
         blocks = kernel.blocks_at_once(threads, shared)
-        place = np.int32(r), np.int32(_SETTLING_ROUNDS.index(r)), np.int32(len(_SETTLING_ROUNDS))
+        place = np.int32(r), np.int32(_WINDOW_ROUNDS.index(r)), np.int32(len(_WINDOW_ROUNDS))
         arguments = (self._memory.engine, *place)
         select(self._stream, 4 * self._device.multiprocessors, 256, arguments)
         kernel(self._stream, blocks, threads, (*arguments, np.uint32(_WINDOWS * blocks)), shared)
@@ -156,7 +156,7 @@ class TileLaunches:
         self.kernels["measure_tiles"](stream, min(tiles, self._blocks), self._threads, arguments, self._shared)
         stream.download(memory.measured.view(np.uint8), memory.at["measured"])
         stream.wait()
-        found = numbers_of_images(memory.measured)
+        found = numbers_of_encoded(memory.measured)
         return found[:4], float(found[4])
 
     def load_improvement(self) -> Kernel:
@@ -169,11 +169,11 @@ class TileLaunches:
         return self.kernels[name]
 
     def improve(
-        self, partitions: IntArray, rows: npt.NDArray[Any], margin: float, marks: np.uint64, found: np.uint64
+        self, partitions: IntArray, rows: npt.NDArray[Any], margin: float, flags: np.uint64, results: np.uint64
     ) -> None:
-        """All tiles of the partitions in one launch; `marks` and `found` are `DeviceRows`'s."""
+        """All tiles of the partitions in one launch; `flags` and `results` are `DeviceRows`'s."""
         kernel, tiles = self.load_improvement(), int(self._tiling.per_partition[partitions].max())
         blocks = min(partitions.size * tiles, kernel.blocks_at_once(self._threads, self._shared))
         counts = np.int32(partitions.size), np.int32(tiles)
-        arguments = (self._memory.engine, rows, marks, *counts, np.float64(margin), found)
+        arguments = (self._memory.engine, rows, flags, *counts, np.float64(margin), results)
         kernel(self._stream, blocks, self._threads, arguments, self._shared)

@@ -26,7 +26,7 @@ _LINE = 128
 TILE_STATES = 512
 """States of a tile, about."""
 _WARP = 32
-SLOT_PARTS = ("boundary_count", "boundary", "published", "tiles", "table")
+SLOT_PARTS = ("boundary_count", "boundary", "reported", "tiles", "table")
 """What a slot may hold."""
 _REGISTERS = 64 << 10
 """Of a multiprocessor."""
@@ -40,7 +40,7 @@ _MAX_INPUTS = 96
 _SHARED = 96 << 10
 """Bytes of shared memory that a block takes at most."""
 _DIMENSIONS = 8
-"""Of the Krylov space in which a window is settled."""
+"""Of the Krylov space in which a window is solved."""
 _MAX_LISTED = 8
 """States of a halo whose numbers a thread holds, as in tiles/sweeps.cu."""
 _BLOCK_SHARED = 5 << 9
@@ -242,7 +242,7 @@ class SlotLayout:
         sizes = {
             "boundary_count": 4,
             "boundary": 4 * boundary,
-            "published": 8 * boundary,
+            "reported": 8 * boundary,
             "tiles": int(tiling.per_partition.max()) * record_bytes,
             "table": room,
         }
@@ -267,7 +267,7 @@ class SlotLayout:
 
         Parameters
         ----------
-        room : bytes of shared memory of a multiprocessor whose blocks can have them filled beside them, or 0.
+        room : bytes of shared memory of a multiprocessor whose blocks can have them filled while they run, or 0.
         """
         if not self.local or not 0 < model.actions_per_state * model.successors_per_action <= _HELD_ENTRIES:
             return 0
@@ -331,7 +331,7 @@ class SlotLayout:
         return -(-8 * (tiling.threads + max(self.halo, 1)) // _LINE) * _LINE if self.local else 0
 
     def window_shared(self, model: ModelFacts, tiling: Tiling) -> int:
-        """Bytes of shared memory of a block that settles a window; 0 where rows are not such that it can."""
+        """Bytes of shared memory of a block that solves a window; 0 where rows are not such that it can."""
         held = self.local and 0 < model.actions_per_state * model.successors_per_action <= _HELD_ENTRIES
         return 8 * tiling.threads * (2 + _DIMENSIONS + 1) if held else 0
 

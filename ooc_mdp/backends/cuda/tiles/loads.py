@@ -1,9 +1,9 @@
 """How a partition comes into its slot: frames or a table on the host, a copy, decoding, and the layout as tiles.
 
-    reading thread    read ─▶ page-locked buffer ─▶ lane: copy, decode_streams ... write_values, lay_out ─▶ slot
+    reading thread    read ─▶ page-locked buffer ─▶ pipeline: copy, decode_streams ... write_values, lay_out ─▶ slot
 
-A *lane* is a stream with the memory that one load takes on the device; a few of them keep the link and the decoding
-kernels busy beside the sweeps. Everything here may be called from any thread.
+A *loading pipeline* is a stream with the memory that one load takes on the device; a few of them keep the link and the
+decoding kernels busy while sweeps run. Everything here may be called from any thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ooc_mdp.model.partition import PartitionTable, RawPartition
 
 __all__ = ["TABLE_FIELDS", "FrameSource", "Frames", "TileLoader"]
 
-_LANES = 6
+_PIPELINES = 6
 """Loads that the device works on at the same time."""
 TABLE_FIELDS = (
     "action_ptr",
@@ -45,7 +45,7 @@ TABLE_FIELDS = (
 _TABLE = struct.Struct(f"<{len(TABLE_FIELDS)}Q2q")
 """struct Table of tiles/tiles.cuh: addresses of its arrays, states and halo states."""
 _FAULTS = 4
-"""Words in which a lane's kernels say what went wrong: that of lay_out, then the decoder's."""
+"""Error words of a pipeline's kernels: that of lay_out, then the decoder's."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -68,18 +68,18 @@ class Frames:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Pipeline:
     stream: Stream
     frames: int
     scratch: int
     descriptor: int
     """Of a table that comes without frames, on the device."""
     faults: int
-    """_FAULTS words on the device, 0 until something goes wrong."""
+    """_FAULTS error words on the device, 0 until something goes wrong."""
     host: Bytes
     """Page-locked: the descriptor."""
-    said: npt.NDArray[np.uint32]
-    """uint32 [_FAULTS], page-locked: a copy of the faults."""
+    error_words: npt.NDArray[np.uint32]
+    """uint32 [_FAULTS], page-locked: a copy of the faults on the host."""
 
 
 def _decoder(model: ModelFacts) -> DeviceDecoder | None:
@@ -122,20 +122,20 @@ class TileLoader:
         self._decoder = _decoder(model)
         self._decode = {} if self._decoder is None else decode_kernels(device)
         self._states = tiling.extents.prod(axis=1)
-        self._lanes: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
+        self._pipelines: queue.SimpleQueue[_Pipeline] = queue.SimpleQueue()
         self._buffers: queue.SimpleQueue[Bytes] = queue.SimpleQueue()
-        for _ in range(_LANES):
-            self._lanes.put(self._lane())
+        for _ in range(_PIPELINES):
+            self._pipelines.put(self._pipeline())
 
     @staticmethod
     def device_bytes(model: ModelFacts) -> int:
-        """Device memory of all lanes."""
+        """Device memory of all pipelines."""
         decoder = _decoder(model)
         scratch = _table_bytes(model)
         frames = 0
         if decoder is not None:
             scratch, frames = max(scratch, decoder.scratch_bytes), decoder.buffer_bytes
-        return _LANES * (aligned(scratch) + aligned(frames) + 3 * ALIGNMENT)
+        return _PIPELINES * (aligned(scratch) + aligned(frames) + 3 * ALIGNMENT)
 
     @staticmethod
     def buffer_bytes(model: ModelFacts) -> int:
@@ -143,7 +143,7 @@ class TileLoader:
         decoder = _decoder(model)
         return _table_bytes(model) if decoder is None else decoder.buffer_bytes
 
-    def _lane(self) -> _Lane:
+    def _pipeline(self) -> _Pipeline:
         stream = self._device.stream()
         small = self._device.allocate(2 * ALIGNMENT)
         faults = small + ALIGNMENT
@@ -153,8 +153,8 @@ class TileLoader:
         if decoder is not None:
             scratch, frames = max(scratch, decoder.scratch_bytes), self._device.allocate(decoder.buffer_bytes)
         host = self._device.pinned(2 * ALIGNMENT)
-        said = host[ALIGNMENT:].view(np.uint32)[:_FAULTS]
-        return _Lane(stream, frames, self._device.allocate(scratch), small, faults, host, said)
+        error_words = host[ALIGNMENT:].view(np.uint32)[:_FAULTS]
+        return _Pipeline(stream, frames, self._device.allocate(scratch), small, faults, host, error_words)
 
     def reader(self, source: FrameSource) -> Callable[[int], tuple[Frames, int]] | None:
         """Reads a partition's frames for :meth:`load`, and says how many bytes came from disk; None if it cannot."""
@@ -188,35 +188,35 @@ class TileLoader:
         SlotsTooSmall : a tile reads more states than a slot has room for.
         StoreError : a frame cannot be decoded.
         """
-        lane = self._lanes.get()
+        pipeline = self._pipelines.get()
         try:
             if isinstance(table, Frames):
                 index, states = table.plan.raw.index, table.plan.raw.n_states
                 try:
-                    self._decode_frames(lane, table)
-                    self._lay_out(lane, index, slot, lane.frames + PLAN_FREE)
+                    self._decode_frames(pipeline, table)
+                    self._lay_out(pipeline, index, slot, pipeline.frames + PLAN_FREE)
                 finally:
                     self._buffers.put(table.buffer)
             else:
                 index, states = table.index, table.n_states
-                self._copy_table(lane, table)
-                self._lay_out(lane, index, slot, lane.descriptor)
+                self._copy_table(pipeline, table)
+                self._lay_out(pipeline, index, slot, pipeline.descriptor)
             return index, states
         finally:
-            self._lanes.put(lane)
+            self._pipelines.put(pipeline)
 
-    def _decode_frames(self, lane: _Lane, frames: Frames) -> None:
+    def _decode_frames(self, pipeline: _Pipeline, frames: Frames) -> None:
         plan, decoder = frames.plan, self._decoder
         assert decoder is not None
         at = decoder.offsets(plan)
         found = (at.get(name, (0, 0)) for name in TABLE_FIELDS)
-        addresses = [lane.scratch + offset if count else 0 for offset, count in found]
+        addresses = [pipeline.scratch + offset if count else 0 for offset, count in found]
         _TABLE.pack_into(frames.buffer.data, PLAN_FREE, *addresses, plan.raw.n_states, plan.raw.n_halo)
-        lane.stream.upload(lane.frames, frames.buffer[: plan.n_bytes])
-        decoder.launch(self._decode, lane.stream, plan, lane.frames, lane.scratch, lane.faults + 4)
+        pipeline.stream.upload(pipeline.frames, frames.buffer[: plan.n_bytes])
+        decoder.launch(self._decode, pipeline.stream, plan, pipeline.frames, pipeline.scratch, pipeline.faults + 4)
 
-    def _copy_table(self, lane: _Lane, table: PartitionTable) -> None:
-        """The table's arrays one after the other in the lane's scratch, and its descriptor."""
+    def _copy_table(self, pipeline: _Pipeline, table: PartitionTable) -> None:
+        """The table's arrays one after the other in the pipeline's scratch, and its descriptor."""
         model = self._model
         types = {"halo": halo_dtype(model), "durations": model.duration_dtype, "boundary": np.dtype(np.uint8)}
         buffer = self._buffer(_table_bytes(self._model))
@@ -228,43 +228,43 @@ class TileLoader:
                 array: Any = getattr(table, name)
                 dtype = types.get(name) or array.dtype
                 nbytes = array.size * dtype.itemsize
-                addresses.append(lane.scratch + offset if array.size else 0)
+                addresses.append(pipeline.scratch + offset if array.size else 0)
                 if isinstance(array, np.ndarray):
                     buffer[offset : offset + nbytes].view(dtype)[:] = array.reshape(-1)
-                    lane.stream.upload(lane.scratch + offset, buffer[offset : offset + nbytes])
+                    pipeline.stream.upload(pipeline.scratch + offset, buffer[offset : offset + nbytes])
                 elif array.size:
                     there = array.astype(dtype, copy=False)
-                    lane.stream.follow()  # it was made on another
-                    lane.stream.copy(lane.scratch + offset, there.data.ptr, nbytes)
+                    pipeline.stream.follow()  # it was made on another
+                    pipeline.stream.copy(pipeline.scratch + offset, there.data.ptr, nbytes)
                     converted.append(there)  # kept until the copies are done
                 offset += aligned(nbytes)
-            _TABLE.pack_into(lane.host.data, 0, *addresses, table.n_states, table.halo.size)
-            lane.stream.upload(lane.descriptor, lane.host[: _TABLE.size])
-            lane.stream.wait()
+            _TABLE.pack_into(pipeline.host.data, 0, *addresses, table.n_states, table.halo.size)
+            pipeline.stream.upload(pipeline.descriptor, pipeline.host[: _TABLE.size])
+            pipeline.stream.wait()
         finally:
             self._buffers.put(buffer)
 
-    def _lay_out(self, lane: _Lane, index: int, slot: int, descriptor: int) -> None:
-        stream, layout, tiling = lane.stream, self._layout, self._tiling
+    def _lay_out(self, pipeline: _Pipeline, index: int, slot: int, descriptor: int) -> None:
+        stream, layout, tiling = pipeline.stream, self._layout, self._tiling
         tiles, n = int(tiling.per_partition[index]), int(self._states[index])
         stream.clear(slot + layout.offsets["boundary_count"], 4)
         arguments = (self._engine, np.uint64(descriptor), np.int32(index), np.uint64(slot))
-        with_faults = (*arguments, np.uint64(lane.faults))
+        with_faults = (*arguments, np.uint64(pipeline.faults))
         self._kernels["lay_out"](stream, tiles, tiling.threads, with_faults, layout.lay_out_shared(tiling))
         self._kernels["lay_out_boundary"](stream, -(-n // 256), 256, arguments)
         if is_ragged(self._model):
             self._kernels["keep_table"](stream, 8, 256, (*with_faults, np.int64(layout.table_room)))
-        stream.download(lane.said, lane.faults)
+        stream.download(pipeline.error_words, pipeline.faults)
         stream.wait()
-        if lane.said.any():
-            self._refuse(lane, index)
+        if pipeline.error_words.any():
+            self._refuse(pipeline, index)
 
-    def _refuse(self, lane: _Lane, index: int) -> NoReturn:
-        """Say what the device found, and let the lane's next load begin without it."""
-        undecoded = None if self._decoder is None else self._decoder.describe_faults(lane.said[1:3])
-        lane.stream.clear(lane.faults, 4 * _FAULTS)
+    def _refuse(self, pipeline: _Pipeline, index: int) -> NoReturn:
+        """Say what the device found, and let the pipeline's next load begin without it."""
+        undecoded = None if self._decoder is None else self._decoder.describe_faults(pipeline.error_words[1:3])
+        pipeline.stream.clear(pipeline.faults, 4 * _FAULTS)
         if undecoded is not None:
             raise StoreError(f"{undecoded}; convert again")
-        if lane.said[3]:
+        if pipeline.error_words[3]:
             raise StoreError(f"rows of partition {index} lead to states that do not exist; convert again")
         raise SlotsTooSmall(f"a tile of partition {index} reads more than {self._layout.halo} states outside")

@@ -8,7 +8,7 @@ __device__ __forceinline__ void block_bounds(double (&x)[N], int by) {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, count = THREADS / 32;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-        const u32 bound = __reduce_max_sync(0xffffffffu, above(x[i]));
+        const u32 bound = __reduce_max_sync(0xffffffffu, rounded_up_half(x[i]));
         if (lane == 0) warps[i][warp] = bound;
     }
     __syncthreads();
@@ -18,9 +18,9 @@ __device__ __forceinline__ void block_bounds(double (&x)[N], int by) {
     }
 }
 
-// Copies to shared memory that are waited for later, by the threads that asked for them; 8 or 16 bytes, aligned.
+// Asynchronous copies to shared memory, waited for later by the threads that asked for them; 8 or 16 bytes, aligned.
 template <int BYTES>
-__device__ __forceinline__ void copy_beside(void* to, const void* from) {
+__device__ __forceinline__ void copy_async(void* to, const void* from) {
 #ifdef EMULATED_CUDA
     for (int i = 0; i < BYTES; ++i) ((char*)to)[i] = ((const char*)from)[i];
 #else
@@ -49,40 +49,40 @@ __device__ __forceinline__ void wait_for_first_copies() {
 }
 
 #if STAGED
-// Copies by the bulk engine, and the barrier in shared memory that counts their bytes: a turn of it ends once all bytes
-// that were announced have come. Whoever has waited for the turn sees them.
-__device__ __forceinline__ void open_turns(u64* turns) {
+// Copies by the bulk engine, and the barrier in shared memory that counts their bytes: a phase of it ends once all bytes
+// that were announced have come. Whoever has waited for the phase sees them.
+__device__ __forceinline__ void init_barrier(u64* barrier) {
 #ifndef EMULATED_CUDA
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((u32)__cvta_generic_to_shared(turns)) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((u32)__cvta_generic_to_shared(barrier)) : "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-__device__ __forceinline__ void announce(u64* turns, u32 bytes) {
+__device__ __forceinline__ void announce(u64* barrier, u32 bytes) {
 #ifndef EMULATED_CUDA
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                 ::"r"((u32)__cvta_generic_to_shared(turns)), "r"(bytes) : "memory");
+                 ::"r"((u32)__cvta_generic_to_shared(barrier)), "r"(bytes) : "memory");
 #endif
 }
 
 // Multiples of 16, aligned.
-__device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes, u64* turns) {
+__device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes, u64* barrier) {
 #ifdef EMULATED_CUDA
     for (u32 i = 0; i < bytes; ++i) ((char*)to)[i] = ((const char*)from)[i];
 #else
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(bytes),
-                 "r"((u32)__cvta_generic_to_shared(turns)) : "memory");
+                 "r"((u32)__cvta_generic_to_shared(barrier)) : "memory");
 #endif
 }
 
-// Turns are told apart by whether their number is odd.
-__device__ __forceinline__ void wait_for_turn(u64* turns, u32 odd) {
+// Phases are distinguished by whether their number is odd.
+__device__ __forceinline__ void wait_for_phase(u64* barrier, u32 odd) {
 #ifndef EMULATED_CUDA
     u32 over = 0;
     while (!over)
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(over) : "r"((u32)__cvta_generic_to_shared(turns)), "r"(odd) : "memory");
+                     : "=r"(over) : "r"((u32)__cvta_generic_to_shared(barrier)), "r"(odd) : "memory");
 #endif
 }
 #endif

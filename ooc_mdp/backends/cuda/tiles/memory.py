@@ -1,7 +1,7 @@
-"""What the tiled engine keeps on a device beside slots: values, policy, tiles' state, what batches are told and say.
+"""What the tiled engine keeps on a device beside slots: values, policy, tiles' state, a batch's parameters and report.
 
-    one allocation   values | policy | control | places | heads | what tiles have proved | set | work | report | ...
-    page-locked      control, set ─▶ device;  report, measured ◀─ device
+    one allocation   values | policy | control | descriptors | headers | what tiles proved | batch | work list | ...
+    page-locked      control, batch ─▶ device;  report, measured ◀─ device
     engine           the addresses of all of it, as every kernel gets them
 
 The structures are those of ``tiles/tiles.cuh``.
@@ -22,9 +22,9 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import format_bytes
 
-__all__ = ["TileMemory", "head_bytes"]
+__all__ = ["TileMemory", "header_bytes"]
 
-_PLACE = np.dtype(
+_DESCRIPTOR = np.dtype(
     [
         ("first", "i8"),
         ("row_sum", "f8"),
@@ -38,11 +38,11 @@ _PLACE = np.dtype(
 _CONTROL = np.dtype(
     [
         ("limit", "f8"),
-        ("everything", "f8"),
+        ("total_change", "f8"),
         ("plain", "u4"),
         ("most", "u4"),
-        ("set_size", "u4"),
-        ("set_tiles", "u4"),
+        ("batch_size", "u4"),
+        ("batch_tiles", "u4"),
         ("count", "u4", MAX_ROUNDS),
         ("next", "u4", MAX_ROUNDS),
         ("largest", "u8", MAX_ROUNDS),
@@ -50,15 +50,24 @@ _CONTROL = np.dtype(
     ],
     align=True,
 )
-_TILE_FIELDS = ("moved", "seen", "left", "gain", "steep", "top", "bottom", "told")
-_ADDRESSES = ("again", "stays", "values", "policy", "set", "work", "report", "backups", "measured")
+_TILE_FIELDS = (
+    "accumulated",
+    "snapshot",
+    "last_change",
+    "contraction",
+    "normalised_contraction",
+    "top",
+    "bottom",
+    "reported",
+)
+_ADDRESSES = ("must_visit", "traps", "values", "policy", "batch", "work_list", "report", "backups", "measured")
 _ENGINE = np.dtype(
     [
         ("control", "u8"),
-        ("places", "u8"),
+        ("descriptors", "u8"),
         ("partitions", "i8"),
         ("tiles", "i8"),
-        ("heads", "u8"),
+        ("headers", "u8"),
         *((name, "u8") for name in (*_TILE_FIELDS, *_ADDRESSES)),
         ("discount", "f8"),
         ("log_discount", "f8"),
@@ -79,21 +88,21 @@ def _sizes(model: ModelFacts, tiling: Tiling, layout: SlotLayout) -> dict[str, i
         "values": 8 * n,
         "policy": (1 if layout.narrow_policy(model) else 4) * n,
         "control": _CONTROL.itemsize,
-        "places": _PLACE.itemsize * partitions,
-        "heads": head_bytes(len(tiling.shape)) * tiles,
+        "descriptors": _DESCRIPTOR.itemsize * partitions,
+        "headers": header_bytes(len(tiling.shape)) * tiles,
         **dict.fromkeys(_TILE_FIELDS, 8 * tiles),
-        "again": 4 * tiles,
-        "stays": 4 * tiles,
-        "set": 4 * partitions,
-        "work": 4 * tiles,
+        "must_visit": 4 * tiles,
+        "traps": 4 * tiles,
+        "batch": 4 * partitions,
+        "work_list": 4 * tiles,
         "report": 8 * _REPORT_COLUMNS * partitions,
         "backups": 8 * partitions,
         "measured": _MEASURED_BYTES,
     }
 
 
-def head_bytes(dims: int) -> int:
-    """Of struct Head."""
+def header_bytes(dims: int) -> int:
+    """Of struct TileHeader."""
     return -(-(36 + 6 * dims) // 16) * 16
 
 
@@ -132,11 +141,11 @@ class TileMemory:
         self.report = device.pinned(8 * _REPORT_COLUMNS * partitions).view(np.float64).reshape(partitions, -1)
         """float64 [P, 10]; `batch.py` says of what."""
         self.control = device.pinned(_CONTROL.itemsize).view(_CONTROL)
-        self.set = device.pinned(4 * partitions).view(np.uint32)
+        self.batch = device.pinned(4 * partitions).view(np.uint32)
         """uint32 [P]; partitions of a batch."""
         self.measured = device.pinned(_MEASURED_BYTES).view(np.uint64)
-        self.places = _places(model, tiling)
-        self.upload("places", self.places)
+        self.descriptors = _descriptors(model, tiling)
+        self.upload("descriptors", self.descriptors)
         self.engine = self._addresses(model, tiling)
 
     @staticmethod
@@ -159,7 +168,7 @@ class TileMemory:
 
     def _addresses(self, model: ModelFacts, tiling: Tiling) -> npt.NDArray[Any]:
         engine = np.zeros((), _ENGINE)
-        for name in ("control", "places", "heads", *_TILE_FIELDS, *_ADDRESSES):
+        for name in ("control", "descriptors", "headers", *_TILE_FIELDS, *_ADDRESSES):
             engine[name] = self.at[name]
         engine["partitions"], engine["tiles"] = tiling.per_partition.size, tiling.total
         engine["discount"], engine["sign"] = model.discount, model.sign
@@ -167,13 +176,13 @@ class TileMemory:
         return engine
 
 
-def _places(model: ModelFacts, tiling: Tiling) -> npt.NDArray[Any]:
+def _descriptors(model: ModelFacts, tiling: Tiling) -> npt.NDArray[Any]:
     """Where states and tiles of each partition are, and what its rows sum to."""
-    places = np.zeros(tiling.per_partition.size, _PLACE)
+    descriptors = np.zeros(tiling.per_partition.size, _DESCRIPTOR)
     ptr = model.partition_ptr
-    places["first"], places["n"], places["row_sum"] = ptr[:-1], np.diff(ptr), model.row_sums
-    places["tiles"] = tiling.per_partition
-    places["tile"] = np.cumsum(tiling.per_partition) - tiling.per_partition
-    places["extent"] = 1
-    places["extent"][:, : tiling.extents.shape[1]] = tiling.extents
-    return places
+    descriptors["first"], descriptors["n"], descriptors["row_sum"] = ptr[:-1], np.diff(ptr), model.row_sums
+    descriptors["tiles"] = tiling.per_partition
+    descriptors["tile"] = np.cumsum(tiling.per_partition) - tiling.per_partition
+    descriptors["extent"] = 1
+    descriptors["extent"][:, : tiling.extents.shape[1]] = tiling.extents
+    return descriptors

@@ -55,27 +55,27 @@ struct Rows {   // of a state
 // STATES neighbouring numbers of a plane.
 template <class T> struct Group { T at[STATES]; };
 
-template <bool NEAR, class T> __device__ __forceinline__ T number_at(const T* at) {
-    if constexpr (NEAR) return *at;
+template <bool IN_SHARED, class T> __device__ __forceinline__ T number_at(const T* at) {
+    if constexpr (IN_SHARED) return *at;
     else return __ldg(at);
 }
 
-template <bool NEAR, class T> __device__ __forceinline__ Group<T> group_at(const T* at) {
+template <bool IN_SHARED, class T> __device__ __forceinline__ Group<T> group_at(const T* at) {
     Group<T> group;
     if constexpr (STATES == 1) {
-        group.at[0] = number_at<NEAR>(at);
+        group.at[0] = number_at<IN_SHARED>(at);
     } else {
         static_assert(sizeof(T) <= 8, "two come in one load");
         if constexpr (sizeof(T) == 2) {
-            const u32 both = number_at<NEAR>((const u32*)at);
+            const u32 both = number_at<IN_SHARED>((const u32*)at);
             group.at[0] = (T)both;
             group.at[STATES - 1] = (T)(both >> 16);
         } else if constexpr (sizeof(T) == 4) {
-            const float2 both = number_at<NEAR>((const float2*)at);
+            const float2 both = number_at<IN_SHARED>((const float2*)at);
             group.at[0] = both.x;
             group.at[STATES - 1] = both.y;
         } else {
-            const double2 both = number_at<NEAR>((const double2*)at);
+            const double2 both = number_at<IN_SHARED>((const double2*)at);
             group.at[0] = both.x;
             group.at[STATES - 1] = both.y;
         }
@@ -110,8 +110,9 @@ __device__ __forceinline__ double factor_of(const Engine& e, double duration) {
 }
 
 #if !RAGGED
-// Rows of the thread's states, from a tile's record. NEAR: which is in shared memory.
-template <bool NEAR, u32 LIST> __device__ __forceinline__ void open_rows(const RecordOf<LIST>& record, Rows (&rows)[STATES]) {
+// Rows of the thread's states, from a tile's record; IN_SHARED says that it is in shared memory.
+template <bool IN_SHARED, u32 LIST>
+__device__ __forceinline__ void open_rows(const RecordOf<LIST>& record, Rows (&rows)[STATES]) {
     const u32 thread = STATES * (IDLE_THREADS ? min(threadIdx.x, (u32)SPREAD - 1) : threadIdx.x);
     const REAL* w = record.weights_of() + thread;
     const Successor* x = record.successors[0] + thread;
@@ -123,20 +124,20 @@ template <bool NEAR, u32 LIST> __device__ __forceinline__ void open_rows(const R
 #if HAS_TAU
 #pragma unroll
     for (int a = 0; a < ACTIONS; ++a) {
-        const Group<TAU> group = group_at<NEAR>(tau + a * TILE);
+        const Group<TAU> group = group_at<IN_SHARED>(tau + a * TILE);
 #pragma unroll
         for (int s = 0; s < STATES; ++s) rows[s].duration[a] = group.at[s];
     }
 #endif
 #pragma unroll
     for (int i = 0; i < ACTIONS * WEIGHTS; ++i) {
-        const Group<REAL> group = group_at<NEAR>(w + i * TILE);
+        const Group<REAL> group = group_at<IN_SHARED>(w + i * TILE);
 #pragma unroll
         for (int s = 0; s < STATES; ++s) rows[s].weight[i] = group.at[s];
     }
 #pragma unroll
     for (int i = 0; i < ACTIONS * WIDTH; ++i) {
-        const Group<Successor> group = group_at<NEAR>(x + i * TILE);
+        const Group<Successor> group = group_at<IN_SHARED>(x + i * TILE);
 #pragma unroll
         for (int s = 0; s < STATES; ++s) {
 #if LOCAL
@@ -148,12 +149,12 @@ template <bool NEAR, u32 LIST> __device__ __forceinline__ void open_rows(const R
     }
 #pragma unroll
     for (int a = 0; a < ACTIONS; ++a) {
-        const Group<REAL> group = group_at<NEAR>(r + a * TILE);
+        const Group<REAL> group = group_at<IN_SHARED>(r + a * TILE);
 #pragma unroll
         for (int s = 0; s < STATES; ++s) rows[s].reward[a] = group.at[s];
     }
 #else
-    static_assert(!NEAR, "rows of which each is read where it is needed stay in their slot");
+    static_assert(!IN_SHARED, "rows of which each is read where it is needed stay in their slot");
     rows[0].w = w;
     rows[0].x = x;
     rows[0].r = r;
@@ -165,7 +166,7 @@ template <bool NEAR, u32 LIST> __device__ __forceinline__ void open_rows(const R
 #endif
 
 // Rows of the thread's states in a tile, of which `local` are the partition's numbers.
-__device__ __forceinline__ void open_rows(const Engine& e, const Head& h, const u32 (&local)[STATES],
+__device__ __forceinline__ void open_rows(const Engine& e, const TileHeader& h, const u32 (&local)[STATES],
                                           Rows (&rows)[STATES]) {
 #if RAGGED
     rows[0].t = (const Table*)(h.slot + AT_TABLE);

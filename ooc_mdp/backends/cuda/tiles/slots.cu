@@ -49,29 +49,29 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
     extern __shared__ u32 shared[];
     if (faults[1]) return;   // its pointers may lead anywhere
     const Table& t = *table;
-    const Place p = e.places[q];
+    const Descriptor p = e.descriptors[q];
     __shared__ u32 halo_used, inputs_used, numbered, too_many, unlisted, astray;
     u32* inputs = shared;                            // [INPUTS_HASH]
     u32* halo = shared + INPUTS_HASH;                // [HALO_HASH]
-    __shared__ Head head;
+    __shared__ TileHeader header;
     const u32 tile = blockIdx.x;
     const u32 id = p.tile + tile;
     Record& record = ((Record*)(slot + AT_TILES))[tile];
-    if (threadIdx.x == 0) set_box(p, tile, head);
+    if (threadIdx.x == 0) set_box(p, tile, header);
     for (u32 i = threadIdx.x; i < INPUTS_HASH; i += TILE) inputs[i] = HASH_EMPTY;
 #if LOCAL
     for (u32 i = threadIdx.x; i < HALO_HASH; i += TILE) halo[i] = HASH_EMPTY;
 #endif
     if (threadIdx.x == 0) halo_used = inputs_used = numbered = too_many = unlisted = astray = 0;
     __syncthreads();
-    const Place& last = e.places[e.partitions - 1];
+    const Descriptor& last = e.descriptors[e.partitions - 1];
     const i64 n_states = last.first + last.n;
-    const u32 own = threadIdx.x % STATES * SPREAD + threadIdx.x / STATES;   // the lane of this entry
-    const u32 local = state_of(head, own);
+    const u32 own = threadIdx.x % STATES * SPREAD + threadIdx.x / STATES;   // the offset of this entry
+    const u32 local = state_of(header, own);
     const u32 s = local == NOWHERE ? 0 : local;
     const i64 row = ACTIONS ? (i64)s * ACTIONS : (i64)t.action_ptr[s];
     const i64 row_end = local == NOWHERE ? row : ACTIONS ? row + ACTIONS : (i64)t.action_ptr[s + 1];
-    double gain = 0.0, steep = 0.0;
+    double contraction = 0.0, normalised_contraction = 0.0;
     bool lists = true;
     for (i64 j = row; j < row_end; ++j) {
 #if HAS_TAU
@@ -80,14 +80,15 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
         double g = e.discount;
 #endif
         const double mass = g * p.row_sum;
-        gain = fmax(gain, mass);
+        contraction = fmax(contraction, mass);
         // Rounded up, a discount next to 1 may be no contraction: nothing is proved by it then.
-        steep = fmax(steep, mass < 1.0 ? mass / (1.0 - mass) : __longlong_as_double(0x7ff0000000000000ll));
+        const double normalised = mass < 1.0 ? mass / (1.0 - mass) : infinity();
+        normalised_contraction = fmax(normalised_contraction, normalised);
         const i64 lo = WIDTH ? j * WIDTH : (i64)t.successor_ptr[j], hi = WIDTH ? lo + WIDTH : (i64)t.successor_ptr[j + 1];
         for (i64 k = lo; k < hi; ++k) {
-            u32 x = (u32)t.successors[k], other, lane;
+            u32 x = (u32)t.successors[k], other, offset;
             if (x < t.n) {
-                tile_of(p, x, other, lane);
+                tile_of(p, x, other, offset);
                 if (other == tile) continue;
 #if LOCAL
                 if (!insert(halo, HALO_HASH, &halo_used, HALO, (u32)(p.first + x))) too_many = 1;
@@ -103,9 +104,9 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
                 if (!insert(halo, HALO_HASH, &halo_used, HALO, (u32)state)) too_many = 1;
 #endif
                 if (lists) {
-                    const Place& far = e.places[partition_with(e, state)];
-                    tile_of(far, (u32)(state - far.first), other, lane);
-                    lists = insert(inputs, INPUTS_HASH, &inputs_used, INPUTS, far.tile + other);
+                    const Descriptor& owner = e.descriptors[partition_with(e, state)];
+                    tile_of(owner, (u32)(state - owner.first), other, offset);
+                    lists = insert(inputs, INPUTS_HASH, &inputs_used, INPUTS, owner.tile + other);
                 }
             }
         }
@@ -128,13 +129,13 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
     const bool all = unlisted;
     u32* tile_inputs = record.inputs;
     if (threadIdx.x == 0) {
-        head.slot = slot;
-        head.first = p.first;
-        head.partition = (u32)q;
-        head.tile = tile;
-        head.halo = halo_used;
-        head.inputs = all ? EVERYTHING : inputs_used;
-        e.heads[id] = head;
+        header.slot = slot;
+        header.first = p.first;
+        header.partition = (u32)q;
+        header.tile = tile;
+        header.halo = halo_used;
+        header.inputs = all ? UNLISTED : inputs_used;
+        e.headers[id] = header;
         numbered = 0;
     }
     __syncthreads();
@@ -160,9 +161,9 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
             u32 value = own;
 #if LOCAL
             if (here) {
-                u32 other = NOWHERE, lane = 0;
-                if (x < t.n) tile_of(p, x, other, lane);
-                if (other == tile) value = lane;
+                u32 other = NOWHERE, offset = 0;
+                if (x < t.n) tile_of(p, x, other, offset);
+                if (other == tile) value = offset;
                 else value = TILE + place_of(halo, halo_used, x < t.n ? (u32)(p.first + x) : (u32)t.halo[x - t.n]);
             }
 #else
@@ -172,25 +173,25 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
         }
     }
 #endif
-    double m[2] = {gain, steep};
+    double m[2] = {contraction, normalised_contraction};
     block_max(m);
     if (threadIdx.x == 0) {
-        e.gain[id] = m[0];
-        e.steep[id] = m[1];
-        e.again[id] = 1;
-        e.left[id] = __longlong_as_double(0x7ff0000000000000ll);
-        e.seen[id] = 0.0;
+        e.contraction[id] = m[0];
+        e.normalised_contraction[id] = m[1];
+        e.must_visit[id] = 1;
+        e.last_change[id] = __longlong_as_double(0x7ff0000000000000ll);
+        e.snapshot[id] = 0.0;
         e.top[id] = e.bottom[id] = minus_infinity();
-        e.told[id] = e.moved[id];
+        e.reported[id] = e.accumulated[id];
     }
 }
 
-// The list of boundary states, and their values as the others know them.
+// The list of boundary states, and their values as last reported.
 extern "C" __global__ void lay_out_boundary(const Engine e, const Table* table, int q, char* slot) {
-    const Place& p = e.places[q];
+    const Descriptor& p = e.descriptors[q];
     u32* count = (u32*)(slot + AT_BOUNDARY_COUNT);
     u32* boundary = (u32*)(slot + AT_BOUNDARY);
-    double* published = (double*)(slot + AT_PUBLISHED);
+    double* reported_values = (double*)(slot + AT_REPORTED);
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     bool is = i < p.n && table->boundary[i];
     u32 chosen = __ballot_sync(0xffffffffu, is), base = 0;
@@ -199,7 +200,7 @@ extern "C" __global__ void lay_out_boundary(const Engine e, const Table* table, 
     base = __shfl_sync(0xffffffffu, base, 0) + __popc(chosen & ((1u << lane) - 1));
     if (is && base < BOUNDARY_ROOM) {
         boundary[base] = (u32)i;
-        published[base] = e.values[p.first + i];
+        reported_values[base] = e.values[p.first + i];
     }
 }
 

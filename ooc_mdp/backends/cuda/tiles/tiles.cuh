@@ -1,4 +1,4 @@
-// Sweeps of many resident partitions at once, a tile of states a block, one or two states a thread.
+// Sweeps of a batch of resident partitions, a tile of states a block, one or two states a thread.
 //
 //   V(s) <- max_a { sign r(s,a) + g(s,a) sum_k p_k V(succ_k) }
 //
@@ -9,42 +9,42 @@
 // changed since their last visit (sufficient subsets, Wingate 2004, section 8.5). Rounds of the two follow each other
 // on the device; the host looks at the bounds of each partition once a batch of rounds (`report`).
 //
-// What is proved. For each tile:  moved = sum over its visits of its largest change of a value;
-//   left = largest change in the last iteration of its last visit;  seen = sum of `moved` over the tiles that it reads,
-//   taken before it read their values;  drift = that sum now, less `seen`.
-// Every value of the tile was a backup of values that differ from the present ones by at most left + drift, whatever
-// the order in which threads and blocks ran, so its residual is at most gain * (left + drift), gain = max g rho, and
-// the normalised one at most steep * (left + drift), steep = max g rho / (1 - g rho). Values are written before
-// `moved` is raised, and `moved` is read before values are, both past the first-level cache, so a tile that reads an
-// old value also has the old sum.
-// Tiles that read too many others to list them (inputs = EVERYTHING) take the sum over rounds of the largest change of
+// What is proved. For each tile:  accumulated = sum over its visits of its largest change of a value;
+//   last_change = largest change in the last iteration of its last visit;  snapshot = sum of `accumulated` over the tiles
+//   that it reads, taken before it read their values;  input change = that sum now, less `snapshot`.
+// Every value of the tile was a backup of values that differ from the present ones by at most last_change + input change,
+// whatever the order in which threads and blocks ran. So its residual is at most contraction * (last_change + input
+// change), contraction = max g rho, and the normalised one at most normalised_contraction * (last_change + input change),
+// normalised_contraction = max g rho / (1 - g rho). Values are written before `accumulated` is raised, and `accumulated` is
+// read before values are, both past the first-level cache, so a tile that reads an old value also has the old sum.
+// Tiles that read too many others to list them (inputs = UNLISTED) take the sum over rounds of the largest change of
 // any tile in place of both. Values that come from outside (`take_values`) change a tile as a visit does: between two
-// batches, by as much as they differ from those that were here, and `moved` is raised after them. Of a tile's own values
-// that were not its backups nothing is known: left = infinity until it is visited (`forget_tiles`).
+// batches, by as much as they differ from those that were here, and `accumulated` is raised after them. Of a tile's own
+// values that were not its backups nothing is known: last_change = infinity until it is visited (`invalidate_tiles`).
 //
 // Iterations are in place: a thread may read a neighbour's value of this iteration or of the last. Both are covered by
 // the bound, and information travels faster than with two copies; runs need not repeat bit by bit.
 //
-// A state's number in its tile, in C order of the box, is its *lane*. A thread of a sweep has STATES of them, SPREAD
-// lanes apart, so that threads next to each other read values next to each other; two hide each other's latency, and
+// A state's number in its tile, in C order of the box, is its *offset*. A thread of a sweep has STATES of them, SPREAD
+// offsets apart, so that threads next to each other read values next to each other; two hide each other's latency, and
 // share what a visit costs a thread.
 //
 // Layout of a slot (LOCAL and DIRECT): a record a tile (Record), of planes of TILE entries in the order of threads: entry
-// STATES * thread + i is lane thread + i * SPREAD, so that a thread's states come in one load, and neighbouring threads
+// STATES * thread + i is offset thread + i * SPREAD, so that a thread's states come in one load, and neighbouring threads
 // read neighbouring bytes: weights [A * W], successors [A * K], rewards [A], durations [A]; W = K - 1 where the last
 // probability of a row is one minus the others (exactly: they are multiples of 2^-24). LOCAL successors are 16 bits:
-// lane of the tile, or TILE + place in the tile's halo, which is in ascending order. DIRECT ones are states (32
+// offset in the tile, or TILE + place in the tile's halo, which is in ascending order. DIRECT ones are states (32
 // bits), read from the value vector. RAGGED rows stay as PartitionTable has them.
 //
-// Compiled once a store with: LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (lanes), STATES and THREADS
+// Compiled once a store with: LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (offsets), STATES and THREADS
 // (of a sweep), BLOCKS (of which a multiprocessor should hold so many), AHEAD (whether registers hold rows as doubles),
 // STAGED (bytes of shared memory to which the next tile's rows are brought, or 0) and LISTED (states of its halo there),
 // BOX (states of a full tile), DIMS, TILE_SHAPE, HALO and INPUTS (room for a tile's lists), HALO_HASH and INPUTS_HASH
-// (powers of two, larger), DIMENSIONS (of the space in which a window is settled), HAS_TAU, the types REAL, INDEX, TAU,
+// (powers of two, larger), DIMENSIONS (of the space in which a window is solved), HAS_TAU, the types REAL, INDEX, TAU,
 // HALO_STATE, CHOICE; RECORD (bytes of a record), BOUNDARY_ROOM, and where each part of a slot begins, AT_...: constants,
 // which the instructions that load hold in themselves.
 
-#define EVERYTHING 0xffffffffu
+#define UNLISTED 0xffffffffu
 #define NOWHERE 0xffffffffu
 #define MAX_ROUNDS 64
 #define ROUND_UP (1.0 + 1e-12)
@@ -72,7 +72,7 @@ constexpr int UNROLLED_TRANSITIONS = ACTIONS * WIDTH <= 256 ? WIDTH : 8;
 static_assert(STATES == 1 || (STATES == 2 && LOCAL && IN_REGISTERS), "a thread has two states where their rows fit");
 static_assert(TILE % 32 == 0 && THREADS % 32 == 0 && THREADS >= SPREAD, "blocks are whole warps");
 
-struct Place {          // a partition
+struct Descriptor {     // of a partition
     i64 first;          // its first state
     double row_sum;     // largest row sum, rounded up
     u32 n;              // states
@@ -81,25 +81,26 @@ struct Place {          // a partition
     u32 extent[7];      // of the box of its states, C order
 };
 
-struct __align__(16) Head {   // a tile of a resident partition: what a visit must know before it can read anything else
+// Of a tile of a resident partition: what a visit must know before it can read anything else.
+struct __align__(16) TileHeader {
     char* slot;
     i64 first;          // first state of the partition
     u32 partition;
     u32 tile;           // its number in the partition
     u32 halo;           // states of its halo
-    u32 inputs;         // tiles that it reads, or EVERYTHING
+    u32 inputs;         // tiles that it reads, or UNLISTED
     u32 corner;         // its first state, in the partition
     u32 stride[DIMS];   // from a state to the next along each axis
     u16 room[DIMS];     // states along each axis
 };
 
 struct Control {
-    double limit;       // residual at which a tile is left alone, plain or normalised
-    double everything;  // sum over finished rounds of the largest change
+    double limit;         // residual at which a tile is left alone, plain or normalised
+    double total_change;  // sum over finished rounds of the largest change of any tile: the inputs of unlisted ones
     u32 plain;
-    u32 most;           // iterations of a tile's visit
-    u32 set_size;       // partitions in the batch
-    u32 set_tiles;      // most tiles of one of them
+    u32 most;             // iterations of a tile's visit
+    u32 batch_size;       // partitions in the batch
+    u32 batch_tiles;      // most tiles of one of them
     u32 count[MAX_ROUNDS];
     u32 next[MAX_ROUNDS];
     u64 largest[MAX_ROUNDS];  // bits of the largest change in each round
@@ -108,18 +109,20 @@ struct Control {
 
 struct Engine {
     Control* control;
-    const Place* places;
+    const Descriptor* descriptors;
     i64 partitions;
     i64 tiles;
-    Head* heads;               // [tiles]
-    double *moved, *seen, *left, *gain, *steep, *top, *bottom, *told;   // [tiles]
-    u32* again;                // [tiles] whether the tile must be visited whatever its inputs
-    u32* stays;                // [tiles] 0, or 1 + the halves of the window there in which a process was found to stay
+    TileHeader* headers;       // [tiles]
+    double *accumulated, *snapshot, *last_change, *contraction, *normalised_contraction;   // [tiles]
+    double *top, *bottom;      // [tiles] largest value, and minus the smallest
+    double* reported;          // [tiles] `accumulated` as last reported
+    u32* must_visit;           // [tiles] whether the tile must be visited whatever its inputs
+    u32* traps;                // [tiles] 0, or 1 + the halves of the window there in which a trap was found
     double* values;
     CHOICE* policy;
-    const u32* set;            // [set_size] partitions of the batch
-    u32* work;                 // [tiles of the batch] selected tiles; see take_values
-    double* report;            // [set_size, 10]
+    const u32* batch;          // [batch_size] partitions of the batch
+    u32* work_list;            // [tiles of the batch] selected tiles; see take_values
+    double* report;            // [batch_size, 10]
     u64* backups;              // [partitions]
     u64* measured;             // [5]
     double discount, log_discount, sign;
@@ -177,8 +180,8 @@ static_assert(sizeof(Record) == RECORD, "as the host reckons");
 
 __device__ constexpr int tile_shape[DIMS] = TILE_SHAPE;
 
-// Tile and lane of a state of a partition.
-__device__ __forceinline__ void tile_of(const Place& p, u32 local, u32& tile, u32& lane) {
+// Tile and offset of a state of a partition.
+__device__ __forceinline__ void tile_of(const Descriptor& p, u32 local, u32& tile, u32& offset) {
     u32 at[DIMS];
 #pragma unroll
     for (int d = DIMS - 1; d >= 0; --d) {
@@ -186,18 +189,18 @@ __device__ __forceinline__ void tile_of(const Place& p, u32 local, u32& tile, u3
         local /= p.extent[d];
     }
     tile = 0;
-    lane = 0;
+    offset = 0;
 #pragma unroll
     for (int d = 0; d < DIMS; ++d) {
         tile = tile * ((p.extent[d] + tile_shape[d] - 1) / tile_shape[d]) + at[d] / tile_shape[d];
-        lane = lane * tile_shape[d] + at[d] % tile_shape[d];
+        offset = offset * tile_shape[d] + at[d] % tile_shape[d];
     }
 }
 
-__device__ __forceinline__ Record& record_of(const Head& h) { return ((Record*)(h.slot + AT_TILES))[h.tile]; }
+__device__ __forceinline__ Record& record_of(const TileHeader& h) { return ((Record*)(h.slot + AT_TILES))[h.tile]; }
 
 // Where the states of a tile lie.
-__device__ __forceinline__ void set_box(const Place& p, u32 tile, Head& h) {
+__device__ __forceinline__ void set_box(const Descriptor& p, u32 tile, TileHeader& h) {
     u32 stride = 1;
     h.corner = 0;
 #pragma unroll
@@ -211,19 +214,19 @@ __device__ __forceinline__ void set_box(const Place& p, u32 tile, Head& h) {
     }
 }
 
-// State i of this thread: its lane, or one beyond the tile.
-__device__ __forceinline__ u32 lane_of(u32 thread, int i) {
+// State i of this thread: its offset, or one beyond the tile.
+__device__ __forceinline__ u32 offset_of(u32 thread, int i) {
     return !IDLE_THREADS || thread < SPREAD ? thread + i * SPREAD : TILE;
 }
 
-// The partition's state in a lane of a tile, or NOWHERE.
-__device__ __forceinline__ u32 state_of(const Head& h, u32 lane) {
+// The partition's state at an offset of a tile, or NOWHERE.
+__device__ __forceinline__ u32 state_of(const TileHeader& h, u32 offset) {
     u32 local = h.corner;
-    bool inside = lane < BOX;
+    bool inside = offset < BOX;
 #pragma unroll
     for (int d = DIMS - 1; d >= 0; --d) {
-        u32 at = d ? lane % tile_shape[d] : lane;
-        lane /= tile_shape[d];
+        u32 at = d ? offset % tile_shape[d] : offset;
+        offset /= tile_shape[d];
         inside = inside && at < h.room[d];
         local += at * h.stride[d];
     }
@@ -235,7 +238,7 @@ __device__ __forceinline__ u32 partition_with(const Engine& e, i64 state) {
     i64 lo = 0, hi = e.partitions - 1;
     while (lo < hi) {
         i64 middle = (lo + hi + 1) >> 1;
-        if (e.places[middle].first <= state) lo = middle; else hi = middle - 1;
+        if (e.descriptors[middle].first <= state) lo = middle; else hi = middle - 1;
     }
     return (u32)lo;
 }

@@ -1,10 +1,10 @@
-// Windows in which a process stays, solved at once: after tiles/sweeps.cu.
+// Windows with a trap, in which policy iteration is local: after tiles/sweeps.cu.
 //
 // Where the policy keeps a process among a few states (around the balance of a pendulum, say) their values converge as the
 // discount of a step does, over tens of thousands of iterations on a fine grid, and each time they move, all that lead
 // to them follow. So a few rounds of a batch are not visits. Each block looks at a *window*: a box of a partition's
-// states, as large as a tile, beginning at a tile that is due or half a tile further along some axes, by turns, so that
-// what lies across the borders of tiles lies within some window. Iterations tell whether a process stays in it: values
+// states, as large as a tile, beginning at a tile that is due or half a tile further along some axes, alternately, so that
+// what lies across the borders of tiles lies within some window. Iterations tell whether it holds a *trap*: values
 // from outside being held, changes that a process carries out of the window die away within a few crossings, and those
 // that have hardly shrunk then belong to states that lead to themselves. There the policy's values are solved for, z in
 // (1 - G^m) z = T^m V - V, G the policy's discounted transitions within the window and m = STEPS: powers of G leave only
@@ -12,8 +12,8 @@
 // policy is improved, as in policy iteration. Such a window is looked at in every such round from then on, due or not.
 //
 // Nothing that is proved rests on it. Values that a window has changed came from outside of tiles, as in `take_values`:
-// `moved` is raised by as much, left = infinity, and tiles are visited in the round that follows. Windows of one round
-// may overlap: a state has then moved by no more than all of them together.
+// `accumulated` is raised by as much, last_change = infinity, and tiles are visited in the round that follows. Windows of
+// one round may overlap: a state has then changed by no more than all of them together.
 
 #if LOCAL && IN_REGISTERS
 #define STEPS 32          // backups between two looks at their changes, and in a power of G
@@ -47,7 +47,7 @@ struct Corner {       // of a window, and its size
 };
 
 // The window that begins at a tile or, along the axes of `halves`, half a tile further; whether there is any of it.
-__device__ __forceinline__ bool window_at(const Place& p, u32 tile, u32 halves, Corner& w) {
+__device__ __forceinline__ bool window_at(const Descriptor& p, u32 tile, u32 halves, Corner& w) {
     bool any = true;
 #pragma unroll
     for (int d = DIMS - 1; d >= 0; --d) {
@@ -60,29 +60,29 @@ __device__ __forceinline__ bool window_at(const Place& p, u32 tile, u32 halves, 
     return any;
 }
 
-// Lane in the window of a partition's state, or NOWHERE.
-__device__ __forceinline__ u32 lane_in(const Place& p, const Corner& w, u32 local) {
-    u32 lane = 0, unit = 1;
+// Offset in the window of a partition's state, or NOWHERE.
+__device__ __forceinline__ u32 offset_in(const Descriptor& p, const Corner& w, u32 local) {
+    u32 offset = 0, unit = 1;
     bool inside = true;
 #pragma unroll
     for (int d = DIMS - 1; d >= 0; --d) {
         const u32 at = (d ? local % p.extent[d] : local) - w.at[d];
         local /= p.extent[d];
         inside = inside && at < w.room[d];   // numbers below the corner wrap round
-        lane += at * unit;
+        offset += at * unit;
         unit *= tile_shape[d];
     }
-    return inside ? lane : NOWHERE;
+    return inside ? offset : NOWHERE;
 }
 
-// The partition's state in a lane of the window, or NOWHERE.
-__device__ __forceinline__ u32 state_in(const Place& p, const Corner& w, u32 lane) {
+// The partition's state at an offset of the window, or NOWHERE.
+__device__ __forceinline__ u32 state_in(const Descriptor& p, const Corner& w, u32 offset) {
     u32 local = 0, unit = 1;
-    bool inside = lane < BOX;
+    bool inside = offset < BOX;
 #pragma unroll
     for (int d = DIMS - 1; d >= 0; --d) {
-        const u32 at = d ? lane % tile_shape[d] : lane;
-        lane /= tile_shape[d];
+        const u32 at = d ? offset % tile_shape[d] : offset;
+        offset /= tile_shape[d];
         inside = inside && at < w.room[d];
         local += (w.at[d] + at) * unit;
         unit *= p.extent[d];
@@ -96,8 +96,8 @@ struct Rowing {
     u16 at[ACTIONS * WIDTH];
 };
 
-__device__ __forceinline__ void open_window(const Engine& e, const Place& p, const char* slot, const Corner& w, u32 local,
-                                            Rowing& rows) {
+__device__ __forceinline__ void open_window(const Engine& e, const Descriptor& p, const char* slot, const Corner& w,
+                                            u32 local, Rowing& rows) {
     if (local == NOWHERE) {   // it stays 0
 #pragma unroll
         for (int i = 0; i < ACTIONS * WIDTH; ++i) { rows.weight[i] = 0.0; rows.at[i] = 0; }
@@ -105,11 +105,11 @@ __device__ __forceinline__ void open_window(const Engine& e, const Place& p, con
         for (int a = 0; a < ACTIONS; ++a) rows.base[a] = 0.0;
         return;
     }
-    u32 tile, lane;
-    tile_of(p, local, tile, lane);
-    const Head& h = e.heads[p.tile + tile];
+    u32 tile, offset;
+    tile_of(p, local, tile, offset);
+    const TileHeader& h = e.headers[p.tile + tile];
     const Record& record = ((const Record*)(slot + AT_TILES))[tile];
-    const u32 entry = STATES * (lane % SPREAD) + lane / SPREAD;
+    const u32 entry = STATES * (offset % SPREAD) + offset / SPREAD;
 #pragma unroll
     for (int a = 0; a < ACTIONS; ++a) {
 #if HAS_TAU
@@ -128,7 +128,8 @@ __device__ __forceinline__ void open_window(const Engine& e, const Place& p, con
             }
             const u32 x = record.successors[a * WIDTH + k][entry];
             i64 state = x < TILE ? h.first + state_of(h, x) : (i64)record.halo[x - TILE];
-            const u32 there = state >= p.first && state < p.first + p.n ? lane_in(p, w, (u32)(state - p.first)) : NOWHERE;
+            const bool own = state >= p.first && state < p.first + p.n;
+            const u32 there = own ? offset_in(p, w, (u32)(state - p.first)) : NOWHERE;
             const double weight = discount * (double)probability;
             rows.at[a * WIDTH + k] = (u16)(there == NOWHERE ? 0 : there);
             rows.weight[a * WIDTH + k] = there == NOWHERE ? 0.0 : weight;
@@ -138,16 +139,16 @@ __device__ __forceinline__ void open_window(const Engine& e, const Place& p, con
     }
 }
 
-// Values of a window: two copies in turns, and what a thread knows of its own.
+// Values of a window: two copies used alternately, and what a thread knows of its own.
 struct Values {
     double* v;          // [2, TILE]
-    u32 turn;
+    u32 current;
     double own;
-    __device__ const double* now() const { return v + turn * TILE; }
+    __device__ const double* now() const { return v + current * TILE; }
     __device__ void next(double value) {
         own = value;
-        turn ^= 1;
-        v[turn * TILE + threadIdx.x] = value;
+        current ^= 1;
+        v[current * TILE + threadIdx.x] = value;
         __syncthreads();
     }
 };
@@ -264,40 +265,42 @@ __device__ __forceinline__ double missing(const PolicyRow& row, Values& values, 
 }
 
 // Some number of a tile and a round: which tiles are due may repeat itself every few rounds, and what is tried should not.
-__device__ __forceinline__ u32 some_number(u32 id, u32 turn) {
-    u32 x = id * 0x9e3779b9u ^ turn * 0x85ebca6bu;
+__device__ __forceinline__ u32 some_number(u32 id, u32 window_round) {
+    u32 x = id * 0x9e3779b9u ^ window_round * 0x85ebca6bu;
     x = (x ^ x >> 16) * 0x7feb352du;
     x = (x ^ x >> 15) * 0x846ca68bu;
     return x ^ x >> 16;
 }
 
-// The `launch`th settling round of `launches` in a batch, among all.
-__device__ __forceinline__ u32 turn_of(const Control& c, int launch, int launches) { return c.batches * launches + launch; }
+// The `launch`th of a batch's `launches` rounds of windows, among those of all batches.
+__device__ __forceinline__ u32 window_round_of(const Control& c, int launch, int launches) {
+    return c.batches * launches + launch;
+}
 
-// Lists of a round: tiles with a window in which a process was found to stay, from the front, and tiles that are due, from
-// the back; now and then the former are among these, since another of their windows may hold more of it.
+// Lists of a round: tiles with a window in which a trap was found, from the front, and tiles that are due, from the back;
+// now and then the former are among these, since another of their windows may hold more of it.
 extern "C" __global__ void select_windows(const Engine e, int round, int launch, int launches) {
     Control& c = *e.control;
-    const u32 turn = turn_of(c, launch, launches);
+    const u32 window_round = window_round_of(c, launch, launches);
     for_tiles(e, round, [&](u32 id, bool due) {
-        const bool stays = id != NOWHERE && e.stays[id] && !(due && some_number(id, turn) >> 30 == 0);
-        const u32 known = place_in(&c.count[round], stays), at = place_in(&c.next[round], due && !stays);
-        if (stays) e.work[known] = id;
-        else if (due) e.work[e.tiles - 1 - at] = id;
+        const bool trapped = id != NOWHERE && e.traps[id] && !(due && some_number(id, window_round) >> 30 == 0);
+        const u32 known = place_in(&c.count[round], trapped), at = place_in(&c.next[round], due && !trapped);
+        if (trapped) e.work_list[known] = id;
+        else if (due) e.work_list[e.tiles - 1 - at] = id;
     });
 }
 
-// Look at the window of a tile, and solve it if a process stays there. By all threads of a block. Backups are counted of
-// windows that are solved; looking takes some 500 windows a round, less than a hundredth of what visits do.
-__device__ __forceinline__ void settle(const Engine& e, u32 id, u32 halves, int round, double* v) {
-    const Head& head = e.heads[id];
-    const Place& p = e.places[head.partition];
+// Look at the window of a tile, and solve it if it holds a trap. By all threads of a block. Backups are counted of windows
+// that are solved; looking takes some 500 windows a round, less than a hundredth of what visits do.
+__device__ __forceinline__ void solve_window(const Engine& e, u32 id, u32 halves, int round, double* v) {
+    const TileHeader& header = e.headers[id];
+    const Descriptor& p = e.descriptors[header.partition];
     Control& c = *e.control;
     Corner w;
-    if (!window_at(p, head.tile, halves, w)) return;
+    if (!window_at(p, header.tile, halves, w)) return;
     const u32 local = state_in(p, w, threadIdx.x);
     Rowing rows;
-    open_window(e, p, head.slot, w, local, rows);
+    open_window(e, p, header.slot, w, local, rows);
     const double before = local == NOWHERE ? 0.0 : __ldcg(e.values + p.first + local), weight = weight_of(e, id);
     Values values = {v, 0, before};
     v[threadIdx.x] = before;
@@ -325,9 +328,9 @@ __device__ __forceinline__ void settle(const Engine& e, u32 id, u32 halves, int 
     if (threadIdx.x == 0) {
         u32 states = 1;
         for (int d = 0; d < DIMS; ++d) states *= w.room[d];
-        atomicAdd(e.backups + head.partition, (u64)backups * states);
+        atomicAdd(e.backups + header.partition, (u64)backups * states);
         atomicAdd((double*)&c.largest[round], change);
-        e.stays[id] = 1 + halves;
+        e.traps[id] = 1 + halves;
     }
     // The tiles that hold some of it, a thread each.
     if (threadIdx.x < 1u << DIMS) {
@@ -342,27 +345,27 @@ __device__ __forceinline__ void settle(const Engine& e, u32 id, u32 halves, int 
         }
         if (there) {
             const u32 one = p.tile + tile;
-            atomicAdd(e.moved + one, change + 4e-16 * __ldcg(e.moved + one));
-            e.again[one] = 1;
-            e.left[one] = __longlong_as_double(0x7ff0000000000000ll);
+            atomicAdd(e.accumulated + one, change + 4e-16 * __ldcg(e.accumulated + one));
+            e.must_visit[one] = 1;
+            e.last_change[one] = __longlong_as_double(0x7ff0000000000000ll);
         }
     }
 }
 
 // In place of the visits of a round: at most `most` windows of each list are looked at, others in the next.
-extern "C" __global__ void __launch_bounds__(TILE) settle_windows(const Engine e, int round, int launch, int launches,
+extern "C" __global__ void __launch_bounds__(TILE) solve_windows(const Engine e, int round, int launch, int launches,
                                                                   u32 most) {
     extern __shared__ __align__(128) double v[];
     const Control& c = *e.control;
-    const u32 turn = turn_of(c, launch, launches), known = c.count[round], due = c.next[round];
-    auto of_turn = [&](u32 i, u32 count) { return (u32)((i + (u64)turn * most) % count); };
+    const u32 window_round = window_round_of(c, launch, launches), known = c.count[round], due = c.next[round];
+    auto of_round = [&](u32 i, u32 count) { return (u32)((i + (u64)window_round * most) % count); };
     for (u32 i = blockIdx.x; i < min(known, most) + min(due, most); i += gridDim.x) {
         if (i < min(known, most)) {
-            const u32 id = e.work[of_turn(i, known)];
-            settle(e, id, e.stays[id] - 1, round, v);
+            const u32 id = e.work_list[of_round(i, known)];
+            solve_window(e, id, e.traps[id] - 1, round, v);
         } else {
-            const u32 id = e.work[e.tiles - 1 - of_turn(i - min(known, most), due)];
-            settle(e, id, some_number(id, turn) & ((1u << DIMS) - 1), round, v);
+            const u32 id = e.work_list[e.tiles - 1 - of_round(i - min(known, most), due)];
+            solve_window(e, id, some_number(id, window_round) & ((1u << DIMS) - 1), round, v);
         }
         __syncthreads();
     }

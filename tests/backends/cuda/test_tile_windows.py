@@ -80,9 +80,9 @@ def error(engine: Engine) -> float:
 
 
 def windows(engine: Engine) -> set[int]:
-    """1 + the halves of all windows in which a process was found to stay."""
+    """1 + the halves of all windows in which a trap was found."""
     found = np.empty(engine.backend._tiling.total, np.uint32)
-    engine.backend._stream.download(found, engine.backend._memory.at["stays"])
+    engine.backend._stream.download(found, engine.backend._memory.at["traps"])
     engine.backend._stream.wait()
     return set(found.tolist()) - {0}
 
@@ -98,7 +98,7 @@ def test_where_a_process_stays_values_need_not_wait_for_the_discount(
     backups = converge(engine)
     assert error(engine) <= 1e-3
     assert windows(engine)
-    monkeypatch.setattr(tile_launches, "_SETTLING_ROUNDS", ())
+    monkeypatch.setattr(tile_launches, "_WINDOW_ROUNDS", ())
     usual = Engine(store, DISCOUNT, device())
     usual.load(0)
     done = 0
