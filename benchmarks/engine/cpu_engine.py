@@ -110,14 +110,14 @@ def full(backend: CpuBackend, resident: Resident) -> None:
 def policy(backend: CpuBackend, resident: Resident) -> None:
     """Policy sweeps that nothing ends and nothing extrapolates."""
     shared = backend._shared()
-    group = group_of(resident.arrays[0].kind, [resident], [0], np.array([-1.0]), 0, shared)
+    group = group_of(resident.arrays[0].spec, [resident], [0], np.array([-1.0]), 0, shared)
     group.progress.unstable[:] = False
     extents, strides = backend._traversal(resident)
     group.progress.traversals[0, 0, -extents.size :] = extents
     group.progress.traversals[0, 1, -extents.size :] = strides
     plan = RoundPlan(rounds=1, sweeps=_ROUNDS, drop=-1.0, acceptance_threshold=0.0, alternate=False)
     arrays = shared.values, shared.policy, group.members, group.progress
-    run_rounds(group.kind, shared.model, *arrays, plan, Scratch(shared.workspace, shared.starts[0]))
+    run_rounds(group.spec, shared.model, *arrays, plan, Scratch(shared.workspace, shared.starts[0]))
 
 
 if __name__ == "__main__":

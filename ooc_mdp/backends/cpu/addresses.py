@@ -2,7 +2,7 @@
 
 Numba counts references of an array inside a tuple at each use, which makes inner loops three to six times slower.
 Structures therefore hold a `Span` in place of an array, whoever calls a loop keeps the array alive, and `load` and
-`store` reach its elements. They do not check an index, unless the loop was compiled for a `Kind` with checks
+`store` reach its elements. They do not check an index, unless the loop was compiled for a `Specialisation` with checks
 (`ooc_mdp.backends.cpu.table.CHECKED`): one outside the span is then an IndexError.
 """
 
@@ -48,24 +48,24 @@ def pointer(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
-def load(typing: Any, kind: Any, span: Any, index: Any, like: Any) -> Any:
+def load(typing: Any, spec: Any, span: Any, index: Any, like: Any) -> Any:
     """The element of that index, whose type is that of `like`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_element(context, builder, kind, like, arguments[1], arguments[2]))
+        return builder.load(_element(context, builder, spec, like, arguments[1], arguments[2]))
 
-    return like(kind, span, types.uint64, like), generate
+    return like(spec, span, types.uint64, like), generate
 
 
 @intrinsic
-def store(typing: Any, kind: Any, span: Any, index: Any, value: Any) -> Any:
+def store(typing: Any, spec: Any, span: Any, index: Any, value: Any) -> Any:
     """Make the value the element of that index; the array is of its type."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[3], _element(context, builder, kind, value, arguments[1], arguments[2]))
+        builder.store(arguments[3], _element(context, builder, spec, value, arguments[1], arguments[2]))
         return context.get_dummy_value()
 
-    return types.void(kind, span, types.uint64, value), generate
+    return types.void(spec, span, types.uint64, value), generate
 
 
 @intrinsic
@@ -78,9 +78,9 @@ def cast(typing: Any, value: Any, like: Any) -> Any:
     return like(value, like), generate
 
 
-def _element(context: Any, builder: Any, kind: Any, element: Any, span: Any, index: Any) -> Any:
+def _element(context: Any, builder: Any, spec: Any, element: Any, span: Any, index: Any) -> Any:
     """Pointer to an element, and the check of its index before it is used, if there is one."""
-    if kind.types[kind.fields.index("checked")].count > 0:
+    if spec.types[spec.fields.index("checked")].count > 0:
         outside = builder.icmp_unsigned(">=", index, builder.extract_value(span, 1))
         with builder.if_then(outside, likely=False):
             message = "an index of a compiled loop lies outside its array; the table was not checked when it was loaded"

@@ -27,7 +27,7 @@ from ooc_mdp.backends.base import (
     VisitReport,
 )
 from ooc_mdp.backends.cpu.addresses import NOWHERE, span
-from ooc_mdp.backends.cpu.batch import Findings, Members, Rounds, Shared, by_kind, groups_of, members_of
+from ooc_mdp.backends.cpu.batch import Findings, Members, Rounds, Shared, by_specialisation, groups_of, members_of
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.host_values import HostValues
 from ooc_mdp.backends.cpu.loops import How, Limits, exact_sweeps, measure
@@ -35,7 +35,7 @@ from ooc_mdp.backends.cpu.policy_loops import improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Traversal, traversal
-from ooc_mdp.backends.cpu.table import MAX_GATHERED, Kind, SweptTable, describe, swept_table
+from ooc_mdp.backends.cpu.table import MAX_GATHERED, Specialisation, SweptTable, describe, swept_table
 from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers, TopologicalRounds
 from ooc_mdp.backends.cpu.views import Model, Scratch
 from ooc_mdp.backends.cpu.visits import BatchVisit
@@ -229,7 +229,7 @@ class CpuBackend(HostValues):
         arrays: SweptTable = resident.arrays[0]
         shared = self._shared()
         return exact_sweeps(
-            arrays.kind,
+            arrays.spec,
             shared.model,
             shared.values,
             shared.policy,
@@ -262,18 +262,20 @@ class CpuBackend(HostValues):
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass that updates no value."""
         m = members_of([resident], np.zeros(1, np.int64), self._model.row_sums)
-        self._measure(resident.arrays[0].kind, m, How(False, float(significant), NOWHERE), 0)
+        self._measure(resident.arrays[0].spec, m, How(False, float(significant), NOWHERE), 0)
         return m.measured[0, :4], float(m.measured[0, 6])
 
-    def _measure(self, kind: Kind, members: Members, how: How, thread: int) -> None:
+    def _measure(self, spec: Specialisation, members: Members, how: How, thread: int) -> None:
         """By one thread."""
-        measure(kind, self._loop_model, self._values, self._policy, members, how, self._workspaces[thread])
+        measure(spec, self._loop_model, self._values, self._policy, members, how, self._workspaces[thread])
 
-    def _share_of(self, thread: int, residents: Sequence[Resident]) -> Iterator[tuple[Kind, list[int], Members]]:
-        """A thread's share of residents, by kind: their places among all, and they as members."""
-        for kind, places in by_kind(residents, range(thread, len(residents), self._threads)).items():
+    def _share_of(
+        self, thread: int, residents: Sequence[Resident]
+    ) -> Iterator[tuple[Specialisation, list[int], Members]]:
+        """A thread's share of residents, by specialisation: their places among all, and they as members."""
+        for spec, places in by_specialisation(residents, range(thread, len(residents), self._threads)).items():
             none = np.zeros(len(places), np.int64)
-            yield kind, places, members_of([residents[i] for i in places], none, self._model.row_sums)
+            yield spec, places, members_of([residents[i] for i in places], none, self._model.row_sums)
 
     def sweep_synchronously(self, residents: Sequence[Resident]) -> VisitReport:
         """A measurement that keeps its backups; on all threads, each with its share of the partitions."""
@@ -283,8 +285,8 @@ class CpuBackend(HostValues):
         measured = np.empty((k, 8))
 
         def sweep(thread: int) -> None:
-            for kind, places, m in self._share_of(thread, residents):
-                self._measure(kind, m, how, thread)
+            for spec, places, m in self._share_of(thread, residents):
+                self._measure(spec, m, how, thread)
                 measured[places] = m.measured
 
         self._on_all_threads(sweep)
@@ -334,12 +336,12 @@ class CpuBackend(HostValues):
         """On all threads, each with its share of the partitions."""
         rows = self._rows
         assert rows is not None  # the caller has opened them
-        row_kind = rows.kind._replace(width=())  # one loop writes rows of any width
+        row_spec = rows.spec._replace(width=())  # one loop writes rows of any width
         measured = np.empty((len(residents), 8))
 
         def improve(thread: int) -> None:
-            for kind, places, m in self._share_of(thread, residents):
-                loops = kind, self._loop_model, self._values, self._policy, m, row_kind, rows.numbers
+            for spec, places, m in self._share_of(thread, residents):
+                loops = spec, self._loop_model, self._values, self._policy, m, row_spec, rows.numbers
                 improve_rows(*loops, margin, self._workspaces[thread])
                 measured[places] = m.measured
 

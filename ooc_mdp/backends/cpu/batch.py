@@ -1,6 +1,6 @@
 """Partitions that several threads sweep in a batch: what they share, and what is noted of each.
 
-Members are partitions of one kind, for which the loops are compiled. Any thread sweeps any of them
+Members are partitions of one specialisation, for which the loops are compiled. Any thread sweeps any of them
 (`ooc_mdp.backends.cpu.rounds.next_member`), so that none waits while there is something to do, whatever partitions cost
 and whatever else the cores are busy with.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.base import Resident, SweepLimits
-from ooc_mdp.backends.cpu.table import Kind
+from ooc_mdp.backends.cpu.table import Specialisation
 from ooc_mdp.backends.cpu.views import Model
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
@@ -34,7 +34,7 @@ __all__ = [
     "Progress",
     "Rounds",
     "Shared",
-    "by_kind",
+    "by_specialisation",
     "group_of",
     "groups_of",
     "members_of",
@@ -48,7 +48,7 @@ extrapolations; largest change of the first round."""
 
 
 class Members(NamedTuple):
-    """Partitions of one kind, for the loops that Python calls, and what was measured of each."""
+    """Partitions of one specialisation, for the loops that Python calls, and what was measured of each."""
 
     tables: IntArray
     """int64 [G, 25]; see `ooc_mdp.backends.cpu.table`."""
@@ -114,9 +114,9 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Residents of one kind in a batch that are swept in one way."""
+    """Residents of one specialisation in a batch that are swept in one way."""
 
-    kind: Kind
+    spec: Specialisation
     residents: list[Resident]
     order: list[int]
     """Their places among all residents of the visit."""
@@ -151,18 +151,18 @@ class Rounds(Protocol):
         ...
 
 
-def by_kind(residents: Sequence[Resident], places: Iterable[int]) -> dict[Kind, list[int]]:
-    """Those places among the residents, by the kind of the resident."""
-    kinds: dict[Kind, list[int]] = {}
+def by_specialisation(residents: Sequence[Resident], places: Iterable[int]) -> dict[Specialisation, list[int]]:
+    """Those places among the residents, by the specialisation of the resident."""
+    groups: dict[Specialisation, list[int]] = {}
     for i in places:
-        kinds.setdefault(residents[i].arrays[0].kind, []).append(i)
-    return kinds
+        groups.setdefault(residents[i].arrays[0].spec, []).append(i)
+    return groups
 
 
 def groups_of(
     residents: Sequence[Resident], limits: SweepLimits, packed: set[int], shared: Shared
 ) -> list[tuple[Group, bool]]:
-    """Residents in groups of one kind that are swept in one way, and whether that is in topological order.
+    """Residents in groups of one specialisation that are swept in one way, and whether that is in topological order.
 
     Parameters
     ----------
@@ -174,15 +174,15 @@ def groups_of(
     for i, resident in enumerate(residents):
         ways[resident.index in packed].append(i)
     for topological in (True, False):
-        for kind, order in by_kind(residents, ways[topological]).items():
-            group = group_of(kind, [residents[i] for i in order], order, changes[order], begin, shared)
+        for spec, order in by_specialisation(residents, ways[topological]).items():
+            group = group_of(spec, [residents[i] for i in order], order, changes[order], begin, shared)
             begin = group.end
             groups.append((group, topological))
     return groups
 
 
 def group_of(
-    kind: Kind, residents: list[Resident], order: list[int], limits: FloatArray, begin: int, shared: Shared
+    spec: Specialisation, residents: list[Resident], order: list[int], limits: FloatArray, begin: int, shared: Shared
 ) -> Group:
     """Residents whose part of the workspace begins there."""
     count, ends = len(residents), [begin]
@@ -200,7 +200,7 @@ def group_of(
         quiescent=np.zeros(count, np.bool_),
         swept=np.zeros((count, 7)),
     )
-    return Group(kind, residents, order, limits, members.tables[:, 24], members, progress, ends[-1])
+    return Group(spec, residents, order, limits, members.tables[:, 24], members, progress, ends[-1])
 
 
 def members_of(residents: Sequence[Resident], places: IntArray, row_sums: FloatArray) -> Members:

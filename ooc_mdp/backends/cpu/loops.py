@@ -80,56 +80,56 @@ class ActionValues(NamedTuple):
 
 
 @njit(inline="always")
-def discount_of(kind, rows, model, j):
+def discount_of(spec, rows, model, j):
     """g of row j."""
-    return load(kind, rows.discounts, j, 0.0) if rows.discounts.address != 0 else model.discount
+    return load(spec, rows.discounts, j, 0.0) if rows.discounts.address != 0 else model.discount
 
 
 @njit(inline="always")
-def expectation(kind, rows, values, begin, end):
+def expectation(spec, rows, values, begin, end):
     """sum_k p_k V(succ_k) over the transitions of a row."""
     total = 0.0
-    for k in range(len(kind.width) if len(kind.width) > 0 else np.int64(end - begin)):
+    for k in range(len(spec.width) if len(spec.width) > 0 else np.int64(end - begin)):
         transition = begin + np.uint64(k)
-        successor = np.uint64(load(kind, rows.successors, transition, kind.successor))
-        probability = np.float64(load(kind, rows.probabilities, transition, kind.probability))
-        total += probability * load(kind, values, successor, 0.0)
+        successor = np.uint64(load(spec, rows.successors, transition, spec.successor))
+        probability = np.float64(load(spec, rows.probabilities, transition, spec.probability))
+        total += probability * load(spec, values, successor, 0.0)
     return total
 
 
 @njit(inline="always")
-def worth(kind, rows, model, values, j, begin, end):
+def worth(spec, rows, model, values, j, begin, end):
     """sign r + g sum_k p_k V(succ_k) of row j of a table or of a policy, whose transitions these are."""
-    reward = np.float64(load(kind, rows.rewards, j, kind.reward))
-    total = expectation(kind, rows, values, begin, end)
-    return model.sign * reward + discount_of(kind, rows, model, j) * total
+    reward = np.float64(load(spec, rows.rewards, j, spec.reward))
+    total = expectation(spec, rows, values, begin, end)
+    return model.sign * reward + discount_of(spec, rows, model, j) * total
 
 
 @njit(inline="always")
-def final_worth(kind, table, model, s):
+def final_worth(spec, table, model, s):
     """The value of state s, which has no actions."""
-    return model.sign * load(kind, table.terminal, s, 0.0) if table.terminal.address != 0 else 0.0
+    return model.sign * load(spec, table.terminal, s, 0.0) if table.terminal.address != 0 else 0.0
 
 
 @njit(inline="always")
-def action_values(kind, table, model, values, s, here, known, row_sum):
+def action_values(spec, table, model, values, s, here, known, row_sum):
     """What the actions of state s, whose value is `here`, are worth; `known` is an action of it, or -1."""
-    row, last = first_row(kind, table, s), first_row(kind, table, s + _ONE)
+    row, last = first_row(spec, table, s), first_row(spec, table, s + _ONE)
     best = second = own = normalised = -np.inf
     action = -1
     if row == last:
-        best = own = final_worth(kind, table, model, s)
+        best = own = final_worth(spec, table, model, s)
         normalised = best - here
     else:
         action = 0
-        end = row_begin(kind, table, row)
-        for a in range(len(kind.actions) if len(kind.actions) > 0 else np.int64(last - row)):
+        end = row_begin(spec, table, row)
+        for a in range(len(spec.actions) if len(spec.actions) > 0 else np.int64(last - row)):
             j = row + np.uint64(a)
             begin = end
-            end = row_begin(kind, table, j + _ONE)
-            q = worth(kind, table, model, values, j, begin, end)
+            end = row_begin(spec, table, j + _ONE)
+            q = worth(spec, table, model, values, j, begin, end)
             if table.discounts.address != 0:
-                normalised = max(normalised, (q - here) / (1.0 - discount_of(kind, table, model, j) * row_sum))
+                normalised = max(normalised, (q - here) / (1.0 - discount_of(spec, table, model, j) * row_sum))
             own = q if a == known else own
             second = best if q > best else max(second, q)
             action = a if q > best else action
@@ -140,65 +140,65 @@ def action_values(kind, table, model, values, s, here, known, row_sum):
 
 
 @njit(inline="always")
-def backup(kind, table, model, values, s):
+def backup(spec, table, model, values, s):
     """max_a Q_a of state s and the lowest action that has it; its final value and -1 where it has no actions."""
-    found = action_values(kind, table, model, values, s, 0.0, -1, 0.0)
+    found = action_values(spec, table, model, values, s, 0.0, -1, 0.0)
     return found.best, found.action
 
 
 @njit(nogil=True, cache=True)
-def full_sweep(kind, table, model, view, order):
+def full_sweep(spec, table, model, view, order):
     """Back up every state over all actions: largest rise and fall, and the states whose action changed."""
     up = 0.0
     down = 0.0
     differing = 0
     for run in range(order.starts.size):
-        start = load(kind, order.starts, np.uint64(run), np.int64(0))
+        start = load(spec, order.starts, np.uint64(run), np.int64(0))
         for i in range(order.length):
             s = np.uint64(start + i * order.step)
-            best, choice = backup(kind, table, model, view.values, s)
-            change = best - load(kind, view.own, s, 0.0)
+            best, choice = backup(spec, table, model, view.values, s)
+            change = best - load(spec, view.own, s, 0.0)
             up = max(up, change)
             down = max(down, -change)
-            store(kind, view.own, s, best)
-            differing += load(kind, view.policy, s, np.int32(0)) != choice
-            store(kind, view.policy, s, np.int32(choice))
+            store(spec, view.own, s, best)
+            differing += load(spec, view.policy, s, np.int32(0)) != choice
+            store(spec, view.policy, s, np.int32(choice))
     return up, down, differing
 
 
 @njit(inline="always")
-def _policy_backup(kind, table, model, view, s):
+def _policy_backup(spec, table, model, view, s):
     """Back up state s over its policy's action: its change, and that of the sweep before."""
-    choice = load(kind, view.policy, s, np.int32(0))
+    choice = load(spec, view.policy, s, np.int32(0))
     change = 0.0
     last = 0.0
     if choice >= 0:
-        j = first_row(kind, table, s) + np.uint64(choice)
-        value = worth(kind, table, model, view.values, j, row_begin(kind, table, j), row_begin(kind, table, j + _ONE))
-        change = value - load(kind, view.own, s, 0.0)
-        last = load(kind, view.changes, s, 0.0)
-        store(kind, view.own, s, value)
-        store(kind, view.changes, s, change)
+        j = first_row(spec, table, s) + np.uint64(choice)
+        value = worth(spec, table, model, view.values, j, row_begin(spec, table, j), row_begin(spec, table, j + _ONE))
+        change = value - load(spec, view.own, s, 0.0)
+        last = load(spec, view.changes, s, 0.0)
+        store(spec, view.own, s, value)
+        store(spec, view.changes, s, change)
     return change, last
 
 
 @njit(inline="always")
-def _two_runs(kind, order, pair):
+def _two_runs(spec, order, pair):
     """Starts and lengths of two distant contiguous runs, or of the halves of the only one; the second may have none."""
     runs = order.starts.size
     half = (runs + 1) // 2
-    start_0 = load(kind, order.starts, np.uint64(pair), np.int64(0))
+    start_0 = load(spec, order.starts, np.uint64(pair), np.int64(0))
     length_0 = order.length if runs > 1 else (order.length + 1) // 2
     start_1 = start_0 + order.step * length_0
     length_1 = order.length - length_0
     if runs > 1 and pair + half < runs:
-        start_1 = load(kind, order.starts, np.uint64(pair + half), np.int64(0))
+        start_1 = load(spec, order.starts, np.uint64(pair + half), np.int64(0))
         length_1 = order.length
     return start_0, length_0, start_1, length_1
 
 
 @njit(nogil=True, cache=True)
-def policy_sweep(kind, table, model, view, order):
+def policy_sweep(spec, table, model, view, order):
     """Back up every state over its policy's action: the largest change, and its products with the last and itself.
 
     Two distant runs of states are swept alternately: a value that the next backup waits for holds up one of them only.
@@ -207,14 +207,14 @@ def policy_sweep(kind, table, model, view, order):
     along_0 = along_1 = 0.0
     square_0 = square_1 = 0.0
     for pair in range((order.starts.size + 1) // 2):
-        start_0, length_0, start_1, length_1 = _two_runs(kind, order, pair)
+        start_0, length_0, start_1, length_1 = _two_runs(spec, order, pair)
         for i in range(length_0):
-            change, last = _policy_backup(kind, table, model, view, np.uint64(start_0 + i * order.step))
+            change, last = _policy_backup(spec, table, model, view, np.uint64(start_0 + i * order.step))
             largest_0 = max(largest_0, abs(change))
             along_0 += change * last
             square_0 += change * change
             if i < length_1:
-                change, last = _policy_backup(kind, table, model, view, np.uint64(start_1 + i * order.step))
+                change, last = _policy_backup(spec, table, model, view, np.uint64(start_1 + i * order.step))
                 largest_1 = max(largest_1, abs(change))
                 along_1 += change * last
                 square_1 += change * change
@@ -222,16 +222,16 @@ def policy_sweep(kind, table, model, view, order):
 
 
 @njit(nogil=True, cache=True)
-def boundary_changes(kind, table, view):
+def boundary_changes(spec, table, view):
     """Largest rise and fall of a boundary value, and the largest of those that changed (-inf: none did)."""
     rise = 0.0
     fall = 0.0
     value = -np.inf
     for i in range(table.n):
         s = np.uint64(i)
-        if load(kind, table.boundary, s, np.uint8(0)) != 0:
-            after = load(kind, view.own, s, 0.0)
-            change = after - load(kind, view.before, s, 0.0)
+        if load(spec, table.boundary, s, np.uint8(0)) != 0:
+            after = load(spec, view.own, s, 0.0)
+            change = after - load(spec, view.before, s, 0.0)
             if change != 0.0:
                 value = max(value, after)
                 rise = max(rise, change)
@@ -240,7 +240,7 @@ def boundary_changes(kind, table, view):
 
 
 @njit(nogil=True, cache=True)
-def exact_sweeps(kind, model, values, policy, row, traversal, limits, scratch):
+def exact_sweeps(spec, model, values, policy, row, traversal, limits, scratch):
     """Full sweeps of one partition until one changes no value by more than the limit, so many at most.
 
     Parameters
@@ -253,28 +253,28 @@ def exact_sweeps(kind, model, values, policy, row, traversal, limits, scratch):
     sweeps, rise and fall of the last one, rise, fall and largest changed value of the boundary, largest and smallest
     value
     """
-    table, view = open_member(kind, row, 0, scratch.workspace, values, policy)
-    copy_own(kind, table, values, view.before)
+    table, view = open_member(spec, row, 0, scratch.workspace, values, policy)
+    copy_own(spec, table, values, view.before)
     starts = scratch.starts
     order = order_of(traversal, False, starts)
     sweeps = 0
     up = 0.0
     down = 0.0
     while sweeps < limits.most:
-        up, down, _ = full_sweep(kind, table, model, view, order)
+        up, down, _ = full_sweep(spec, table, model, view, order)
         sweeps += 1
         if up <= limits.change and down <= limits.change:
             break
         if limits.alternate:
             order = Order(order.starts, order.length, reverse(starts[: order.starts.size], order.length, order.step))
-    put_back(kind, table, view, values)
-    rise, fall, value = boundary_changes(kind, table, view)
+    put_back(spec, table, view, values)
+    rise, fall, value = boundary_changes(spec, table, view)
     own = values[table.first : table.first + table.n]
     return sweeps, up, down, rise, fall, value, own.max(), own.min()
 
 
 @njit(nogil=True, cache=True)
-def measure(kind, model, values, policy, members, how, workspace):
+def measure(spec, model, values, policy, members, how, workspace):
     """Residuals of the members at the present values; several threads may share the members.
 
     Parameters
@@ -286,12 +286,12 @@ def measure(kind, model, values, policy, members, how, workspace):
         m = int(fetch_increment(members.next.ctypes.data))
         if m >= members.tables.shape[0]:
             break
-        table, view = open_member(kind, members.tables[m], members.places[m], workspace, values, policy)
-        _measure_states(kind, table, model, view, how, members.row_sums[m], members.measured[m])
+        table, view = open_member(spec, members.tables[m], members.places[m], workspace, values, policy)
+        _measure_states(spec, table, model, view, how, members.row_sums[m], members.measured[m])
 
 
 @njit(nogil=True, cache=True)
-def _measure_states(kind, table, model, view, how, row_sum, out):
+def _measure_states(spec, table, model, view, how, row_sum, out):
     """One partition: float64 [8]; see `ooc_mdp.backends.cpu.batch.Members`."""
     one_scale = 1.0 / (1.0 - model.discount * row_sum)
     rise = fall = plain_rise = plain_fall = largest = promising = -np.inf
@@ -299,21 +299,21 @@ def _measure_states(kind, table, model, view, how, row_sum, out):
     differing = 0
     for i in range(table.n):
         s = np.uint64(i)
-        here = load(kind, view.own, s, 0.0)
-        known = np.int64(load(kind, view.policy, s, np.int32(0)))
-        found = action_values(kind, table, model, view.values, s, here, known, row_sum)
+        here = load(spec, view.own, s, 0.0)
+        known = np.int64(load(spec, view.policy, s, np.int32(0)))
+        found = action_values(spec, table, model, view.values, s, here, known, row_sum)
         chooses = how.improve or known < 0
         kept = (found.best if chooses else found.known) - here
         if found.action >= 0 and chooses:
             differing += known != found.action
-            store(kind, view.policy, s, np.int32(found.action))
+            store(spec, view.policy, s, np.int32(found.action))
         normalised, kept_normalised = found.best - here, kept
         if found.action >= 0:
             if table.discounts.address != 0:
                 normalised = found.normalised
                 if kept > -np.inf:  # a policy from a file may name an action that the state does not have
-                    j = first_row(kind, table, s) + np.uint64(found.action if chooses else known)
-                    kept_normalised = kept / (1.0 - discount_of(kind, table, model, j) * row_sum)
+                    j = first_row(spec, table, s) + np.uint64(found.action if chooses else known)
+                    kept_normalised = kept / (1.0 - discount_of(spec, table, model, j) * row_sum)
             else:
                 normalised *= one_scale
                 kept_normalised *= one_scale
@@ -326,6 +326,6 @@ def _measure_states(kind, table, model, view, how, row_sum, out):
         if abs(found.best - here) > how.significant:
             promising = max(promising, found.best)
         if how.buffered.address != 0:
-            store(kind, how.buffered, np.uint64(table.first) + s, found.best)
+            store(spec, how.buffered, np.uint64(table.first) + s, found.best)
     out[0], out[1], out[2], out[3] = rise, fall, plain_rise, plain_fall
     out[4], out[5], out[6], out[7] = largest, smallest, promising, differing

@@ -109,134 +109,134 @@ def _gathered_in(scratch, n, width):
 
 
 @njit(nogil=True, cache=True)
-def count_outdated(kind, table, view, packed):
+def count_outdated(spec, table, view, packed):
     """Number of packed rows that are outdated, since the policy chooses another action now."""
     outdated = 0
     for i in range(table.n):
         at = np.uint64(i)
-        s = np.uint64(load(kind, packed.order, at, np.uint32(0)))
-        outdated += load(kind, view.policy, s, np.int32(0)) != load(kind, packed.choices, at, np.int32(0))
+        s = np.uint64(load(spec, packed.order, at, np.uint32(0)))
+        outdated += load(spec, view.policy, s, np.int32(0)) != load(spec, packed.choices, at, np.int32(0))
     return outdated
 
 
 @njit(nogil=True, cache=True)
-def pack(kind, table, model, view, packed, scratch, relaxation):
+def pack(spec, table, model, view, packed, scratch, relaxation):
     """Pack the policy's rows: gather them in one pass over the table, order them, and bring them into their order.
 
     Returns the mean of g p_later.
     """
     n, integers = table.n, scratch.integers
-    gathered = _gathered_in(scratch, n, _width(kind, table))
-    _gather(kind, table, model, view, gathered, integers[0])
+    gathered = _gathered_in(scratch, n, _width(spec, table))
+    _gather(spec, table, model, view, gathered, integers[0])
     order = carray(pointer(packed.order.address), (n,), np.uint32)
     topological_order(n, integers[0], integers[1], integers[2], integers[3], order)
-    return _bring_into_order(kind, table, view, gathered, packed, integers[3], relaxation)
+    return _bring_into_order(spec, table, view, gathered, packed, integers[3], relaxation)
 
 
 @njit(nogil=True, cache=True)
-def patch(kind, table, model, view, packed, place, relaxation):
+def patch(spec, table, model, view, packed, place, relaxation):
     """Replace the rows of states whose action has changed; the order stays as it is.
 
     Parameters
     ----------
     place : int32 [n]; scratch.
     """
-    width = _width(kind, table)
+    width = _width(spec, table)
     for i in range(table.n):
-        place[load(kind, packed.order, np.uint64(i), np.uint32(0))] = i
+        place[load(spec, packed.order, np.uint64(i), np.uint32(0))] = i
     for i in range(table.n):
         at = np.uint64(i)
-        s = np.uint64(load(kind, packed.order, at, np.uint32(0)))
-        choice = load(kind, view.policy, s, np.int32(0))
-        if choice == load(kind, packed.choices, at, np.int32(0)):
+        s = np.uint64(load(spec, packed.order, at, np.uint32(0)))
+        choice = load(spec, view.policy, s, np.int32(0))
+        if choice == load(spec, packed.choices, at, np.int32(0)):
             continue
-        store(kind, packed.choices, at, choice)
-        _copy_row(kind, table, model, packed, at, first_row(kind, table, s) + np.uint64(choice))
-        _scale_row(kind, table, packed, i, width, _step(kind, table, packed, i, place, relaxation)[0])
+        store(spec, packed.choices, at, choice)
+        _copy_row(spec, table, model, packed, at, first_row(spec, table, s) + np.uint64(choice))
+        _scale_row(spec, table, packed, i, width, _step(spec, table, packed, i, place, relaxation)[0])
 
 
 @njit(forceinline=True)
-def _width(kind, table):
+def _width(spec, table):
     """Successors of every row."""
-    return len(kind.width) if len(kind.width) > 0 else table.width
+    return len(spec.width) if len(spec.width) > 0 else table.width
 
 
 @njit(nogil=True, cache=True)
-def _gather(kind, table, model, view, rows, towards):
+def _gather(spec, table, model, view, rows, towards):
     """The policy's rows in the order of states, and where each state most likely goes.
 
     Parameters
     ----------
     towards : int32 [n]; most likely successor; -1 where the state stays, leaves the partition, or ends the process.
     """
-    width = _width(kind, table)
+    width = _width(spec, table)
     for i in range(table.n):
         s = np.uint64(i)
-        choice = load(kind, view.policy, s, np.int32(0))
+        choice = load(spec, view.policy, s, np.int32(0))
         nearest = np.int64(-1)
         if choice >= 0:
-            j = first_row(kind, table, s) + np.uint64(choice)
-            nearest = _copy_row(kind, table, model, rows, s, j)
+            j = first_row(spec, table, s) + np.uint64(choice)
+            nearest = _copy_row(spec, table, model, rows, s, j)
             if nearest == i or nearest >= table.n:
                 nearest = np.int64(-1)
         else:
-            store(kind, rows.rewards, s, final_worth(kind, table, model, s))
+            store(spec, rows.rewards, s, final_worth(spec, table, model, s))
             for k in range(width):
-                store(kind, rows.weights, s * np.uint64(width) + np.uint64(k), 0.0)
-                store(kind, rows.successors, s * np.uint64(width) + np.uint64(k), kind.successor)
+                store(spec, rows.weights, s * np.uint64(width) + np.uint64(k), 0.0)
+                store(spec, rows.successors, s * np.uint64(width) + np.uint64(k), spec.successor)
         towards[i] = nearest
 
 
 @njit(forceinline=True)
-def _copy_row(kind, table, model, rows, place, j):
+def _copy_row(spec, table, model, rows, place, j):
     """Copy row j, discounted, to its place; its most likely successor."""
-    width = _width(kind, table)
-    at, begin = place * np.uint64(width), row_begin(kind, table, j)
-    g = discount_of(kind, table, model, j)
-    store(kind, rows.rewards, place, model.sign * np.float64(load(kind, table.rewards, j, kind.reward)))
+    width = _width(spec, table)
+    at, begin = place * np.uint64(width), row_begin(spec, table, j)
+    g = discount_of(spec, table, model, j)
+    store(spec, rows.rewards, place, model.sign * np.float64(load(spec, table.rewards, j, spec.reward)))
     most = 0.0
     nearest = np.int64(-1)
-    for k in range(len(kind.width) if len(kind.width) > 0 else width):
-        successor = load(kind, table.successors, begin + np.uint64(k), kind.successor)
-        weight = g * np.float64(load(kind, table.probabilities, begin + np.uint64(k), kind.probability))
+    for k in range(len(spec.width) if len(spec.width) > 0 else width):
+        successor = load(spec, table.successors, begin + np.uint64(k), spec.successor)
+        weight = g * np.float64(load(spec, table.probabilities, begin + np.uint64(k), spec.probability))
         nearest = np.int64(successor) if weight > most else nearest
         most = weight if weight > most else most
-        store(kind, rows.weights, at + np.uint64(k), weight)
-        store(kind, rows.successors, at + np.uint64(k), successor)
+        store(spec, rows.weights, at + np.uint64(k), weight)
+        store(spec, rows.successors, at + np.uint64(k), successor)
     return nearest
 
 
 @njit(nogil=True, cache=True)
-def _bring_into_order(kind, table, view, rows, packed, place, relaxation):
+def _bring_into_order(spec, table, view, rows, packed, place, relaxation):
     """Copy rows in the order of states to their places, with the steps of their backups; the mean of g p_later."""
-    width = _width(kind, table)
+    width = _width(spec, table)
     mean = 0.0
     for i in range(table.n):
-        s = np.uint64(load(kind, packed.order, np.uint64(i), np.uint32(0)))
+        s = np.uint64(load(spec, packed.order, np.uint64(i), np.uint32(0)))
         source, at = s * np.uint64(width), np.uint64(i) * np.uint64(width)
-        store(kind, packed.rewards, np.uint64(i), load(kind, rows.rewards, s, 0.0))
-        store(kind, packed.choices, np.uint64(i), load(kind, view.policy, s, np.int32(0)))
-        for k in range(len(kind.width) if len(kind.width) > 0 else width):
+        store(spec, packed.rewards, np.uint64(i), load(spec, rows.rewards, s, 0.0))
+        store(spec, packed.choices, np.uint64(i), load(spec, view.policy, s, np.int32(0)))
+        for k in range(len(spec.width) if len(spec.width) > 0 else width):
             from_k, to_k = source + np.uint64(k), at + np.uint64(k)
-            store(kind, packed.weights, to_k, load(kind, rows.weights, from_k, 0.0))
-            store(kind, packed.successors, to_k, load(kind, rows.successors, from_k, kind.successor))
-        w, later = _step(kind, table, packed, i, place, relaxation)
+            store(spec, packed.weights, to_k, load(spec, rows.weights, from_k, 0.0))
+            store(spec, packed.successors, to_k, load(spec, rows.successors, from_k, spec.successor))
+        w, later = _step(spec, table, packed, i, place, relaxation)
         mean += later / table.n
-        _scale_row(kind, table, packed, i, width, w)
+        _scale_row(spec, table, packed, i, width, w)
     return mean
 
 
 @njit(forceinline=True)
-def _step(kind, table, packed, i, place, relaxation):
+def _step(spec, table, packed, i, place, relaxation):
     """w of the row at place i, and its g p_later."""
-    width = _width(kind, table)
+    width = _width(spec, table)
     at = np.uint64(i) * np.uint64(width)
     to_self = 0.0
     later = 0.0
-    for k in range(len(kind.width) if len(kind.width) > 0 else width):
-        t = np.int64(load(kind, packed.successors, at + np.uint64(k), kind.successor))
+    for k in range(len(spec.width) if len(spec.width) > 0 else width):
+        t = np.int64(load(spec, packed.successors, at + np.uint64(k), spec.successor))
         if t < table.n:
-            weight = load(kind, packed.weights, at + np.uint64(k), 0.0)
+            weight = load(spec, packed.weights, at + np.uint64(k), 0.0)
             where = place[t]
             to_self += weight if where == i else 0.0
             later += weight if where > i else 0.0
@@ -244,28 +244,28 @@ def _step(kind, table, packed, i, place, relaxation):
 
 
 @njit(forceinline=True)
-def _scale_row(kind, table, packed, i, width, w):
+def _scale_row(spec, table, packed, i, width, w):
     """Make w the step of the row at place i, which has none yet."""
     at = np.uint64(i)
-    store(kind, packed.keep, at, 1.0 - w)
-    store(kind, packed.rewards, at, w * load(kind, packed.rewards, at, 0.0))
-    for k in range(len(kind.width) if len(kind.width) > 0 else width):
+    store(spec, packed.keep, at, 1.0 - w)
+    store(spec, packed.rewards, at, w * load(spec, packed.rewards, at, 0.0))
+    for k in range(len(spec.width) if len(spec.width) > 0 else width):
         at_k = at * np.uint64(width) + np.uint64(k)
-        store(kind, packed.weights, at_k, w * load(kind, packed.weights, at_k, 0.0))
+        store(spec, packed.weights, at_k, w * load(spec, packed.weights, at_k, 0.0))
 
 
 @njit(nogil=True, cache=True)
-def make_plain(kind, table, packed):
+def make_plain(spec, table, packed):
     """Make the steps those of plain Gauss-Seidel."""
-    width = np.uint64(_width(kind, table))
+    width = np.uint64(_width(spec, table))
     for i in range(table.n):
         at = np.uint64(i)
-        w = 1.0 - load(kind, packed.keep, at, 0.0)
-        store(kind, packed.keep, at, 0.0)
-        store(kind, packed.rewards, at, load(kind, packed.rewards, at, 0.0) / w)
+        w = 1.0 - load(spec, packed.keep, at, 0.0)
+        store(spec, packed.keep, at, 0.0)
+        store(spec, packed.rewards, at, load(spec, packed.rewards, at, 0.0) / w)
         for k in range(width):
             at_k = at * width + np.uint64(k)
-            store(kind, packed.weights, at_k, load(kind, packed.weights, at_k, 0.0) / w)
+            store(spec, packed.weights, at_k, load(spec, packed.weights, at_k, 0.0) / w)
 
 
 @njit(nogil=True, cache=True)
@@ -327,26 +327,26 @@ def topological_order(n, towards, first, after, place, order):
 
 
 @njit(nogil=True, cache=True)
-def sweep_packed(kind, table, view, packed):
+def sweep_packed(spec, table, view, packed):
     """Back up every state: the largest change, and its products with the last and itself.
 
     Changes (`view.changes`) are in the order of the packed rows.
     """
-    width = _width(kind, table)
+    width = _width(spec, table)
     largest = along = square = 0.0
     for i in range(table.n):
         at = np.uint64(i)
-        s = np.uint64(load(kind, packed.order, at, np.uint32(0)))
-        before = load(kind, view.own, s, 0.0)
-        value = load(kind, packed.rewards, at, 0.0) + load(kind, packed.keep, at, 0.0) * before
-        for k in range(len(kind.width) if len(kind.width) > 0 else width):
+        s = np.uint64(load(spec, packed.order, at, np.uint32(0)))
+        before = load(spec, view.own, s, 0.0)
+        value = load(spec, packed.rewards, at, 0.0) + load(spec, packed.keep, at, 0.0) * before
+        for k in range(len(spec.width) if len(spec.width) > 0 else width):
             to = at * np.uint64(width) + np.uint64(k)
-            successor = np.uint64(load(kind, packed.successors, to, kind.successor))
-            value += load(kind, packed.weights, to, 0.0) * load(kind, view.values, successor, 0.0)
+            successor = np.uint64(load(spec, packed.successors, to, spec.successor))
+            value += load(spec, packed.weights, to, 0.0) * load(spec, view.values, successor, 0.0)
         change = value - before
-        last = load(kind, view.changes, at, 0.0)
-        store(kind, view.own, s, value)
-        store(kind, view.changes, at, change)
+        last = load(spec, view.changes, at, 0.0)
+        store(spec, view.own, s, value)
+        store(spec, view.changes, at, change)
         largest = max(largest, abs(change))
         along += change * last
         square += change * change

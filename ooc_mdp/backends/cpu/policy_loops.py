@@ -94,16 +94,16 @@ def open_rows(numbers):
 
 
 @njit(forceinline=True)
-def block_of(kind, rows, p):
+def block_of(spec, rows, p):
     """The rows of partition p."""
     at = np.uint64(p)
-    first = load(kind, rows.first, at, np.int64(0))
+    first = load(spec, rows.first, at, np.int64(0))
     return Block(
-        load(kind, rows.valid, at, np.uint8(0)) != 0,
+        load(spec, rows.valid, at, np.uint8(0)) != 0,
         first,
-        load(kind, rows.first, at + np.uint64(1), np.int64(0)) - first,
-        load(kind, rows.begin, at, np.int64(0)),
-        load(kind, rows.widths, at, np.int64(0)),
+        load(spec, rows.first, at + np.uint64(1), np.int64(0)) - first,
+        load(spec, rows.begin, at, np.int64(0)),
+        load(spec, rows.widths, at, np.int64(0)),
     )
 
 
@@ -114,53 +114,53 @@ def _all_values(values):
 
 
 @njit(forceinline=True)
-def _backup(kind, rows, model, values, block, i):
+def _backup(spec, rows, model, values, block, i):
     """r + g sum_k p_k V(succ_k) of the block's state i."""
     begin = np.uint64(block.begin + i * block.width)
-    return worth(kind, rows, model, values, np.uint64(block.first + i), begin, begin + np.uint64(block.width))
+    return worth(spec, rows, model, values, np.uint64(block.first + i), begin, begin + np.uint64(block.width))
 
 
 @njit(nogil=True, cache=True)
-def improve_rows(kind, model, values, policy, members, row_kind, numbers, margin, workspace):
+def improve_rows(spec, model, values, policy, members, row_spec, numbers, margin, workspace):
     """Make policies greedy at the present values, copy their rows, and keep Q2.
 
     Parameters
     ----------
     members : `ooc_mdp.backends.cpu.batch.Members`, whose `measured` is filled but for values.
-    row_kind, numbers : what loops over the policy's rows are compiled for, and the rows (:func:`open_rows`).
+    row_spec, numbers : what loops over the policy's rows are compiled for, and the rows (:func:`open_rows`).
     margin : by how much more than the state's own action another must be worth.
     """
     rows = open_rows(numbers)
     for m in range(members.tables.shape[0]):
-        table, view = open_member(kind, members.tables[m], members.places[m], workspace, values, policy)
-        block = block_of(row_kind, rows, table.partition)
+        table, view = open_member(spec, members.tables[m], members.places[m], workspace, values, policy)
+        block = block_of(row_spec, rows, table.partition)
         measured = members.measured[m]
-        _improve_states(kind, table, model, view, row_kind, rows, block, margin, members.row_sums[m], measured)
+        _improve_states(spec, table, model, view, row_spec, rows, block, margin, members.row_sums[m], measured)
 
 
 @njit(nogil=True, cache=True)
-def _improve_states(kind, table, model, view, row_kind, rows, block, margin, row_sum, out):
+def _improve_states(spec, table, model, view, row_spec, rows, block, margin, row_sum, out):
     """One partition."""
     rise = fall = plain_rise = plain_fall = -np.inf
     differing = 0
     for i in range(table.n):
         s = np.uint64(i)
-        here = load(kind, view.own, s, 0.0)
-        known = np.int64(load(kind, view.policy, s, np.int32(0)))
-        found = action_values(kind, table, model, view.values, s, here, known, row_sum)
+        here = load(spec, view.own, s, 0.0)
+        known = np.int64(load(spec, view.policy, s, np.int32(0)))
+        found = action_values(spec, table, model, view.values, s, here, known, row_sum)
         keeps = known >= 0 and found.action >= 0 and found.best - found.known <= margin
         choice = known if keeps else np.int64(found.action)
         kept = (found.known if keeps else found.best) - here
         kept_normalised = kept
         if choice >= 0:
-            j = first_row(kind, table, s) + np.uint64(choice)
-            kept_normalised = kept / (1.0 - discount_of(kind, table, model, j) * row_sum)
+            j = first_row(spec, table, s) + np.uint64(choice)
+            kept_normalised = kept / (1.0 - discount_of(spec, table, model, j) * row_sum)
         other = found.second if choice == found.action else found.best
-        store(row_kind, rows.second_best, np.uint64(block.first + i), other)
+        store(row_spec, rows.second_best, np.uint64(block.first + i), other)
         if choice != known or not block.valid:
             differing += choice != known
-            store(kind, view.policy, s, np.int32(choice))
-            _copy_row(kind, table, model, s, choice, row_kind, rows, block)
+            store(spec, view.policy, s, np.int32(choice))
+            _copy_row(spec, table, model, s, choice, row_spec, rows, block)
         rise = max(rise, found.normalised)
         fall = max(fall, -kept_normalised)
         plain_rise = max(plain_rise, found.best - here)
@@ -169,38 +169,38 @@ def _improve_states(kind, table, model, view, row_kind, rows, block, margin, row
 
 
 @njit(forceinline=True)
-def _copy_row(kind, table, model, s, choice, row_kind, rows, block):
+def _copy_row(spec, table, model, s, choice, row_spec, rows, block):
     """Copy the row of an action of state s (-1: it has none), filled up with probability 0."""
     state = np.uint64(block.first) + s
     at = np.uint64(block.begin) + s * np.uint64(block.width)
     count = np.uint64(0)
-    reward, discount = final_worth(kind, table, model, s), 0.0
+    reward, discount = final_worth(spec, table, model, s), 0.0
     if choice >= 0:
-        j = first_row(kind, table, s) + np.uint64(choice)
-        begin = row_begin(kind, table, j)
-        count = row_begin(kind, table, j + np.uint64(1)) - begin
-        reward = model.sign * np.float64(load(kind, table.rewards, j, kind.reward))
-        discount = discount_of(kind, table, model, j)
+        j = first_row(spec, table, s) + np.uint64(choice)
+        begin = row_begin(spec, table, j)
+        count = row_begin(spec, table, j + np.uint64(1)) - begin
+        reward = model.sign * np.float64(load(spec, table.rewards, j, spec.reward))
+        discount = discount_of(spec, table, model, j)
         for k in range(np.int64(count)):
             from_k, to_k = begin + np.uint64(k), at + np.uint64(k)
-            to = np.int64(load(kind, table.successors, from_k, kind.successor))
+            to = np.int64(load(spec, table.successors, from_k, spec.successor))
             if not table.global_successors:
                 inside = to < table.n
-                to = table.first + to if inside else load(kind, table.halo, np.uint64(to - table.n), np.int64(0))
-            store(row_kind, rows.successors, to_k, cast(to, row_kind.successor))
-            probability = load(kind, table.probabilities, from_k, kind.probability)
-            store(row_kind, rows.probabilities, to_k, cast(probability, row_kind.probability))
-    store(row_kind, rows.rewards, state, reward)
+                to = table.first + to if inside else load(spec, table.halo, np.uint64(to - table.n), np.int64(0))
+            store(row_spec, rows.successors, to_k, cast(to, row_spec.successor))
+            probability = load(spec, table.probabilities, from_k, spec.probability)
+            store(row_spec, rows.probabilities, to_k, cast(probability, row_spec.probability))
+    store(row_spec, rows.rewards, state, reward)
     if rows.discounts.address != 0:
-        store(row_kind, rows.discounts, state, discount)
+        store(row_spec, rows.discounts, state, discount)
     for k in range(np.int64(count), block.width):
         to_k = at + np.uint64(k)
-        store(row_kind, rows.successors, to_k, cast(state, row_kind.successor))
-        store(row_kind, rows.probabilities, to_k, row_kind.probability)
+        store(row_spec, rows.successors, to_k, cast(state, row_spec.successor))
+        store(row_spec, rows.probabilities, to_k, row_spec.probability)
 
 
 @njit(nogil=True, cache=True)
-def sweep_rows(kind, model, numbers, share, values, active, back, inflow_bounds):
+def sweep_rows(spec, model, numbers, share, values, active, back, inflow_bounds):
     """A sweep of the share's active partitions, in place; the number of backups.
 
     Parameters
@@ -216,45 +216,45 @@ def sweep_rows(kind, model, numbers, share, values, active, back, inflow_bounds)
         p = share.end - 1 - step if back else share.begin + step
         if not active[p]:
             continue
-        block = block_of(kind, rows, p)
+        block = block_of(spec, rows, p)
         inflow_bounds[p] = 0.0
         change = 0.0
         for number in range(block.n):
             i = block.n - 1 - number if back else number
             state = np.uint64(block.first + i)
-            value = _backup(kind, rows, model, everywhere, block, i)
+            value = _backup(spec, rows, model, everywhere, block, i)
             change = max(change, abs(value - values[state]))
             values[state] = value
         backups += block.n
         at = np.uint64(p)
-        last = load(kind, rows.readers_ptr, at + np.uint64(1), np.int64(0))
-        for e in range(load(kind, rows.readers_ptr, at, np.int64(0)), last):
-            reader = load(kind, rows.readers, np.uint64(e), np.int64(0))
-            inflow_bounds[reader] += load(kind, rows.mass, np.uint64(e), 0.0) * change
+        last = load(spec, rows.readers_ptr, at + np.uint64(1), np.int64(0))
+        for e in range(load(spec, rows.readers_ptr, at, np.int64(0)), last):
+            reader = load(spec, rows.readers, np.uint64(e), np.int64(0))
+            inflow_bounds[reader] += load(spec, rows.mass, np.uint64(e), 0.0) * change
     return backups
 
 
 @njit(nogil=True, cache=True)
-def measure_rows(kind, model, numbers, share, values, before, policy, out):
+def measure_rows(spec, model, numbers, share, values, before, policy, out):
     """The share's partitions at the present values, float64 [P, 9]: as in `Evaluation`, in the order of its fields.
 
     Partitions without rows are left out.
     """
     rows, everywhere = open_rows(numbers), _all_values(values)
     for p in range(share.begin, share.end):
-        block = block_of(kind, rows, p)
+        block = block_of(spec, rows, p)
         if not block.valid:
             continue
-        row_sum = load(kind, rows.row_sums, np.uint64(p), 0.0)
+        row_sum = load(spec, rows.row_sums, np.uint64(p), 0.0)
         scale = 1.0 / (1.0 - model.discount * row_sum)
         up = down = rise = fall = plain_rise = plain_fall = other = largest = -np.inf
         smallest = np.inf
         for i in range(block.n):
             state = np.uint64(block.first + i)
             here = values[state]
-            residual = _backup(kind, rows, model, everywhere, block, i) - here
+            residual = _backup(spec, rows, model, everywhere, block, i) - here
             if rows.discounts.address != 0:
-                normalised = residual / (1.0 - discount_of(kind, rows, model, state) * row_sum)
+                normalised = residual / (1.0 - discount_of(spec, rows, model, state) * row_sum)
             else:
                 normalised = residual * scale if policy[state] >= 0 else residual  # without action it is the error
             up = max(up, here - before[state])
@@ -263,7 +263,7 @@ def measure_rows(kind, model, numbers, share, values, before, policy, out):
             fall = max(fall, -normalised)
             plain_rise = max(plain_rise, residual)
             plain_fall = max(plain_fall, -residual)
-            other = max(other, load(kind, rows.second_best, state, 0.0) - here)
+            other = max(other, load(spec, rows.second_best, state, 0.0) - here)
             largest = max(largest, here)
             smallest = min(smallest, here)
         out[p, 0], out[p, 1], out[p, 2], out[p, 3], out[p, 4] = up, down, rise, fall, plain_rise
@@ -271,17 +271,17 @@ def measure_rows(kind, model, numbers, share, values, before, policy, out):
 
 
 @njit(nogil=True, cache=True)
-def product_rows(kind, model, numbers, share, x, residual, out):
+def product_rows(spec, model, numbers, share, x, residual, out):
     """(1 - g P) x over the share's partitions, or r minus that."""
     rows, everywhere = open_rows(numbers), _all_values(x)
     for p in range(share.begin, share.end):
-        block = block_of(kind, rows, p)
+        block = block_of(spec, rows, p)
         for i in range(block.n):
             state = np.uint64(block.first + i)
             if not block.valid:
                 out[state] = 0.0 if residual else x[state]
                 continue
             begin = np.uint64(block.begin + i * block.width)
-            total = expectation(kind, rows, everywhere, begin, begin + np.uint64(block.width))
-            product = x[state] - discount_of(kind, rows, model, state) * total
-            out[state] = load(kind, rows.rewards, state, 0.0) - product if residual else product
+            total = expectation(spec, rows, everywhere, begin, begin + np.uint64(block.width))
+            product = x[state] - discount_of(spec, rows, model, state) * total
+            out[state] = load(spec, rows.rewards, state, 0.0) - product if residual else product

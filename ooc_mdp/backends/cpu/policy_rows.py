@@ -27,7 +27,7 @@ from ooc_mdp.backends.cpu.addresses import span
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.policy_loops import Share, measure_rows, product_rows, sweep_rows
-from ooc_mdp.backends.cpu.table import CHECKED, MAX_UNROLLED, Kind
+from ooc_mdp.backends.cpu.table import CHECKED, MAX_UNROLLED, Specialisation
 from ooc_mdp.backends.cpu.triangular_solver import STATE_BYTES, TriangularSolver
 from ooc_mdp.backends.cpu.views import Model
 from ooc_mdp.errors import MemoryBudgetError
@@ -98,7 +98,7 @@ class PolicyRows:
         self.numbers = np.array([number for array in self._described for number in span(array)])
         """int64 [26]; where they lie, for compiled loops (`ooc_mdp.backends.cpu.policy_loops.open_rows`),"""
         width = int(widths.max(initial=0)) if np.ptp(widths) == 0 else 0
-        self.kind = Kind(
+        self.spec = Specialisation(
             (),
             (0,) * width if width <= MAX_UNROLLED else (),
             self.successors.dtype.type(0),
@@ -140,7 +140,7 @@ class PolicyRows:
 
     def triangular_solver(self) -> TriangularSolver:
         """Triangular solves in the topological order of the policy as it is."""
-        return TriangularSolver(self.kind, self._loop_model, self.numbers, self._model.partition_ptr)
+        return TriangularSolver(self.spec, self._loop_model, self.numbers, self._model.partition_ptr)
 
     def sweep(self, values: FloatArray, limit: float, back: bool) -> int:
         """Sweep partitions that may change by more than `limit`, as far as is known; the number of backups."""
@@ -155,7 +155,7 @@ class PolicyRows:
         self, values: FloatArray, active: npt.NDArray[np.bool_], back: bool, backups: IntArray, thread: int
     ) -> None:
         backups[thread] = sweep_rows(
-            self.kind,
+            self.spec,
             self._loop_model,
             self.numbers,
             self._shares[thread],
@@ -168,13 +168,13 @@ class PolicyRows:
     def measure(self, values: FloatArray, before: FloatArray, policy: npt.NDArray[np.int32]) -> FloatArray:
         """float64 [9, P]: signed changes since values were `before`, the policy's residuals, Q2 - V, range."""
         out = np.zeros((self.valid.size, 9))
-        loops = self.kind, self._loop_model, self.numbers
+        loops = self.spec, self._loop_model, self.numbers
         self._run(lambda t: measure_rows(*loops, self._shares[t], values, before, policy, out))
         return np.ascontiguousarray(out.T)
 
     def _product(self, x: FloatArray, out: FloatArray, residual: bool) -> FloatArray:
         """(1 - g P) x, or r - (1 - g P) x; x itself, or 0, where there are no rows."""
-        loops = self.kind, self._loop_model, self.numbers
+        loops = self.spec, self._loop_model, self.numbers
         self._run(lambda t: product_rows(*loops, self._shares[t], x, residual, out))
         return out
 

@@ -76,7 +76,7 @@ class RoundPlan(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def next_member(kind, path, members, progress, values, policy, workspace, rounds):
+def next_member(spec, path, members, progress, values, policy, workspace, rounds):
     """The next member that is due and has something to do, held by this thread; -1: there is none.
 
     Its halo is gathered anew, and in its first round its own values are copied (where it begins, and where sweeps
@@ -108,8 +108,8 @@ def next_member(kind, path, members, progress, values, policy, workspace, rounds
                 progress.claims[1, m] = around + 1
                 view = view_of(table, members.places[m], workspace, values, policy)
                 if not begun:
-                    _begin(kind, table, view, values)
-                inflow = gather_halo(kind, table, view, values)
+                    _begin(spec, table, view, values)
+                inflow = gather_halo(spec, table, view, values)
             still = begun and not table.global_successors and progress.quiescent[m]
             if due and not (still and inflow <= progress.goals[m]):
                 return m
@@ -120,15 +120,15 @@ def next_member(kind, path, members, progress, values, policy, workspace, rounds
 
 
 @njit(forceinline=True)
-def _begin(kind, table, view, values):
+def _begin(spec, table, view, values):
     """Copy a member's own values: to where they are kept, and to where sweeps change them."""
-    copy_own(kind, table, values, view.before)
+    copy_own(spec, table, values, view.before)
     if not table.global_successors:
-        copy_own(kind, table, values, view.own)
+        copy_own(spec, table, values, view.own)
 
 
 @njit(nogil=True, cache=True)
-def run_rounds(kind, model, values, policy, members, progress, plan, scratch):
+def run_rounds(spec, model, values, policy, members, progress, plan, scratch):
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated.
 
     Each thread goes along the members round by round and sweeps those that it has not swept in the round
@@ -136,7 +136,7 @@ def run_rounds(kind, model, values, policy, members, progress, plan, scratch):
     """
     path = np.zeros(3, np.int64)
     while True:
-        m = next_member(kind, path, members, progress, values, policy, scratch.workspace, plan.rounds)
+        m = next_member(spec, path, members, progress, values, policy, scratch.workspace, plan.rounds)
         if m < 0:
             break
         table = open_table(members.tables[m])
@@ -147,47 +147,47 @@ def run_rounds(kind, model, values, policy, members, progress, plan, scratch):
         backwards = unstable and plan.alternate and progress.claims[1, m] % 2 == 0
         order = order_of(progress.traversals[m], backwards, scratch.starts)
         if unstable:
-            up, down, differing = full_sweep(kind, table, model, view, order)
+            up, down, differing = full_sweep(spec, table, model, view, order)
             largest = max(up, down)
             counts[FULL] += 1
             progress.unstable[m] = differing > progress.max_differing[m] * table.n
             progress.squares[m] = 0.0
         else:
-            largest = _policy_sweeps(kind, table, model, view, order, progress, m, plan)
+            largest = _policy_sweeps(spec, table, model, view, order, progress, m, plan)
         if begins:
             progress.goals[m] = max(progress.goals[m], plan.drop * largest)
             counts[FIRST_CHANGE] = largest
         progress.quiescent[m] = largest <= progress.goals[m]
         path[2] |= not progress.quiescent[m]
-        put_back(kind, table, view, values)
+        put_back(spec, table, view, values)
         release(progress.claims.ctypes.data + 8 * m)
 
 
 @njit(nogil=True, cache=True)
-def _policy_sweeps(kind, table, model, view, order, progress, m, plan):
+def _policy_sweeps(spec, table, model, view, order, progress, m, plan):
     """A round's policy sweeps of member m, and extrapolations; the largest change of the last sweep."""
     if progress.squares[m] == 0.0:
-        clear(kind, view.changes)
+        clear(spec, view.changes)
     largest = 0.0
     for _ in range(1 if table.global_successors else plan.sweeps):
-        largest, along, square = policy_sweep(kind, table, model, view, order)
+        largest, along, square = policy_sweep(spec, table, model, view, order)
         progress.swept[m, POLICY] += 1
         before, progress.squares[m] = progress.squares[m], square
         if largest <= progress.goals[m]:
             break
-        further = extrapolation_factor(kind, view.own, before, along, square, largest, plan.acceptance_threshold)
+        further = extrapolation_factor(spec, view.own, before, along, square, largest, plan.acceptance_threshold)
         if further > 0.0:
             for i in range(table.n):
                 s = np.uint64(i)
-                store(kind, view.own, s, load(kind, view.own, s, 0.0) + further * load(kind, view.changes, s, 0.0))
-            clear(kind, view.changes)
+                store(spec, view.own, s, load(spec, view.own, s, 0.0) + further * load(spec, view.changes, s, 0.0))
+            clear(spec, view.changes)
             progress.squares[m] = 0.0
             progress.swept[m, EXTRAPOLATED] += 1
     return largest
 
 
 @njit(nogil=True, cache=True)
-def extrapolation_factor(kind, own, before, along, square, largest, acceptance_threshold):
+def extrapolation_factor(spec, own, before, along, square, largest, acceptance_threshold):
     """How many times the last changes lead to the limit of the geometric series that two sweeps began; 0: to none.
 
     Parameters
@@ -205,25 +205,25 @@ def extrapolation_factor(kind, own, before, along, square, largest, acceptance_t
         return 0.0
     size = 0.0
     for i in range(own.size):
-        size = max(size, abs(load(kind, own, np.uint64(i), 0.0)))
+        size = max(size, abs(load(spec, own, np.uint64(i), 0.0)))
     return min(ratio / (1.0 - ratio), size / largest)
 
 
 @njit(nogil=True, cache=True)
-def boundaries(kind, values, policy, members, workspace, swept):
+def boundaries(spec, values, policy, members, workspace, swept):
     """Note the changes of the members' boundary values since the rounds began in `Progress.swept`."""
     for m in range(members.tables.shape[0]):
         table = open_table(members.tables[m])
         view = view_of(table, members.places[m], workspace, values, policy)
-        rise, fall, value = boundary_changes(kind, table, view)
+        rise, fall, value = boundary_changes(spec, table, view)
         swept[m, RISE], swept[m, FALL], swept[m, VALUE] = rise, fall, value
 
 
 @njit(forceinline=True)
-def clear(kind, changes):
+def clear(spec, changes):
     """Set the last changes to 0."""
     for i in range(changes.size):
-        store(kind, changes, np.uint64(i), 0.0)
+        store(spec, changes, np.uint64(i), 0.0)
 
 
 class RoundsInOrder:
@@ -263,7 +263,7 @@ class RoundsInOrder:
         """The compiled loop."""
         shared = self._shared
         run_rounds(
-            self.group.kind,
+            self.group.spec,
             shared.model,
             shared.values,
             shared.policy,

@@ -64,7 +64,7 @@ def traversal(shape: tuple[int, ...], descending: int) -> Traversal:
 
 
 @njit(nogil=True, cache=True)
-def cast_votes(kind, row, shape, policy, discount):
+def cast_votes(spec, row, shape, policy, discount):
     """float64 [d]: the votes of a partition's rows; positive where probability goes to higher coordinates.
 
     Parameters
@@ -81,13 +81,13 @@ def cast_votes(kind, row, shape, policy, discount):
     for axis in range(d - 1, 0, -1):
         strides[axis - 1] = strides[axis] * shape[axis]
     for s in range(table.n):
-        j, end = first_row(kind, table, np.uint64(s)), first_row(kind, table, np.uint64(s + 1))
+        j, end = first_row(spec, table, np.uint64(s)), first_row(spec, table, np.uint64(s + 1))
         chosen = policy[table.first + s]
         if 0 <= chosen < np.int64(end - j):
             j += np.uint64(chosen)
             end = j + np.uint64(1)
         for a in range(np.int64(end - j)):
-            _vote(kind, table, j + np.uint64(a), s, discount, here, strides, votes)
+            _vote(spec, table, j + np.uint64(a), s, discount, here, strides, votes)
         for axis in range(d - 1, -1, -1):
             here[axis] += 1
             if here[axis] < shape[axis]:
@@ -97,16 +97,16 @@ def cast_votes(kind, row, shape, policy, discount):
 
 
 @njit(inline="always")
-def _vote(kind, table, j, s, discount, here, strides, votes):
+def _vote(spec, table, j, s, discount, here, strides, votes):
     """Add the votes of row j of state s, whose coordinates are `here`."""
-    g = load(kind, table.discounts, j, 0.0) if table.discounts.address != 0 else discount
-    begin, end = row_begin(kind, table, j), row_begin(kind, table, j + np.uint64(1))
+    g = load(spec, table.discounts, j, 0.0) if table.discounts.address != 0 else discount
+    begin, end = row_begin(spec, table, j), row_begin(spec, table, j + np.uint64(1))
     for k in range(np.int64(end - begin) if g != 0.0 else 0):
         transition = begin + np.uint64(k)
-        successor = np.int64(load(kind, table.successors, transition, kind.successor))
+        successor = np.int64(load(spec, table.successors, transition, spec.successor))
         if successor >= table.n or successor == s:
             continue
-        weight = g * np.float64(load(kind, table.probabilities, transition, kind.probability))
+        weight = g * np.float64(load(spec, table.probabilities, transition, spec.probability))
         rest = successor
         for axis in range(strides.size):
             stride = strides[axis]
@@ -159,7 +159,7 @@ class SweepOrders:
         self._visits[index] = visits
         if visits >= self._due[index]:
             self._due[index] = visits + max(1, visits // 2)
-            any_shape = swept.kind._replace(actions=(), width=())  # one loop for all kinds: a vote is rare
+            any_shape = swept.spec._replace(actions=(), width=())  # one loop for all specialisations: a vote is rare
             votes = cast_votes(any_shape, swept.row, np.array(shape, np.int64), policy, float(discount))
             self._descending[index] = sum(1 << axis for axis, vote in enumerate(votes) if vote > _TIE * n)
         return traversal(shape, int(self._descending[index]))

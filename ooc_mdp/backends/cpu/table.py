@@ -11,7 +11,8 @@ successors are made global states, in place, and its halo is let go.
     14 transitions of every row (0: they vary) | 15 to 23 sizes of the arrays whose addresses are 3 to 11 | 24 number
 
 is a table as a row of numbers, so that one call of a loop works on many partitions without the interpreter, and
-`open_table` makes a `Table` of it. A `Kind` says what loops are compiled for: its type decides which loop is called.
+`open_table` makes a `Table` of it. A `Specialisation` says what loops are compiled for: its type decides which loop is
+called.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = [
     "CHECKED",
     "MAX_GATHERED",
     "MAX_UNROLLED",
-    "Kind",
+    "Specialisation",
     "SweptTable",
     "Table",
     "describe",
@@ -52,7 +53,7 @@ CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
 """Whether loops check each index: a debugging aid, by Numba's own variable NUMBA_BOUNDSCHECK."""
 
 
-class Kind(NamedTuple):
+class Specialisation(NamedTuple):
     """What loops over a table are compiled for."""
 
     actions: tuple[int, ...]
@@ -115,17 +116,17 @@ def open_table(row):
 
 
 @njit(forceinline=True)
-def first_row(kind, table, s):
+def first_row(spec, table, s):
     """First row of state s, which is where those of the state before end."""
-    n = len(kind.actions) if len(kind.actions) > 0 else table.actions
-    return s * np.uint64(n) if n > 0 else np.uint64(load(kind, table.action_ptr, s, np.uint32(0)))
+    n = len(spec.actions) if len(spec.actions) > 0 else table.actions
+    return s * np.uint64(n) if n > 0 else np.uint64(load(spec, table.action_ptr, s, np.uint32(0)))
 
 
 @njit(forceinline=True)
-def row_begin(kind, table, j):
+def row_begin(spec, table, j):
     """First transition of row j, which is where those of the row before end."""
-    n = len(kind.width) if len(kind.width) > 0 else table.width
-    return j * np.uint64(n) if n > 0 else np.uint64(load(kind, table.successor_ptr, j, np.uint32(0)))
+    n = len(spec.width) if len(spec.width) > 0 else table.width
+    return j * np.uint64(n) if n > 0 else np.uint64(load(spec, table.successor_ptr, j, np.uint32(0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +141,13 @@ class SweptTable:
     """Whether successors are in global numbering."""
     row: IntArray
     """int64 [25]; see above."""
-    kind: Kind = field(init=False)
+    spec: Specialisation = field(init=False)
     """What loops over the table are compiled for."""
 
     def __post_init__(self) -> None:
         t = self.table
         worth = t.n_states >= _MIN_COMPILED_FOR
-        kind = Kind(
+        spec = Specialisation(
             (0,) * t.actions_per_state if worth and t.actions_per_state <= MAX_UNROLLED else (),
             (0,) * t.successors_per_action if worth and t.successors_per_action <= MAX_UNROLLED else (),
             t.successors.dtype.type(0),
@@ -154,7 +155,7 @@ class SweptTable:
             t.rewards.dtype.type(0),
             (0,) if CHECKED else (),
         )
-        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "spec", spec)
 
 
 def swept_table(table: PartitionTable) -> tuple[PartitionTable, bool]:

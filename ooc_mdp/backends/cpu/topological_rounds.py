@@ -97,11 +97,11 @@ class PackedProgress(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def _run_rounds(kind, model, values, policy, members, progress, state, scratch):
+def _run_rounds(spec, model, values, policy, members, progress, state, scratch):
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated."""
     path = np.zeros(3, np.int64)
     while True:
-        m = next_member(kind, path, members, progress, values, policy, scratch.workspace, _ROUNDS)
+        m = next_member(spec, path, members, progress, values, policy, scratch.workspace, _ROUNDS)
         if m < 0:
             break
         table = open_table(members.tables[m])
@@ -110,14 +110,14 @@ def _run_rounds(kind, model, values, policy, members, progress, state, scratch):
         if improving:
             backwards = scratch.alternate and progress.claims[1, m] % 2 == 0
             order = order_of(progress.traversals[m], backwards, scratch.starts)
-            largest = _improve(kind, table, model, view, order, progress, state, m)
+            largest = _improve(spec, table, model, view, order, progress, state, m)
         else:
-            width = len(kind.width) if len(kind.width) > 0 else table.width
+            width = len(spec.width) if len(spec.width) > 0 else table.width
             packed = packed_at(state.addresses[m], table.n, width)
             if not state.valid[m]:
-                _bring_up_to_date(kind, table, model, view, packed, state, m, scratch)
+                _bring_up_to_date(spec, table, model, view, packed, state, m, scratch)
                 progress.squares[m] = 0.0
-            largest = _sweep(kind, table, view, packed, progress, state, m)
+            largest = _sweep(spec, table, view, packed, progress, state, m)
         if progress.swept[m, FIRST_CHANGE] == 0.0:
             progress.swept[m, FIRST_CHANGE] = largest
             progress.goals[m] = max(progress.goals[m], _DROP * largest)
@@ -127,31 +127,31 @@ def _run_rounds(kind, model, values, policy, members, progress, state, scratch):
         else:
             progress.quiescent[m] = improving and largest <= progress.goals[m]
         path[2] |= not progress.quiescent[m]
-        put_back(kind, table, view, values)
+        put_back(spec, table, view, values)
         release(progress.claims.ctypes.data + 8 * m)
 
 
 @njit(nogil=True, cache=True)
-def _bring_up_to_date(kind, table, model, view, packed, state, m, scratch):
+def _bring_up_to_date(spec, table, model, view, packed, state, m, scratch):
     """Make the packed rows of member m those of the present policy."""
     relaxation = 0.0 if state.plain[m] else state.relaxation[m]
     outdated = 0
     if state.packed[m]:
-        outdated = count_outdated(kind, table, view, packed)
+        outdated = count_outdated(spec, table, view, packed)
         state.changed[m] += outdated
     if state.packed[m] and state.changed[m] <= _MAX_OUTDATED * table.n:
         if outdated > 0:
-            patch(kind, table, model, view, packed, scratch.integers[3], relaxation)
+            patch(spec, table, model, view, packed, scratch.integers[3], relaxation)
     else:
-        state.later[m] = pack(kind, table, model, view, packed, scratch, relaxation)
+        state.later[m] = pack(spec, table, model, view, packed, scratch, relaxation)
         state.changed[m] = 0
     state.valid[m] = state.packed[m] = True
 
 
 @njit(nogil=True, cache=True)
-def _improve(kind, table, model, view, order, progress, state, m):
+def _improve(spec, table, model, view, order, progress, state, m):
     """A full sweep of member m; its largest change."""
-    up, down, differing = full_sweep(kind, table, model, view, order)
+    up, down, differing = full_sweep(spec, table, model, view, order)
     largest = max(up, down)
     progress.swept[m, FULL] += 1
     progress.unstable[m] = differing > _MAX_DIFFERING * table.n
@@ -164,27 +164,27 @@ def _improve(kind, table, model, view, order, progress, state, m):
 
 
 @njit(nogil=True, cache=True)
-def _sweep(kind, table, view, packed, progress, state, m):
+def _sweep(spec, table, view, packed, progress, state, m):
     """A sweep over the packed rows of member m, and extrapolation; the largest change of the sweep."""
     if progress.squares[m] == 0.0:
-        clear(kind, view.changes)
-    largest, along, square = sweep_packed(kind, table, view, packed)
+        clear(spec, view.changes)
+    largest, along, square = sweep_packed(spec, table, view, packed)
     progress.swept[m, POLICY] += 1
     state.passes[m] += 1
     before, progress.squares[m] = progress.squares[m], square
     state.converged[m] = largest <= max(state.wanted[m], state.limits[m])
     first = progress.swept[m, FIRST_CHANGE]
     if state.relaxation[m] > 0.0 and not state.plain[m] and first > 0.0 and largest > _GROWTH * first:
-        make_plain(kind, table, packed)
+        make_plain(spec, table, packed)
         state.plain[m] = True
         progress.squares[m] = 0.0
     elif largest > state.limits[m]:
-        further = extrapolation_factor(kind, view.own, before, along, square, largest, ACCEPTANCE_THRESHOLD)
+        further = extrapolation_factor(spec, view.own, before, along, square, largest, ACCEPTANCE_THRESHOLD)
         if further > 0.0:
             for i in range(table.n):
                 at = np.uint64(i)
-                s = np.uint64(load(kind, packed.order, at, np.uint32(0)))
-                store(kind, view.own, s, load(kind, view.own, s, 0.0) + further * load(kind, view.changes, at, 0.0))
+                s = np.uint64(load(spec, packed.order, at, np.uint32(0)))
+                store(spec, view.own, s, load(spec, view.own, s, 0.0) + further * load(spec, view.changes, at, 0.0))
             progress.squares[m] = 0.0
             progress.swept[m, EXTRAPOLATED] += 1
     return largest
@@ -229,7 +229,7 @@ class PackedBuffers:
     def suits(self, resident: Resident) -> bool:
         """Whether the resident should be swept in topological order."""
         arrays = resident.arrays[0]
-        return bool(self.suited[resident.index]) and len(arrays.kind.width) > 0 and not arrays.global_successors
+        return bool(self.suited[resident.index]) and len(arrays.spec.width) > 0 and not arrays.global_successors
 
     def assign(self, residents: Sequence[Resident]) -> set[int]:
         """Find a buffer for each resident of a batch that is about to be swept; the first are served first.
@@ -245,7 +245,7 @@ class PackedBuffers:
             buffer = self.by_partition.pop(r.index, None)
             if buffer is None:
                 self.packed[r.index] = False
-                size = packed_bytes(r.n_states, len(arrays.kind.width), arrays.table.successors.itemsize)
+                size = packed_bytes(r.n_states, len(arrays.spec.width), arrays.table.successors.itemsize)
                 if len(self.by_partition) >= self._members:
                     oldest = next((p for p in self.by_partition if p not in batch), None)
                     if oldest is None:
@@ -259,7 +259,7 @@ class PackedBuffers:
 
 
 class TopologicalRounds:
-    """Rounds over residents of one kind that have buffers (`PackedBuffers.assign`).
+    """Rounds over residents of one specialisation that have buffers (`PackedBuffers.assign`).
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ class TopologicalRounds:
         shared, buffers = self._shared, self._buffers
         arrays = buffers.scratch[thread], buffers.gathered[thread], buffers.gathered_rows[thread]
         _run_rounds(
-            self.group.kind,
+            self.group.spec,
             shared.model,
             shared.values,
             shared.policy,

@@ -17,7 +17,7 @@ from ooc_mdp.backends.cpu.addresses import load
 from ooc_mdp.backends.cpu.loops import discount_of
 from ooc_mdp.backends.cpu.packed import topological_order
 from ooc_mdp.backends.cpu.policy_loops import block_of, open_rows
-from ooc_mdp.backends.cpu.table import Kind
+from ooc_mdp.backends.cpu.table import Specialisation
 from ooc_mdp.backends.cpu.views import Model
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
@@ -34,16 +34,16 @@ class TriangularSolver:
 
     Parameters
     ----------
-    kind, model, rows : for loops over the policy's rows (int64 [26]; `ooc_mdp.backends.cpu.policy_loops.open_rows`),
+    spec, model, rows : for loops over the policy's rows (int64 [26]; `ooc_mdp.backends.cpu.policy_loops.open_rows`),
         which outlive this; states of partitions that have none are taken for such without successors.
     partition_ptr : int64 [P + 1]; partitions' first states.
     """
 
-    def __init__(self, kind: Kind, model: Model, rows: IntArray, partition_ptr: IntArray) -> None:
+    def __init__(self, spec: Specialisation, model: Model, rows: IntArray, partition_ptr: IntArray) -> None:
         n = int(partition_ptr[-1])
-        self._loops = kind, model, rows
+        self._loops = spec, model, rows
         towards = np.empty(n, np.int32)
-        _find_nearest(kind, rows, towards)
+        _find_nearest(spec, rows, towards)
         after, before, self._place = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
         self._order = np.empty(n, np.uint32)
         topological_order(n, towards, before, after, self._place, self._order)
@@ -56,31 +56,31 @@ class TriangularSolver:
 
 
 @njit(nogil=True, cache=True)
-def _find_nearest(kind, numbers, towards):
+def _find_nearest(spec, numbers, towards):
     """The most likely successor of each state; -1 where it to_self, or has none."""
     rows = open_rows(numbers)
     for p in range(rows.valid.size):
-        block = block_of(kind, rows, p)
+        block = block_of(spec, rows, p)
         for i in range(block.n):
             state = block.first + i
             nearest = np.int64(-1)
             most = 0.0
             for k in range(block.width if block.valid else 0):
                 at = np.uint64(block.begin + i * block.width + k)
-                probability = np.float64(load(kind, rows.probabilities, at, kind.probability))
+                probability = np.float64(load(spec, rows.probabilities, at, spec.probability))
                 if probability > most:
                     most = probability
-                    nearest = np.int64(load(kind, rows.successors, at, kind.successor))
+                    nearest = np.int64(load(spec, rows.successors, at, spec.successor))
             towards[state] = -1 if nearest == state else nearest
 
 
 @njit(nogil=True, cache=True)
-def _solve(kind, model, numbers, order, place, partition, right, found):
+def _solve(spec, model, numbers, order, place, partition, right, found):
     """Forward substitution in the order of states."""
     rows = open_rows(numbers)
     for i in range(order.size):
         state = np.int64(order[i])
-        block = block_of(kind, rows, partition[state])
+        block = block_of(spec, rows, partition[state])
         if not block.valid:
             found[state] = right[state]
             continue
@@ -89,11 +89,11 @@ def _solve(kind, model, numbers, order, place, partition, right, found):
         to_self = 0.0
         for k in range(block.width):
             at = np.uint64(begin + k)
-            to = np.int64(load(kind, rows.successors, at, kind.successor))
-            probability = np.float64(load(kind, rows.probabilities, at, kind.probability))
+            to = np.int64(load(spec, rows.successors, at, spec.successor))
+            probability = np.float64(load(spec, rows.probabilities, at, spec.probability))
             if to == state:
                 to_self += probability
             elif place[to] < i:
                 total += probability * found[to]
-        g = discount_of(kind, rows, model, np.uint64(state))
+        g = discount_of(spec, rows, model, np.uint64(state))
         found[state] = (right[state] + g * total) / max(1.0 - g * to_self, 1e-12)

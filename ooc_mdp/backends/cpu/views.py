@@ -92,41 +92,41 @@ def view_of(table, place, workspace, values, policy):
 
 
 @njit(forceinline=True)
-def copy_own(kind, table, values, to):
+def copy_own(spec, table, values, to):
     """Copy the partition's own values, float64 [n]."""
     for i in range(table.n):
-        store(kind, to, np.uint64(i), values[np.uint64(table.first + i)])
+        store(spec, to, np.uint64(i), values[np.uint64(table.first + i)])
 
 
 @njit(forceinline=True)
-def gather_halo(kind, table, view, values):
+def gather_halo(spec, table, view, values):
     """Copy the values of the halo to their local places; the largest change of what was there."""
     inflow = 0.0
     for i in range(table.halo.size):
         at = np.uint64(table.n + i)
-        value = values[np.uint64(load(kind, table.halo, np.uint64(i), np.int64(0)))]
-        inflow = max(inflow, abs(value - load(kind, view.values, at, 0.0)))
-        store(kind, view.values, at, value)
+        value = values[np.uint64(load(spec, table.halo, np.uint64(i), np.int64(0)))]
+        inflow = max(inflow, abs(value - load(spec, view.values, at, 0.0)))
+        store(spec, view.values, at, value)
     return inflow
 
 
 @njit(forceinline=True)
-def open_member(kind, row, place, workspace, values, policy):
+def open_member(spec, row, place, workspace, values, policy):
     """The table that a row of numbers describes, and its view with all values in their local places."""
     table = open_table(row)
     view = view_of(table, place, workspace, values, policy)
     if not table.global_successors:
-        copy_own(kind, table, values, view.own)
-    gather_halo(kind, table, view, values)
+        copy_own(spec, table, values, view.own)
+    gather_halo(spec, table, view, values)
     return table, view
 
 
 @njit(forceinline=True)
-def put_back(kind, table, view, values):
+def put_back(spec, table, view, values):
     """Copy local values to those of the model."""
     if not table.global_successors:
         for i in range(table.n):
-            values[np.uint64(table.first + i)] = load(kind, view.own, np.uint64(i), 0.0)
+            values[np.uint64(table.first + i)] = load(spec, view.own, np.uint64(i), 0.0)
 
 
 @njit(nogil=True, cache=True)

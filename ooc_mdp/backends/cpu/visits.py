@@ -74,7 +74,7 @@ class BatchVisit:
             raise
         shared, how = self._shared, How(True, 0.0, NOWHERE)
         for r in self._rounds:
-            measure(r.group.kind, shared.model, shared.values, shared.policy, r.group.members, how, shared.workspace)
+            measure(r.group.spec, shared.model, shared.values, shared.policy, r.group.members, how, shared.workspace)
 
     def done(self) -> bool:
         """Whether all threads are."""
@@ -94,7 +94,7 @@ class BatchVisit:
         shared = self._shared
         for r in self._rounds:
             group, m = r.group, r.group.members
-            boundaries(group.kind, shared.values, shared.policy, m, shared.workspace, group.progress.swept)
+            boundaries(group.spec, shared.values, shared.policy, m, shared.workspace, group.progress.swept)
             r.conclude()
             judge(group, self._findings, self._buffers)
             n_states[group.order], swept[group.order] = m.tables[:, 1], group.progress.swept
@@ -116,7 +116,7 @@ class BatchVisit:
 def judge(group: Group, findings: Findings, buffers: PackedBuffers) -> None:
     """Decide how partitions that have been swept and measured are swept next."""
     p, tables, measured, swept = group.index, group.members.tables, group.members.measured, group.progress.swept
-    topological = buffers.suited[p] & (len(group.kind.width) > 0) & (tables[:, 12] == 0)
+    topological = buffers.suited[p] & (len(group.spec.width) > 0) & (tables[:, 12] == 0)
     most = np.where(topological, buffers.max_differing, MAX_DIFFERING)
     backoff, failures = findings.backoff[p], findings.failures[p].astype(np.int32)
     judged = (backoff == 0) & (swept[:, POLICY] > 0)

@@ -39,7 +39,7 @@ def visit(tmp_path: Path):
     values = shared.values
 
     def take(path: np.ndarray) -> int:
-        here = group.kind, path, group.members, group.progress, values, shared.policy, shared.workspace
+        here = group.spec, path, group.members, group.progress, values, shared.policy, shared.workspace
         return next_member(*here, ROUNDS)
 
     yield group, take, values

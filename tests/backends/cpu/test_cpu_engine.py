@@ -110,7 +110,7 @@ def test_loops_made_for_a_shape_prove_what_general_ones_do(
     for least in (1 << 30, 1):
         monkeypatch.setattr(cpu_tables, "_MIN_COMPILED_FOR", least)
         backend, residents = started(store, 0.95)
-        kinds = [r.arrays[0].kind for r in residents]
+        kinds = [r.arrays[0].spec for r in residents]
         assert {(len(k.actions), len(k.width)) for k in kinds} == {(0, 0) if least > n else shape}
         backend.close()
         solution = solve(store, SolveOptions(0.95, epsilon=1e-6, device="cpu"))
@@ -132,7 +132,7 @@ def test_visits_that_make_matters_worse_are_followed_by_full_sweeps_ever_longer(
     store = make_store(Case(Model((State((Action(1.0, {0: 1.0}),)),)), partitions=1), tmp_path / "s")
     backend, (resident,) = started(store, 0.5)
     backend._unstable[:] = False
-    group = group_of(resident.arrays[0].kind, [resident], [0], np.zeros(1), 0, backend._shared())
+    group = group_of(resident.arrays[0].spec, [resident], [0], np.zeros(1), 0, backend._shared())
     group.progress.swept[0] = 0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 1.0
     findings = Findings(backend._unstable, backend._failures, backend._backoff)
 

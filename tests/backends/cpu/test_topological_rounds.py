@@ -113,8 +113,8 @@ class Rows:
 
     @property
     def fixed(self) -> tuple[Any, ...]:
-        """Kind, table, values and policy."""
-        return self.swept.kind, self.swept.row, self.values, self.policy
+        """Specialisation, table, values and policy."""
+        return self.swept.spec, self.swept.row, self.values, self.policy
 
     def worth(self) -> np.ndarray:
         """The policy's values, halo values given."""
@@ -128,38 +128,38 @@ class Rows:
 
 
 @njit
-def _pack(kind, row, values, policy, model, packed, scratch, relaxation):
+def _pack(spec, row, values, policy, model, packed, scratch, relaxation):
     table = open_table(row)
     view = view_of(table, 0, scratch.workspace, values, policy)
-    pack(kind, table, model, view, packed_at(address_of(packed), table.n, table.width), scratch, relaxation)
+    pack(spec, table, model, view, packed_at(address_of(packed), table.n, table.width), scratch, relaxation)
 
 
 @njit
-def _patch(kind, row, values, policy, model, buffer, scratch, relaxation):
+def _patch(spec, row, values, policy, model, buffer, scratch, relaxation):
     table = open_table(row)
     view = view_of(table, 0, scratch.workspace, values, policy)
     packed = packed_at(address_of(buffer), table.n, table.width)
-    patch(kind, table, model, view, packed, scratch.integers[3], relaxation)
+    patch(spec, table, model, view, packed, scratch.integers[3], relaxation)
 
 
 @njit
-def _outdated(kind, row, values, policy, buffer, scratch):
+def _outdated(spec, row, values, policy, buffer, scratch):
     table = open_table(row)
     view = view_of(table, 0, scratch.workspace, values, policy)
-    return count_outdated(kind, table, view, packed_at(address_of(buffer), table.n, table.width))
+    return count_outdated(spec, table, view, packed_at(address_of(buffer), table.n, table.width))
 
 
 @njit
-def _make_plain(kind, row, values, policy, buffer):
+def _make_plain(spec, row, values, policy, buffer):
     table = open_table(row)
-    make_plain(kind, table, packed_at(address_of(buffer), table.n, table.width))
+    make_plain(spec, table, packed_at(address_of(buffer), table.n, table.width))
 
 
 @njit
-def _sweep(kind, row, values, policy, buffer, scratch):
+def _sweep(spec, row, values, policy, buffer, scratch):
     table = open_table(row)
     view = view_of(table, 0, scratch.workspace, values, policy)
-    return sweep_packed(kind, table, view, packed_at(address_of(buffer), table.n, table.width))[0]
+    return sweep_packed(spec, table, view, packed_at(address_of(buffer), table.n, table.width))[0]
 
 
 @given(st.integers(1, 40).flatmap(lambda n: st.lists(st.integers(-1, n - 1), min_size=n, max_size=n)))
@@ -265,7 +265,7 @@ def test_certificates_hold_for_steps_with_loops_made_for_a_shape(
     monkeypatch.setattr(cpu_tables, "_MIN_COMPILED_FOR", 1)
     with_steps(monkeypatch, relaxation)
     backend, residents = started(store, 0.9)
-    assert {(len(k.actions), len(k.width)) for k in (r.arrays[0].kind for r in residents)} == {shape}
+    assert {(len(k.actions), len(k.width)) for k in (r.arrays[0].spec for r in residents)} == {shape}
     assert all(backend._packed_buffers.suits(r) for r in residents)
     backend.close()
     exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.9).values

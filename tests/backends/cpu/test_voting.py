@@ -75,7 +75,7 @@ def votes_of(table: PartitionTable, shape: tuple[int, ...], policy: np.ndarray |
         policy = np.full(table.n_states, -1, np.int32)
     factors = np.power(0.9, table.durations)
     row = describe(table, factors, False)
-    return cast_votes(SweptTable(table, factors, False, row).kind, row, np.array(shape), policy, 0.9)
+    return cast_votes(SweptTable(table, factors, False, row).spec, row, np.array(shape), policy, 0.9)
 
 
 def backend_for(table: PartitionTable, order: SweepOrder, shape: tuple[int, ...] | None, discount: float) -> CpuBackend:
