@@ -20,7 +20,7 @@ from ooc_mdp.backends import compiling
 from ooc_mdp.backends.compiling import note_compiling
 from ooc_mdp.backends.cpu import backend as cpu
 from ooc_mdp.backends.cpu import krylov as cpu_krylov
-from ooc_mdp.backends.cpu import loops, rounds, topological_rounds
+from ooc_mdp.backends.cpu import loops, rounds, sweep_order, topological_rounds
 from ooc_mdp.backends.cpu import policy_loops as cpu_policy_loops
 from ooc_mdp.backends.cpu import policy_rows as cpu_policy
 from ooc_mdp.backends.cpu import triangular_solver as cpu_triangular_solver
@@ -32,7 +32,17 @@ from ooc_mdp.solver import local as solver_module
 from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.plan import load_code
 
-MODULES = (topological_rounds, cpu, cpu_triangular_solver, cpu_krylov, cpu_policy, cpu_policy_loops, loops, rounds)
+MODULES = (
+    topological_rounds,
+    cpu,
+    cpu_triangular_solver,
+    cpu_krylov,
+    cpu_policy,
+    cpu_policy_loops,
+    loops,
+    rounds,
+    sweep_order,
+)
 HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
 """A state that leads to the end."""
 
@@ -146,7 +156,7 @@ def test_no_loop_is_compiled_within_a_solve(
         loop._reset_overloads()  # what other tests have called
     discount = 0.9 if method == "vi" else 0.999
     options = SolveOptions(discount, epsilon=1e-6, method=method, device="cpu", cache=CacheSize(share=0.6))
-    backend = CpuBackend()
+    backend = CpuBackend(options.sweep_order)
     load_code(backend, ModelFacts.of(store, options.discount), options, writes=False)
     backend.close()
     before = {loop.__name__: set(loop.signatures) for loop in loops}
