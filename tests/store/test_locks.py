@@ -467,7 +467,7 @@ def test_a_solve_on_workers_is_refused_before_any_are_started(
     def started(*_: Any) -> None:
         pytest.fail("workers were started")
 
-    monkeypatch.setattr(distributed, "local_cluster", started)
+    monkeypatch.setattr(distributed, "client_of", started)
     opened, options = ooc_mdp.open_store(store), SolveOptions(0.9, device="cpu")
     with locked_output(tmp_path / "r"), pytest.raises(BusyError, match="another process is writing"):
         distributed.solve_distributed(opened, options, RunOptions(tmp_path / "r"), asked=ClusterOptions(workers=2))
