@@ -230,6 +230,7 @@ class ResidualBounds:
             return
         where, source = _ranges(self._ptr, q)
         p, mass, entries = self._dependents[where], self._mass[where], self._entries[where]
+        # The dependents of one partition are distinct.
         affected, place = (p, np.arange(p.size)) if q.size == 1 else np.unique(p, return_inverse=True)
         discount, inverse = self.contraction.discount[affected] * UP, self.contraction.normaliser[affected]
         row_sum, settled = self.contraction.row_sum[affected], self._settled[:, affected]

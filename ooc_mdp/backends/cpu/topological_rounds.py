@@ -77,17 +77,17 @@ class PackedProgress(NamedTuple):
     wanted: FloatArray
     """float64 [G]; the change at which the policy is improved."""
     converged: npt.NDArray[np.bool_]
-    """bool [G]; whether the policy's sweeps have come to that,"""
+    """bool [G]; whether the sweeps of the policy have come down to `wanted`."""
     passes: IntArray
-    """int64 [G]; and their number since the last full one."""
+    """int64 [G]; sweeps of the policy since the last full one."""
     addresses: IntArray
-    """int64 [G]; of the packed rows,"""
+    """int64 [G]; of the packed rows."""
     valid: npt.NDArray[np.bool_]
-    """bool [G]; whether they are known to be those of the present policy,"""
+    """bool [G]; whether the packed rows are known to be those of the present policy."""
     packed: npt.NDArray[np.bool_]
-    """bool [G]; whether they are those of any policy,"""
+    """bool [G]; whether the packed rows are those of any policy."""
     changed: IntArray
-    """int64 [G]; and states whose action has changed since their order was found."""
+    """int64 [G]; states whose action has changed since the order of the packed rows was found."""
     relaxation: FloatArray
     """float64 [G]; the relaxation factor c of `ooc_mdp.backends.cpu.packed`."""
     plain: npt.NDArray[np.bool_]

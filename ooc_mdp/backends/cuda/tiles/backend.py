@@ -4,8 +4,8 @@
     solving thread    control ─▶ [ select_tiles, sweep_tiles ] x rounds ─▶ report ─▶ bounds of each partition
 
 Loads run on streams of their own and overlap the sweeps; a partition takes part in sweeps once its load is done.
-Nothing is allocated while a solve runs, apart from the day when a tile turns out to read more states than its slot has
-room for (`SlotsTooSmall`). ``tiles/tiles.cuh`` says what the kernels do and what their bounds rest on; `memory.py` is
+Nothing is allocated while a solve runs, except where a tile turns out to read more states than its slot has room for
+(`SlotsTooSmall`). ``tiles/tiles.cuh`` says what the kernels do and what their bounds rest on; `memory.py` is
 what is allocated beside slots, `launches.py` how sweeps are launched.
 """
 
