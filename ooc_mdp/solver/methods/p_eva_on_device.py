@@ -30,10 +30,11 @@ _BATCH_STATES = 32_000_000
 since what is swept while its neighbours still change is swept again. On 400 million states, everything in memory and a
 proved error, 3.6 s with this and 5.0 s with all dirty partitions; 3.8 s with half of it, 5.5 s with twice of it (chosen
 by priority, before bounds chose)."""
-MAX_READING = 0.125
-"""Share of the cache that may be on its way in place of clean partitions. What is loaded together is swept with values
-that do not hold, and has replaced what it will disturb: with twelve loads at a time and 14 slots a gridworld of 64
-partitions took 9.6 loads per partition, with two 3.0 (`benchmarks/notes/2026-11-gpu-engine.md`)."""
+_MAX_READING = 0.125
+"""Share of the cache for which clean partitions are evicted at a time. Partitions that are loaded together are swept
+with values that do not hold yet, and have evicted those whose values theirs will change: with twelve loads at a time
+and 14 slots a gridworld of 64 partitions took 9.6 loads per partition, with two 3.0
+(`benchmarks/notes/2026-11-gpu-engine.md`)."""
 _POLL_SECONDS = 1e-4
 """Between two looks whether a device's sweeps are done, or a load."""
 
@@ -95,7 +96,7 @@ def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     enough = np.count_nonzero(dirty & s.cache.present) > MAX_DIRTY * slots
 
     def spare(q: int) -> bool:
-        return bool(enough or dirty[q] or len(s.stager.in_flight()) >= MAX_READING * slots)
+        return bool(enough or dirty[q] or len(s.stager.in_flight()) >= _MAX_READING * slots)
 
     for p in wanted[:free]:
         if not s.stager.prefetch(p, spare):
