@@ -58,10 +58,10 @@ def test_a_batch_has_the_largest_bounds_and_is_shared_by_all_devices(monkeypatch
 
 
 class Beginning:
-    """A stager of 12 threads whose loads never arrive; the cache has 16 slots."""
+    """A stager of 12 threads whose loads never arrive."""
 
-    def __init__(self, present: npt.NDArray[np.bool_]) -> None:
-        self.present, self.loading = present, list[int]()
+    def __init__(self, slots: int, present: npt.NDArray[np.bool_]) -> None:
+        self.slots, self.present, self.loading = slots, present, list[int]()
 
     def in_flight(self) -> list[int]:
         return self.loading
@@ -70,7 +70,7 @@ class Beginning:
         return 12 - len(self.loading)
 
     def prefetch(self, partition: int, spare: Callable[[int], bool]) -> bool:
-        if self.present.sum() + len(self.loading) == 16:
+        if self.present.sum() + len(self.loading) == self.slots:
             evicted = next((q for q in np.flatnonzero(self.present).tolist() if not spare(q)), None)
             if evicted is None:
                 return False
@@ -81,17 +81,20 @@ class Beginning:
     def readahead(self, partitions: list[int]) -> None: ...
 
 
-@pytest.mark.parametrize(("residents", "dirty", "begun"), [(16, 0, 2), (16, 8, 2), (16, 9, 0), (10, 0, 6), (15, 0, 2)])
+@pytest.mark.parametrize(
+    ("slots", "residents", "dirty", "begun"),
+    [(32, 32, 0, 4), (16, 16, 8, 2), (16, 16, 9, 0), (16, 10, 0, 6), (16, 15, 0, 2), (6, 6, 0, 2), (1, 1, 0, 1)],
+)
 def test_a_device_replaces_an_eighth_of_its_slots_at_a_time_and_fills_unused_ones(
-    residents: int, dirty: int, begun: int
+    slots: int, residents: int, dirty: int, begun: int
 ) -> None:
-    partitions = np.arange(40)
-    stager = Beginning(partitions < residents)
+    partitions = np.arange(50)
+    stager = Beginning(slots, partitions < residents)
     state: Any = SimpleNamespace(
         stager=stager,
         cache=SimpleNamespace(present=stager.present),
         best=lambda p: p,
-        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=16)),
+        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=slots)),
     )
     p_eva_on_device._load(state, (partitions < dirty) | (partitions >= residents))
     assert stager.loading == list(range(residents, residents + begun))

@@ -214,14 +214,15 @@ def _others(cases: Sequence[_Case], workers: Sequence[_Case]) -> list[list[str]]
     known = [w for w in workers if w["workers"] and _solved_in(w)]
     first, last = (known[0], known[-1]) if known else (None, None)
     gain = _ratio(first["seconds"], last["seconds"]) if first and last and first is not last else None
-    count = last["workers"] if last else 2
+    count = last["workers"] if gain and last else 2
+    alone = "" if gain else " (a device alone here)"
     return [
         ["all versions produce the same values", "yes", _cell(max(differences, default=None), ".1e"), _NOT,
          "the largest difference of a value, of all sizes; sums are in other orders"],
         ["the copies make state by state slow", "yes", _cell(share, ".0f", 100) + ("" if share is None else "%"), _NOT,
          "copies alone, of the seconds of an iteration, for the largest table"],
         [f"{count} GPUs are {count} times as fast as one (expected)", f"{count}", _cell(gain),
-         _cell(_ratio(gain, count)), "workers of the distributed solve; see the table of several GPUs"],
+         _cell(_ratio(gain, count)), f"workers of the distributed solve; see the table of several GPUs{alone}"],
     ]  # fmt: skip
 
 

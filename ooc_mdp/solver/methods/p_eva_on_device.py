@@ -5,7 +5,7 @@
 
 A device sweeps tiles in no order, and proves a bound from what has moved since (`docs/theory/gpu-sweeps.md`). Sweeps
 leave the host's cores to reading threads, so loads run all the time; clean residents are evicted for them, an eighth of
-the cache at a time, until half of it is dirty, which is work enough.
+the cache at a time but at least two, until half of it is dirty, which is work enough.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ by priority, before bounds chose)."""
 _MAX_READING = 0.125
 """Share of the cache for which clean partitions are evicted at a time. Partitions that are loaded together are swept
 with values that do not hold yet, and have evicted those whose values theirs will change: with twelve loads at a time
-and 14 slots a gridworld of 64 partitions took 9.6 loads per partition, with two 3.0
+and 14 slots a gridworld of 64 partitions took 12.4 loads per partition and 1.7 s, with two 2.3 and 0.44 s
 (`benchmarks/notes/2026-11-gpu-engine.md`)."""
+_MIN_READING = 2
+"""Loads at a time in a cache of few slots: one is read while another is on its way to the device."""
 _POLL_SECONDS = 1e-4
 """Between two looks whether a device's sweeps are done, or a load."""
 
@@ -94,9 +96,10 @@ def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     wanted = s.best(np.flatnonzero(absent)).tolist()
     slots = s.plan.layout.batch_size
     enough = np.count_nonzero(dirty & s.cache.present) > MAX_DIRTY * slots
+    most = max(_MIN_READING, _MAX_READING * slots)
 
     def spare(q: int) -> bool:
-        return bool(enough or dirty[q] or len(s.stager.in_flight()) >= _MAX_READING * slots)
+        return bool(enough or dirty[q] or len(s.stager.in_flight()) >= most)
 
     for p in wanted[:free]:
         if not s.stager.prefetch(p, spare):
