@@ -370,8 +370,7 @@ class ClusterOptions:
     """A number of processes on this machine, for the time of the solve; the address of a Dask scheduler, such as
     "tcp://host:8786", whose workers solve; or a client of one, which is not closed. None to solve in this process."""
     placement: str = DEFAULT_PLACEMENT
-    """Which worker starts with which partitions: "blocks", "random", "attractors", "attractors:N", "voronoi:N" or
-    "metis"; "single", one worker owns all; "auto", single where partitions read most of the others, else blocks."""
+    """Which worker starts with which partitions: a word of `ooc_mdp.distributed.placement.PLACEMENTS`."""
     rebalance: bool = False
     """Whether idle workers take dirty partitions from busy ones during the solve."""
     worker_timeout: float = DEFAULT_WORKER_TIMEOUT

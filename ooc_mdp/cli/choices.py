@@ -25,6 +25,7 @@ from typer.core import TyperCommand
 
 from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
 from ooc_mdp.cli.options import OverwriteOption
+from ooc_mdp.distributed.placement import PLACEMENTS
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
@@ -280,8 +281,8 @@ class ClusterChoices:
     placement: Annotated[
         str,
         typer.Option(
-            help="Which worker starts with which partitions: blocks, random, attractors[:N], voronoi:N or metis; "
-            "single: one worker owns all; auto: single where partitions read most of the others, else blocks."
+            help=f"Which worker starts with which partitions: {', '.join(PLACEMENTS)}. Single: one worker owns all; "
+            "auto: single where partitions read most of the others, else blocks."
         ),
     ] = DEFAULT_PLACEMENT
     rebalance: Annotated[

@@ -27,7 +27,7 @@ from ooc_mdp.backends.compiling import COMPILING
 from ooc_mdp.distributed.membership import Membership, WorkersLostError
 from ooc_mdp.distributed.messages import Pause, Start, Status, ValueRange
 from ooc_mdp.distributed.ownership import Ownership
-from ooc_mdp.distributed.placement import PartitionGraph
+from ooc_mdp.distributed.partition_graph import PartitionGraph
 from ooc_mdp.distributed.snapshots import SnapshotTaker, StartingPoint
 from ooc_mdp.distributed.stragglers import LateJoiners, Stragglers
 from ooc_mdp.distributed.termination import SolveClock, confirm_quiescent

@@ -15,13 +15,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.distributed.balance import assign_nearest
 from ooc_mdp.distributed.membership import Member, Membership, WorkersLostError
 from ooc_mdp.distributed.messages import Assignment, MigrateRequest, Values
-from ooc_mdp.distributed.placement import PartitionGraph, reassign
+from ooc_mdp.distributed.partition_graph import (
+    PartitionGraph,
+    affinity,
+    comparable,
+    path_lengths,
+    shortest_paths,
+)
 from ooc_mdp.distributed.snapshots import SnapshotTaker
-from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["Ownership"]
+__all__ = ["Ownership", "reassign"]
 
 _MIGRATION_FACTOR = 4
 """Times the worker timeout: how long a migration request may take."""
@@ -169,3 +176,65 @@ class Ownership:
             return
         self.owner[given.partitions] = -1
         await self._reassign(given.partitions, [-1], to)
+
+
+def reassign(
+    facts: PartitionGraph, owner: IntArray, lost: IntArray, alive: IntArray, shares: FloatArray | None = None
+) -> IntArray:
+    """Return int64 [P]: the owners after lost workers' partitions were assigned to living ones; no other one moves.
+
+    They fill up those that own least for their share, and go where they are nearest in the coupling graph.
+
+    Parameters
+    ----------
+    owner : int64 [P]; owners until now, from 0 on, or -1 for none.
+    lost : int64 [L]; workers, or -1 for partitions that have no owner.
+    alive : int64 [A]; workers, none of them lost.
+    shares : float64 [A], positive; relative weights that the living should own, equal ones if None.
+
+    Raises
+    ------
+    ValueError : no worker is alive while a partition needs one, or a worker is lost and alive.
+    """
+    if (both := np.intersect1d(lost, alive)).size:
+        raise ValueError(f"workers {both.tolist()} are both lost and alive")
+    orphans = np.flatnonzero(np.isin(owner, lost))
+    if not orphans.size:
+        return owner.copy()
+    if not alive.size:
+        raise ValueError(f"no worker is left for {orphans.size} partitions")
+    held = np.flatnonzero(np.isin(owner, alive))
+    owned = np.bincount(owner[held], facts.weight[held], alive.max() + 1).astype(np.float64)[alive]
+    weight = facts.weight[orphans]
+    deficit = _fill_up(owned, np.ones(alive.size) if shares is None else shares, float(weight.sum()))
+    workers, deficit = alive[deficit > 0], deficit[deficit > 0]
+    to = owner.copy()
+    to[orphans] = workers[assign_nearest(_distance_to_owners(facts, owner, orphans, workers), weight, deficit)]
+    return to
+
+
+def _distance_to_owners(facts: PartitionGraph, owner: IntArray, orphans: IntArray, workers: IntArray) -> FloatArray:
+    """Return float64 [orphans, workers]: the shortest path, through orphans only, to a partition of each worker."""
+    from scipy.sparse import csr_array
+
+    # Nodes: the orphans, then one for all partitions of each worker.
+    index = np.full(int(max(owner.max(), workers.max())) + 2, -1)  # the last for owner -1
+    index[workers] = orphans.size + np.arange(workers.size)
+    place = index[owner]
+    place[orphans] = np.arange(orphans.size)
+    mass = affinity(facts.coupling)
+    source, target = place[np.repeat(np.arange(owner.size), np.diff(mass.indptr))], place[mass.indices]
+    # Without edges into workers, no path leads through one.
+    kept = (source >= 0) & (target >= 0) & (target < orphans.size)
+    nodes = orphans.size + workers.size
+    graph = path_lengths(csr_array((mass.data[kept], (source[kept], target[kept])), shape=(nodes, nodes)))
+    lengths = np.stack([shortest_paths(graph, np.array([orphans.size + i])) for i in range(workers.size)], axis=1)
+    rng = np.random.default_rng(0)
+    return comparable(lengths[: orphans.size], rng)
+
+
+def _fill_up(owned: FloatArray, shares: FloatArray, more: float) -> FloatArray:
+    """Divide `more` so that all who receive something end at the same level, and no one else is below it."""
+    order = np.argsort(owned / shares, kind="stable")
+    levels = (more + np.cumsum(owned[order])) / np.cumsum(shares[order])
+    return np.asarray(np.maximum(levels.min() * shares - owned, 0.0))

@@ -22,7 +22,8 @@ from ooc_mdp.distributed.cluster import (
 from ooc_mdp.distributed.coordinator import Coordinator, Division
 from ooc_mdp.distributed.endpoint import install_plugin
 from ooc_mdp.distributed.membership import Member, Membership, WorkersLostError
-from ooc_mdp.distributed.placement import Placement, SingleOwner, parse_placement, partition_graph
+from ooc_mdp.distributed.partition_graph import partition_graph
+from ooc_mdp.distributed.placement import Placement, SingleOwner, parse_placement
 from ooc_mdp.distributed.snapshots import StartingPoint, ValueSnapshot
 from ooc_mdp.distributed.termination import SolveClock
 from ooc_mdp.distributed.transport import DaskTransport

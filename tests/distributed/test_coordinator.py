@@ -24,7 +24,7 @@ from ooc_mdp.distributed.messages import (
     Values,
     WorkerRequest,
 )
-from ooc_mdp.distributed.placement import partition_graph
+from ooc_mdp.distributed.partition_graph import partition_graph
 from ooc_mdp.distributed.snapshots import StartingPoint, ValueSnapshot
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.options import SolveOptions

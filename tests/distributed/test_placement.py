@@ -14,18 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_models import ModelProblem, random_model
 
+from ooc_mdp.distributed.ownership import reassign
+from ooc_mdp.distributed.partition_graph import PartitionGraph, cut_fraction, partition_graph
 from ooc_mdp.distributed.placement import (
     Attractors,
     Blocks,
     Metis,
-    PartitionGraph,
     Placement,
     Random,
     SingleOwner,
-    cut_fraction,
     parse_placement,
-    partition_graph,
-    reassign,
 )
 from ooc_mdp.errors import MissingExtraError, OptionsError
 from ooc_mdp.io.conversion import ConvertOptions, generate
@@ -257,7 +255,7 @@ def test_attractors_are_thirty_a_worker_where_nothing_is_said() -> None:
 
 @pytest.mark.parametrize("text", ["", "voronoi", "Metis", "attractors:", "attractors:-1", "attractors:x", "blocks "])
 def test_another_name_is_refused_with_the_choices(text: str) -> None:
-    with pytest.raises(OptionsError, match=r"give one of blocks, .*, attractors:N or voronoi:N"):
+    with pytest.raises(OptionsError, match=r"give one of blocks, .*, attractors\[:N\], voronoi:N, auto"):
         parse_placement(text)
 
 

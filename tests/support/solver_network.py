@@ -27,7 +27,7 @@ from ooc_mdp.distributed.messages import (
     Update,
     WorkerRequest,
 )
-from ooc_mdp.distributed.placement import partition_graph
+from ooc_mdp.distributed.partition_graph import partition_graph
 from ooc_mdp.distributed.snapshots import StartingPoint, ValueSnapshot
 from ooc_mdp.distributed.subscriptions import Send
 from ooc_mdp.distributed.termination import SolveClock

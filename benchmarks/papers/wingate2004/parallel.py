@@ -30,7 +30,8 @@ from experiments import finished
 from shared_tables import SharedTables
 
 import ooc_mdp
-from ooc_mdp.distributed.placement import cut_fraction, parse_placement, partition_graph
+from ooc_mdp.distributed.partition_graph import cut_fraction, partition_graph
+from ooc_mdp.distributed.placement import parse_placement
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveOptions
 
