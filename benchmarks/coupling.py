@@ -38,7 +38,7 @@ FloatArray = npt.NDArray[np.float64]
 
 METHODS: dict[str, dict[str, Any]] = {
     "vi": {"method": "vi"},
-    "vi 16": {"method": "vi", "sweeps": 16},
+    "vi 16": {"method": "vi", "sweeps_per_visit": 16},
     "p-eva": {"method": "p-eva"},
     "policy-iteration": {"method": "policy-iteration"},
     "auto": {"method": "auto"},

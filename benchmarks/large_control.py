@@ -88,7 +88,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         f"{format_bytes(made['stored_bytes'])} stored, generated in {made['generation_seconds']:.1f} s"
     )
     target = {"residual": options.residual} if options.residual is not None else {"epsilon": options.epsilon}
-    sweeps = {"sweeps": options.sweeps} if options.method == "vi" else {}
+    sweeps = {"sweeps_per_visit": options.sweeps} if options.method == "vi" else {}
     solution = ooc_mdp.solve(
         store,
         discount=options.discount,

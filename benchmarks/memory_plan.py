@@ -93,7 +93,7 @@ def measure(
     )
     measuring.run((*COMMAND_LINE, "solve", str(warm_up), "--discount", "0.9", "--device", "cpu"))
     command = [*COMMAND_LINE, "solve", str(store), "--json", "--device", "cpu", "--cache", options.cache]
-    command += ["--method", method, "--sweeps", str(options.sweeps)]
+    command += ["--method", method, "--sweeps-per-visit", str(options.sweeps)]
     for option in ("discount", "residual", "time_limit"):
         command += [f"--{option.replace('_', '-')}", str(getattr(options, option))]
     runs = [measuring.run(command, accepted=(0, 1)) for _ in range(options.repeat)]  # 1: the time limit came first

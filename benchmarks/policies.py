@@ -90,7 +90,7 @@ def measure(text: str, options: argparse.Namespace) -> dict[str, Any]:
             discount=options.discount,
             residual=options.residual,
             method=options.method,
-            sweeps=options.sweeps,
+            sweeps_per_visit=options.sweeps,
             cache=options.cache,
             device=options.device,
             time_limit=options.time_limit,

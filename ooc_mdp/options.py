@@ -233,7 +233,7 @@ class SolveOptions:
     """How p-eva ranks partitions: `ooc_mdp.scheduling.priority`. None is joint, or h2 with exact priorities."""
     exact_priorities: bool = False
     """Recompute the priorities of dependents from their tables after each visit, as the thesis does."""
-    sweeps: int = 1
+    sweeps_per_visit: int = 1
     """Most sweeps of a visit by vi. With more than one, passes skip partitions whose bounds meet the target."""
     cache: CacheSize | None = None
     """Budget of the partition cache. None is 256 MiB, or what `device_memory` leaves."""
@@ -285,9 +285,9 @@ class SolveOptions:
                 f"--stopping {self.stopping} is a test of simple kernels, and --kernel {self.kernel} is none: it has a "
                 f"test of its own; add --kernel plain or another that ooc-mdp kernels lists, or leave --stopping out"
             )
-        if self.sweeps < 1:
-            raise OptionsError(f"sweeps is {self.sweeps}; give at least 1")
-        if self.sweeps != 1 and self.method != "vi":
+        if self.sweeps_per_visit < 1:
+            raise OptionsError(f"sweeps_per_visit is {self.sweeps_per_visit}; give at least 1")
+        if self.sweeps_per_visit != 1 and self.method != "vi":
             raise OptionsError("sweeps a visit are those of the method vi; p-eva sweeps until a partition is settled")
         if self.device_memory is not None:
             if self.device_memory <= 0:
@@ -307,7 +307,7 @@ class SolveOptions:
             value = getattr(self, name)
             if value is not None or name == "discount":
                 object.__setattr__(self, name, real_number(name, value))
-        object.__setattr__(self, "sweeps", whole_number("sweeps", self.sweeps))
+        object.__setattr__(self, "sweeps_per_visit", whole_number("sweeps_per_visit", self.sweeps_per_visit))
         if self.device_memory is not None:
             object.__setattr__(self, "device_memory", whole_number("device memory", self.device_memory))
 
@@ -315,11 +315,13 @@ class SolveOptions:
         """Refuse what steers methods for discounts below 1."""
         if self.device not in ("auto", "cpu") or self.device_memory is not None:
             raise OptionsError("discount 1 is solved on the CPU only; give --device cpu, or a discount below 1")
-        steered = self.method != "auto" or self.exact_priorities or self.priority is not None or self.sweeps != 1
+        steered = (
+            self.method != "auto" or self.exact_priorities or self.priority is not None or self.sweeps_per_visit != 1
+        )
         if steered or self.sweep_order != "voted" or self.kernel != DEFAULT_KERNEL:
             raise OptionsError(
                 "discount 1 has a method of its own, interval iteration; leave out --method, --priority, "
-                "--exact-priorities, --sweeps, --sweep-order and --kernel"
+                "--exact-priorities, --sweeps-per-visit, --sweep-order and --kernel"
             )
 
 

@@ -132,7 +132,7 @@ def convert(
     format: str | None = None,
     rewards: AnyPath | None = None,
     reward_model: str | None = None,
-    renormalise: bool = False,
+    normalize: bool = False,
     grid: Sequence[int] | None = None,
     overwrite: bool = False,
     workers: int | str | Client | None = None,
@@ -148,7 +148,7 @@ def convert(
     format : its format; None to detect it from the contents.
     rewards : reward file of a transition list or a .tra file.
     reward_model : name of the reward structure, where the source has several.
-    renormalise : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
+    normalize : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
     grid : points along each axis, if the states are a grid in C order.
     overwrite : replace an existing store.
     workers : what computes and writes partitions in place of threads: a number of processes on this machine, the
@@ -173,13 +173,13 @@ def convert(
 
     options = _options(table, default_dtype="float64", grid=grid, overwrite=overwrite)
     reading = ReadOptions(
-        rewards=None if rewards is None else Path(rewards), reward_model=reward_model, renormalise=renormalise
+        rewards=None if rewards is None else Path(rewards), reward_model=reward_model, normalize=normalize
     )
     check_destination(Path(store), overwrite)
     refuse_busy(Path(store))
     opened = open_source(fspath(source), format, reading)
     try:
-        provenance = {"renormalise": renormalise, "reward_model": reward_model}
+        provenance = {"normalize": normalize, "reward_model": reward_model}
         with _executor(workers) as executor:
             return convert_source(opened, store, options, provenance=provenance, progress=progress, executor=executor)
     finally:

@@ -119,8 +119,8 @@ def test_a_share_is_a_number() -> None:
         ({"method": "magic"}, "unknown method 'magic'; there are auto, vi, p-eva, policy-iteration"),
         ({"priority": "h3"}, "unknown priority 'h3'"),
         ({"method": "vi", "exact_priorities": True}, "exact priorities belong to the method p-eva"),
-        ({"method": "vi", "sweeps": 0}, "sweeps is 0; give at least 1"),
-        ({"sweeps": 8}, "are those of the method vi"),
+        ({"method": "vi", "sweeps_per_visit": 0}, "sweeps_per_visit is 0; give at least 1"),
+        ({"sweeps_per_visit": 8}, "are those of the method vi"),
         ({"device_memory": 0}, "a device's budget of 0 bytes holds nothing"),
         ({"device_memory": 1 << 30, "cache": CacheSize(size=1)}, "give the cache's size or a device's budget in all"),
         ({"device_memory": 1 << 30, "device": "cpu"}, "runs on the CPU; give --cache"),
@@ -133,8 +133,8 @@ def test_options_out_of_range_or_at_odds_are_refused(options: dict[str, Any], me
 
 def test_numbers_of_numpy_become_pythons_own() -> None:
     figures = {"discount": np.float32(0.5), "epsilon": np.float16(0.25)}
-    options = SolveOptions(**figures, method="vi", sweeps=np.int32(2))  # type: ignore[arg-type]
-    for name, value in {"discount": 0.5, "epsilon": 0.25, "sweeps": 2}.items():
+    options = SolveOptions(**figures, method="vi", sweeps_per_visit=np.int32(2))  # type: ignore[arg-type]
+    for name, value in {"discount": 0.5, "epsilon": 0.25, "sweeps_per_visit": 2}.items():
         assert getattr(options, name) == value
         assert type(getattr(options, name)) is type(value)
     exact = SolveOptions(Decimal("0.5"), epsilon=Fraction(1, 4))  # type: ignore[arg-type]
@@ -151,13 +151,16 @@ def test_numbers_of_numpy_become_pythons_own() -> None:
         ({"discount": "0.9"}, "discount is '0.9', which is no number"),
         ({"discount": None}, "discount is None, which is no number"),
         ({"discount": np.array([0.9])}, "discount is array.*, which is no number"),
-        ({"method": "vi", "sweeps": 2.5}, "sweeps is 2.5, which is no whole number"),
+        ({"method": "vi", "sweeps_per_visit": 2.5}, "sweeps_per_visit is 2.5, which is no whole number"),
         ({"discount": True}, "discount is True, which is no number"),
-        ({"method": "vi", "sweeps": True}, "sweeps is True, which is no whole number"),
+        ({"method": "vi", "sweeps_per_visit": True}, "sweeps_per_visit is True, which is no whole number"),
         ({"device_memory": 2.5e9}, "device memory is 2500000000.0, which is no whole number"),
         ({"epsilon": 10**400}, "epsilon is larger than any float; give a number of at most 1e308"),
         ({"epsilon": Decimal("1e400")}, "epsilon must be a positive number, not inf"),
-        ({"method": "vi", "sweeps": 2**63}, "sweeps is more than 64 bits hold; give at most 9223372036854775807"),
+        (
+            {"method": "vi", "sweeps_per_visit": 2**63},
+            "sweeps_per_visit is more than 64 bits hold; give at most 9223372036854775807",
+        ),
         ({"device_memory": 10**5000}, "device memory is more than 64 bits hold"),
     ],
 )

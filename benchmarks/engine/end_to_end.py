@@ -159,7 +159,7 @@ def manner(options: argparse.Namespace) -> dict[str, Any]:
     """How every solve works."""
     how: dict[str, Any] = {"discount": options.discount, "method": options.method, "device": options.device}
     if options.method == "vi":
-        return how | {"sweeps": options.sweeps}
+        return how | {"sweeps_per_visit": options.sweeps}
     return how
 
 

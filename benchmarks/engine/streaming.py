@@ -149,7 +149,7 @@ def one_pass(options: argparse.Namespace, store: Store, state: str) -> tuple[dic
             discount=options.discount,
             residual=1e-9,
             method="vi",
-            sweeps=options.sweeps,
+            sweeps_per_visit=options.sweeps,
             device=options.device,
             time_limit=options.time_limit,
             **room,

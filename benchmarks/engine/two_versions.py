@@ -12,6 +12,7 @@ interval of 95% of resamplings (bootstrap); solves by priority vary in their loa
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import random
@@ -163,6 +164,8 @@ def serve(root: str, place: str, method: str, sweeps: str, arguments: Sequence[s
     stores = [common.open_or_generate(options, folder / str(i), options.device)[0] for i in (0, 1)]
     common.solve_warm_up(options, folder, discount=0.9, method="vi", cache="100%", device=options.device)
     budget = {"device_memory": options.device_memory} if options.device_memory else {"cache": options.cache}
+    named = inspect.signature(ooc_mdp.solve).parameters
+    keyword = "sweeps_per_visit" if "sweeps_per_visit" in named else "sweeps"  # of earlier versions
     print("{}", file=out, flush=True)
     for line in sys.stdin:
         what, store = line.split()[0], stores[int(line.split()[1])]
@@ -170,7 +173,7 @@ def serve(root: str, place: str, method: str, sweeps: str, arguments: Sequence[s
             answer = {"seconds": streaming.one_pass(options, store, "warm")[0]["seconds"], "loads": 1.0}
         else:
             common.make_warm(store.path)
-            asked = budget | ({"sweeps": int(sweeps)} if int(sweeps) else {})
+            asked = budget | ({keyword: int(sweeps)} if int(sweeps) else {})
             cost = ooc_mdp.solve(store, 0.9, residual=1e-4, method=method, device=options.device, **asked).statistics
             answer = {"seconds": cost.seconds, "loads": cost.loads_per_partition}
         print(json.dumps(answer), file=out, flush=True)

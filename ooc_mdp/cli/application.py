@@ -9,9 +9,13 @@ from typer.core import TyperGroup
 
 from ooc_mdp.errors import OptionsError
 
-__all__ = ["app"]
+__all__ = ["RENAMED", "app"]
 
-_RENAMED = {"--patience": "--worker-timeout"}
+RENAMED = {
+    "--patience": "--worker-timeout",
+    "--renormalise": "--normalize",
+    "--sweeps": "--sweeps-per-visit",
+}
 """Present names of options by their names in earlier versions."""
 
 
@@ -23,9 +27,9 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except Exception as error:  # Typer brings its own copy of click, or not, by version
             old = getattr(error, "option_name", None)
-            if old not in _RENAMED:
+            if old not in RENAMED:
                 raise
-            raise OptionsError(f"{old} is now called {_RENAMED[old]}") from error
+            raise OptionsError(f"{old} is now called {RENAMED[old]}") from error
 
 
 app = typer.Typer(

@@ -178,7 +178,7 @@ class SolveChoices:
         bool,
         typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis."),
     ] = False
-    sweeps: Annotated[int, typer.Option(help="Most sweeps of a visit by vi; more than 1 may save loads.")] = 1
+    sweeps_per_visit: Annotated[int, typer.Option(help="Most sweeps of a visit by vi; more than 1 may save loads.")] = 1
     sweep_order: Annotated[
         SweepOrder,
         typer.Option(help="Order of the states in a sweep on the CPU; voted: by where transitions lead."),
@@ -226,7 +226,7 @@ class SolveChoices:
             method=self.method,
             priority=self.priority,
             exact_priorities=self.exact_priorities,
-            sweeps=self.sweeps,
+            sweeps_per_visit=self.sweeps_per_visit,
             cache=None if self.cache is None else CacheSize.parse(self.cache),
             device_memory=None if self.device_memory is None else parse_bytes(self.device_memory),
             device=self.device,

@@ -30,8 +30,8 @@ class SourceChoices:
     reward_model: Annotated[
         str | None, typer.Option(help="Name of the reward structure, where the source has several.")
     ] = None
-    renormalise: Annotated[
-        bool, typer.Option("--renormalise", help="Divide rows by their sums instead of refusing those off 1.")
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Divide rows by their sums instead of refusing those off 1.")
     ] = False
     grid: Annotated[str | None, typer.Option(help="Points along each axis, such as 100,200, in C order.")] = None
 
@@ -41,7 +41,7 @@ class SourceChoices:
             "format": self.format,
             "rewards": self.rewards,
             "reward_model": self.reward_model,
-            "renormalise": self.renormalise,
+            "normalize": self.normalize,
             "grid": parse_shape(self.grid, "--grid"),
         }
 

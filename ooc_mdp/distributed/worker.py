@@ -99,7 +99,7 @@ class WorkerOptions:
     """Seconds without a request from the coordinator after which the worker ends."""
 
 
-class _Ended(Exception):
+class _SolveEnded(Exception):
     """The coordinator has stopped the solve, or the others continue without this worker."""
 
 
@@ -207,7 +207,7 @@ class NetworkPeers:
             while True:
                 self._outcome = drive(state, method, self).word
                 self._restart = True
-        except _Ended as end:
+        except _SolveEnded as end:
             return str(end)
 
     def before_step(self, state: SolveState) -> Signal:
@@ -283,9 +283,9 @@ class NetworkPeers:
     def process_messages(self) -> None:
         """Apply the messages of peers, and execute commands of the coordinator."""
         if self._mailbox.evicted:
-            raise _Ended("the others continue without it")
+            raise _SolveEnded("the others continue without it")
         if self._mailbox.lease_expired(self._asked.lease):
-            raise _Ended("the coordinator has sent no request")
+            raise _SolveEnded("the coordinator has sent no request")
         for message in self._mailbox.take():
             if isinstance(message, Request):
                 self._execute(message)
@@ -322,8 +322,8 @@ class NetworkPeers:
                 answer = self._shard.snapshot(np.flatnonzero(self._shard.owned_mask()), bounds=True)
             elif isinstance(command, Stop):
                 request.answer.set_result(None)
-                raise _Ended("done")
-        except _Ended:
+                raise _SolveEnded("done")
+        except _SolveEnded:
             raise
         except BaseException as error:
             request.answer.set_exception(error)

@@ -26,7 +26,7 @@ _SECOND_TOLERANCE = ROW_SUM_TOLERANCE * 1.001
 """For rows in canonical form: a reader may have added up a row in another order."""
 
 
-def check_block(path: str, first_state: int, raw: RawRows, *, n_states: int | None, renormalise: bool) -> Block:
+def check_block(path: str, first_state: int, raw: RawRows, *, n_states: int | None, normalize: bool) -> Block:
     """Check the rows of consecutive states and bring them into canonical form.
 
     Successors named twice in a row are added up (the expected reward is taken before), those of probability
@@ -39,7 +39,7 @@ def check_block(path: str, first_state: int, raw: RawRows, *, n_states: int | No
     first_state : number of the first state of `raw`.
     raw : the rows; its arrays are not changed.
     n_states : number of states of the model, to check successors against; None if not known yet.
-    renormalise : divide each row by its sum instead of refusing a sum that differs from 1 by more than
+    normalize : divide each row by its sum instead of refusing a sum that differs from 1 by more than
         ROW_SUM_TOLERANCE.
 
     Raises
@@ -51,7 +51,7 @@ def check_block(path: str, first_state: int, raw: RawRows, *, n_states: int | No
     rows = _arrays(raw)
     n_rows = rows.successor_ptr.size - 1
     sums, rewards = np.zeros(n_rows), np.zeros(n_rows)
-    rules = RowRules(-1 if n_states is None else n_states, ROW_SUM_TOLERANCE, bool(renormalise), canonical=False)
+    rules = RowRules(-1 if n_states is None else n_states, ROW_SUM_TOLERANCE, bool(normalize), canonical=False)
     error, row, k, total, needs_canonical_form, where = scan_rows(rows, rules, sums, rewards)
     errors = RowErrors(path, range(first_state, first_state + raw.action_ptr.size - 1), raw, rules)
     again = _repeated_label(raw)
@@ -64,7 +64,7 @@ def check_block(path: str, first_state: int, raw: RawRows, *, n_states: int | No
         terminal_rewards = np.where(np.diff(raw.action_ptr) == 0, terminal_rewards, 0.0)
     _check_state_values(errors, terminal_rewards, raw.initial_values)
     successor_ptr, successors, probabilities = rows[:3]
-    if renormalise and not (sums == 1.0).all():
+    if normalize and not (sums == 1.0).all():
         probabilities = probabilities / np.repeat(sums, np.diff(successor_ptr))
     if needs_canonical_form:
         successor_ptr, successors, probabilities = canonicalise(successor_ptr, successors, probabilities)
@@ -107,7 +107,7 @@ def check_rows(path: str, states: Sequence[int] | IntArray, rows: Rows, n_states
         durations=rows.durations,
         action_labels=rows.action_labels,
     )
-    rules = RowRules(n_states, _SECOND_TOLERANCE, renormalise=False, canonical=True)
+    rules = RowRules(n_states, _SECOND_TOLERANCE, normalize=False, canonical=True)
     error, row, k, total, _, _ = scan_rows(_arrays(raw), rules, np.empty(0), np.empty(0))
     errors = RowErrors(path, states, raw, rules)
     if error != NO_ERROR:

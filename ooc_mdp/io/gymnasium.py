@@ -188,7 +188,7 @@ class _GymnasiumSource:
                 first,
                 _sliced(raw, first, last),
                 n_states=n_states,
-                renormalise=self._options.renormalise,
+                normalize=self._options.normalize,
             )
             first = last
 

@@ -85,9 +85,9 @@ class RowErrors:
         return InputError(self.path, f"{self._pair(row)}: {message}", line)
 
     def _bad_sum(self, total: float) -> str:
-        remedy = "correct them or use --renormalise"
+        remedy = "correct them or use --normalize"
         if total == 0.0:
-            remedy = "a row of zeros cannot be renormalised"
+            remedy = "a row of zeros cannot be normalized"
         elif self.rules.canonical:
             remedy = "correct them"
         return f"probabilities sum to {_number(total)}, not 1 (allowed difference {self.rules.tolerance:.2g}); {remedy}"

@@ -56,7 +56,7 @@ class RowRules(NamedTuple):
     """Number of states of the model, -1 if unknown."""
     tolerance: float
     """By how much a row's sum may differ from 1, and a probability exceed 1."""
-    renormalise: bool
+    normalize: bool
     """Whether any positive sum is accepted."""
     canonical: bool
     """Whether successors must increase strictly inside a row, and durations may be infinite."""
@@ -71,7 +71,7 @@ def scan_rows(rows, rules, sums, rewards):  # type: ignore[no-untyped-def]
     none). One loop without calls: to pass arrays to another kernel for each row would cost more than the row.
     """
     successor_ptr, successors, probabilities, row_rewards, transition_rewards, durations = rows
-    n_states, tolerance, renormalise, canonical = rules
+    n_states, tolerance, normalize, canonical = rules
     needs_canonical_form = False
     largest = -1
     where = -1
@@ -115,9 +115,9 @@ def scan_rows(rows, rules, sums, rewards):  # type: ignore[no-untyped-def]
             lost += (total - (grown - added)) + (p - added)
             total = grown
         total += lost
-        if abs(total - 1.0) > tolerance and not (renormalise and total > 0.0):
+        if abs(total - 1.0) > tolerance and not (normalize and total > 0.0):
             return SUM, row, first, total, needs_canonical_form, where
-        if renormalise:
+        if normalize:
             expected /= total
         if row_rewards.size > 0:
             expected += row_rewards[row]

@@ -29,7 +29,7 @@ class ReadOptions:
     """Reward file of a transition list or a PRISM .tra file (.srew or .trew)."""
     reward_model: str | None = None
     """Name of the reward structure to read, where the source has several (UMB, DRN, PRISM)."""
-    renormalise: bool = False
+    normalize: bool = False
     """Divide each row by its sum instead of refusing one that does not sum to 1."""
     segment_bytes: int = 16 << 20
     """Bytes of text that one block reader parses."""

@@ -69,7 +69,7 @@ class Contraction:
             raise OptionsError(
                 f"partition {p} has a row that sums to {row_sum[p]:.9g} and a discount of {discount[p]:.9g} a "
                 f"step: their product is not below 1, so no error can be proved; lower the discount, or convert "
-                f"again with --renormalise (and --dtype float64)"
+                f"again with --normalize (and --dtype float64)"
             )
         shift_ratio = np.full_like(margin, np.inf)
         if min_row_sums is not None:

@@ -106,5 +106,5 @@ def method_name(options: SolveOptions) -> str:
     if options.way == "p-eva":
         exact = " exact" if options.exact_priorities else ""
         return f"p-eva {options.metric}{exact}{kernel}"
-    sweeps = "" if options.sweeps == 1 else f", {options.sweeps} sweeps a visit"
+    sweeps = "" if options.sweeps_per_visit == 1 else f", {options.sweeps_per_visit} sweeps a visit"
     return options.way + sweeps + kernel

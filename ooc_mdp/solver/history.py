@@ -126,9 +126,7 @@ class HistoryRecorder:
         if math.isnan(first[partition]):
             first[partition] = seconds
 
-    def visit_several(
-        self, partitions: IntArray, hits: npt.NDArray[np.bool_], sweeps: IntArray, seconds: float
-    ) -> None:
+    def visit_each(self, partitions: IntArray, hits: npt.NDArray[np.bool_], sweeps: IntArray, seconds: float) -> None:
         """:meth:`visit` to partitions, each once (arrays [k]); those that were not hits begin a visit."""
         if partitions.size <= _FEW:
             for q, hit, of_one in zip(partitions.tolist(), hits.tolist(), sweeps.tolist(), strict=True):

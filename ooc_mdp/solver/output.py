@@ -24,7 +24,7 @@ from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.scheduling.target import default_target
 from ooc_mdp.store.checkpoint import (
-    UnwrittenCheckpointError,
+    CheckpointWriteError,
     check_arrays,
     check_policy,
     checkpoint_path,
@@ -176,7 +176,7 @@ class Output:
 
         Raises
         ------
-        UnwrittenCheckpointError : disk full, no permission; the checkpoint before stays.
+        CheckpointWriteError : disk full, no permission; the checkpoint before stays.
         """
         snapshot = None if self.path is None else take()
         if self.path is None or snapshot is None:
@@ -188,7 +188,7 @@ class Output:
         """Save for a solve that continues where that fails: a note says so once, and once that it works again."""
         try:
             saved = self.save(take)
-        except UnwrittenCheckpointError as error:
+        except CheckpointWriteError as error:
             if not self._failing:
                 left = "continues from the one before" if error.before else "has nothing to continue from"
                 self._note(
@@ -212,7 +212,7 @@ class Output:
         except DamagedStoreError as error:
             try:
                 saved = self.save(take)
-            except UnwrittenCheckpointError as unwritten:
+            except CheckpointWriteError as unwritten:
                 raise DamagedStoreError(f"{error}; {unwritten}") from error
             if not saved:
                 raise
@@ -254,7 +254,7 @@ class Output:
         """Save after another error; whether there is a checkpoint then, be it the one before."""
         try:
             return self.save(take)
-        except UnwrittenCheckpointError as unwritten:
+        except CheckpointWriteError as unwritten:
             return unwritten.before
 
 

@@ -188,7 +188,7 @@ def choose_method(
             )
         return MethodChoice("policy-iteration", None, "policy-iteration", "it was asked for")
     keeps_rows = backend.policy_rows is not None and rows_fit
-    synchronous = backend.synchronous is not None and model.densely_coupled and options.sweeps == 1
+    synchronous = backend.synchronous is not None and model.densely_coupled and options.sweeps_per_visit == 1
     synchronous &= options.way in ("auto", "p-eva", "vi")
     shared = p_eva if options.way in ("auto", "p-eva") else options.way
     coupled = options.way == "auto" and model.strongly_coupled

@@ -184,7 +184,7 @@ class SolveState:
         counters.visits += int(np.count_nonzero(~access.hits))
         counters.sweeps += int(sweeps.sum())
         counters.backups += backups
-        self.history.visit_several(access.partitions, access.hits, sweeps, self.seconds())
+        self.history.visit_each(access.partitions, access.hits, sweeps, self.seconds())
         for p, hit, count in zip(access.partitions, access.hits, sweeps, strict=True) if self.trace else ():
             self._trace_access(int(p), False, bool(hit), int(count))
 

@@ -25,7 +25,7 @@ from ooc_mdp.store.transaction import fsync_path
 
 __all__ = [
     "CHECKPOINT_SUFFIX",
-    "UnwrittenCheckpointError",
+    "CheckpointWriteError",
     "check_arrays",
     "check_policy",
     "checkpoint_path",
@@ -43,7 +43,7 @@ _ZIP = b"PK"
 """Versions 1 and 2 were NumPy .npz files, which begin with this."""
 
 
-class UnwrittenCheckpointError(StoreError):
+class CheckpointWriteError(StoreError):
     """A checkpoint could not be written; the one before is as it was."""
 
     def __init__(self, path: Path, error: OSError) -> None:
@@ -81,7 +81,7 @@ def save_checkpoint(
 
     Raises
     ------
-    UnwrittenCheckpointError : disk full, no permission; the previous checkpoint stays.
+    CheckpointWriteError : disk full, no permission; the previous checkpoint stays.
     """
     facts = {"identity": identity, "statistics": asdict(statistics)}
     temporary = _temporary(path)
@@ -91,7 +91,7 @@ def save_checkpoint(
         temporary.replace(path)
         fsync_path(path.parent)
     except OSError as error:
-        raise UnwrittenCheckpointError(path, error) from error
+        raise CheckpointWriteError(path, error) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -98,7 +98,7 @@ def check_output(output: Path, replace: bool) -> None:
     if output.exists():
         if not replace:
             raise StoreError(f"{output} exists; name another output, or replace it with --overwrite")
-        _recognise(output)
+        _check_is_result(output)
     if not replace and checkpoint_path(output).exists():
         raise StoreError(
             f"{checkpoint_path(output)} is the checkpoint of an earlier run; continue from it with --resume, or start "
@@ -114,7 +114,7 @@ def is_result(path: Path) -> bool:
         return False
 
 
-def _recognise(path: Path) -> dict[str, Any]:
+def _check_is_result(path: Path) -> dict[str, Any]:
     """Attributes of a result of any version, whole or not; StoreError where the path is none."""
     if path.name.endswith(PARTIAL_SUFFIX):
         raise StoreError(f"{path} is a half-written result; solve again (with --resume, from its checkpoint)")
@@ -147,7 +147,7 @@ def write_result(
     """
     attributes = attributes_of(store, solution, identity)
     grid = grid_of(attributes["about"]["geometry"], solution.values.size, _RESERVED)
-    with atomic_directory(output, overwrite=replace, check_replaceable=_recognise) as place:
+    with atomic_directory(output, overwrite=replace, check_replaceable=_check_is_result) as place:
         group = SealedGroupWriter(place)
         for name, data in _arrays(solution, store):
             group.write(name, data, grid.shape, grid.dimensions)
@@ -190,7 +190,7 @@ def open_result(path: str | Path) -> Result:
     StoreError : the path is no result, half-written, damaged, or of another version.
     """
     path = Path(path)
-    attributes = _recognise(path)
+    attributes = _check_is_result(path)
     if attributes.get("format_version") != VERSION:
         version = attributes.get("format_version")
         raise StoreError(f"{path} is a result of version {version}, this release reads {VERSION}; solve again")

@@ -1,6 +1,6 @@
 """Interval iteration for total rewards without a discount: a lower and an upper value swept at once, then checked.
 
-Rewards are perturbed: each departure costs, or pays, a little more, the *perturbation*. Where the values settle,
+Rewards are perturbed: each exit costs, or pays, a little more, the *perturbation*. Where the values settle,
 L < T_pi L for the greedy policy pi and T U < U, strictly (`ooc_mdp.undiscounted.inductive`). A perturbation that
 spreads L and U further than what was asked for is made smaller. ``docs/theory/undiscounted.md`` has the argument.
 """
@@ -29,7 +29,7 @@ from ooc_mdp.undiscounted.kernels.end_components import lift
 from ooc_mdp.undiscounted.kernels.totals import greedy, sweep
 from ooc_mdp.undiscounted.policy_evaluation import (
     POLICY_SWEEPS,
-    Departures,
+    Exits,
     PolicyRowCollector,
     PolicyRows,
     evaluate,
@@ -40,7 +40,7 @@ from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 __all__ = ["FIRST_PERTURBATION", "IntervalIteration", "Totals", "default_total_target", "value_floor"]
 
 FIRST_PERTURBATION = 1e-3
-"""The first perturbation as a share of the target: enough for a thousand departures."""
+"""The first perturbation as a share of the target: enough for a thousand exits."""
 _LESS = 8.0
 """Charges are divided by this when values have come apart too far."""
 _ROUNDS = 2
@@ -220,13 +220,13 @@ class IntervalIteration:
                 return "settled" if self.width <= 2 * self.target() else "apart"
         return "slow"
 
-    def prove(self, within: EndComponentClasses, start: Departures | None) -> Totals:
+    def prove(self, within: EndComponentClasses, start: Exits | None) -> Totals:
         """Settle, choose the policy, check; until the check holds. Raises StoppedEarly.
 
         Parameters
         ----------
         within : the classes in which one may stay for nothing.
-        start : departures of a policy that ends; None to begin from the values as they are.
+        start : exits of a policy that ends; None to begin from the values as they are.
         """
         failures, finer, rounds = 0, 1.0, _ROUNDS
         exits = np.full((within.members.size, 2), -np.inf)
@@ -245,7 +245,7 @@ class IntervalIteration:
                 if state == "apart":
                     self._restart_from_middle()
                 kept = self.keep_rows()
-                by = self.departures(within, exits, kept)
+                by = self.best_exits(within, exits, kept)
                 self.evaluate(by, kept.rows(), finer, rounds)
                 rounds += -(-rounds // 2)
                 continue
@@ -277,8 +277,8 @@ class IntervalIteration:
         """For the rows of one policy."""
         return PolicyRowCollector(rows_bytes(self.tables.source), self.tables.tick)
 
-    def evaluate(self, by: Departures, rows: PolicyRows | None, finer: float, rounds: int) -> None:
-        """Take the totals of a policy as the middle, and a perturbation that suits its departures, if it ends."""
+    def evaluate(self, by: Exits, rows: PolicyRows | None, finer: float, rounds: int) -> None:
+        """Take the totals of a policy as the middle, and a perturbation that suits its exits, if it ends."""
         start = np.stack([self.values.mean(axis=1), np.ones(self.values.shape[0])], axis=1)
         enough = np.array([finer * self.perturbation / 32, 1 / 32])
         partitions = self.tables.source.n_partitions
@@ -291,17 +291,17 @@ class IntervalIteration:
         self.values[:] = found.totals[:, None]
         self.width = 0.0
         if self.options.residual is None:
-            suits = self.target() / (2 * max(1.0, float(found.departures.max())))
+            suits = self.target() / (2 * max(1.0, float(found.expected_exits.max())))
             self.perturbation = min(self.max_perturbation, suits)
-        spread = self.perturbation * found.departures
+        spread = self.perturbation * found.expected_exits
         self.values[:, 0] -= spread
         self.values[:, 1] += spread
         self.dirty[:] = True
 
-    def departures(
+    def best_exits(
         self, within: EndComponentClasses, exits: FloatArray, kept: PolicyRowCollector | None = None
-    ) -> Departures:
-        """The best departures by L; in classes of several, which of the states is left from, if leaving is best.
+    ) -> Exits:
+        """The best exits by L; in classes of several, which of the states is left from, if leaving is best.
 
         Their rows go to `kept`.
         """
@@ -313,7 +313,7 @@ class IntervalIteration:
                 kept.take(p, rows, policy)
         members, node = within.members, within.node
         if not members.size:
-            return Departures(within, np.empty(0, np.int64), policy)
+            return Exits(within, np.empty(0, np.int64), policy)
         best = np.full(within.count, -np.inf)
         np.maximum.at(best, node, exits[:, 0])
         leaves = best > 0
@@ -322,12 +322,12 @@ class IntervalIteration:
         np.minimum.at(chosen, node[at_best], at_best)
         chosen[~leaves] = -1
         policy[members[~leaves[node]]] = -2
-        return Departures(within, chosen, policy)
+        return Exits(within, chosen, policy)
 
     def greedy_policy(self, within: EndComponentClasses, exits: FloatArray) -> npt.NDArray[np.int32]:
-        """int32 [n]: the best departures by L, and in classes the way to the one that is best, if it is above 0."""
+        """int32 [n]: the best exits by L, and in classes the way to the one that is best, if it is above 0."""
         store = self.tables.source
-        by = self.departures(within, exits)
+        by = self.best_exits(within, exits)
         policy = by.policy
         stays = (policy == -2).astype(np.uint8)
         on_the_way = np.arange(within.members.size) != by.chosen[within.node]

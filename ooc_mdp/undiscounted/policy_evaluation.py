@@ -1,11 +1,11 @@
-"""A policy's total reward and its expected departures, by a Krylov method over streamed Gauss-Seidel passes.
+"""A policy's total reward and its expected exits, by a Krylov method over streamed Gauss-Seidel passes.
 
-    x = F(x),   F: a pass over the partitions forwards and one backwards,      x = (total reward, departures)
+    x = F(x),   F: a pass over the partitions forwards and one backwards,      x = (total reward, exits)
 
 F is affine, so the fixed point solves (1 - F0) x = F(0), F0 its linear part: that is a linear system preconditioned by
 symmetric Gauss-Seidel, which BiCGSTAB (van der Vorst 1992) solves in a small part of the passes that repeating F would
 take where the process goes to and fro for long before it ends. Nothing is proved here: the values are a start for
-sweeps. Departures that come out at least 1 say that the policy ends, and how far a perturbation spreads its bounds.
+sweeps. Exits that come out at least 1 say that the policy ends, and how far a perturbation spreads its bounds.
 
 The policy's rows are copied out of the table first, about 1/|A| of it: passes over them read nothing. Where that is
 more than half of the table, passes stream the table.
@@ -29,7 +29,7 @@ from ooc_mdp.undiscounted.tables import Streamed
 __all__ = [
     "EVALUATION_BYTES",
     "POLICY_SWEEPS",
-    "Departures",
+    "Exits",
     "PolicyRows",
     "PolicyTotal",
     "evaluate",
@@ -45,7 +45,7 @@ _ENOUGH = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Departures:
+class Exits:
     """By which rows a policy leaves states and classes."""
 
     within: EndComponentClasses
@@ -125,14 +125,14 @@ class PolicyTotal:
 
     totals: FloatArray
     """float64 [n]."""
-    departures: FloatArray
+    expected_exits: FloatArray
     """float64 [n]; expected number until the process ends or one stays."""
     residual: float
     """Largest change that another double pass would make to the totals."""
     residual_before: float
     """The same at the start."""
     ends: bool
-    """Whether the departures are those of a policy that ends."""
+    """Whether the exits are those of a policy that ends."""
     passes: int
     """Over all partitions."""
 
@@ -140,7 +140,7 @@ class PolicyTotal:
 class _Passes:
     """The affine map F and its linear part."""
 
-    def __init__(self, rows: Streamed | PolicyRows, partitions: int, by: Departures, sign: float) -> None:
+    def __init__(self, rows: Streamed | PolicyRows, partitions: int, by: Exits, sign: float) -> None:
         self._rows, self._by, self._sign = rows, by, sign
         self._only = isinstance(rows, PolicyRows)
         self._every = np.ones(partitions, np.bool_)
@@ -182,13 +182,13 @@ def _ratio(a: FloatArray, b: FloatArray) -> FloatArray:
 def evaluate(
     rows: Streamed | PolicyRows,
     partitions: int,
-    by: Departures,
+    by: Exits,
     sign: float,
     start: FloatArray,
     tolerance: FloatArray,
     most: int,
 ) -> PolicyTotal:
-    """Solve for a policy's totals and departures.
+    """Solve for a policy's totals and exits.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ from ooc_mdp.undiscounted.interval_iteration import (
 )
 from ooc_mdp.undiscounted.kernels.end_components import can_end, lift, spread_backward, spread_forward, trim
 from ooc_mdp.undiscounted.kernels.totals import check, greedy, relax, sweep
-from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, Departures, PolicyRowCollector, rows_bytes
+from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, Exits, PolicyRowCollector, rows_bytes
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
 __all__ = ["METHOD", "solve"]
@@ -195,7 +195,7 @@ def _work(run: IntervalIteration, resumed: bool) -> Totals:
     try:
         within, start = check_totals(run.tables, run.neighbours)
         run.within = within
-        return run.prove(within, None if resumed else Departures(within, np.full(within.count, -1), start))
+        return run.prove(within, None if resumed else Exits(within, np.full(within.count, -1), start))
     except StoppedEarly as stop:
         return Totals(stop.outcome, run.values.mean(axis=1), np.full(run.values.shape[0], -1, np.int32))
 

@@ -113,7 +113,7 @@ def test_choices_left_alone_are_the_options_defaults() -> None:
     assert SourceChoices().keywords() == {
         name: parameter.default
         for name, parameter in inspect.signature(ooc_mdp.convert).parameters.items()
-        if name in ("format", "rewards", "reward_model", "renormalise", "grid")
+        if name in ("format", "rewards", "reward_model", "normalize", "grid")
     }
     assert {field.name for field in fields(RunChoices)} == {field.name for field in fields(RunOptions)}
     assert {field.name for field in fields(SolveChoices)} == {field.name for field in fields(SolveOptions)} - {

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from command_line import environment, ooc, process, refused
 
+from ooc_mdp.cli.application import RENAMED
 from ooc_mdp.distributed import cluster
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import ClusterError
@@ -140,6 +141,9 @@ def test_a_script_without_a_guard_is_told_to_have_one(maze: Store, tmp_path: Pat
     assert "must stand under if __name__ == '__main__'" in ran.stderr.splitlines()[-1]
 
 
-def test_a_renamed_option_is_refused_with_its_present_name(maze: Store) -> None:
-    said = refused("solve", maze.path, "--discount", 0.9, "--workers", 2, "--patience", 3)
-    assert "--patience is now called --worker-timeout" in said
+@pytest.mark.parametrize(
+    ("command", "former"), [("solve", "--patience"), ("solve", "--sweeps"), ("convert", "--renormalise")]
+)
+def test_a_renamed_option_is_refused_with_its_present_name(command: str, former: str, maze: Store) -> None:
+    said = refused(command, maze.path, former)
+    assert f"{former} is now called {RENAMED[former]}" in said

@@ -33,8 +33,8 @@ def raw_rows(rows: list[list[tuple[int, float]]], actions: list[int] | None = No
     )
 
 
-def check(raw: RawRows, n_states: int | None = 10, renormalise: bool = False, first_state: int = 0):
-    return check_block("model", first_state, raw, n_states=n_states, renormalise=renormalise)
+def check(raw: RawRows, n_states: int | None = 10, normalize: bool = False, first_state: int = 0):
+    return check_block("model", first_state, raw, n_states=n_states, normalize=normalize)
 
 
 def test_sorted_rows_pass_unchanged() -> None:
@@ -107,7 +107,7 @@ def test_canonical_rows_are_those_of_a_dictionary(weights: list[list[tuple[int, 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ([(0, 0.5), (1, 0.4)], "sum to 0.9, not 1.*--renormalise"),
+        ([(0, 0.5), (1, 0.4)], "sum to 0.9, not 1.*--normalize"),
         ([(0, 0.5), (1, 0.6)], "sum to 1.1"),
         ([(0, 1.5), (1, -0.5)], "successor 0 is 1.5, above 1"),
         ([(0, -0.5), (1, 1.5)], "successor 0 is -0.5, below 0"),
@@ -116,7 +116,7 @@ def test_canonical_rows_are_those_of_a_dictionary(weights: list[list[tuple[int, 
         ([(10, 1.0)], "successor 10 does not exist: the 10 states are 0..9"),
         ([(-1, 1.0)], "successor -1 is negative"),
         ([], "has no successors"),
-        ([(0, 0.0)], "sum to 0, not 1.*cannot be renormalised"),
+        ([(0, 0.0)], "sum to 0, not 1.*cannot be normalized"),
     ],
 )
 def test_a_bad_row_is_refused_with_state_action_and_number(row, message: str) -> None:
@@ -164,13 +164,13 @@ def test_an_expected_reward_beyond_float64_is_refused() -> None:
         check(raw)
 
 
-def test_renormalising_divides_probabilities_and_expected_rewards_by_the_sum() -> None:
+def test_normalizing_divides_probabilities_and_expected_rewards_by_the_sum() -> None:
     raw = raw_rows([[(0, 0.5), (1, 0.3)]], transition_rewards=np.array([1.0, 2.0]), row_rewards=np.array([1.0]))
-    rows = check(raw, renormalise=True).rows
+    rows = check(raw, normalize=True).rows
     np.testing.assert_allclose(rows.probabilities, [0.625, 0.375])
     np.testing.assert_allclose(rows.rewards, [1 + 1.1 / 0.8])
-    with pytest.raises(InputError, match="cannot be renormalised"):
-        check(raw_rows([[(0, 0.0)]]), renormalise=True)
+    with pytest.raises(InputError, match="cannot be normalized"):
+        check(raw_rows([[(0, 0.0)]]), normalize=True)
 
 
 def test_published_rounding_is_kept_as_it_is() -> None:

@@ -51,7 +51,7 @@ METHODS: list[dict[str, Any]] = [
     {"method": "p-eva", "priority": "h2", "exact_priorities": True},
     {"method": "p-eva", "priority": "hybrid", "exact_priorities": True},
     {"method": "vi"},
-    {"method": "vi", "sweeps": 8},
+    {"method": "vi", "sweeps_per_visit": 8},
     {"method": "policy-iteration"},
     {"method": "auto"},
 ]

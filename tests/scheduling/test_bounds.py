@@ -203,7 +203,7 @@ def test_rounding_grows_with_values_rows_and_discount() -> None:
 
 @pytest.mark.parametrize(("gamma", "shortest", "total"), [(0.999, 1.0, 1.01), (0.5, 1e-18, 1.0), (1 - 2e-16, 1.0, 1.0)])
 def test_a_discount_that_row_sums_undo_is_refused(gamma: float, shortest: float, total: float) -> None:
-    with pytest.raises(OptionsError, match=r"partition 1 .*not below 1.*lower the discount.*--renormalise"):
+    with pytest.raises(OptionsError, match=r"partition 1 .*not below 1.*lower the discount.*--normalize"):
         Contraction.of(gamma, np.array([1.0, shortest]), np.array([0.5, total]), np.array([1, 1]))
 
 

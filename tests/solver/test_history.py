@@ -83,7 +83,7 @@ METHODS: list[dict[str, Any]] = [
     {"method": "p-eva", "priority": "h2", "exact_priorities": True},
     {"method": "p-eva"},
     {"method": "vi"},
-    {"method": "vi", "sweeps": 4},
+    {"method": "vi", "sweeps_per_visit": 4},
     {"method": "policy-iteration"},
     {"method": "auto"},
 ]

@@ -27,7 +27,7 @@ from ooc_mdp.store.result import Result
 
 METHODS = [
     {"method": "vi"},
-    {"method": "vi", "sweeps": 7},
+    {"method": "vi", "sweeps_per_visit": 7},
     {"method": "p-eva", "priority": "joint"},
     {"method": "p-eva", "priority": "h1"},
     {"method": "p-eva", "priority": "h2"},

@@ -124,7 +124,7 @@ def test_a_second_value_vector_is_planned_where_it_is_used(tmp_path: Path) -> No
     assert by_passes == ["synchronous vi"] * 4
     assert taken(1.0, method="p-eva") == "synchronous vi"
     assert taken(0.25) == "policy-iteration"
-    assert taken(0.25, method="vi", sweeps=4) == "vi"
+    assert taken(0.25, method="vi", sweeps_per_visit=4) == "vi"
     assert taken(0.25, exact_priorities=True) == "exact p-eva"
     solution = solved(store, 0.9, "vi", 0.25)
     assert solution.memory_plan["host"]["commit buffer"] == 8 * N

@@ -1,4 +1,4 @@
-"""Totals and departures of a policy, whether its rows are in memory or streamed, are those of a dense solve."""
+"""Totals and exits of a policy, whether its rows are in memory or streamed, are those of a dense solve."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from store_models import Action, Model, State
 
 from ooc_mdp.undiscounted.end_components import EndComponentClasses
 from ooc_mdp.undiscounted.kernels.end_components import NO_CLASS
-from ooc_mdp.undiscounted.policy_evaluation import Departures, PolicyRowCollector, evaluate, rows_bytes
+from ooc_mdp.undiscounted.policy_evaluation import Exits, PolicyRowCollector, evaluate, rows_bytes
 from ooc_mdp.undiscounted.tables import Streamed
 
 
@@ -33,7 +33,7 @@ def walks(seed: int, n: int, ending: float) -> Model:
 
 
 def dense(model: Model, policy: np.ndarray) -> np.ndarray:
-    """float64 [n, 2]; steps that stay in their state are no departures."""
+    """float64 [n, 2]; steps that stay in their state are no exits."""
     n = len(model.states)
     matrix, right = np.eye(n), np.zeros((n, 2))
     for s, a in enumerate(policy):
@@ -58,7 +58,7 @@ def test_an_evaluation_is_a_dense_solve_in_memory_and_streamed(tmp_path: Path, s
     policy = np.random.default_rng(2).integers(0, 3, n).astype(np.int32)
     policy[0] = -1
     none = np.empty(0, np.int64)
-    by = Departures(EndComponentClasses.of(np.full(n, NO_CLASS, np.uint32)), none, policy)
+    by = Exits(EndComponentClasses.of(np.full(n, NO_CLASS, np.uint32)), none, policy)
     expected = dense(model, policy) * [sign, 1.0]
     with Streamed(store, int(store.partition_bytes.max()), 1) as tables:
         room, too_little = PolicyRowCollector(rows_bytes(store), lambda: None), PolicyRowCollector(1000, lambda: None)
@@ -76,19 +76,19 @@ def test_an_evaluation_is_a_dense_solve_in_memory_and_streamed(tmp_path: Path, s
             size = np.abs(expected[:, 0]).max()
             assert found.residual <= 1e-5 * found.residual_before
             np.testing.assert_allclose(found.totals, expected[:, 0], atol=1e-2 * size)
-            again = np.stack([found.totals, found.departures], axis=1)
+            again = np.stack([found.totals, found.expected_exits], axis=1)
             found = evaluate(way, store.n_partitions, by, sign, again, np.array([1e-10, 1e-10]), 200)
             np.testing.assert_allclose(found.totals, expected[:, 0], rtol=1e-6, atol=1e-5 * size)
-            np.testing.assert_allclose(found.departures, expected[:, 1], rtol=1e-7, atol=1e-6)
+            np.testing.assert_allclose(found.expected_exits, expected[:, 1], rtol=1e-7, atol=1e-6)
 
 
-def test_a_policy_that_never_ends_is_told_by_its_departures(tmp_path: Path) -> None:
+def test_a_policy_that_never_ends_is_known_by_its_exits(tmp_path: Path) -> None:
     ring = Model((*(State((Action(-1.0, {(s + 1) % 9: 1.0}), Action(-5.0, {9: 1.0}))) for s in range(9)), State(())))
     store = make_store(Case(ring, "max", "float64", 3), tmp_path / "m.store")
     none = np.empty(0, np.int64)
     for choice, ends in ((0, False), (1, True)):
         policy = np.array([choice] * 9 + [-1], np.int32)
-        by = Departures(EndComponentClasses.of(np.full(10, NO_CLASS, np.uint32)), none, policy)
+        by = Exits(EndComponentClasses.of(np.full(10, NO_CLASS, np.uint32)), none, policy)
         with Streamed(store, int(store.partition_bytes.max()), 1) as tables:
             found = evaluate(tables, 3, by, 1.0, np.zeros((10, 2)), np.array([1e-9, 1e-9]), 50)
         assert found.ends == ends
@@ -99,7 +99,7 @@ def test_totals_whose_squares_overflow_are_no_cause_for_warnings(tmp_path: Path)
     store = make_store(Case(Model((*waiting, State(()))), "max", "float64", 2), tmp_path / "m.store")
     none = np.empty(0, np.int64)
     policy = np.array([0, 0, 0, 0, -1], np.int32)
-    by = Departures(EndComponentClasses.of(np.full(5, NO_CLASS, np.uint32)), none, policy)
+    by = Exits(EndComponentClasses.of(np.full(5, NO_CLASS, np.uint32)), none, policy)
     with Streamed(store, int(store.partition_bytes.max()), 1) as tables:
         found = evaluate(tables, 2, by, 1.0, np.zeros((5, 2)), np.array([1e-9, 1e-9]), 50)
     assert not found.ends

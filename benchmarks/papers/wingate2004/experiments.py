@@ -51,7 +51,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 """The thesis's six algorithms (section 9.3), and ours: priorities over bounds, resident partitions first."""
 BLOCK_VI = "VI, 8 sweeps a visit"
 _OPTIONS: dict[str, dict[str, Any]] = VARIANTS | {
-    BLOCK_VI: {"method": "vi", "sweeps": 8, "sweep_order": "voted"},
+    BLOCK_VI: {"method": "vi", "sweeps_per_visit": 8, "sweep_order": "voted"},
     "hybrid": _HYBRID | {"sweep_order": "forward"},
     "hybrid, voting": _HYBRID | {"sweep_order": "voted"},
     "joint, forward": {"priority": "joint", "sweep_order": "forward"},

@@ -171,7 +171,7 @@ class CpuBackend(HostValues):
         self._loop_model = Model(float(model.discount), float(model.sign))
 
     def _shared(self) -> Shared:
-        """What threads work on; `take_aside` exchanges values."""
+        """What threads work on; `commit` exchanges values."""
         arrays = self._values, self._policy, self._workspace, self._starts
         return Shared(self._loop_model, self._model.row_sums, self._axes, *arrays)
 
@@ -219,7 +219,7 @@ class CpuBackend(HostValues):
                 other.open_rows(Coupling(np.array([0, 1]), np.zeros(1, np.int64), np.ones(1)))
                 assert other._rows is not None  # they are open
                 other.improve([resident], 0.0)
-                other._rows.call_loops(other._values, other._policy)
+                other._rows.load_code(other._values, other._policy)
 
     def sweep(self, residents: Sequence[Resident], limits: SweepLimits) -> FinishedVisit:
         """Gauss-Seidel sweeps of one partition after the other."""

@@ -122,7 +122,7 @@ class PolicyRows:
         """How many have rows."""
         return int(np.diff(self._model.partition_ptr)[self.valid].sum())
 
-    def call_loops(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
+    def load_code(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
         """Call every loop; all partitions have rows. Values are no use afterwards."""
         evaluation = CpuEvaluation(self, values, policy, -1.0, 1)
         while not evaluation.advance(np.inf):

@@ -64,7 +64,7 @@ class MdptoolboxSource:
     Parameters
     ----------
     path : named in messages.
-    options : renormalise and segment_bytes are used.
+    options : normalize and segment_bytes are used.
     opened : opens the matrices again at their first rows; called once now and once for each call of `blocks`.
     files : closed by `close`.
     """
@@ -86,7 +86,7 @@ class MdptoolboxSource:
         ----------
         P : ndarray (A, S, S), or a sequence (or object array) of A matrices S x S, dense or SciPy sparse.
         R : array (S,), (S, A) or (A, S, S), or a sequence (or object array) of A matrices S x S.
-        options : renormalise and segment_bytes are used.
+        options : normalize and segment_bytes are used.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class MdptoolboxSource:
                 first,
                 raw,
                 n_states=opened.n_states,
-                renormalise=self._options.renormalise,
+                normalize=self._options.normalize,
             )
             first += count
 

@@ -121,7 +121,7 @@ class _ArraysSource:
                 first,
                 self._read_block(members, states, rows),
                 n_states=n_states,
-                renormalise=self._options.renormalise,
+                normalize=self._options.normalize,
             )
 
     def _read_block(self, members: _Members, states: IntArray, rows: IntArray) -> RawRows:

@@ -328,7 +328,7 @@ class _XmlSource:
             rows.first_state,
             rows.raw(),
             n_states=None,
-            renormalise=self._options.renormalise,
+            normalize=self._options.normalize,
         )
 
     def check_totals(self) -> None:

@@ -259,7 +259,7 @@ class TextSource(ABC):
         raw, error = self._rows(segment)
         first = segment.first_state
         try:
-            block = check_block(self.path, first, raw, n_states=self.n_states, renormalise=self._options.renormalise)
+            block = check_block(self.path, first, raw, n_states=self.n_states, normalize=self._options.normalize)
         except InputError as row_error:
             if row_error.line is None:
                 raise

@@ -261,7 +261,7 @@ class _UmbSource:
                 first,
                 self._read_block(streams, first, states, rows),
                 n_states=self._index.counts["states"],
-                renormalise=self._options.renormalise,
+                normalize=self._options.normalize,
             )
 
     def _read_block(self, streams: _Streams, first: int, states: IntArray, rows: IntArray) -> RawRows:

@@ -25,7 +25,7 @@ __all__ = ["in_order", "value_iteration"]
 def value_iteration(s: SolveState, order: IntArray | None = None) -> Steps:
     """Sweep the table, or what of it is dirty where a visit makes several sweeps, pass after pass."""
     order = np.arange(s.table.n_partitions) if order is None else order
-    sweeps = s.plan.options.sweeps
+    sweeps = s.plan.options.sweeps_per_visit
     while True:
         for batch in in_order(s, order, s.backend.features.sweep_batch, skip_clean=sweeps > 1):
             with s.access(batch) as access:

@@ -3,7 +3,7 @@
     values[s] = (L(s), U(s)),      q_a = (r + sum_{s' not with s} p V(s')) / (1 - p(with s)) -+ perturbation
 
 *With s* are s itself and the states of its class, where one may stay for nothing: what a row keeps there is summed up
-as a geometric series, so that a state left with probability 1e-13 takes one backup. Each departure is charged to L and
+as a geometric series, so that a state left with probability 1e-13 takes one backup. Each exit is charged to L and
 paid to U, which makes both of them strictly inductive where the sweeps end (``docs/theory/undiscounted.md``). The check
 knows neither classes nor perturbations: it looks at the table and the numbers alone, its rounding on the safe side.
 """
@@ -44,7 +44,7 @@ def _outflow(t, i, j, classes, x):
 
 
 @njit(forceinline=True)
-def _departure(t, i, j, classes, values, sign):
+def _exit_value(t, i, j, classes, values, sign):
     """What row j is worth to L and U once it has left the class, -inf where it never does."""
     r = sign * np.float64(t.rewards[j])
     if ends(t, j):
@@ -84,7 +84,7 @@ def sweep(t, values, classes, members, exits, perturbation, sign, most, toleranc
             if row == end:
                 low = high = sign * t.terminal[i] if t.terminal.size > 0 else 0.0
             for j in range(row, end):
-                a, b = _departure(t, i, j, classes, values, sign)
+                a, b = _exit_value(t, i, j, classes, values, sign)
                 low = max(low, a - perturbation)
                 high = max(high, b + perturbation)
             if classes[s] != NO_CLASS:
@@ -113,14 +113,14 @@ def sweep(t, values, classes, members, exits, perturbation, sign, most, toleranc
 
 @njit(nogil=True, cache=True)
 def greedy(t, values, classes, members, exits, perturbation, sign, policy):
-    """The departure that is worth most by L, the lowest of equals; -1 without actions, -2 where none ever leaves."""
+    """The exit that is worth most by L, the lowest of equals; -1 without actions, -2 where none ever leaves."""
     for i in range(t.n):
         s = t.first + i
         row, end = first_row(t, i), past_row(t, i)
         choice = -1 if row == end else -2
         best = -np.inf
         for j in range(row, end):
-            a, _ = _departure(t, i, j, classes, values, sign)
+            a, _ = _exit_value(t, i, j, classes, values, sign)
             if a > best:
                 best = a
                 choice = j - row
@@ -169,9 +169,9 @@ def rows_of_policy(t, policy):
 
 @njit(nogil=True, cache=True)
 def relax(t, x, classes, members, exits, policy, only, right, sweeps, forwards):
-    """Gauss-Seidel sweeps over the policy's departures: x(s) = (c r, d) + sum p x(s') / (1 - p(with s)).
+    """Gauss-Seidel sweeps over the policy's exits: x(s) = (c r, d) + sum p x(s') / (1 - p(with s)).
 
-    The first column is the policy's total reward, the second its departures. Policy: -1 without actions, -2 where one
+    The first column is the policy's total reward, the second its exits. Policy: -1 without actions, -2 where one
     stays; states of classes of several leave their sums in `exits`. `only` says that the table has no rows but the
     policy's (:func:`rows_of_policy`).
 
@@ -179,7 +179,7 @@ def relax(t, x, classes, members, exits, policy, only, right, sweeps, forwards):
     ----------
     right : c and d, the sign of the rewards and 1, or 0 and 0 for the linear part alone.
     """
-    scale, departure = right
+    scale, one_exit = right
     for _ in range(sweeps):
         for y in range(t.n):
             i = y if forwards else t.n - 1 - y
@@ -197,7 +197,7 @@ def relax(t, x, classes, members, exits, policy, only, right, sweeps, forwards):
                     left = away if mass >= MIN_MASS else away + (1 - mass)
                     total = (r * (mass if mass >= MIN_MASS else 1.0) + total) / left
                     count /= left
-                count += departure
+                count += one_exit
             if classes[s] != NO_CLASS:
                 k = np.searchsorted(members, s)
                 if k < members.size and members[k] == s:

@@ -105,7 +105,7 @@ def test_each_simple_kernel_proves_its_target_with_a_test(
 ) -> None:
     table = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": "12,11"}, partitions=4)
     exact = ooc_mdp.solve(table, DISCOUNT, epsilon=1e-9, device="cpu").values
-    how: dict[str, Any] = {"epsilon": 1e-4, "kernel": kernel.word, "method": "vi", "sweeps": 50}
+    how: dict[str, Any] = {"epsilon": 1e-4, "kernel": kernel.word, "method": "vi", "sweeps_per_visit": 50}
     here = ooc_mdp.solve(table, DISCOUNT, device="cpu", stopping=test, **how)
     backend = SimpleBackend(emulated(), with_test(test, kernel))
     monkeypatch.setattr(local, "select_backend", lambda *_, **__: backend)

@@ -238,7 +238,7 @@ DISCOUNTS = {"car": 0.1, "pendulum": 0.1, "double pendulum": 0.02}
 METHODS: list[dict[str, Any]] = [
     {"method": "p-eva"},
     {"method": "policy-iteration"},
-    {"method": "vi", "sweeps": 8},
+    {"method": "vi", "sweeps_per_visit": 8},
     {"method": "vi"},
     {"method": "p-eva", "priority": "h1", "exact_priorities": True},
     {"method": "p-eva", "priority": "h2", "exact_priorities": True},
@@ -468,7 +468,7 @@ def far_reading(n: int, shape: tuple[int, ...] | None, path: Path) -> Store:
 
 
 @pytest.mark.parametrize("shape", [(24, 30), None])
-@pytest.mark.parametrize("method", [{"method": "p-eva"}, {"method": "vi", "sweeps": 4}], ids=["p-eva", "vi"])
+@pytest.mark.parametrize("method", [{"method": "p-eva"}, {"method": "vi", "sweeps_per_visit": 4}], ids=["p-eva", "vi"])
 def test_slots_that_are_too_small_are_made_larger_and_nothing_is_lost(
     tmp_path: Path,
     shape: tuple[int, ...] | None,
@@ -631,7 +631,7 @@ def test_a_solve_goes_on_from_a_checkpoint_of_either_backend(
         else:
             begun = solve(store, device, slots=1, output=tmp_path / "r", **options, **method)
     assert begun.outcome is Outcome.INTERRUPTED
-    for exact in ({}, {"exact_priorities": True, "priority": "h1", "method": "p-eva", "sweeps": 1}):
+    for exact in ({}, {"exact_priorities": True, "priority": "h1", "method": "p-eva", "sweeps_per_visit": 1}):
         output = tmp_path / f"resumed {len(exact)}"
         shutil.copy(checkpoint_path(tmp_path / "r"), checkpoint_path(output))
         solution = solve(store, device, slots=2, output=output, resume=True, **options, **(method | exact))
