@@ -89,7 +89,7 @@ def test_a_solver_that_is_never_at_rest_ends_too_once_its_coordinator_is_silent_
         solver.exchange()
         assert mailbox._expired_since is not None
         mailbox._expired_since -= 16.0
-        with pytest.raises(solver_module._Ended, match="coordinator has sent no request"):
+        with pytest.raises(solver_module._SolveEnded, match="coordinator has sent no request"):
             solver.exchange()
 
     asyncio.run(check())
