@@ -315,9 +315,7 @@ class SolveOptions:
         """Refuse what steers methods for discounts below 1."""
         if self.device not in ("auto", "cpu") or self.device_memory is not None:
             raise OptionsError("discount 1 is solved on the CPU only; give --device cpu, or a discount below 1")
-        steered = (
-            self.method != "auto" or self.exact_priorities or self.priority is not None or self.sweeps_per_visit != 1
-        )
+        steered = self.way != "auto" or self.sweeps_per_visit != 1
         if steered or self.sweep_order != "voted" or self.kernel != DEFAULT_KERNEL:
             raise OptionsError(
                 "discount 1 has a method of its own, interval iteration; leave out --method, --priority, "
@@ -372,7 +370,8 @@ class ClusterOptions:
     """A number of processes on this machine, for the time of the solve; the address of a Dask scheduler, such as
     "tcp://host:8786", whose workers solve; or a client of one, which is not closed. None to solve in this process."""
     placement: str = DEFAULT_PLACEMENT
-    """Which worker starts with which partitions: a word of `ooc_mdp.distributed.placement.PLACEMENTS`."""
+    """Which worker starts with which partitions: a word of `ooc_mdp.distributed.placement.PLACEMENTS`. "auto" is
+    "single" (one worker owns all) where partitions read most of the others, else "blocks"."""
     rebalance: bool = False
     """Whether idle workers take dirty partitions from busy ones during the solve."""
     worker_timeout: float = DEFAULT_WORKER_TIMEOUT

@@ -215,7 +215,7 @@ def _others(cases: Sequence[_Case], workers: Sequence[_Case]) -> list[list[str]]
     first, last = (known[0], known[-1]) if known else (None, None)
     gain = _ratio(first["seconds"], last["seconds"]) if first and last and first is not last else None
     count = last["workers"] if gain and last else 2
-    alone = "" if gain else " (a device alone here)"
+    alone = "" if gain else " (only one GPU was measured)"
     return [
         ["all versions produce the same values", "yes", _cell(max(differences, default=None), ".1e"), _NOT,
          "the largest difference of a value, of all sizes; sums are in other orders"],
