@@ -29,7 +29,7 @@ from ooc_mdp.distributed.partition_graph import (
     shortest_paths,
 )
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.io.conversion import metis
+from ooc_mdp.model import metis
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = [

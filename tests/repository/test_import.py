@@ -1,9 +1,8 @@
-"""Importing the package and asking for help are quick and start nothing."""
+"""Importing the package and asking for help start nothing and import nothing that is slow to import."""
 
 from __future__ import annotations
 
 import pickle
-import resource
 import subprocess
 import sys
 
@@ -15,11 +14,6 @@ def python(source: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_importing_the_package_takes_under_half_a_second_of_cpu():
-    source = "import time; t = time.process_time(); import ooc_mdp; print(time.process_time() - t)"
-    assert min(float(python(source)) for _ in range(3)) < 0.5
-
-
 def test_importing_the_package_imports_nothing_heavy():
     source = f"import sys, ooc_mdp; print(*({{*{HEAVY!r}}} & {{*sys.modules}}))"
     assert python(source).split() == []
@@ -29,16 +23,19 @@ def test_importing_the_package_starts_no_thread():
     assert python("import ooc_mdp, threading; print(threading.active_count())").strip() == "1"
 
 
-def test_help_takes_under_a_second():
-    """Of processor time, which a busy machine does not stretch as it does the clock's."""
-    source = "import sys; from ooc_mdp.cli import main; sys.argv = ['ooc-mdp', '--help']; main()"
-    taken = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert "solve" in python(source)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(taken) < 1.0
+def test_help_imports_nothing_heavy():
+    source = f"""
+import sys
+from ooc_mdp.cli import main
+sys.argv = ["ooc-mdp", "--help"]
+try:
+    main()
+except SystemExit:
+    print("imported:", *({{*{HEAVY!r}}} & {{*sys.modules}}))
+"""
+    shown, _, imported = python(source).partition("imported:")
+    assert "solve" in shown
+    assert imported.split() == []
 
 
 def test_the_package_is_a_command_too():

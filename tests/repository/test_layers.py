@@ -129,7 +129,7 @@ def test_an_unknown_room_asks_to_be_added(tree):
         ("distributed", "io/conversion/dask_executor.py"),
         ("dask.distributed", "distributed/worker.py"),
         ("matplotlib.pyplot", "report/plots.py"),
-        ("pymetis", "io/conversion/metis.py"),
+        ("pymetis", "model/metis.py"),
         ("gymnasium", "io/gymnasium.py"),
     ],
 )

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.io.conversion.compiled_grid import CompiledGridOrder
-from ooc_mdp.io.conversion.metis import partition_graph, require_metis
 from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.metis import partition_graph, require_metis
 from ooc_mdp.model.state_order import GridOrder, IdentityOrder, PermutedOrder
 
 __all__ = [

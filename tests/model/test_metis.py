@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_mdp.io.conversion.metis import partition_graph
+from ooc_mdp.model.metis import partition_graph
 
 pytest.importorskip("pymetis")
 
