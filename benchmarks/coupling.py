@@ -64,10 +64,10 @@ _RANDOM = {"states": 500_000, "actions": 8, "successors": 5, "seed": 1}
 _TOY_RANDOM, _SMALL_RANDOM = {"states": 400}, {"states": 70_000}
 _TOY_GRID, _TOY_ROAD = {"grid": "6"}, {"grid": "30,30"}
 _PIECES = {"partitions": 64}
-_CAR, _CUT_BALANCE, _BALANCE = {"blocks": [30, 30]}, {"blocks": [16, 16]}, {"blocks": [17, 17]}
+_CAR, _CUT_BALANCE, _BALANCE = {"partition_grid": [30, 30]}, {"partition_grid": [16, 16]}, {"partition_grid": [17, 17]}
 CASES = {
-    "pendulum-16": Case("double-pendulum", {"grid": "16"}, _TOY_GRID, _TOY_GRID, {"blocks": [4, 4, 4, 4]}, 0.9),
-    "pendulum-30": Case("double-pendulum", {"grid": "30"}, _TOY_GRID, _TOY_GRID, {"blocks": [5, 5, 5, 5]}, 0.9),
+    "pendulum-16": Case("double-pendulum", {"grid": "16"}, _TOY_GRID, _TOY_GRID, {"partition_grid": [4, 4, 4, 4]}, 0.9),
+    "pendulum-30": Case("double-pendulum", {"grid": "30"}, _TOY_GRID, _TOY_GRID, {"partition_grid": [5, 5, 5, 5]}, 0.9),
     "random-0.99": Case("random", _RANDOM, _TOY_RANDOM, _SMALL_RANDOM, _PIECES, 0.99),
     "random-0.999": Case("random", _RANDOM, _TOY_RANDOM, _SMALL_RANDOM, _PIECES, 0.999),
     "car": Case("mountain-car", {"grid": "300", "time_unit": 0.05}, _TOY_ROAD, _TOY_ROAD, _CAR, 0.9),
@@ -188,7 +188,7 @@ def made(path: Path, case: Case, parameters: dict[str, Any], few: bool, device: 
         return ooc_mdp.open_store(path)
     cut = case.cut
     if few:
-        cut = {"blocks": [_FEW_BLOCKS] * len(cut["blocks"])} if "blocks" in cut else _FEW_PIECES
+        cut = {"partition_grid": [_FEW_BLOCKS] * len(cut["partition_grid"])} if "partition_grid" in cut else _FEW_PIECES
     return ooc_mdp.generate(case.problem, path, case.parameters | parameters, device=device, **cut)
 
 

@@ -35,7 +35,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--problem", default="double-pendulum")
     parser.add_argument("--grid", default="93,93,93,93")
     parser.add_argument("-p", "--parameter", action="append", metavar="NAME=VALUE", default=None)
-    parser.add_argument("--blocks", default="3,3,3,3", help="partitions along each axis")
+    parser.add_argument("--partition-grid", default="3,3,3,3", help="partitions along each axis")
     parser.add_argument("--cache", default="20%")
     parser.add_argument("--discount", type=float, default=0.9)
     parser.add_argument("--epsilon", type=float, default=2e-4, help="error to prove")
@@ -70,10 +70,10 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Generate, solve, verify."""
     parameters: dict[str, str | int | float] = {"grid": options.grid}
     parameters |= dict(said.split("=", 1) for said in options.parameter)
-    blocks = [int(n) for n in options.blocks.split(",")]
+    blocks = [int(n) for n in options.partition_grid.split(",")]
     began = time.monotonic()
     store = ooc_mdp.generate(
-        options.problem, folder / "store", parameters, blocks=blocks, dtype="float32", device=options.device
+        options.problem, folder / "store", parameters, partition_grid=blocks, dtype="float32", device=options.device
     )
     made = {
         "states": store.n_states,

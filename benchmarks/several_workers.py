@@ -66,7 +66,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--problem", default="mountain-car")
     parser.add_argument("--grid", default="1000,1000", help="empty for a problem without one")
     parser.add_argument("-p", "--parameter", action="append", metavar="NAME=VALUE", default=[])
-    parser.add_argument("--blocks", default="32,32", help="partitions along each axis, or how many without a grid")
+    parser.add_argument(
+        "--partition-grid", default="32,32", help="partitions along each axis, or how many without a grid"
+    )
     parser.add_argument("--cache", default="25%", help="of each worker")
     parser.add_argument("--discount", type=float, default=0.9)
     parser.add_argument("--epsilon", type=float, default=1e-3, help="error to prove")
@@ -95,8 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Generate, solve on one process and on workers, kill."""
-    blocks = [int(n) for n in options.blocks.split(",")]
-    cut: dict[str, Any] = {"blocks": blocks} if options.grid else {"partitions": blocks[0]}
+    blocks = [int(n) for n in options.partition_grid.split(",")]
+    cut: dict[str, Any] = {"partition_grid": blocks} if options.grid else {"partitions": blocks[0]}
     parameters = {"grid": options.grid} if options.grid else {}
     parameters |= dict(said.split("=", 1) for said in options.parameter)
     store = ooc_mdp.generate(options.problem, folder / "store", parameters, **cut, dtype="float32", device="cpu")

@@ -30,8 +30,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "p-eva h1": {"method": "p-eva", "priority": "h1"},
     "p-eva h2": {"method": "p-eva", "priority": "h2"},
     "auto": {"method": "auto"},
-    "p-eva h1 exact": {"method": "p-eva", "priority": "h1", "exact_priorities": True},
-    "p-eva h2 exact": {"method": "p-eva", "priority": "h2", "exact_priorities": True},
+    "p-eva h1 exact": {"method": "p-eva", "priority": "exact-h1"},
+    "p-eva h2 exact": {"method": "p-eva", "priority": "exact-h2"},
 }
 USUAL = "vi,p-eva joint,p-eva h1,p-eva h2"
 EXACT = ",p-eva h1 exact,p-eva h2 exact"

@@ -78,7 +78,6 @@ def solve(
     residual: float | None = None,
     method: MethodName = "auto",
     priority: PriorityName | None = None,
-    exact_priorities: bool = False,
     sweeps_per_visit: int = 1,
     cache: str | int | None = None,
     device_memory: str | int | None = None,
@@ -109,7 +108,7 @@ def solve(
         totals (``docs/guides/undiscounted.md``).
     epsilon : target for ||V - V*||; 1e-4 of the value range by default.
     residual : stop at this plain Bellman residual instead; the bound that it proves is reported.
-    method, priority, exact_priorities, sweeps_per_visit : see :class:`~ooc_mdp.options.SolveOptions`.
+    method, priority, sweeps_per_visit : see :class:`~ooc_mdp.options.SolveOptions`.
     cache : budget of the partition cache, such as "1GiB" or "22%" of the table; 256 MiB by default.
     device_memory : budget on a CUDA device in all, such as "8GiB": the cache is what the rest leaves of it.
     device : "auto", "cpu" or "cuda:0".
@@ -143,7 +142,6 @@ def solve(
         residual=residual,
         method=method,
         priority=priority,
-        exact_priorities=exact_priorities,
         sweeps_per_visit=sweeps_per_visit,
         cache=None if cache is None else CacheSize.parse(cache),
         device_memory=None if device_memory is None else parse_bytes(device_memory),

@@ -41,8 +41,8 @@ __all__ = [
 
 MethodName = Literal["auto", "vi", "p-eva", "policy-iteration"]
 """What a user can ask for; `ooc_mdp.solver.local.METHODS` has what does it."""
-PriorityName = Literal["joint", "h1", "h2", "hybrid"]
-"""The priorities of `ooc_mdp.scheduling.priority`."""
+PriorityName = Literal["joint", "h1", "h2", "hybrid", "exact-h1", "exact-h2", "exact-hybrid"]
+"""How p-eva ranks partitions: `ooc_mdp.scheduling.priority`; exact-: by their tables after each visit (Wingate)."""
 SweepOrder = Literal["forward", "alternating", "voted"]
 
 NO_DEVICE_MEMORY = (
@@ -230,9 +230,7 @@ class SolveOptions:
     """vi: streamed full sweeps; p-eva: partitions by priority; policy-iteration: policies evaluated on rows that are
     kept; auto: p-eva or policy iteration, from the table's coupling and what p-eva has cost so far."""
     priority: PriorityName | None = None
-    """How p-eva ranks partitions: `ooc_mdp.scheduling.priority`. None is joint, or h2 with exact priorities."""
-    exact_priorities: bool = False
-    """Recompute the priorities of dependents from their tables after each visit, as the thesis does."""
+    """None is joint."""
     sweeps_per_visit: int = 1
     """Most sweeps of a visit by vi. With more than one, passes skip partitions whose bounds meet the target."""
     cache: CacheSize | None = None
@@ -256,13 +254,17 @@ class SolveOptions:
     @property
     def way(self) -> MethodName:
         """The method, with auto where nothing that belongs to p-eva alone is asked for."""
-        ranked = self.priority is not None or self.exact_priorities
-        return "p-eva" if self.method == "auto" and ranked else self.method
+        return "p-eva" if self.method == "auto" and self.priority is not None else self.method
 
     @property
-    def metric(self) -> PriorityName:
-        """The priority in force."""
-        return self.priority or ("h2" if self.exact_priorities else "joint")
+    def metric(self) -> Literal["joint", "h1", "h2", "hybrid"]:
+        """The rank in force, exact or not."""
+        return cast(Literal["joint", "h1", "h2", "hybrid"], (self.priority or "joint").removeprefix("exact-"))
+
+    @property
+    def exact_priorities(self) -> bool:
+        """Whether the priorities of dependents are recomputed from their tables."""
+        return (self.priority or "").startswith("exact-")
 
     def __post_init__(self) -> None:
         self._take_plain_numbers()
@@ -278,8 +280,6 @@ class SolveOptions:
             word, known = getattr(self, name), get_args(kind)
             if word not in known and not (word is None and name == "priority"):
                 raise OptionsError(f"unknown {name.replace('_', ' ')} {word!r}; there are {', '.join(known)}")
-        if self.exact_priorities and self.way == "p-eva" and self.priority == "joint":
-            raise OptionsError("exact priorities are those of h1, h2 or hybrid; say which (--priority h2)")
         if self.stopping is not None and self.kernel == DEFAULT_KERNEL:
             raise OptionsError(
                 f"--stopping {self.stopping} is a test of simple kernels, and --kernel {self.kernel} is none: it has a "
@@ -319,7 +319,7 @@ class SolveOptions:
         if steered or self.sweep_order != "voted" or self.kernel != DEFAULT_KERNEL:
             raise OptionsError(
                 "discount 1 has a method of its own, interval iteration; leave out --method, --priority, "
-                "--exact-priorities, --sweeps-per-visit, --sweep-order and --kernel"
+                "--sweeps-per-visit, --sweep-order and --kernel"
             )
 
 

@@ -47,8 +47,8 @@ class TableKeywords(TypedDict, total=False):
         grid, else "ranges".
     partition_size : decoded bytes of a partition at most, such as "64MiB"; 1/256 of the table by default.
     partitions : number of partitions, instead of a size.
-    blocks : number of partitions along each axis of a grid, instead of a size.
-    block_shape : points of a partition along each axis of a grid, instead of a size.
+    partition_grid : number of partitions along each axis of a grid, instead of a size.
+    partition_shape : points of a partition along each axis of a grid, instead of a size.
     threads : of this process that parse, compute and write; the number of cores by default.
     """
 
@@ -57,8 +57,8 @@ class TableKeywords(TypedDict, total=False):
     partitioner: Literal["ranges", "grid", "metis"] | None
     partition_size: str | int | None
     partitions: int | None
-    blocks: Sequence[int] | None
-    block_shape: Sequence[int] | None
+    partition_grid: Sequence[int] | None
+    partition_shape: Sequence[int] | None
     threads: int | None
 
 
@@ -106,8 +106,8 @@ def _options(
         partition_size=None if size is None else parse_bytes(size),
         partitions=table.get("partitions"),
         shape=_axis_lengths("grid", grid),
-        block_shape=_axis_lengths("block_shape", table.get("block_shape")),
-        blocks=_axis_lengths("blocks", table.get("blocks")),
+        partition_shape=_axis_lengths("partition_shape", table.get("partition_shape")),
+        partition_grid=_axis_lengths("partition_grid", table.get("partition_grid")),
         dtype=default_dtype if dtype is None else dtype,
         overwrite=overwrite,
         resume=resume,

@@ -117,7 +117,7 @@ def coupled(tmp_path_factory: pytest.TempPathFactory) -> Store:
     import ooc_mdp
 
     path = tmp_path_factory.mktemp("coupled") / "s"
-    return ooc_mdp.generate("double-pendulum", path, {"grid": "6,6,6,6"}, blocks=[3] * 4)
+    return ooc_mdp.generate("double-pendulum", path, {"grid": "6,6,6,6"}, partition_grid=[3] * 4)
 
 
 @pytest.fixture(scope="session")

@@ -118,7 +118,7 @@ def test_a_share_is_a_number() -> None:
         ({"epsilon": 1.0, "residual": 1.0}, "not both"),
         ({"method": "magic"}, "unknown method 'magic'; there are auto, vi, p-eva, policy-iteration"),
         ({"priority": "h3"}, "unknown priority 'h3'"),
-        ({"method": "vi", "exact_priorities": True}, "exact priorities belong to the method p-eva"),
+        ({"method": "vi", "priority": "exact-h2"}, "exact priorities belong to the method p-eva"),
         ({"method": "vi", "sweeps_per_visit": 0}, "sweeps_per_visit is 0; give at least 1"),
         ({"sweeps_per_visit": 8}, "are those of the method vi"),
         ({"device_memory": 0}, "a device's budget of 0 bytes holds nothing"),
@@ -204,12 +204,15 @@ def test_the_cache_is_256_mib_unless_said_otherwise() -> None:
     assert SolveOptions(0.9, cache=CacheSize(share=0.1)).cache_size == CacheSize(share=0.1)
 
 
-def test_exact_priorities_are_wingates_unless_said_otherwise() -> None:
+def test_exact_priorities_are_words_of_their_own() -> None:
     assert SolveOptions(0.9).metric == "joint"
-    assert SolveOptions(0.9, exact_priorities=True).metric == "h2"
-    assert SolveOptions(0.9, exact_priorities=True, priority="h1").metric == "h1"
-    with pytest.raises(OptionsError, match="exact priorities are those of h1, h2 or hybrid"):
-        SolveOptions(0.9, exact_priorities=True, priority="joint")
+    assert SolveOptions(0.9, priority="exact-h2").metric == "h2"
+    assert SolveOptions(0.9, priority="exact-h1").metric == "h1"
+    with pytest.raises(OptionsError, match="unknown priority 'exact-joint'; there are joint, h1"):
+        SolveOptions(
+            0.9,
+            priority="exact-joint",  # type: ignore[arg-type]
+        )
 
 
 @pytest.mark.parametrize(
@@ -231,4 +234,4 @@ def test_every_word_of_an_option_has_something_behind_it() -> None:
 
     assert set(get_args(MethodName)) - {"auto"} <= METHODS.keys()
     for word in get_args(PriorityName):
-        assert SolveOptions(0.9, priority=word).metric == word
+        assert SolveOptions(0.9, priority=word).metric == word.removeprefix("exact-")

@@ -11,7 +11,16 @@ import pytest
 
 import ooc_mdp
 
-SHARED = ("dtype", "sense", "partitioner", "partition_size", "partitions", "blocks", "block_shape", "threads")
+SHARED = (
+    "dtype",
+    "sense",
+    "partitioner",
+    "partition_size",
+    "partitions",
+    "partition_grid",
+    "partition_shape",
+    "threads",
+)
 MAKERS = [ooc_mdp.convert, ooc_mdp.generate, ooc_mdp.open_problem]
 
 
@@ -37,7 +46,7 @@ def test_docstrings_explain_every_parameter(maker: Callable[..., Any]) -> None:
     [
         (ooc_mdp.convert, ("model.tra", "model.zarr"), "partition_sise", "partition_size"),
         (ooc_mdp.generate, ("GW-8x4", "maze.zarr"), "overwite", "overwrite"),
-        (ooc_mdp.open_problem, ("GW-8x4",), "block_shapes", "block_shape"),
+        (ooc_mdp.open_problem, ("GW-8x4",), "partition_shapes", "partition_shape"),
     ],
 )
 def test_an_unknown_keyword_is_a_type_error_that_names_the_likely_one(
@@ -58,7 +67,11 @@ def test_a_source_with_a_grid_is_cut_into_blocks_as_a_problem_is(tmp_path: Path)
     (tmp_path / "ring.txt").write_text("\n".join(ring) + "\n")
     (tmp_path / "rewards.txt").write_text("1.0\n" * 16)
     store = ooc_mdp.convert(
-        tmp_path / "ring.txt", tmp_path / "ring.zarr", rewards=tmp_path / "rewards.txt", grid=(4, 4), blocks=(2, 2)
+        tmp_path / "ring.txt",
+        tmp_path / "ring.zarr",
+        rewards=tmp_path / "rewards.txt",
+        grid=(4, 4),
+        partition_grid=(2, 2),
     )
     assert store.n_partitions == 4
     assert store.attributes["partitioning"] == {"method": "grid", "block_shape": [2, 2]}

@@ -70,11 +70,13 @@ _PAGE = mmap.PAGESIZE
 
 
 def add_table_options(parser: argparse.ArgumentParser, problem: str, grid: str) -> None:
-    """What names a table: --problem, --grid, -p, --block-shape, --store."""
+    """What names a table: --problem, --grid, -p, --partition-shape, --store."""
     parser.add_argument("--problem", default=problem)
     parser.add_argument("--grid", default=grid, help="points along each axis")
     parser.add_argument("-p", "--parameter", action="append", metavar="NAME=VALUE", default=[])
-    parser.add_argument("--block-shape", help="points of a partition along each axis; 1/256 of the table by default")
+    parser.add_argument(
+        "--partition-shape", help="points of a partition along each axis; 1/256 of the table by default"
+    )
     parser.add_argument("--store", type=Path, help="keep the store here, and take it where it is; else temporary")
     parser.add_argument("--uncompressed", action="store_true", help="store what is encoded as it is: the most to read")
 
@@ -92,14 +94,14 @@ def open_or_generate(options: argparse.Namespace, path: Path, device: str) -> tu
         wanted = {k: str(v) for k, v in parameters_of(options).items()}
         say(f"taking the store that is there, {store.n_states:,} states; asked for: {options.problem} {wanted}")
         return store, 0.0
-    shape = [int(n) for n in options.block_shape.split(",")] if options.block_shape else None
+    shape = [int(n) for n in options.partition_shape.split(",")] if options.partition_shape else None
     began = time.monotonic()
     with uncompressed() if options.uncompressed else contextlib.nullcontext():
         store = ooc_mdp.generate(
             options.problem,
             path,
             parameters_of(options),
-            block_shape=shape,
+            partition_shape=shape,
             device=device if device == "cpu" else "auto",
             threads=options.workers,
         )

@@ -5,8 +5,8 @@ events, with 1, 2, 4 ... of them under way at a time, each on a stream of its ow
 after the other. Whether tables equal those that the CPU decodes is checked first. "copied" rounds bring the frames from
 page-locked memory as well.
 
-    python benchmarks/engine/decode_device.py --problem mountain-car --grid 8000 --block-shape 1000,1000
-    python benchmarks/engine/decode_device.py --problem double-pendulum --grid 80 --block-shape 40,40,40,40
+    python benchmarks/engine/decode_device.py --problem mountain-car --grid 8000 --partition-shape 1000,1000
+    python benchmarks/engine/decode_device.py --problem double-pendulum --grid 80 --partition-shape 40,40,40,40
 """
 
 from __future__ import annotations

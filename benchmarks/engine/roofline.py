@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
     parser.add_argument("--problem", action="append", metavar="NAME:GRID", help="repeat for more")
-    parser.add_argument("--block-shape", action="append", help="points of a partition along each axis, per problem")
+    parser.add_argument("--partition-shape", action="append", help="points of a partition along each axis, per problem")
     parser.add_argument("--dtype", default="float32", help="type of the table's probabilities and rewards")
     parser.add_argument("--discount", type=float, default=0.9)
     parser.add_argument("--device", default="cuda:0", help="cpu or cuda:0")
@@ -79,7 +79,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.parts = options.parts.split(",")
     options.problem = options.problem or ["mountain-car:10000,10000", "double-pendulum:100,100,100,100"]
-    options.block_shape = options.block_shape or []
+    options.partition_shape = options.partition_shape or []
     return options
 
 
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "sweeps" in options.parts:
         figures["sweeps"] = []
         for number, said in enumerate(options.problem):
-            shape = options.block_shape[number] if number < len(options.block_shape) else None
+            shape = options.partition_shape[number] if number < len(options.partition_shape) else None
             figures["sweeps"] += sweeps(options, said, shape, figures["copy_bytes_per_second"])
         show(figures["sweeps"])
     options.folder = None  # figures name no place
@@ -164,7 +164,7 @@ def sweeps(options: argparse.Namespace, said: str, shape: str | None, copy: floa
     source = ooc_mdp.open_problem(
         name,
         {"grid": grid} if grid else {},
-        block_shape=[int(n) for n in shape.split(",")] if shape else None,
+        partition_shape=[int(n) for n in shape.split(",")] if shape else None,
         dtype=options.dtype,
         device=options.device,
     )

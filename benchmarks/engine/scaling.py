@@ -77,7 +77,7 @@ class Case:
     def generate(self, path: Path, times: float, device: str) -> tuple[Store, float]:
         """The store of a table of so many times the states, and the seconds that it took."""
         points, how = self.grown(times), {"device": device if device == "cpu" else "auto"}
-        cut: dict[str, Any] = {"blocks": list(self.blocks)}
+        cut: dict[str, Any] = {"partition_grid": list(self.blocks)}
         named: dict[str, Any] = {"grid": ",".join(map(str, points))}
         if self.problem == "random":
             cut, named = {"partitions": self.blocks[0]}, {"states": points[0]}

@@ -80,7 +80,7 @@ class Version:
         budget = ["--device-memory", options.device_memory] if options.device_memory else ["--cache", options.cache]
         table = ["--problem", options.problem, "--grid", options.grid, "--device", options.device, *budget]
         table += [f"--parameter={parameter}" for parameter in options.parameter]
-        table += ["--block-shape", options.block_shape] if options.block_shape else []
+        table += ["--partition-shape", options.partition_shape] if options.partition_shape else []
         self._errors = (folder / f"{name}.err").open("w+")
         self._process = subprocess.Popen(
             [

@@ -56,7 +56,9 @@ class Problem(NamedTuple):
 
 PROBLEMS = (
     Problem("Wingate", "mountain-car", {"grid": "1000,1000"}, {"partitions": 100}, 0.9),
-    Problem("Johannsson", "gridworld", {"height": 1024, "width": 1024, "successors": 4}, {"blocks": [8, 8]}, 0.9),
+    Problem(
+        "Johannsson", "gridworld", {"height": 1024, "width": 1024, "successors": 4}, {"partition_grid": [8, 8]}, 0.9
+    ),
     Problem("Inamoto", "animat", {}, {"partitions": 64}, 0.9),
     Problem("Quintanilla", "quintanilla", {"height": 750, "width": 750}, {"partitions": 64}, 0.8),
     Problem("Luo", "random", {"states": 512, "actions": 64, "successors": 512}, {"partitions": 8}, 0.9),

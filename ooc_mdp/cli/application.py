@@ -12,6 +12,9 @@ from ooc_mdp.errors import OptionsError
 __all__ = ["RENAMED", "app"]
 
 RENAMED = {
+    "--block-shape": "--partition-shape",
+    "--blocks": "--partition-grid",
+    "--exact-priorities": "--priority exact-h2",
     "--patience": "--worker-timeout",
     "--renormalise": "--normalize",
     "--sweeps": "--sweeps-per-visit",

@@ -170,14 +170,10 @@ class SolveChoices:
     priority: Annotated[
         PriorityName | None,
         typer.Option(
-            help="Which partition is loaded next; hybrid: h2 between boxes of partitions, h1 within them.  "
-            "[default: joint; h2 with --exact-priorities]"
+            help="Which partition is loaded next; hybrid: h2 between boxes of partitions, h1 within them; exact-: "
+            "recomputed from the tables after each visit, as in the thesis.  [default: joint]"
         ),
     ] = None
-    exact_priorities: Annotated[
-        bool,
-        typer.Option("--exact-priorities", help="Recompute priorities from the tables, as in the thesis."),
-    ] = False
     sweeps_per_visit: Annotated[int, typer.Option(help="Most sweeps of a visit by vi; more than 1 may save loads.")] = 1
     sweep_order: Annotated[
         SweepOrder,
@@ -225,7 +221,6 @@ class SolveChoices:
             residual=self.residual,
             method=self.method,
             priority=self.priority,
-            exact_priorities=self.exact_priorities,
             sweeps_per_visit=self.sweeps_per_visit,
             cache=None if self.cache is None else CacheSize.parse(self.cache),
             device_memory=None if self.device_memory is None else parse_bytes(self.device_memory),

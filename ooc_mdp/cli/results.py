@@ -49,7 +49,7 @@ def cache_curve(
     """Compute from a trace the hits and loads of every cache size, and the size beyond which more cache hardly helps.
 
     The curves are exact for any cache size where the order of accesses does not depend on the cache: traces of vi and
-    of --exact-priorities. By default p-eva visits resident partitions first; for its traces the curves show the effect
+    of exact priorities. By default p-eva visits resident partitions first; for its traces the curves show the effect
     of other caches on that one sequence of accesses.
     """
     from ooc_mdp.report import cache_plot, cache_report

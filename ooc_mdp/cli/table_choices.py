@@ -64,10 +64,10 @@ class PartitionChoices:
         typer.Option(help="Decoded bytes of a partition, such as 64MiB.  [default: 1/256 of the table, at most 64MiB]"),
     ] = None
     partitions: Annotated[int | None, typer.Option(help="Number of partitions, instead of a size.")] = None
-    blocks: Annotated[
+    partition_grid: Annotated[
         str | None, typer.Option(help="Partitions along each axis of a grid, such as 30,30, instead of a size.")
     ] = None
-    block_shape: Annotated[
+    partition_shape: Annotated[
         str | None, typer.Option(help="Points of a partition along each axis, such as 10,10, instead of a size.")
     ] = None
     dtype: Annotated[
@@ -82,8 +82,8 @@ class PartitionChoices:
             "partitioner": self.partitioner,
             "partition_size": self.partition_size,
             "partitions": self.partitions,
-            "blocks": parse_shape(self.blocks, "--blocks"),
-            "block_shape": parse_shape(self.block_shape, "--block-shape"),
+            "partition_grid": parse_shape(self.partition_grid, "--partition-grid"),
+            "partition_shape": parse_shape(self.partition_shape, "--partition-shape"),
             "dtype": self.dtype,
         }
 

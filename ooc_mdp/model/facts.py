@@ -115,7 +115,7 @@ class ModelFacts:
             min_weights=np.asarray(weights * (1 - (widths + 4) * 2.0**-52)),
             row_widths=widths,
             block_shapes=None if grid is None else grid.block_shapes(),
-            partition_grid=None if grid is None else grid.blocks,
+            partition_grid=None if grid is None else grid.partition_grid,
             actions_per_state=actions,
             successors_per_action=int(table.attributes["successors_per_action"]),
             dyadic_probabilities=table.dyadic_probabilities,

@@ -97,7 +97,7 @@ class GridOrder:
         for n, e in zip(self.shape, self.edges, strict=True):
             if e.size < 2 or e[0] != 0 or e[-1] != n or (np.diff(e) <= 0).any():
                 raise OptionsError(f"block edges {e.tolist()} do not cut an axis of {n} points")
-        self.blocks = tuple(e.size - 1 for e in self.edges)
+        self.partition_grid = tuple(e.size - 1 for e in self.edges)
         sizes = np.ones(1, np.int64)
         for e in self.edges:
             sizes = np.multiply.outer(sizes, np.diff(e)).ravel()
@@ -128,7 +128,7 @@ class GridOrder:
 
     def states(self, p: int) -> IntArray:
         """Flat grid indices of block p."""
-        corner = np.unravel_index(p, self.blocks)
+        corner = np.unravel_index(p, self.partition_grid)
         flat: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         for n, edges, b in zip(self.shape, self.edges, corner, strict=True):
             flat = np.add.outer(flat * n, np.arange(edges[b], edges[b + 1], dtype=np.int64)).ravel()
@@ -139,7 +139,7 @@ class GridOrder:
         out = np.empty(self.shape, values.dtype)
 
         def place(p: int) -> None:
-            corner = np.unravel_index(p, self.blocks)
+            corner = np.unravel_index(p, self.partition_grid)
             where = tuple(slice(e[b], e[b + 1]) for e, b in zip(self.edges, corner, strict=True))
             own = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
             out[where] = own.reshape([part.stop - part.start for part in where])

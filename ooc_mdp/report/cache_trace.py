@@ -50,8 +50,8 @@ _DIGEST_LINE = re.compile(f"{TRACE_DIGEST}([0-9a-f]{{64}})\n?")
 _MAX_LINE_BYTES = 1 << 16
 """A longer line is no trace's; of a file without line ends no more is read."""
 _FACT = re.compile(r"# ([a-z_ ]+): (.*)")
-_FIXED_ORDER = re.compile(r"(vi|p-eva \w+ exact)(, lowest evicted)?(, \w+ kernel)?")
-"""Methods that do not look at the cache; what is evicted, and by which kernel partitions are swept, is no matter."""
+_FIXED_ORDER = re.compile(r"(vi|p-eva exact-\w+)(, [\w-]+ kernel)?")
+"""Methods that do not look at the cache; by which kernel partitions are swept is no matter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +75,7 @@ class AccessTrace:
 
     @property
     def method(self) -> str:
-        """What solved, such as "p-eva h2 exact"; "unknown" where the trace does not say."""
+        """What solved, such as "p-eva exact-h2"; "unknown" where the trace does not say."""
         return self.facts.get("method", "unknown")
 
     @property

@@ -104,7 +104,6 @@ def method_name(options: SolveOptions) -> str:
     kernel = "" if options.kernel == DEFAULT_KERNEL else f", {options.kernel} kernel"
     kernel += "" if options.stopping is None else f", stopping {options.stopping}"
     if options.way == "p-eva":
-        exact = " exact" if options.exact_priorities else ""
-        return f"p-eva {options.metric}{exact}{kernel}"
+        return f"p-eva {options.priority or options.metric}{kernel}"
     sweeps = "" if options.sweeps_per_visit == 1 else f", {options.sweeps_per_visit} sweeps a visit"
     return options.way + sweeps + kernel

@@ -24,16 +24,16 @@ from ooc_mdp.store import Store
 
 NAMES = sorted(p.name for p in PUBLIC.glob("*") if (p / "case.json").exists()) if PUBLIC.exists() else []
 METHODS = [
-    ("vi", "h2", False),
-    ("p-eva", "joint", False),
-    ("p-eva", "h1", False),
-    ("p-eva", "h2", False),
-    ("p-eva", "hybrid", False),
-    ("p-eva", "h1", True),
-    ("p-eva", "h2", True),
-    ("p-eva", "hybrid", True),
-    ("policy-iteration", None, False),
-    ("auto", None, False),
+    ("vi", "h2"),
+    ("p-eva", "joint"),
+    ("p-eva", "h1"),
+    ("p-eva", "h2"),
+    ("p-eva", "hybrid"),
+    ("p-eva", "exact-h1"),
+    ("p-eva", "exact-h2"),
+    ("p-eva", "exact-hybrid"),
+    ("policy-iteration", None),
+    ("auto", None),
 ]
 SIMPLE = range(2)
 """Of the methods: those by which simple kernels solve each case."""
@@ -116,8 +116,8 @@ def solve_all(
         store = stores[name, problem["objective"]]
         skip_where_refused(kernel, store, problem["discount"])
         scale = max(1.0, *(abs(v) for v in problem["value_range"]))
-        for number, (method, priority, exact) in enumerate(METHODS):
-            if exact and priority == "h2" and name in SPIRALS:
+        for number, (method, priority) in enumerate(METHODS):
+            if priority == "exact-h2" and name in SPIRALS:
                 continue
             for size, cache in enumerate(cache_sizes(store, device, kernel).values()):
                 if not taken(number, size) or (simple and (number not in SIMPLE or CACHES[size] == "two")):
@@ -128,7 +128,6 @@ def solve_all(
                     epsilon=1e-6 * scale,
                     method=method,
                     priority=priority,
-                    exact_priorities=exact,
                     cache=cache,
                     device=device,
                     kernel=kernel,
@@ -148,7 +147,7 @@ def test_each_method_and_cache_proves_the_reference_values_on_the_cpu(
     turn = NAMES.index(name)
 
     def taken(method: int, cache: int) -> bool:
-        exact = METHODS[method][2] and name in SPIRALS
+        exact = (METHODS[method][1] or "").startswith("exact-") and name in SPIRALS
         return every or ((turn + method + cache) % len(CACHES) == 0 and not exact)
 
     solve_all(name, stores, "cpu", taken=taken)

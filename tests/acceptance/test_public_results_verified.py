@@ -20,7 +20,7 @@ METHODS: list[dict[str, Any]] = [
     {"method": "vi"},
     {"method": "p-eva"},
     {"method": "p-eva", "priority": "h2"},
-    {"method": "p-eva", "priority": "h1", "exact_priorities": True},
+    {"method": "p-eva", "priority": "exact-h1"},
     {"method": "policy-iteration"},
     {"method": "auto"},
 ]

@@ -67,7 +67,7 @@ def without_detail(layout: Layout) -> Layout:
 
 
 def test_larger_slots_are_another_layout_of_the_same_model(coupled: Store) -> None:
-    store = ooc_mdp.generate("mountain-car", coupled.path.parent / "car", {"grid": "24,24"}, blocks=[12, 12])
+    store = ooc_mdp.generate("mountain-car", coupled.path.parent / "car", {"grid": "24,24"}, partition_grid=[12, 12])
     facts, backend = ModelFacts.of(store, DISCOUNT), TiledBackend(emulated(), TILE_STATES)
     small = backend.layout(facts, Needs(policy_rows=True))
     before = without_detail(small)

@@ -155,7 +155,7 @@ def test_load_costs_compares_reading_a_partition_with_computing_it(tmp_path):
 
 @pytest.mark.slow
 def test_several_workers_agree_with_one_process_though_one_of_them_is_killed(tmp_path):
-    arguments = ("--grid", "40,40", "--blocks", "6,6", "--workers", "2", "--kills", "1", "--copies", "0.1")
+    arguments = ("--grid", "40,40", "--partition-grid", "6,6", "--workers", "2", "--kills", "1", "--copies", "0.1")
     figures = figures_of("several_workers.py", tmp_path, *arguments, alone=True)
     assert figures["agree"]
     two = figures["workers"]["2"]
@@ -168,7 +168,7 @@ def test_several_workers_agree_with_one_process_though_one_of_them_is_killed(tmp
 
 @pytest.mark.slow
 def test_several_workers_leave_a_problem_without_a_grid_to_one_of_them(tmp_path):
-    random = ("--problem", "random", "--grid", "", "--blocks", "4", "-p", "states=400", "-p", "actions=3")
+    random = ("--problem", "random", "--grid", "", "--partition-grid", "4", "-p", "states=400", "-p", "actions=3")
     figures = figures_of("several_workers.py", tmp_path, *random, "-p", "successors=4", "--workers", "2", alone=True)
     assert figures["agree"]
     assert sorted(worker["loads"] > 0 for worker in figures["workers"]["2"]["workers"]) == [False, True]
@@ -251,7 +251,18 @@ def test_policies_counts_the_starts_that_reach_the_goal(tmp_path):
 
 
 def test_large_control_generates_solves_and_verifies(tmp_path):
-    arguments = ("--grid", "7,7,7,7", "--blocks", "2,2,2,2", "--cache", "25%", "--device", "cpu", "--sweeps", "4")
+    arguments = (
+        "--grid",
+        "7,7,7,7",
+        "--partition-grid",
+        "2,2,2,2",
+        "--cache",
+        "25%",
+        "--device",
+        "cpu",
+        "--sweeps",
+        "4",
+    )
     figures = figures_of(
         "large_control.py", tmp_path, *arguments, "--epsilon", "0.05", "--machine-shared", "--folder", str(tmp_path)
     )
@@ -331,7 +342,18 @@ def test_a_benchmark_ends_a_process_at_its_time_limit():
 
 @pytest.mark.gpu
 def test_decode_device_times_partitions_that_equal_the_cpus(tmp_path):
-    arguments = ("--grid", "64", "--block-shape", "32,32", "--partitions", "3", "--under-way", "1,2", "--repeat", "1")
+    arguments = (
+        "--grid",
+        "64",
+        "--partition-shape",
+        "32,32",
+        "--partitions",
+        "3",
+        "--under-way",
+        "1,2",
+        "--repeat",
+        "1",
+    )
     figures = figures_of("engine/decode_device.py", tmp_path, *arguments, "--machine-shared")
     assert [r["in_flight"] for r in figures["rounds"]] == [1, 2]
     assert figures["stored_bytes"] < figures["decoded_bytes"]

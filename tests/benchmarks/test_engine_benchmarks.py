@@ -48,7 +48,7 @@ def host(array) -> np.ndarray:
 def car(tmp_path_factory):
     """The car's store, and its optimal values within 1e-6."""
     store = ooc_mdp.generate(
-        "mountain-car", tmp_path_factory.mktemp("car") / "store", {"grid": GRID}, block_shape=[5, 5], device="cpu"
+        "mountain-car", tmp_path_factory.mktemp("car") / "store", {"grid": GRID}, partition_shape=[5, 5], device="cpu"
     )
     solved = ooc_mdp.solve(store, DISCOUNT, method="vi", epsilon=1e-6, cache="100%", device="cpu")
     return store, solved.values
@@ -294,7 +294,7 @@ def test_the_roofline_backs_up_every_state_once_a_round_in_the_engines_layout(mo
         roofline, "select_backend", lambda *_, **__: TiledBackend(EmulatedDevice(1 << 28), tile_states=64)
     )
     options = argparse.Namespace(discount=DISCOUNT, device="cpu", seconds=0.0, loading_threads=1)
-    source = ooc_mdp.open_problem("mountain-car", {"grid": "16,16"}, blocks=[2, 2], device="cpu")
+    source = ooc_mdp.open_problem("mountain-car", {"grid": "16,16"}, partition_grid=[2, 2], device="cpu")
     found = roofline.engine_sweeps(options, source, "tiles")
     assert found["sweeps"] == 16.0, "a batch of 16 rounds, each of all states"
     # 3 actions of 3 successors (16 bits), 2 weights, reward and duration (32 bits); values in and out, policy.
@@ -332,7 +332,18 @@ def test_a_peer_that_fails_is_a_figure_with_its_message(tmp_path):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("jacobi", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_end_to_end_measures_solves_against_the_bytes_that_were_needed(tmp_path, jacobi, device):
-    arguments = ("--grid", GRID, "--block-shape", "5,5", "--device", device, "--probe-threads", "2", "--workers", "2")
+    arguments = (
+        "--grid",
+        GRID,
+        "--partition-shape",
+        "5,5",
+        "--device",
+        device,
+        "--probe-threads",
+        "2",
+        "--workers",
+        "2",
+    )
     targets = ("--residual", "1e-4", "--epsilon", "1e-3", "--parts", "cold,warm,in-memory,verify" + ",jacobi" * jacobi)
     figures = figures_of("engine/end_to_end.py", tmp_path, *arguments, *targets, "--cache", "25%")
     solves = figures["solves"]
@@ -358,7 +369,7 @@ def test_end_to_end_measures_solves_against_the_bytes_that_were_needed(tmp_path,
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_two_versions_take_turns_and_give_the_ratio_with_its_interval(tmp_path, device):
-    arguments = ("--before", ENGINE.parents[1], "--grid", GRID, "--block-shape", "5,5", "--device", device)
+    arguments = ("--before", ENGINE.parents[1], "--grid", GRID, "--partition-shape", "5,5", "--device", device)
     figures = figures_of("engine/two_versions.py", tmp_path, *arguments, "--passes", "2", "--solves", "1")
     for what, pairs in (("pass", 2), ("solve", 1)):
         runs = figures[what]["runs"]
@@ -371,7 +382,18 @@ def test_two_versions_take_turns_and_give_the_ratio_with_its_interval(tmp_path, 
 @pytest.mark.parametrize("device", DEVICES)
 def test_streaming_reads_every_partition_once_and_records_who_worked_when(tmp_path, device):
     pytest.importorskip("matplotlib")
-    arguments = ("--grid", GRID, "--block-shape", "5,5", "--device", device, "--probe-threads", "2", "--workers", "2")
+    arguments = (
+        "--grid",
+        GRID,
+        "--partition-shape",
+        "5,5",
+        "--device",
+        device,
+        "--probe-threads",
+        "2",
+        "--workers",
+        "2",
+    )
     plots = tmp_path.with_name(tmp_path.name + "-plots")
     plots.mkdir()
     figures = figures_of(

@@ -82,8 +82,8 @@ def test_help_shows_each_group_under_its_heading() -> None:
 
 def test_the_help_of_generate_and_convert_is_divided_too() -> None:
     for command, headings in (
-        ("generate", {"Problem": "--seed", "Partitions": "--blocks", "Threads and workers": "--scheduler"}),
-        ("convert", {"Source": "--rewards", "Partitions": "--blocks", "Threads and workers": "--scheduler"}),
+        ("generate", {"Problem": "--seed", "Partitions": "--partition-grid", "Threads and workers": "--scheduler"}),
+        ("convert", {"Source": "--rewards", "Partitions": "--partition-grid", "Threads and workers": "--scheduler"}),
     ):
         shown = ooc(command, "--help").out
         for heading, option in headings.items():
@@ -127,8 +127,8 @@ def test_choices_become_checked_options() -> None:
     assert ClusterChoices(scheduler="tcp://a:1").options("cpu") == ClusterOptions(workers="tcp://a:1")
     with pytest.raises(OptionsError, match="resume needs an output"):
         RunChoices(resume=True).options()
-    with pytest.raises(OptionsError, match="--blocks 'a' is no list of numbers"):
-        TableChoices(blocks="a").keywords()
+    with pytest.raises(OptionsError, match="--partition-grid 'a' is no list of numbers"):
+        TableChoices(partition_grid="a").keywords()
     assert ProblemChoices(["p=1"], seed=2, grid="3,4").parameters() == {"p": "1", "seed": 2, "grid": "3,4"}
     assert ExecutorChoices(workers=2).keywords()["workers"] == 2
     assert ExecutorChoices(scheduler="tcp://there:8786").keywords()["workers"] == "tcp://there:8786"
@@ -139,7 +139,7 @@ def test_choices_become_checked_options() -> None:
 
 
 def test_options_of_a_problem_are_refused_for_a_store(tmp_path: Path) -> None:
-    assert ooc("generate", "GW-8x4", tmp_path / "s", "--seed", 1, "--blocks", "2,2").status == 0
+    assert ooc("generate", "GW-8x4", tmp_path / "s", "--seed", 1, "--partition-grid", "2,2").status == 0
     for command in (("solve", tmp_path / "s", "--discount", 0.9), ("verify", tmp_path / "s", tmp_path / "r")):
-        said = refused(*command, "--blocks", "2,2", "--threads", 1)
-        assert "--blocks, --threads belong to problem:NAME" in said
+        said = refused(*command, "--partition-grid", "2,2", "--threads", 1)
+        assert "--partition-grid, --threads belong to problem:NAME" in said

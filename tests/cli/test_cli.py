@@ -271,7 +271,7 @@ def test_outputs_that_could_not_be_written_are_refused_before_the_work(place, tm
         (("--discount", "0.9", "--device", "tpu"), "unknown device"),
         (("--discount", "0.9", "--kernel", "fast"), "unknown kernel 'fast'; there are tiles, plain"),
         (("--discount", "0.9", "--method", "q"), "Invalid value"),
-        (("--discount", "0.9", "--method", "vi", "--exact-priorities"), "belong to the method p-eva"),
+        (("--discount", "0.9", "--method", "vi", "--priority", "exact-h2"), "belong to the method p-eva"),
         (("--discount", "0.9", "--time-limit", "0"), "time limit must be a positive number"),
         (("--discount", "0.9", "--checkpoint-interval", "-1"), "must not be negative"),
         (("--discount", "0.9", "--resume"), "resume needs an output (--output)"),
@@ -283,13 +283,15 @@ def test_options_out_of_range_end_with_2_and_a_remedy(place, options, said):
 
 
 def test_a_control_problem_is_made_on_the_grid_and_in_the_blocks_asked_for(tmp_path):
-    made = ooc("generate", "mountain-car", tmp_path / "s", "--grid", "24,18", "--blocks", "4,3", "--json").figures
+    made = ooc(
+        "generate", "mountain-car", tmp_path / "s", "--grid", "24,18", "--partition-grid", "4,3", "--json"
+    ).figures
     assert made["states"] == 24 * 18
     assert made["partitions"]["count"] == 12
     assert made["dtype"] == "float32"
     assert [axis["name"] for axis in made["geometry"]["axes"]] == ["position", "velocity"]
     assert made["geometry"]["shape"] == [24, 18]
-    other = ("--grid", "24,18", "--block-shape", "5,6", "--dtype", "float64", "--json")
+    other = ("--grid", "24,18", "--partition-shape", "5,6", "--dtype", "float64", "--json")
     made = ooc("generate", "mountain-car", tmp_path / "t", *other).figures
     assert made["partitions"]["count"] == 15
     assert made["dtype"] == "float64"
@@ -309,11 +311,14 @@ def test_a_control_problem_is_made_on_the_grid_and_in_the_blocks_asked_for(tmp_p
         (("GW-8x4", "--dtype", "int8"), "Invalid value"),
         (("GW-8x4", "--grid", "9,9"), "'gridworld' takes no grid; these do: mountain-car, single-pendulum"),
         (("mountain-car", "--grid", "9,9,9"), "has 3 numbers for 2 axes"),
-        (("mountain-car", "--grid", "9,9", "--blocks", "3,10"), "cannot be cut into (3, 10) blocks"),
-        (("mountain-car", "--blocks", "3,3", "--block-shape", "3,3"), "block_shape and blocks contradict each other"),
+        (("mountain-car", "--grid", "9,9", "--partition-grid", "3,10"), "cannot be cut into (3, 10) blocks"),
         (
-            ("random", "--blocks", "3,3"),
-            "random has no grid to cut into blocks; leave out --partitioner grid, --blocks",
+            ("mountain-car", "--partition-grid", "3,3", "--partition-shape", "3,3"),
+            "partition_shape and partition_grid contradict each other",
+        ),
+        (
+            ("random", "--partition-grid", "3,3"),
+            "random has no grid to cut into blocks; leave out --partitioner grid, --partition-grid",
         ),
     ],
 )

@@ -245,7 +245,7 @@ def test_what_only_several_workers_have_is_refused_without_them(how: dict[str, A
     [
         ({"placement": "nearby"}, 'placement "nearby"'),
         ({"trace": "t.csv"}, "a trace is of one process"),
-        ({"exact_priorities": True}, "on one machine only"),
+        ({"priority": "exact-h2"}, "on one machine only"),
         ({"worker_timeout": 0.0}, "worker timeout"),
     ],
 )

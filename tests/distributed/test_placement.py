@@ -372,7 +372,7 @@ def test_no_worker_is_both_lost_and_alive_and_one_must_be_left() -> None:
 
 
 def test_facts_of_a_grid_hold_the_middles_and_its_periodic_axes(tmp_path: Path) -> None:
-    problem, options = ModelProblem(random_model(1, 24), shape=(4, 6)), ConvertOptions(blocks=(2, 3))
+    problem, options = ModelProblem(random_model(1, 24), shape=(4, 6)), ConvertOptions(partition_grid=(2, 3))
     axes = {"axes": [{"name": "speed", "periodic": False}, {"name": "angle", "periodic": True}]}
     store = generate(problem, tmp_path / "s", options, geometry=axes)
     given = partition_graph(store)

@@ -139,7 +139,7 @@ def test_what_the_first_pass_does_not_find_exact_is_not_said_to_be(low, duration
     assert (silent.dyadic_probabilities, silent.duration_dtype) == (False, None), "nothing is said, or there is nothing"
 
 
-@pytest.mark.parametrize("method", [{"method": "vi"}, {"priority": "h1"}, {"priority": "h2", "exact_priorities": True}])
+@pytest.mark.parametrize("method", [{"method": "vi"}, {"priority": "h1"}, {"priority": "exact-h2"}])
 def test_the_solution_is_that_from_the_store_and_reads_nothing(method, tmp_path):
     options = {"partitions": 12, "dtype": "float32", "device": "cpu"}
     store = ooc_mdp.generate("mountain-car", tmp_path / "s", CAR, **options)
@@ -174,7 +174,7 @@ def test_initial_values_are_taken_from_the_problem(tmp_path):
 
 
 def test_another_process_computes_the_same_tables():
-    opened = ooc_mdp.open_problem("mountain-car", CAR, blocks=[3, 4])
+    opened = ooc_mdp.open_problem("mountain-car", CAR, partition_grid=[3, 4])
     there = pickle.loads(pickle.dumps(opened))
     assert there.fingerprint == opened.fingerprint
     assert_equal_sources(there, opened)

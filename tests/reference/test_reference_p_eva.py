@@ -47,9 +47,9 @@ METHODS: list[dict[str, Any]] = [
     {"method": "p-eva", "priority": "h1"},
     {"method": "p-eva", "priority": "h2"},
     {"method": "p-eva", "priority": "hybrid"},
-    {"method": "p-eva", "priority": "h1", "exact_priorities": True},
-    {"method": "p-eva", "priority": "h2", "exact_priorities": True},
-    {"method": "p-eva", "priority": "hybrid", "exact_priorities": True},
+    {"method": "p-eva", "priority": "exact-h1"},
+    {"method": "p-eva", "priority": "exact-h2"},
+    {"method": "p-eva", "priority": "exact-hybrid"},
     {"method": "vi"},
     {"method": "vi", "sweeps_per_visit": 8},
     {"method": "policy-iteration"},
@@ -173,7 +173,7 @@ def solves(quick: Collection[str], quick_if_exact: bool) -> Iterator[Any]:
     """Every model by every method; slow but for models of these names, with exact priorities or without only."""
     for name in MODELS:
         for method in METHODS:
-            exact = "exact_priorities" in method
+            exact = method.get("priority", "").startswith("exact-")
             if name == "a state a partition" and exact:
                 continue  # strongly coupled: one partition converges at a time, thousands of times over
             marks = () if name in quick and exact <= quick_if_exact else pytest.mark.slow

@@ -134,9 +134,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sizes = {"height": 48, "width": 48, "seed": 1}
     store = ooc_mdp.generate("gridworld", folder / "g.store", sizes, partitions=PARTITIONS)
     options: dict[str, Any] = {"epsilon": 0.01, "cache": "22%", "device": "cpu"}
-    for priority in ("h1", "h2"):
-        trace = folder / f"exact-{priority}.csv"
-        ooc_mdp.solve(store, 0.9, trace=trace, exact_priorities=True, priority=priority, **options)
+    ooc_mdp.solve(store, 0.9, trace=folder / "exact-h1.csv", priority="exact-h1", **options)
+    ooc_mdp.solve(store, 0.9, trace=folder / "exact-h2.csv", priority="exact-h2", **options)
     ooc_mdp.solve(store, 0.9, method="p-eva", trace=folder / "p-eva.csv", **options)
     ooc_mdp.solve(store, 0.9, trace=folder / "vi.csv", method="vi", **options)
     return folder
@@ -180,7 +179,7 @@ def test_exact_priorities_fix_the_order_whatever_the_cache_holds(place: Path, tm
     for size in (3, 12):
         file = tmp_path / f"{size}.csv"
         budget = size * int(store.partition_bytes.max())
-        ooc_mdp.solve(store, 0.9, epsilon=0.01, exact_priorities=True, cache=budget, device="cpu", trace=file)
+        ooc_mdp.solve(store, 0.9, epsilon=0.01, priority="exact-h2", cache=budget, device="cpu", trace=file)
         traces.append(read_trace(file))
     assert traces[0].partition.tolist() == traces[1].partition.tolist()
     assert [trace.order_is_fixed for trace in traces] == [True, True]
@@ -192,9 +191,7 @@ def test_the_curve_of_one_run_tells_the_loads_of_runs_with_other_caches(place: P
     budget = size * int(store.partition_bytes.max())
     assert budget < (size + 1) * int(store.partition_bytes.min())  # it holds just so many
     curve = cache_curve(read_trace(place / "exact-h2.csv"), "lru")
-    run = ooc_mdp.solve(
-        store, 0.9, epsilon=0.01, exact_priorities=True, priority="h2", cache=budget, device="cpu"
-    ).statistics
+    run = ooc_mdp.solve(store, 0.9, epsilon=0.01, priority="exact-h2", cache=budget, device="cpu").statistics
     assert (run.accesses + run.auxiliary_accesses, run.loads) == (curve.n_accesses, curve.loads[size])
 
 
@@ -362,7 +359,7 @@ def test_the_command_says_the_same_as_json_and_csv(place: Path, tmp_path: Path) 
     ran = ooc("cache-curve", place / "exact-h2.csv", "--json", "--csv", tmp_path / "c.csv", "--policy", "belady,lru")
     assert ran.status == 0
     (each,) = ran.figures["traces"]
-    assert (each["method"], each["partitions"], each["order_is_fixed"]) == ("p-eva h2 exact", 36, True)
+    assert (each["method"], each["partitions"], each["order_is_fixed"]) == ("p-eva exact-h2", 36, True)
     with (tmp_path / "c.csv").open(newline="") as f:
         rows = {(r["scope"], r["policy"], int(r["partitions"])): r for r in csv.DictReader(f)}
     assert set(rows) == {(s, p, c) for s in SCOPES for p in ("lru", "belady") for c in range(1, 37)}

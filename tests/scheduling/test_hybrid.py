@@ -16,7 +16,6 @@ from store_models import random_model
 
 import ooc_mdp
 from ooc_mdp.backends.base import VisitReport
-from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -137,7 +136,7 @@ def test_meta_partitions_are_runs_of_partitions_where_there_is_no_grid() -> None
     assert meta_partitions(1, None).tolist() == [0]
 
 
-@pytest.mark.parametrize(("blocks", "grid"), [({"blocks": (4, 6)}, (4, 6)), ({"partitioner": "ranges"}, None)])
+@pytest.mark.parametrize(("blocks", "grid"), [({"partition_grid": (4, 6)}, (4, 6)), ({"partitioner": "ranges"}, None)])
 def test_a_solve_forms_them_from_the_grid_of_its_store(tmp_path: Path, blocks: Any, grid: Any) -> None:
     store = ooc_mdp.generate("GW-24x4", tmp_path / "s", {"seed": 1}, **blocks)
     facts = ModelFacts.of(store, 0.5)
@@ -172,9 +171,7 @@ def test_each_visit_of_exact_p_eva_is_the_one_that_the_rule_names(
 
     monkeypatch.setattr(Hybrid, "rank", expect)
     monkeypatch.setattr(Hybrid, "after_visit", note)
-    solution = ooc_mdp.solve(
-        store, 0.9, epsilon=1e-2, priority="hybrid", exact_priorities=True, cache="40%", device="cpu"
-    )
+    solution = ooc_mdp.solve(store, 0.9, epsilon=1e-2, priority="exact-hybrid", cache="40%", device="cpu")
     assert solution.outcome.proved
     assert visits == named
     assert len(visits) > 12
@@ -183,6 +180,6 @@ def test_each_visit_of_exact_p_eva_is_the_one_that_the_rule_names(
 
 
 def test_exact_priorities_may_be_those_of_the_hybrid() -> None:
-    assert SolveOptions(0.9, exact_priorities=True, priority="hybrid").metric == "hybrid"
-    with pytest.raises(OptionsError, match="exact priorities are those of h1, h2 or hybrid"):
-        SolveOptions(0.9, exact_priorities=True, priority="joint")
+    assert SolveOptions(0.9, priority="exact-hybrid").metric == "hybrid"
+    assert SolveOptions(0.9, priority="exact-hybrid").exact_priorities
+    assert not SolveOptions(0.9, priority="hybrid").exact_priorities

@@ -22,13 +22,13 @@ METHODS: list[dict[str, Any]] = [
     {"priority": "h1"},
     {"priority": "h2"},
     {"priority": "hybrid"},
-    {"priority": "h1", "exact_priorities": True},
-    {"priority": "h2", "exact_priorities": True},
-    {"priority": "hybrid", "exact_priorities": True},
+    {"priority": "exact-h1"},
+    {"priority": "exact-h2"},
+    {"priority": "exact-hybrid"},
     {"method": "policy-iteration"},
     {},
 ]
-PARTITIONS = {"one partition": {"partitions": 1}, "one state": {"block_shape": (1, 1)}}
+PARTITIONS = {"one partition": {"partitions": 1}, "one state": {"partition_shape": (1, 1)}}
 PROBLEMS = {"GW-8x4": {"seed": 3}, "mountain-car": {"grid": "8,8"}}
 
 
@@ -60,13 +60,13 @@ def test_each_method_proves_the_reference_values_of_what_was_generated(
     assert np.abs(solution.values - best).max() <= solution.error_bound + 1e-12
 
 
-@pytest.mark.parametrize("priority", ["h1", "h2", "hybrid"])
+@pytest.mark.parametrize("priority", ["exact-h1", "exact-h2", "exact-hybrid"])
 def test_p_eva_on_one_partition_is_value_iteration_in_one_visit(
     stores: Callable[[str, str], Store], priority: Any
 ) -> None:
     store = stores("GW-8x4", "one partition")
     same: dict[str, Any] = {"residual": 1e-4, "sweep_order": "forward", "device": "cpu"}
-    solution = ooc_mdp.solve(store, 0.8, priority=priority, exact_priorities=True, **same)
+    solution = ooc_mdp.solve(store, 0.8, priority=priority, **same)
     # A visit ends at a quarter of the target.
     swept = ooc_mdp.solve(store, 0.8, method="vi", **same | {"residual": 0.25e-4})
     s = solution.statistics
@@ -78,7 +78,12 @@ def test_p_eva_on_one_partition_is_value_iteration_in_one_visit(
 
 @pytest.mark.parametrize(
     "cut",
-    [{"partitions": 64}, {"blocks": (8, 8)}, {"partition_size": "1B"}, {"partitioner": "ranges", "partitions": 64}],
+    [
+        {"partitions": 64},
+        {"partition_grid": (8, 8)},
+        {"partition_size": "1B"},
+        {"partitioner": "ranges", "partitions": 64},
+    ],
     ids=str,
 )
 def test_one_state_per_partition_can_be_asked_for_in_other_ways(tmp_path: Path, cut: Any) -> None:

@@ -80,7 +80,7 @@ METHODS: list[dict[str, Any]] = [
     {"method": "p-eva"},
     {"method": "p-eva", "priority": "h1"},
     {"method": "p-eva", "priority": "h2"},
-    {"method": "p-eva", "priority": "h2", "exact_priorities": True},
+    {"method": "p-eva", "priority": "exact-h2"},
     {"method": "p-eva"},
     {"method": "vi"},
     {"method": "vi", "sweeps_per_visit": 4},

@@ -20,7 +20,7 @@ from ooc_mdp.solver.methods import p_eva, p_eva_on_device
 @pytest.fixture(scope="module")
 def car() -> TableSource:
     """90,000 states in 900 partitions; a step of some thousandths of a unit of time, discounts of up to 0.99985."""
-    return ooc_mdp.open_problem("mountain-car", {"grid": "300", "time_unit": 1}, blocks=[30, 30], device="cpu")
+    return ooc_mdp.open_problem("mountain-car", {"grid": "300", "time_unit": 1}, partition_grid=[30, 30], device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -405,7 +405,7 @@ def test_auto_changes_its_mind_where_p_eva_sweeps_too_much_without_loading(maze:
 
 def test_what_belongs_to_p_eva_alone_makes_auto_take_it(tmp_path: Path) -> None:
     store = make_store(coupled(), tmp_path / "s")
-    asked: list[dict[str, Any]] = [{"priority": "h1"}, {"exact_priorities": True}]
+    asked: list[dict[str, Any]] = [{"priority": "h1"}, {"priority": "exact-h2"}]
     for options in asked:
         solution = solved(store, 0.5, "auto", 0.5, **options)
         assert solution.outcome is Outcome.PROVED
@@ -417,7 +417,7 @@ def test_what_belongs_to_p_eva_alone_makes_auto_take_it(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"method": "pi"}, "there are auto, vi, p-eva, policy-iteration"),
-        ({"method": "policy-iteration", "exact_priorities": True}, "exact priorities belong to the method p-eva"),
+        ({"method": "policy-iteration", "priority": "exact-h2"}, "exact priorities belong to the method p-eva"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], said: str) -> None:

@@ -32,13 +32,13 @@ METHODS = [
     {"method": "p-eva", "priority": "h1"},
     {"method": "p-eva", "priority": "h2"},
     {"method": "p-eva", "priority": "hybrid"},
-    {"method": "p-eva", "priority": "h1", "exact_priorities": True},
-    {"method": "p-eva", "priority": "h2", "exact_priorities": True},
-    {"method": "p-eva", "priority": "hybrid", "exact_priorities": True},
+    {"method": "p-eva", "priority": "exact-h1"},
+    {"method": "p-eva", "priority": "exact-h2"},
+    {"method": "p-eva", "priority": "exact-hybrid"},
     {"method": "policy-iteration"},
     {"method": "auto"},
 ]
-REPEATABLE = [m for m in METHODS if m["method"] == "vi" or "exact_priorities" in m]
+REPEATABLE = [m for m in METHODS if m["method"] == "vi" or m.get("priority", "").startswith("exact-")]
 few = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -93,7 +93,7 @@ def test_each_method_proves_its_bound_from_any_cache(
             cache = data.draw(st.sampled_from(caches(store)), label="cache")
             # The thesis's H2 finishes what has the largest values before anything else: where partitions form cycles,
             # visits grow exponentially with their number.
-            exact = "exact_priorities" in method
+            exact = method.get("priority", "").startswith("exact-")
             solution = solve(store, discount, method, cache=cache, epsilon=epsilon, time_limit=2.0 if exact else None)
             assert_that_all_claims_hold(solution, store, rows, best, discount)
             assert solution.outcome is Outcome.PROVED or (exact and solution.outcome is Outcome.TIME_LIMIT)
@@ -371,7 +371,7 @@ def test_a_solve_by_priority_says_where_partitions_are_strongly_coupled(tmp_path
     solve_with(random, SolveOptions(discount=0.5, device="cpu", method="vi"), note=note)
     solve_with(random, options, note=note)  # swept at once
     assert said == []
-    solve_with(random, SolveOptions(discount=0.5, device="cpu", exact_priorities=True), note=note)
+    solve_with(random, SolveOptions(discount=0.5, device="cpu", priority="exact-h2"), note=note)
     (line,) = said
     assert "of the 29 others" in line
     assert "--method policy-iteration" in line

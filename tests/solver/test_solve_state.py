@@ -32,7 +32,7 @@ from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": "24,24"}, blocks=[3, 4], dtype="float32")
+    return ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": "24,24"}, partition_grid=[3, 4], dtype="float32")
 
 
 def started(store: Store, stack: ExitStack, share: float = 1.0, **asked: Any) -> SolveState:

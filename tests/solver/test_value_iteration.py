@@ -125,6 +125,6 @@ def test_a_second_value_vector_is_planned_where_it_is_used(tmp_path: Path) -> No
     assert taken(1.0, method="p-eva") == "synchronous vi"
     assert taken(0.25) == "policy-iteration"
     assert taken(0.25, method="vi", sweeps_per_visit=4) == "vi"
-    assert taken(0.25, exact_priorities=True) == "exact p-eva"
+    assert taken(0.25, priority="exact-h2") == "exact p-eva"
     solution = solved(store, 0.9, "vi", 0.25)
     assert solution.memory_plan["host"]["commit buffer"] == 8 * N

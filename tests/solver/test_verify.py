@@ -76,7 +76,7 @@ def test_sums_of_rows_in_another_order_refute_nothing_where_discounts_are_next_t
     for i in range(10):
         model = Model(tuple(State((action(), action())) for _ in range(8)), durations=True)
         store = make_store(Case(model), tmp_path / f"s{i}")
-        ooc_mdp.solve(store, 0.9999, residual=10.0, exact_priorities=True, device="cpu", output=tmp_path / f"r{i}")
+        ooc_mdp.solve(store, 0.9999, residual=10.0, priority="exact-h2", device="cpu", output=tmp_path / f"r{i}")
         assert verify(store, ooc_mdp.open_result(tmp_path / f"r{i}")).violated_claims == ()
 
 

@@ -90,7 +90,7 @@ def test_weights_that_are_no_multiples_of_the_unit_are_refused(row: list[float])
 
 def car(tmp_path: Path, **options: Any) -> Store:
     problem = make_problem("mountain-car", {"grid": "40,30"})
-    return generate(problem, tmp_path / "s", ConvertOptions(block_shape=(13, 11), **options))
+    return generate(problem, tmp_path / "s", ConvertOptions(partition_shape=(13, 11), **options))
 
 
 def stores() -> dict[str, Callable[[Path], Store]]:

@@ -26,7 +26,7 @@ from ooc_mdp.store.layout import chunk_path
 def car(tmp_path_factory: pytest.TempPathFactory) -> Store:
     path = tmp_path_factory.mktemp("frames") / "car"
     problem = make_problem("mountain-car", {"grid": "70,70"})
-    return generate(problem, path, ConvertOptions(block_shape=(35, 70), dtype="float32", threads=1))
+    return generate(problem, path, ConvertOptions(partition_shape=(35, 70), dtype="float32", threads=1))
 
 
 @pytest.fixture

@@ -342,7 +342,7 @@ def test_inspect_counts_what_the_tables_hold(store: Store) -> None:
 
 
 def test_a_grid_that_is_not_cut_into_the_partitions(tmp_path: Path) -> None:
-    options = ConvertOptions(shape=(6, 10), block_shape=(3, 4))
+    options = ConvertOptions(shape=(6, 10), partition_shape=(3, 4))
     edges = [[0, 2, 6], [0, 10]]
     store = convert(ModelSource(random_model(5, 60)), tmp_path / "s", options)
     reseal(store.path, lambda attributes: attributes["table"]["state_order"].update(edges=edges))

@@ -29,7 +29,12 @@ def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 @pytest.mark.parametrize("exact", [False, True])
 def test_a_trace_has_a_line_an_access_that_adds_up_to_the_statistics(tmp_path: Path, exact: bool) -> None:
     store = make_store(Case(random_model(0, 40), partitions=8), tmp_path / "s")
-    options: dict[str, Any] = {"exact_priorities": exact, "cache": "40%", "device": "cpu", "epsilon": 1e-6}
+    options: dict[str, Any] = {
+        "priority": "exact-h2" if exact else "joint",
+        "cache": "40%",
+        "device": "cpu",
+        "epsilon": 1e-6,
+    }
     solution = ooc_mdp.solve(store, 0.9, trace=tmp_path / "t.csv", **options)
     facts, accesses = read(tmp_path / "t.csv")
     s = solution.statistics
@@ -53,11 +58,11 @@ def test_a_trace_has_a_line_an_access_that_adds_up_to_the_statistics(tmp_path: P
         assert [int(a["visit"]) for a in mine] == list(itertools.accumulate(swept))
 
 
-@pytest.mark.parametrize("priority", ["h1", "h2"])
+@pytest.mark.parametrize("priority", ["exact-h1", "exact-h2"])
 def test_the_recorded_priorities_are_those_that_the_scheduler_went_by(tmp_path: Path, priority: Any) -> None:
     store = make_store(Case(random_model(3, 60), partitions=12), tmp_path / "s")
     ooc_mdp.solve(
-        store, 0.9, trace=tmp_path / "t.csv", exact_priorities=True, priority=priority, cache="40%", device="cpu",
+        store, 0.9, trace=tmp_path / "t.csv", priority=priority, cache="40%", device="cpu",
         epsilon=1e-2,
     )  # fmt: skip
     _, accesses = read(tmp_path / "t.csv")

@@ -312,7 +312,7 @@ def test_the_states_named_are_the_sources_own(tmp_path: Path) -> None:
     """A grid in blocks is stored in another order."""
     states = [State((to(-1.0, **{f"s{s}": 1.0}),)) if s in (9, 14) else end() for s in range(16)]
     problem = ModelProblem(Model(tuple(states)), (4, 4))
-    store = generate(problem, tmp_path / "m.store", ConvertOptions(sense="max", blocks=(2, 2)))
+    store = generate(problem, tmp_path / "m.store", ConvertOptions(sense="max", partition_grid=(2, 2)))
     with pytest.raises(UndefinedTotalError, match="states 9 and 14 is minus infinity"):
         solve(store, SolveOptions(1.0))
 

@@ -71,7 +71,7 @@ class World:
     def source(self, blocks: int = 1) -> TableSource:
         """The table in so many partitions along each axis, computed anew whenever it is read."""
         shape = [blocks, blocks]
-        return ooc_mdp.open_problem("gridworld", self.parameters, dtype="float32", blocks=shape, device="cpu")
+        return ooc_mdp.open_problem("gridworld", self.parameters, dtype="float32", partition_grid=shape, device="cpu")
 
     def partitioned(self) -> InMemory:
         """In RAM, in partitions of 128 x 128 cells: what the default kernel gets."""

@@ -63,7 +63,11 @@ class Case:
     def store(self, path: Any) -> ooc_mdp.Store:
         """Write the table."""
         return ooc_mdp.generate(
-            self.domain.problem, path, self.parameters, blocks=[self.blocks] * self.domain.dimensions, device="cpu"
+            self.domain.problem,
+            path,
+            self.parameters,
+            partition_grid=[self.blocks] * self.domain.dimensions,
+            device="cpu",
         )
 
     def in_memory(self) -> InMemory:
@@ -73,7 +77,7 @@ class Case:
     def computed(self) -> TableSource:
         """The table, computed anew whenever it is read."""
         return ooc_mdp.open_problem(
-            self.domain.problem, self.parameters, blocks=[self.blocks] * self.domain.dimensions, device="cpu"
+            self.domain.problem, self.parameters, partition_grid=[self.blocks] * self.domain.dimensions, device="cpu"
         )
 
     def describe(self) -> dict[str, Any]:

@@ -36,9 +36,9 @@ __all__ = [
     "targets",
 ]
 
-_H1 = {"priority": "h1", "exact_priorities": True}
-_H2 = {"priority": "h2", "exact_priorities": True}
-_HYBRID = {"priority": "hybrid", "exact_priorities": True}
+_H1 = {"priority": "exact-h1"}
+_H2 = {"priority": "exact-h2"}
+_HYBRID = {"priority": "exact-hybrid"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "VI": {"method": "vi", "sweep_order": "forward"},
     "VI, voting": {"method": "vi", "sweep_order": "voted"},

@@ -239,13 +239,14 @@ def partition_problem(problem: Problem, options: ConvertOptions) -> tuple[StateO
     method = options.partitioner or ("grid" if shape or options.in_blocks else "ranges")
     if method == "grid" and shape is None:
         raise OptionsError(
-            f"{problem.name} has no grid to cut into blocks; leave out --partitioner grid, --blocks and --block-shape"
+            f"{problem.name} has no grid to cut into blocks; leave out --partitioner grid, --partition-grid and "
+            "--partition-shape"
         )
     per_state, target = _mean_bytes(problem, options)
     states = max(int(target / per_state), 1)
     partitions = options.partitions or -(-n // states)
     if method == "grid" and shape is not None:
-        grid = grid_order(shape, options.block_shape, options.partitions, states, options.blocks)
+        grid = grid_order(shape, options.partition_shape, options.partitions, states, options.partition_grid)
         return grid, {"method": "grid", "block_shape": grid.state_order()["block_shape"]}
     if method == "metis":
         weights = np.full(n, round(per_state), np.int64)

@@ -29,9 +29,9 @@ class ConvertOptions:
     """Number of partitions, instead of a size."""
     shape: tuple[int, ...] | None = None
     """Points along each axis of a grid, in C order."""
-    block_shape: tuple[int, ...] | None = None
+    partition_shape: tuple[int, ...] | None = None
     """States of a partition along each axis, instead of a size (grid only)."""
-    blocks: tuple[int, ...] | None = None
+    partition_grid: tuple[int, ...] | None = None
     """Number of partitions along each axis, instead of a size (grid only)."""
     dtype: Literal["float32", "float64"] = "float64"
     """Type in which probabilities and rewards are stored."""
@@ -54,11 +54,15 @@ class ConvertOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionsError(f"{name} is {value}; give at least 1")
-        for name in ("shape", "block_shape", "blocks"):
+        for name in ("shape", "partition_shape", "partition_grid"):
             value = getattr(self, name)
             if value is not None and (not value or min(value) < 1):
                 raise OptionsError(f"{name} is {value}; give at least one axis and 1 along each")
-        chosen = [n for n in ("partition_size", "partitions", "block_shape", "blocks") if getattr(self, n) is not None]
+        chosen = [
+            n
+            for n in ("partition_size", "partitions", "partition_shape", "partition_grid")
+            if getattr(self, n) is not None
+        ]
         if len(chosen) > 1:
             raise OptionsError(f"{' and '.join(chosen)} contradict each other; give one of them")
         if self.in_blocks and self.partitioner not in (None, "grid"):
@@ -79,7 +83,7 @@ class ConvertOptions:
     @property
     def in_blocks(self) -> bool:
         """Whether the options divide a grid along each axis."""
-        return self.block_shape is not None or self.blocks is not None
+        return self.partition_shape is not None or self.partition_grid is not None
 
     @property
     def stored_dtype(self) -> np.dtype[np.floating]:

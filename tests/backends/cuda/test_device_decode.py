@@ -455,12 +455,12 @@ def assert_decoded_as_read(store: Store, device: Device) -> None:
 
 def car(path: Path) -> Store:
     problem = make_problem("mountain-car", {"grid": "60,60"})
-    return generate(problem, path, ConvertOptions(block_shape=(30, 60), dtype="float32", threads=1))
+    return generate(problem, path, ConvertOptions(partition_shape=(30, 60), dtype="float32", threads=1))
 
 
 def pendulum(path: Path) -> Store:
     problem = make_problem("double-pendulum", {"grid": "8,8,8,8"})
-    return generate(problem, path, ConvertOptions(block_shape=(8, 4, 8, 8), dtype="float32", threads=1))
+    return generate(problem, path, ConvertOptions(partition_shape=(8, 4, 8, 8), dtype="float32", threads=1))
 
 
 def ragged(path: Path) -> Store:

@@ -65,7 +65,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Store]:
             made[name] = (
                 make_store(MODELS[name], path)
                 if name in MODELS
-                else ooc_mdp.generate("mountain-car", path, {"grid": "29,31"}, blocks=[2, 3], dtype="float32")
+                else ooc_mdp.generate("mountain-car", path, {"grid": "29,31"}, partition_grid=[2, 3], dtype="float32")
             )
         return made[name]
 

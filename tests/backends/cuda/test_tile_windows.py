@@ -53,7 +53,7 @@ class Board(ModelProblem):
 
 def make(path: Path, name: str, durations: bool = False, blocks: tuple[int, ...] | None = None) -> Store:
     shape, rewarded = BOARDS[name]
-    return generate(Board(shape, rewarded, durations), path, ConvertOptions(blocks=blocks or (1,) * len(shape)))
+    return generate(Board(shape, rewarded, durations), path, ConvertOptions(partition_grid=blocks or (1,) * len(shape)))
 
 
 def batch(engine: Engine, limits: SweepLimits = LIMITS) -> int:

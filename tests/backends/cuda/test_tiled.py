@@ -109,7 +109,7 @@ def test_bounds_hold_where_threads_have_two_states(
     problem: str, grid: str, blocks: list[int], dtype: str, states: int, entries: int, threads: int, tmp_path: Path
 ) -> None:
     """Tiles of 64 entries leave no thread of a warp idle, those of 160 some; some entries have no state."""
-    store = ooc_mdp.generate(problem, tmp_path / "store", {"grid": grid}, blocks=blocks, dtype=dtype)
+    store = ooc_mdp.generate(problem, tmp_path / "store", {"grid": grid}, partition_grid=blocks, dtype=dtype)
     engine = Engine(store, 0.9, ShuffledDevice(4), slots=4, tile_states=states)
     tiling, layout = engine.backend._tiling, engine.backend._layout
     assert (tiling.threads, layout.thread.states, layout.sweep_threads(tiling)) == (entries, 2, threads)
@@ -240,8 +240,8 @@ METHODS: list[dict[str, Any]] = [
     {"method": "policy-iteration"},
     {"method": "vi", "sweeps_per_visit": 8},
     {"method": "vi"},
-    {"method": "p-eva", "priority": "h1", "exact_priorities": True},
-    {"method": "p-eva", "priority": "h2", "exact_priorities": True},
+    {"method": "p-eva", "priority": "exact-h1"},
+    {"method": "p-eva", "priority": "exact-h2"},
     {"method": "p-eva", "priority": "h2"},
 ]
 
@@ -334,7 +334,7 @@ def each_solve() -> Iterator[Any]:
     """
     numbered = itertools.product(enumerate(STORES), enumerate(METHODS), ["epsilon", "residual"])
     for (number, name), (i, method), target in numbered:
-        if name == "a state a partition" and method.get("exact_priorities"):
+        if name == "a state a partition" and method.get("priority", "").startswith("exact-"):
             continue  # strongly coupled: one partition converges at a time, thousands of times over
         if (i, target) == (1, "residual"):
             continue  # policy iteration goes the same way to either target
@@ -384,7 +384,7 @@ def test_a_solve_without_discounting_ahead_takes_the_best_reward(
 
 
 def test_recomputed_tables_need_no_frames(solve: Callable[..., Solution], device: MakeDevice) -> None:
-    table = ooc_mdp.open_problem("mountain-car", {"grid": "12"}, blocks=[2, 2])
+    table = ooc_mdp.open_problem("mountain-car", {"grid": "12"}, partition_grid=[2, 2])
     solution = solve(table, device, slots=2, discount=0.1, epsilon=1e-3)
     stored = solver.solve(table, SolveOptions(discount=0.1, epsilon=1e-3, device="cuda:0"))
     assert solution.outcome.proved
@@ -631,7 +631,7 @@ def test_a_solve_goes_on_from_a_checkpoint_of_either_backend(
         else:
             begun = solve(store, device, slots=1, output=tmp_path / "r", **options, **method)
     assert begun.outcome is Outcome.INTERRUPTED
-    for exact in ({}, {"exact_priorities": True, "priority": "h1", "method": "p-eva", "sweeps_per_visit": 1}):
+    for exact in ({}, {"priority": "exact-h1", "method": "p-eva", "sweeps_per_visit": 1}):
         output = tmp_path / f"resumed {len(exact)}"
         shutil.copy(checkpoint_path(tmp_path / "r"), checkpoint_path(output))
         solution = solve(store, device, slots=2, output=output, resume=True, **options, **(method | exact))
@@ -656,7 +656,7 @@ def test_no_policy_is_made_up_for_what_no_run_has_visited(
     with monkeypatch.context() as patch:
         patch.setattr(solver, "signals", lambda: nullcontext(lambda: True))
         solve(store, emulated, slots=1, output=output, **options)
-    exact = options | {"exact_priorities": True, "priority": "h1"}
+    exact = options | {"priority": "exact-h1"}
     if later == "tiles":
         solution = solve(store, emulated, output=output, resume=True, **exact)
     else:

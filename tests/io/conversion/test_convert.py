@@ -276,10 +276,10 @@ def test_options_that_do_not_fit_the_model_are_refused(tmp_path: Path, options: 
         {"dtype": "float16"},
         {"sense": "up"},
         {"partitioner": "squares"},
-        {"partitioner": "ranges", "block_shape": (2, 2)},
-        {"partitioner": "ranges", "blocks": (2, 2)},
-        {"block_shape": (2, 2), "blocks": (2, 2)},
-        {"blocks": (2, 0)},
+        {"partitioner": "ranges", "partition_shape": (2, 2)},
+        {"partitioner": "ranges", "partition_grid": (2, 2)},
+        {"partition_shape": (2, 2), "partition_grid": (2, 2)},
+        {"partition_grid": (2, 0)},
         {"shape": ()},
     ],
 )
@@ -302,9 +302,9 @@ def test_numbers_and_types_of_numpy_are_options_too(tmp_path: Path, dtype: Any) 
         ({"partitions": 4.0}, "partitions is 4.0, which is no whole number"),
         ({"threads": 1.5}, "threads is 1.5, which is no whole number"),
         ({"partition_size": 4e4}, "a size is 40000.0, which is no whole number"),
-        ({"blocks": 2}, "blocks is 2; give a whole number for each axis"),
-        ({"blocks": "2,2"}, "blocks is '2,2'; give a whole number for each axis"),
-        ({"block_shape": (5.0, 5.0)}, "block_shape along an axis is 5.0, which is no whole number"),
+        ({"partition_grid": 2}, "partition_grid is 2; give a whole number for each axis"),
+        ({"partition_grid": "2,2"}, "partition_grid is '2,2'; give a whole number for each axis"),
+        ({"partition_shape": (5.0, 5.0)}, "partition_shape along an axis is 5.0, which is no whole number"),
         ({"dtype": "half"}, "dtype is 'float16'; give float32 or float64"),
         ({"dtype": object()}, "give float32 or float64"),
     ],
@@ -342,7 +342,7 @@ def test_attributes_say_where_a_store_comes_from(tmp_path: Path) -> None:
     store = generate(
         problem,
         tmp_path / "s",
-        ConvertOptions(block_shape=(2, 4)),
+        ConvertOptions(partition_shape=(2, 4)),
         geometry=geometry,
         progress=lambda *step: steps.append(step),
     )
@@ -368,14 +368,14 @@ def test_progress_is_states_read_of_how_many_where_the_source_says_so(known: boo
 
 def test_a_grid_is_cut_into_as_many_blocks_along_each_axis_as_asked(tmp_path: Path) -> None:
     problem = make_problem("mountain-car", {"grid": "30,20"})
-    store = generate(problem, tmp_path / "s", ConvertOptions(blocks=(4, 3), dtype="float32"))
+    store = generate(problem, tmp_path / "s", ConvertOptions(partition_grid=(4, 3), dtype="float32"))
     assert store.n_partitions == 12
     assert store.attributes["state_order"]["edges"] == [[0, 7, 15, 22, 30], [0, 6, 13, 20]]
     assert store.attributes["geometry"] == {**problem.geometry(), "shape": [30, 20]}
     assert [axis["name"] for axis in store.attributes["geometry"]["axes"]] == [a.name for a in problem.problem.axes]
     for blocks in [(4,), (31, 2)]:
         with pytest.raises(OptionsError, match=r"cannot be cut into .* blocks; give a number for each axis"):
-            generate(problem, tmp_path / "t", ConvertOptions(blocks=blocks))
+            generate(problem, tmp_path / "t", ConvertOptions(partition_grid=blocks))
 
 
 def test_an_existing_store_is_replaced_only_when_asked(tmp_path: Path) -> None:
