@@ -69,6 +69,8 @@ class Ownership:
         self.generation = np.zeros(owner.size, np.int32)
         """int [P]; the epoch in which the owner received the partition."""
         self._moved = time.monotonic()
+        self._announced: set[int] = set()
+        """Numbers of the workers that take part by the last assignment."""
 
     async def begin(self) -> None:
         """Send the first assignment."""
@@ -76,7 +78,7 @@ class Ownership:
         await self._assign({} if self._initial_start else self._initial_values(everything, self._members.alive(), True))
 
     async def replace_lost(self) -> None:
-        """Assign the partitions of workers that were just lost to the others.
+        """Assign the partitions of workers that were just lost to the others, which no longer send them values.
 
         Raises
         ------
@@ -88,6 +90,8 @@ class Ownership:
         unowned = np.flatnonzero(~np.isin(self.owner, alive))
         if unowned.size and self.epoch > 0:
             await self._reassign(unowned, sorted(set(self.owner[unowned].tolist())), alive)
+        elif not self._announced.issubset(alive):  # what was lost owned nothing
+            await self._assign({})
 
     async def admit(self, number: int, member: Member) -> None:
         """Add a worker, which owns nothing yet."""
@@ -135,6 +139,7 @@ class Ownership:
         """Send the owners to all workers, and the last known values to new owners; in the order of the epochs."""
         self.epoch += 1
         addresses = {k: m.address for k, m in self._members.by_number.items() if m.alive}
+        self._announced = set(addresses)
         await self._members.send_each(
             lambda k: Assignment(
                 self.epoch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,6 +76,25 @@ def test_no_bound_is_claimed_while_nobody_answers_for_a_partition(two_workers: C
             member.status = Status()
     now = two_workers.progress()
     assert (now.error_bound, now.residual_bound, now.dirty) == (np.inf, np.inf, dirty)
+
+
+def test_the_loss_of_a_worker_that_owns_nothing_is_announced_too(
+    two_workers: Coordinator, monkeypatch: pytest.MonkeyPatch
+):
+    """The others would send their values to it for ever, and none of them would be passive."""
+    members, sent = two_workers._members, list[Assignment]()
+
+    async def send_each(command: Callable[[int], Assignment]) -> None:
+        sent.append(command(0))
+
+    monkeypatch.setattr(members, "send_each", send_each)
+    members.by_number[2] = Member("2")
+    asyncio.run(two_workers.ownership.begin())
+    members.by_number[2].alive = False
+    for _ in range(2):
+        asyncio.run(two_workers.ownership.replace_lost())
+    assert [sorted(assignment.addresses) for assignment in sent] == [[0, 1, 2], [0, 1]]
+    assert [assignment.owner.tolist() for assignment in sent] == [[0, 0, 1, 1]] * 2
 
 
 @pytest.mark.parametrize("compiling", [False, True])
