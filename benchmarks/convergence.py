@@ -26,7 +26,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.problems.control import DiscretisedProblem
 from ooc_mdp.problems.registry import make_problem
 
-KEPT = ("outcome", "method", "error_bound", "n_partitions", "loads_per_partition", "backups", "seconds")
+KEPT = ("outcome", "method", "error_bound", "n_partitions", "loads_per_partition", "backups", "solve_seconds")
 NOT_INCLUDED = (
     "the continuous problem's own values, which nobody knows: what is shown is that grids agree more and more",
     "states between grid points",
@@ -206,7 +206,9 @@ def solved(case: Case, finer: int, options: argparse.Namespace) -> tuple[dict[st
             time_limit=options.time_limit,
         )
     summary = solution.summary()
-    print(f"{case.problem} {grid}: {summary['outcome']} in {summary['seconds']:.0f} s", file=sys.stderr, flush=True)
+    print(
+        f"{case.problem} {grid}: {summary['outcome']} in {summary['solve_seconds']:.0f} s", file=sys.stderr, flush=True
+    )
     numbers = _numbers(problem.points, list((case.states | case.others).values()), finer)
     return (
         {"grid": list(problem.points), "states": problem.n_states, **{key: summary[key] for key in KEPT}},

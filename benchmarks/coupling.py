@@ -229,7 +229,7 @@ def measure(
 
 
 def reached(solve: dict[str, Any]) -> bool:
-    return solve["outcome"] in ("proved", "residual")
+    return solve["outcome"] in ("proved", "residual_reached")
 
 
 def ratio_of_auto(solves: Sequence[dict[str, Any]], key: str) -> float | None:
@@ -289,7 +289,7 @@ def stopping(store: ooc_mdp.Store, discount: float, options: argparse.Namespace)
         backups = solution.statistics.backups / store.n_states
         error = float(np.abs(solution.values - exact.values).max())
         solves.append(
-            {"method": method, "outcome": solution.outcome.word, "backups_per_state": backups}
+            {"method": method, "outcome": solution.outcome.value, "backups_per_state": backups}
             | {"error_bound": solution.error_bound, "error": error}
         )
     return {

@@ -113,7 +113,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     say(
-        f"{summary['outcome']} in {summary['seconds']:.1f} s: error at most {solution.error_bound:.3g} = "
+        f"{summary['outcome']} in {summary['solve_seconds']:.1f} s: error at most {solution.error_bound:.3g} = "
         f"{figures['error_over_value_range']:.2g} of the value range; {summary['loads_per_partition']:.1f} loads a "
         f"partition, {format_bytes(summary['bytes_read'])} read, "
         f"{summary['backups'] / store.n_states:.0f} backups a state"

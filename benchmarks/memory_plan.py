@@ -104,7 +104,7 @@ def measure(
     planned = sum(plan.values())
     kept = (
         "method", "outcome", "cache_bytes", "cache_peak_bytes", "loads", "loads_per_partition", "partitions_unread",
-        "bytes_read", "backups", "error_bound", "residual_bound", "seconds",
+        "bytes_read", "backups", "error_bound", "residual_bound", "solve_seconds",
     )  # fmt: skip
     return {
         "problem": problem,

@@ -95,11 +95,11 @@ def compare(options: argparse.Namespace, problem: str, grid: str, method: str, e
 
 def figures_of(source: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """The run of median time, and the spread."""
-    seconds = measuring.spread([run["seconds"] for run in runs])
-    shown = next(run for run in runs if run["seconds"] == seconds["median"])
+    seconds = measuring.spread([run["solve_seconds"] for run in runs])
+    shown = next(run for run in runs if run["solve_seconds"] == seconds["median"])
     kept = {k: v for k, v in shown.items() if k not in ("source", "memory_plan", "proof")}
     milliseconds = 1e3 * shown["load_seconds"] / max(shown["loads"], 1)
-    return {"source": source, **kept, "load_milliseconds": milliseconds, "spread": {"seconds": seconds}}
+    return {"source": source, **kept, "load_milliseconds": milliseconds, "spread": {"solve_seconds": seconds}}
 
 
 def break_even(table: dict[str, Any], recomputed: dict[str, Any]) -> float:
@@ -120,8 +120,8 @@ def show(compared: dict[str, Any]) -> None:
     rows = [
         (
             s["source"],
-            f"{s['seconds']:.2f}",
-            f"{s['spread']['seconds']['min']:.2f}-{s['spread']['seconds']['max']:.2f}",
+            f"{s['solve_seconds']:.2f}",
+            f"{s['spread']['solve_seconds']['min']:.2f}-{s['spread']['solve_seconds']['max']:.2f}",
             f"{s['loads_per_partition']:.2f}",
             f"{s['load_milliseconds']:.2f}",
             format_bytes(s["bytes_read"]),

@@ -128,10 +128,12 @@ def measure(folder: Path, options: argparse.Namespace, method: str, cache: str, 
             "solve", warm_up=str(folder / "warm-up"), store=str(folder / "store"), options=asked
         )
         runs.append(summary | {"peak_rss_bytes": finished.peak_bytes, "result": result})
-    seconds = measuring.spread([run["seconds"] for run in runs])
-    shown = next(run for run in runs if run["seconds"] == seconds["median"])
-    say(f"{method}, cache {cache}, {order}: {shown['outcome']} in {shown['seconds']:.2f} s")
-    spread = {k: measuring.spread([r[k] for r in runs]) for k in ("seconds", "bytes_read", "backups", "peak_rss_bytes")}
+    seconds = measuring.spread([run["solve_seconds"] for run in runs])
+    shown = next(run for run in runs if run["solve_seconds"] == seconds["median"])
+    say(f"{method}, cache {cache}, {order}: {shown['outcome']} in {shown['solve_seconds']:.2f} s")
+    spread = {
+        k: measuring.spread([r[k] for r in runs]) for k in ("solve_seconds", "bytes_read", "backups", "peak_rss_bytes")
+    }
     kept = {k: v for k, v in shown.items() if k not in ("method", "memory_plan")}
     per_state = {"backups_per_state": shown["backups"] / shown["n_states"]}
     return {"method": method, "cache": cache, "sweep_order": order, **kept, **per_state, "spread": spread}
@@ -139,7 +141,7 @@ def measure(folder: Path, options: argparse.Namespace, method: str, cache: str, 
 
 def verify(folder: Path, solves: list[dict[str, Any]]) -> None:
     """Add what an independent pass over the table finds for each solve that reached its target."""
-    done = [s for s in solves if s["outcome"] in ("proved", "residual")]
+    done = [s for s in solves if s["outcome"] in ("proved", "residual_reached")]
     found, _ = measuring.run_task("verify", store=str(folder / "store"), results=[s["result"] for s in done])
     for solve in done:
         solve["verified"] = {k: found[solve["result"]][k] for k in ("holds", "residual", "error_bound")}
@@ -159,7 +161,7 @@ def ratios(solves: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     "sweep_order": s["sweep_order"],
                     "bytes_read_vi_over_method": vi["bytes_read"] / s["bytes_read"],
                     "backups_method_over_vi": s["backups"] / vi["backups"],
-                    "seconds_vi_over_method": vi["seconds"] / s["seconds"],
+                    "seconds_vi_over_method": vi["solve_seconds"] / s["solve_seconds"],
                 }
             )
     return found
@@ -180,7 +182,7 @@ def show(options: argparse.Namespace, table: dict[str, Any], solves: list[dict[s
         ("hit rate", lambda s: f"{s['hit_rate']:.1%}"),
         ("bytes read", lambda s: format_bytes(s["bytes_read"])),
         ("backups per state", lambda s: f"{s['backups_per_state']:.1f}"),
-        ("seconds", lambda s: f"{s['seconds']:.2f}"),
+        ("seconds", lambda s: f"{s['solve_seconds']:.2f}"),
         ("error bound", lambda s: f"{s['error_bound']:.1e}"),
         ("verified error", lambda s: _verified(s)),
         ("peak RSS", lambda s: format_bytes(s["peak_rss_bytes"])),
@@ -202,7 +204,7 @@ def _verified(solve: dict[str, Any]) -> str:
 
 
 def _unfinished(solve: dict[str, Any]) -> str:
-    return "" if solve["outcome"] in ("proved", "residual") else f" ({solve['outcome']})"
+    return "" if solve["outcome"] in ("proved", "residual_reached") else f" ({solve['outcome']})"
 
 
 if __name__ == "__main__":

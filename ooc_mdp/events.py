@@ -21,7 +21,7 @@ class SolveProgress:
     """Bound on the plain Bellman residual now."""
     target: float
     """What the bound in force must come down to."""
-    target_kind: str
+    stopping_rule: str
     """Which bound that is: "epsilon", of the error, or "residual", the plain one."""
     dirty: int
     """Partitions whose bound is above the target."""

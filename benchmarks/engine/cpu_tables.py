@@ -154,7 +154,7 @@ def solve(store: str, warm_up: str, options: dict[str, Any], result: str, values
     return {
         "package": f"ooc-mdp {ooc_mdp.__version__}",
         "build_seconds": 0.0,
-        "solve_seconds": summary["seconds"],
+        "solve_seconds": summary["solve_seconds"],
         "solve_cpu_seconds": cpu_seconds,
         "iterations": None,
         "outcome": summary["outcome"],

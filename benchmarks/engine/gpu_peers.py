@@ -220,7 +220,7 @@ def solve_out_of_core(options: argparse.Namespace, path: Path) -> dict[str, Any]
     summary = ooc_mdp.solve(store, time_limit=options.time_limit, **asked).summary()
     return {
         "outcome": summary["outcome"],
-        "seconds": summary["seconds"],
+        "seconds": summary["solve_seconds"],
         "sweeps": summary["backups"] / store.n_states,
         "seconds_a_sweep": None,
         "states": store.n_states,
@@ -234,12 +234,14 @@ def solve_out_of_core(options: argparse.Namespace, path: Path) -> dict[str, Any]
 def extrapolate(solves: list[dict[str, Any]]) -> None:
     """Whole seconds of what a time limit ended, from the sweeps that smaller grids needed, by a line through two."""
     for one in solves:
-        if one["outcome"] != "time-limit" or not one.get("seconds_a_sweep"):
+        if one["outcome"] != "time_limit" or not one.get("seconds_a_sweep"):
             continue
         same = sorted(
             (s["states"], s["sweeps"])
             for s in solves
-            if s["solver"] == one["solver"] and s["values"] == one["values"] and s["outcome"] in ("residual", "epsilon")
+            if s["solver"] == one["solver"]
+            and s["values"] == one["values"]
+            and s["outcome"] in ("residual_reached", "epsilon")
         )
         if len(same) >= 2:
             root = 1 / one["axes"]

@@ -46,7 +46,7 @@ class Solved:
     """How a solver ended."""
 
     outcome: str
-    """ "residual", "epsilon", "fixed point", "time-limit" or "sweep-limit"."""
+    """ "residual", "epsilon", "fixed point", "time_limit" or "sweep-limit"."""
     sweeps: int
     seconds: float
     residual: float
@@ -91,13 +91,13 @@ def drive(solver: Solver, limits: Limits) -> Solved:
         if len(history) < 4 or sweeps >= 1.1 * history[-1][0]:
             history.append((sweeps, seconds, seen.plain))
         if limits.residual is not None and seen.plain <= limits.residual:
-            outcome = "residual"
+            outcome = "residual_reached"
         elif limits.epsilon is not None and seen.error <= limits.epsilon:
             outcome = "epsilon"
         elif seen.plain == 0.0:
             outcome = "fixed point"  # of the solver's precision: more sweeps change nothing
         elif seconds >= limits.seconds:
-            outcome = "time-limit"
+            outcome = "time_limit"
         elif sweeps >= limits.max_sweeps:
             outcome = "sweep-limit"
     return Solved(outcome, sweeps, seconds, seen.plain, seen.error, history)

@@ -165,7 +165,7 @@ def one_pass(options: argparse.Namespace, store: Store, state: str) -> tuple[dic
     figures = found | {
         "outcome": summary["outcome"],
         "seconds": seconds,
-        "solve_seconds": summary["seconds"],
+        "solve_seconds": summary["solve_seconds"],
         "partitions_read": len(first_reads),
         "partitions": store.n_partitions,
         "stored_bytes": stored,

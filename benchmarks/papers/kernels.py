@@ -100,7 +100,7 @@ def solves_of(store: Store, discount: float, options: argparse.Namespace) -> Ite
         how: dict[str, Any] = {"residual": RESIDUAL, "device": options.device, "kernel": kernel}
         measured: dict[str, Any] = {}
         for cache in CACHES:
-            if measured.get("outcome") == "time-limit":
+            if measured.get("outcome") == "time_limit":
                 continue
             try:
                 if not measured:
@@ -114,13 +114,13 @@ def solves_of(store: Store, discount: float, options: argparse.Namespace) -> Ite
 def solve_again(store: Store, discount: float, options: argparse.Namespace, **how: Any) -> dict[str, Any]:
     """Figures of as many solves as the options ask for, fewer where they take long."""
     found: list[ooc_mdp.Solution] = []
-    while len(found) < options.repeat and sum(s.statistics.seconds for s in found) < options.time_limit:
+    while len(found) < options.repeat and sum(s.statistics.solve_seconds for s in found) < options.time_limit:
         found.append(ooc_mdp.solve(store, discount, time_limit=options.time_limit, **how))
     last, statistics = found[-1], found[-1].statistics
     return {
-        "outcome": last.outcome.word,
+        "outcome": last.outcome.value,
         "method": last.method,
-        "seconds": measuring.spread([s.statistics.seconds for s in found]),
+        "seconds": measuring.spread([s.statistics.solve_seconds for s in found]),
         "loads_per_partition": statistics.misses / statistics.n_partitions,
         "backups_per_state": statistics.backups / statistics.n_states,
         "residual": last.certificate.residual_bound,
@@ -133,7 +133,7 @@ def tables_of(figures: dict[str, Any]) -> dict[str, list[str]]:
     for problem in figures["problems"]:
         for cache in CACHES:
             solves = {s["kernel"]: s for s in problem["solves"] if s["cache"] == cache}
-            done = [s["seconds"]["median"] for s in solves.values() if s["outcome"] == "residual"]
+            done = [s["seconds"]["median"] for s in solves.values() if s["outcome"] == "residual_reached"]
             cells = [cell(solves.get(kernel), min(done, default=0.0)) for kernel in DEVICE_KERNELS]
             rows.append([problem["problem"], cache, *cells])
     return {"kernels": markdown(["problem", "cache", *DEVICE_KERNELS], rows)}
@@ -145,7 +145,7 @@ def cell(solve: dict[str, Any] | None, best: float) -> str:
         return "-"
     if "seconds" not in solve:
         return "refused"
-    if solve["outcome"] != "residual":
+    if solve["outcome"] != "residual_reached":
         return f"not in {solve['seconds']['median']:.1f}"
     median = solve["seconds"]["median"]
     seconds = f"{median:.3f}" if median > best else f"**{median:.3f}**"

@@ -157,7 +157,7 @@ def kernel_run(
         residual = float(backend.measure(resident, 0.0)[0][2:].max())
         values = backend.values()
     # A run that took longer than a run may is no result, though it came to an end.
-    outcome = "sweep-limit" if not done else "time-limit" if max(runs) > effort.limit else "converged"
+    outcome = "sweep-limit" if not done else "time_limit" if max(runs) > effort.limit else "converged"
     found = {"outcome": outcome, "passes": passes, "residual": residual, "seconds": measuring.spread(runs)}
     return found, values
 
@@ -185,17 +185,17 @@ def default_run(table: InMemory, discount: float, residual: float, effort: Effor
 
     solve()  # loads the code
     solutions: list[ooc_mdp.Solution] = []
-    while effort.again([s.statistics.seconds for s in solutions]):
+    while effort.again([s.statistics.solve_seconds for s in solutions]):
         solutions.append(solve())
     last = solutions[-1]
     return {
         "what": "CPU engine" if effort.device == "cpu" else "tiles",
-        "outcome": last.outcome.word,
+        "outcome": last.outcome.value,
         "method": last.method,
         "partitions": last.statistics.n_partitions,
         "sweeps": last.statistics.backups / last.statistics.n_states,
         "residual": last.certificate.residual_bound,
-        "seconds": measuring.spread([s.statistics.seconds for s in solutions]),
+        "seconds": measuring.spread([s.statistics.solve_seconds for s in solutions]),
     }
 
 

@@ -141,7 +141,7 @@ class Coordinator:
                         and await confirm_quiescent(self._members, self.ownership.epoch)
                         and await self.check_destination()
                     ):
-                        return Outcome.RESIDUAL if self.target.plain else Outcome.PROVED
+                        return Outcome.RESIDUAL_REACHED if self.target.plain else Outcome.PROVED
             except _Stopped as stop:
                 watching.cancel()
                 await self._pause()
@@ -184,7 +184,7 @@ class Coordinator:
         now = time.monotonic()
         stuck = {m.status.outcome for m in self._members.alive_members()}
         for outcome in Outcome:
-            if outcome.word in stuck:
+            if outcome.value in stuck:
                 raise _Stopped(outcome)
         ended = self.check_limits()
         if ended is not None:
@@ -297,14 +297,14 @@ class Coordinator:
             error_bound=error_bound,
             residual_bound=residual_bound,
             target=self.target.tolerance,
-            target_kind="residual" if self.target.plain else "epsilon",
+            stopping_rule="residual" if self.target.plain else "epsilon",
             dirty=dirty,
             partitions=s.n_partitions,
             hit_rate=s.hit_rate,
             bytes_read=s.bytes_read,
             read_rate=0.0,
             loads=s.loads,
-            seconds=s.seconds,
+            seconds=s.solve_seconds,
         )
 
     def row(self) -> HistoryRow:
@@ -346,7 +346,7 @@ class Coordinator:
             read = sum(s.n_partitions - s.partitions_unread for s in reported)
             never = min(never, max(total.n_partitions - read, 0))
         total.partitions_unread = never
-        total.seconds = self.clock.seconds()
+        total.solve_seconds = self.clock.seconds()
         return total
 
     def snapshot(self) -> Snapshot | None:
@@ -371,7 +371,7 @@ _SUMMED = (
     "auxiliary_hits",
     "loads",
     "bytes_read",
-    "bytes_moved",
+    "bytes_decoded",
     "visits",
     "sweeps",
     "backups",

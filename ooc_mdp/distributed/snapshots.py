@@ -131,7 +131,7 @@ class StartingPoint:
     @property
     def seconds(self) -> float:
         """Seconds of work in those runs."""
-        return 0.0 if self.earlier is None else self.earlier.seconds
+        return 0.0 if self.earlier is None else self.earlier.solve_seconds
 
 
 def _part(piece: slice, part: slice) -> slice:

@@ -137,7 +137,7 @@ def _run(client: Client, coordinator: Coordinator, output: Output, note: Callabl
             outcome: Outcome = client.sync(coordinator.run)
     except WorkersLostError as error:
         note(str(error))
-        outcome = Outcome.LOST
+        outcome = Outcome.WORKERS_LOST
     coordinator.history.row(coordinator.row())
     return outcome
 
@@ -272,7 +272,7 @@ def _final_state(
     """Return the final state of the solve, with the statistics of each worker."""
     known = coordinator.known
     workers = _worker_statistics(members, coordinator.ownership.owner, transport)
-    plans = [] if outcome is Outcome.LOST else transport.join(members.alive())
+    plans = [] if outcome is Outcome.WORKERS_LOST else transport.join(members.alive())
     if known.bounds is None:
         coordinator.bounds.invalidate()
     statistics = coordinator.statistics()

@@ -205,7 +205,7 @@ class NetworkPeers:
 
         try:
             while True:
-                self._outcome = drive(state, method, self).word
+                self._outcome = drive(state, method, self).value
                 self._restart = True
         except _SolveEnded as end:
             return str(end)
@@ -230,7 +230,7 @@ class NetworkPeers:
 
     def after_step(self, state: SolveState) -> Outcome | None:
         """Return PRECISION where the target is beyond float64."""
-        return Outcome.PRECISION if state.target.below_rounding else None
+        return Outcome.PRECISION_LIMIT if state.target.below_rounding else None
 
     def exchange(self) -> None:
         """Apply messages, send changes, and publish the status if it is due."""

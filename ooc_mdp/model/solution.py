@@ -21,27 +21,31 @@ class Outcome(enum.Enum):
     """How a solve ended; the message says what to try next."""
 
     PROVED = ("proved", "the error is proved to be at most the target")
-    RESIDUAL = (
-        "residual",
+    RESIDUAL_REACHED = (
+        "residual_reached",
         "the plain Bellman residual is at most the target; the error bound is what it proves",
     )
-    TIME_LIMIT = ("time-limit", "the time limit came first; go on with --resume, or raise --time-limit")
+    TIME_LIMIT = ("time_limit", "the time limit came first; go on with --resume, or raise --time-limit")
     INTERRUPTED = ("interrupted", "stopped by a signal; go on with --resume")
-    LOST = ("lost", "no worker, or no scheduler, was left; go on with --resume")
-    PRECISION = (
-        "precision",
+    WORKERS_LOST = ("workers_lost", "no worker, or no scheduler, was left; go on with --resume")
+    PRECISION_LIMIT = (
+        "precision_limit",
         "float64 rounding of a single backup is as large as the target allows; "
         "ask for a larger --epsilon, or lower the discount",
     )
 
-    def __init__(self, word: str, message: str) -> None:
-        self.word = word
-        self.message = message
+    message: str
+
+    def __new__(cls, value: str, message: str) -> Outcome:
+        """A member whose value is the word that results and `--json` have."""
+        outcome = object.__new__(cls)
+        outcome._value_, outcome.message = value, message
+        return outcome
 
     @property
     def proved(self) -> bool:
         """Whether the target was reached."""
-        return self in (Outcome.PROVED, Outcome.RESIDUAL)
+        return self in (Outcome.PROVED, Outcome.RESIDUAL_REACHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +54,17 @@ class Certificate:
 
     error_bound: float
     """||V - V*|| is at most this in the sup norm, float64 rounding included; infinite if nothing is known."""
-    lower: float
+    error_lower: float
     """V* - V is at least this in every state (in the maximisation's sign)."""
-    upper: float
+    error_upper: float
     """V* - V is at most this in every state (in the maximisation's sign)."""
     residual_bound: float
     """The plain Bellman residual is at most this in every state."""
-    rounding: float
+    rounding_bound: float
     """The part of error_bound that stands for float64 rounding of a backup."""
     target: float
     """What was asked for: an error, or a plain residual."""
-    target_kind: str
+    stopping_rule: str
     """"epsilon" or "residual"."""
     policy_loss_bound: float
     """The value of the greedy policy is within this of V*."""
@@ -115,7 +119,7 @@ class SolveStatistics:
     auxiliary_hits: int = 0
     loads: int = 0
     bytes_read: int = 0
-    bytes_moved: int = 0
+    bytes_decoded: int = 0
     visits: int = 0
     """Residencies in which a partition was swept."""
     sweeps: int = 0
@@ -125,7 +129,7 @@ class SolveStatistics:
     policy_evaluations: int = 0
     """Evaluations of the policy on its rows, without the table."""
     partitions_unread: int = 0
-    seconds: float = 0.0
+    solve_seconds: float = 0.0
     source: str = "store"
     """Where tables came from: "store" (disk) or "recomputed"."""
     load_seconds: float = 0.0
@@ -195,9 +199,9 @@ class Solution:
     policy: npt.NDArray[np.int32]
     """int32 [n_states]; the state's own action index, -1 where it has none."""
     memory_plan: dict[str, dict[str, int]] = field(default_factory=dict)
-    lower: FloatArray | None = None
+    value_lower: FloatArray | None = None
     """float64 [n_states]; at most V*, state by state, in the source's sign; None where the discount is below 1."""
-    upper: FloatArray | None = None
+    value_upper: FloatArray | None = None
     """float64 [n_states]; at least V*, likewise."""
     history: SolveHistory | None = None
     """How the solve progressed; None for a solution that was not recorded."""
@@ -211,16 +215,16 @@ class Solution:
         """The figures as plain values, as --json prints them."""
         s, c = self.statistics, self.certificate
         return {
-            "outcome": self.outcome.word,
+            "outcome": self.outcome.value,
             "method": self.method,
             "device": self.device,
             "discount": self.discount,
             "error_bound": _number(c.error_bound),
             "residual_bound": _number(c.residual_bound),
-            "rounding_bound": _number(c.rounding),
+            "rounding_bound": _number(c.rounding_bound),
             "policy_loss_bound": _number(c.policy_loss_bound),
             "target": _number(c.target),
-            "target_kind": c.target_kind,
+            "stopping_rule": c.stopping_rule,
             "proof": c.proof,
             "n_states": s.n_states,
             "n_partitions": s.n_partitions,
@@ -236,13 +240,13 @@ class Solution:
             "loads_per_partition": s.loads_per_partition,
             "hit_rate": s.hit_rate,
             "bytes_read": s.bytes_read,
-            "bytes_moved": s.bytes_moved,
+            "bytes_decoded": s.bytes_decoded,
             "visits": s.visits,
             "sweeps": s.sweeps,
             "backups": s.backups,
             "policy_evaluations": s.policy_evaluations,
             "partitions_unread": s.partitions_unread,
-            "seconds": s.seconds,
+            "solve_seconds": s.solve_seconds,
             "source": s.source,
             "load_seconds": s.load_seconds,
             "workers": [asdict(w) for w in s.workers],

@@ -106,7 +106,7 @@ class SolveProgressLine:
 def _progress(p: SolveProgress, rate: float) -> str:
     """The state of a solve; the target follows the bound that it is for, and `rate` is in bytes per second."""
     target = f" (target {p.target:.1e})"
-    of_error, of_residual = ("", target) if p.target_kind == "residual" else (target, "")
+    of_error, of_residual = ("", target) if p.stopping_rule == "residual" else (target, "")
     return (
         f"error ≤ {p.error_bound:.2e}{of_error}, residual ≤ {p.residual_bound:.1e}{of_residual}, "
         f"{p.dirty} of {p.partitions} partitions dirty, {p.loads} loads, hit rate {p.hit_rate:.1%}, "

@@ -38,7 +38,7 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
     message, result = outcome.message, str(output)
     if output is None:
         result = "not kept (name one with --output)"
-        if outcome in (Outcome.TIME_LIMIT, Outcome.INTERRUPTED, Outcome.LOST):
+        if outcome in (Outcome.TIME_LIMIT, Outcome.INTERRUPTED, Outcome.WORKERS_LOST):
             message = message.partition(";")[0]
     elif not outcome.proved:
         checkpoint = output.with_name(output.name + ".checkpoint")
@@ -63,7 +63,7 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
                   + (f" and {figures['auxiliary_accesses']:,} auxiliary" if figures["auxiliary_accesses"] else "")),
         _where_from(figures),
         ("work", f"{figures['visits']:,} visits, {figures['sweeps']:,} sweeps, {figures['backups']:,} backups, "
-                 f"{figures['seconds']:.1f} s"),
+                 f"{figures['solve_seconds']:.1f} s"),
         ("result", result),
     ]  # fmt: skip
     _print_rows("", rows)
@@ -112,14 +112,14 @@ def print_kernels(kernels: list[dict[str, str]]) -> None:
 
 def _where_from(figures: dict[str, Any]) -> tuple[str, str]:
     """What loading took: bytes of a store, or seconds of recomputing."""
-    moved = format_bytes(figures["bytes_moved"])
+    decoded = format_bytes(figures["bytes_decoded"])
     if figures["source"] == "recomputed":
-        return "recomputed", f"{moved} of tables in {figures['load_seconds']:.1f} s of all threads; nothing was read"
-    return "bytes", f"{format_bytes(figures['bytes_read'])} read, {moved} moved"
+        return "recomputed", f"{decoded} of tables in {figures['load_seconds']:.1f} s of all threads; nothing was read"
+    return "bytes", f"{format_bytes(figures['bytes_read'])} read, {decoded} decoded"
 
 
 def _target(figures: dict[str, Any]) -> str:
-    kind = "plain residual " if figures["target_kind"] == "residual" else ""
+    kind = "plain residual " if figures["stopping_rule"] == "residual" else ""
     return f"{kind}{figures['target']:.1e}"
 
 

@@ -46,7 +46,7 @@ def _cells(run: Trajectory) -> tuple[str, ...]:
     return (
         ", ".join(f"{x:.3g}" for x in run.states[0]),
         f"{run.start_value:.4g}",
-        run.outcome.word,
+        run.outcome.value,
         f"{run.duration:.2f}",
         "" if run.reached is None else f"{run.reached:.2f}",
         "" if run.held_since is None else f"{run.held_since:.2f}",
@@ -67,7 +67,7 @@ def _conclusions(simulation: Simulation) -> list[str]:
         f"starts above the value threshold (value above 1% of the largest)"
     ]
     lines += [
-        f"{outcome.word}: {outcome.message}"
+        f"{outcome.value}: {outcome.message}"
         for outcome in dict.fromkeys(run.outcome for run in simulation.trajectories)
     ]
     return lines

@@ -43,7 +43,7 @@ class CacheStatistics:
     """Transfers into the cache, for frontier, auxiliary and unused prefetched partitions alike."""
     bytes_read: int = 0
     """Compressed bytes read from the store."""
-    bytes_moved: int = 0
+    bytes_decoded: int = 0
     """Decoded bytes moved into the cache."""
     evictions: int = 0
 
@@ -66,7 +66,7 @@ _SHARED_COUNTERS = (
     "auxiliary_hits",
     "loads",
     "bytes_read",
-    "bytes_moved",
+    "bytes_decoded",
 )
 
 
@@ -172,7 +172,7 @@ class PartitionCache(Generic[T]):
         self.statistics.loads += 1
         self.loads[partition] += 1
         self.statistics.bytes_read += bytes_read
-        self.statistics.bytes_moved += entry.size
+        self.statistics.bytes_decoded += entry.size
 
     def forget(self, partition: int) -> None:
         """Give back a reservation whose load failed."""

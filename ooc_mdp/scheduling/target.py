@@ -131,7 +131,7 @@ class Target:
     @property
     def outcome(self) -> Outcome:
         """Of a solve that has reached it."""
-        return Outcome.RESIDUAL if self.plain else Outcome.PROVED
+        return Outcome.RESIDUAL_REACHED if self.plain else Outcome.PROVED
 
     def significant(self, partition: int) -> float:
         """The plain residual above which a state of the partition keeps it from the target."""

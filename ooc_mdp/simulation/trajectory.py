@@ -28,9 +28,13 @@ class RunOutcome(enum.Enum):
     ENDED = ("ended", "the process ended without a reward: left the axes, or was not at the goal")
     NOT_REACHED = ("not reached", "the time ran out first; try a longer duration, another start or a finer grid")
 
-    def __init__(self, word: str, message: str) -> None:
-        self.word = word
-        self.message = message
+    message: str
+
+    def __new__(cls, value: str, message: str) -> RunOutcome:
+        """A member whose value is the word that `--json` has."""
+        outcome = object.__new__(cls)
+        outcome._value_, outcome.message = value, message
+        return outcome
 
     @property
     def success(self) -> bool:
@@ -76,7 +80,7 @@ class Trajectory:
             "start": self.states[0].tolist(),
             "start_value": self.start_value,
             "above_value_threshold": self.above_value_threshold,
-            "outcome": self.outcome.word,
+            "outcome": self.outcome.value,
             "success": self.outcome.success,
             "duration": self.duration,
             "reached": self.reached,

@@ -81,7 +81,7 @@ def row_of(
 ) -> HistoryRow:
     """The row of a solve with these counters; `cached` partitions are resident."""
     s = statistics
-    return HistoryRow(s.seconds, s.bytes_read, error_bound, residual_bound, s.hits, s.misses, dirty, cached)
+    return HistoryRow(s.solve_seconds, s.bytes_read, error_bound, residual_bound, s.hits, s.misses, dirty, cached)
 
 
 class HistoryRecorder:

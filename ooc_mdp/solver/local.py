@@ -145,7 +145,7 @@ def _resume(state: SolveState, output: Output) -> float:
         return 0.0
     state.restore(saved.arrays, saved.statistics)
     state.history.restore(saved.arrays, checkpoint_path(output.path))
-    return saved.statistics.seconds
+    return saved.statistics.solve_seconds
 
 
 def _final_state(state: SolveState) -> FinalState:

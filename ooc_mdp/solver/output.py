@@ -55,7 +55,7 @@ TakeSnapshot = Callable[[], Snapshot | None]
 def _default_target(solution: Solution) -> float:
     """The error that a solve at a discount below 1 would be asked for at these values, if nobody said."""
     values, claims = solution.values, solution.certificate
-    return default_target(float(values.min()), float(values.max()), lambda: claims.error_bound, claims.rounding)
+    return default_target(float(values.min()), float(values.max()), lambda: claims.error_bound, claims.rounding_bound)
 
 
 @contextmanager
@@ -168,7 +168,7 @@ class Output:
         check_arrays(where, arrays, expected, optional)
         if table is not None:
             check_policy(where, arrays["policy"], arrays["visited"], table)
-        self._note(f"continuing from {what}the checkpoint {where}, after {statistics.seconds:.1f} s of work")
+        self._note(f"continuing from {what}the checkpoint {where}, after {statistics.solve_seconds:.1f} s of work")
         return Snapshot(arrays, statistics)
 
     def save(self, take: TakeSnapshot) -> bool:

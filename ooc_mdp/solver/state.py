@@ -312,14 +312,14 @@ class SolveState:
             error_bound=self.bounds.error(self.value_size),
             residual_bound=float(self.bounds.plain().max(initial=0.0)),
             target=self.target.tolerance,
-            target_kind="residual" if self.target.plain else "epsilon",
+            stopping_rule="residual" if self.target.plain else "epsilon",
             dirty=int(self.target.dirty().sum()),
             partitions=s.n_partitions,
             hit_rate=s.hit_rate,
             bytes_read=s.bytes_read,
             read_rate=0.0,
             loads=s.loads,
-            seconds=s.seconds,
+            seconds=s.solve_seconds,
         )
 
     def row(self) -> HistoryRow:
@@ -335,5 +335,5 @@ class SolveState:
         counters.load_seconds = self.stager.load_seconds
         counters.cache_peak_bytes = max(counters.cache_peak_bytes, self.cache.peak)
         counters.partitions_unread = int((~self.visited).sum())
-        counters.seconds = self.seconds()
+        counters.solve_seconds = self.seconds()
         return counters

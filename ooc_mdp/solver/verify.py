@@ -99,7 +99,7 @@ class Exceeded:
         """Everything that is violated_claims."""
         solution = result.solution
         claims = solution.certificate
-        due = claims.residual_bound if claims.target_kind == "residual" else claims.error_bound
+        due = claims.residual_bound if claims.stopping_rule == "residual" else claims.error_bound
         if invalid_policy_states:
             self._names["policy"] = None
         if solution.outcome.proved and not np.isfinite(due):
@@ -223,8 +223,8 @@ class _Found:
         normalised, plain = max(rise, fall), max(plain_rise, plain_fall)
         slack = rounding + normalised * apart
         exceeded.note("error_bound", normalised, claims.error_bound, slack)
-        exceeded.note("upper", rise, claims.upper, slack)
-        exceeded.note("lower", fall, -claims.lower, slack)
+        exceeded.note("error_upper", rise, claims.error_upper, slack)
+        exceeded.note("error_lower", fall, -claims.error_lower, slack)
         exceeded.note("residual_bound", plain, claims.residual_bound, plain_rounding)
         self._rise, self._fall = max(self._rise, rise - slack), max(self._fall, fall - slack)
         self._residual = max(self._residual, plain)

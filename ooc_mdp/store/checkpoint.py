@@ -37,7 +37,7 @@ __all__ = [
 
 CHECKPOINT_SUFFIX = ".checkpoint"
 
-_VERSION = 3
+_VERSION = 4
 _TITLE = "ooc-mdp checkpoint"
 _ZIP = b"PK"
 """Versions 1 and 2 were NumPy .npz files, which begin with this."""
@@ -193,7 +193,7 @@ def _foreign(path: Path, error: ForeignFileError) -> StoreError:
     """What to do about a file that does not begin as this version's checkpoints do."""
     title, _, version = error.beginning.decode("ascii", "replace").rstrip("\n").rpartition(" ")
     if error.beginning.startswith(_ZIP):
-        version = f"{_VERSION - 1} or earlier"
+        version = "2 or earlier"
     elif title != _TITLE or not version.isdigit():
         return _damaged(path, f"it does not begin with {_TITLE!r}")
     return StoreError(

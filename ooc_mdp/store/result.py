@@ -51,7 +51,7 @@ __all__ = [
     "write_result",
 ]
 
-_ARRAYS = {"value": "float64", "policy": "int32", "action": "int64", "lower": "float64", "upper": "float64"}
+_ARRAYS = {"value": "float64", "policy": "int32", "action": "int64", "value_lower": "float64", "value_upper": "float64"}
 _ALWAYS = frozenset({"value", "policy"})
 _RESERVED = frozenset({"state", HISTORY, *_ARRAYS, *(f"{name}_chunks" for name in _ARRAYS)}) | {
     f"{name}_{axis}" for name in _ARRAYS for axis in ("chunk", "chunk_field")
@@ -165,9 +165,9 @@ def _arrays(solution: Solution, store: TableSource) -> Iterator[tuple[str, npt.N
     yield "policy", solution.policy
     if "action_labels" in store.fields:
         yield "action", _source_actions(solution.policy, store)
-    if solution.lower is not None and solution.upper is not None:
-        yield "lower", solution.lower
-        yield "upper", solution.upper
+    if solution.value_lower is not None and solution.value_upper is not None:
+        yield "value_lower", solution.value_lower
+        yield "value_upper", solution.value_upper
 
 
 def _source_actions(policy: npt.NDArray[np.int32], store: TableSource) -> IntArray:
@@ -210,7 +210,7 @@ def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
     small = {name for name in group.arrays if name.startswith(f"{HISTORY}/")} | set(grid.coordinates)
     unknown = sorted(set(group.arrays) - set(_ARRAYS) - small)
     missing = sorted((_ALWAYS | set(grid.coordinates)) - set(group.arrays))
-    if unknown or missing or ("lower" in group.arrays) != ("upper" in group.arrays):
+    if unknown or missing or ("value_lower" in group.arrays) != ("value_upper" in group.arrays):
         raise SealError(f"unknown arrays: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}")
     for name in sorted(set(_ARRAYS) & set(group.arrays)):
         array = group.arrays[name]
@@ -229,8 +229,8 @@ def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
         values=group.read("value"),
         policy=group.read("policy"),
         memory_plan=parsed.memory_plan,
-        lower=group.read("lower") if "lower" in group.arrays else None,
-        upper=group.read("upper") if "upper" in group.arrays else None,
+        value_lower=group.read("value_lower") if "value_lower" in group.arrays else None,
+        value_upper=group.read("value_upper") if "value_upper" in group.arrays else None,
         history=history_of(history) if history else None,
     )
 

@@ -1,6 +1,6 @@
-"""The attributes of a result, format 2, and the arrays of its history: made of a solution, and back.
+"""The attributes of a result, format 3, and the arrays of its history: made of a solution, and back.
 
-    format, format_version   "ooc-mdp-result", 2
+    format, format_version   "ooc-mdp-result", 3
     of          fingerprint, sense, discount: what the result is the answer to
     solution    outcome, method, device, certificate, statistics, memory_plan
     about       store, provenance, geometry, tool, version
@@ -38,7 +38,7 @@ __all__ = [
     "parse_attributes",
 ]
 
-FORMAT, VERSION = "ooc-mdp-result", 2
+FORMAT, VERSION = "ooc-mdp-result", 3
 HISTORY = "history"
 """The group of the arrays of a solve's history."""
 
@@ -94,7 +94,7 @@ def attributes_of(store: TableSource, solution: Solution, identity: Mapping[str,
         "format_version": VERSION,
         "of": {name: identity[name] for name in _OF},
         "solution": {
-            "outcome": solution.outcome.word,
+            "outcome": solution.outcome.value,
             "method": solution.method,
             "device": solution.device,
             "certificate": _finite(asdict(solution.certificate)),
@@ -135,7 +135,7 @@ def parse_attributes(attributes: Mapping[str, Any]) -> ResultAttributes:
     _kinds(about, {"store": str, "provenance": dict, "tool": str, "version": str}, "about")
     if about["geometry"] is not None:
         _kinds(about, {"geometry": dict}, "about")
-    outcome = next((o for o in Outcome if o.word == solution["outcome"]), None)
+    outcome = next((o for o in Outcome if o.value == solution["outcome"]), None)
     if outcome is None:
         raise SealError(f"no solve ends with the outcome {solution['outcome']!r}")
     return ResultAttributes(
@@ -192,9 +192,9 @@ def _certificate(document: Any) -> Certificate:
     names = [field.name for field in fields(Certificate)]
     _closed(document, names, "certificate")
     figures: dict[str, Any] = {
-        k: (-math.inf if k == "lower" else math.inf) if v is None else v for k, v in document.items()
+        k: (-math.inf if k == "error_lower" else math.inf) if v is None else v for k, v in document.items()
     }
-    texts = ("target_kind", "proof")
+    texts = ("stopping_rule", "proof")
     _kinds(figures, {name: str if name in texts else float for name in names}, "certificate")
     return Certificate(**figures)
 

@@ -1,6 +1,6 @@
 """One file that holds facts and arrays and ends with the SHA-256 of everything before it.
 
-    title                          one line, such as "ooc-mdp checkpoint 3"
+    title                          one line, such as "ooc-mdp checkpoint 4"
     uint64, uint64                 bytes of the whole file, bytes of the header; little-endian, as all numbers
     header                         JSON {"facts": ..., "arrays": [[name, type, shape], ...]}, then spaces
     arrays                         raw, in C order, one after another in the header's order

@@ -145,14 +145,14 @@ class IntervalIteration:
             error_bound=np.inf,
             residual_bound=self.residual,
             target=self.options.residual or self.target(),
-            target_kind="epsilon" if self.options.residual is None else "residual",
+            stopping_rule="epsilon" if self.options.residual is None else "residual",
             dirty=int(self.dirty.sum()),
             partitions=s.n_partitions,
             hit_rate=s.hit_rate,
             bytes_read=s.bytes_read,
             read_rate=0.0,
             loads=s.loads,
-            seconds=s.seconds,
+            seconds=s.solve_seconds,
         )
 
     def row(self, error_bound: float = np.inf) -> HistoryRow:
@@ -163,7 +163,7 @@ class IntervalIteration:
     def count(self) -> SolveStatistics:
         """The counters now."""
         self.tables.count(self.statistics)
-        self.statistics.seconds = self.session.seconds
+        self.statistics.solve_seconds = self.session.seconds
         return self.statistics
 
     @property
@@ -239,7 +239,7 @@ class IntervalIteration:
         self.max_perturbation = self.perturbation / FIRST_PERTURBATION
         while True:
             if self.perturbation < _MIN_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0))):
-                raise StoppedEarly(Outcome.PRECISION)
+                raise StoppedEarly(Outcome.PRECISION_LIMIT)
             state = self.settle(within, exits, finer * self.perturbation, rounds)
             if state != "settled":
                 if state == "apart":
@@ -257,12 +257,12 @@ class IntervalIteration:
                 if self.options.residual is None:
                     return Totals(Outcome.PROVED, middle, policy, found)
                 if self.residual <= self.options.residual:
-                    return Totals(Outcome.RESIDUAL, middle, policy, found)
+                    return Totals(Outcome.RESIDUAL_REACHED, middle, policy, found)
                 self._restart_from_middle()
                 continue
             failures += 1
             if failures > _MAX_FAILURES:
-                raise StoppedEarly(Outcome.PRECISION)
+                raise StoppedEarly(Outcome.PRECISION_LIMIT)
             finer /= 4
             self.dirty |= found.violated
 

@@ -175,9 +175,9 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
 
 def _target_of(store: TableSource, solution: Solution) -> float:
     """The default target for a solution that is there already."""
-    if solution.lower is None or solution.upper is None:
+    if solution.value_lower is None or solution.value_upper is None:
         return 0.0
-    return default_total_target(store, float(solution.lower.min()), float(solution.upper.max()))
+    return default_total_target(store, float(solution.value_lower.min()), float(solution.value_upper.max()))
 
 
 def _first_target(run: IntervalIteration) -> float:
@@ -210,7 +210,7 @@ def _resume(run: IntervalIteration, output: Output) -> bool:
         return False
     run.history.restore(saved.arrays, checkpoint_path(output.path))
     run.values[:] = saved.arrays["bounds"].mean(axis=1)[:, None]
-    run.session.begin(saved.statistics.seconds)
+    run.session.begin(saved.statistics.solve_seconds)
     run.tables.count_on(saved.statistics)
     for name in ("visits", "sweeps", "backups"):
         setattr(run.statistics, name, getattr(saved.statistics, name))
@@ -237,12 +237,12 @@ def _conclude(run: IntervalIteration, totals: Totals, plan: MemoryPlan) -> Solut
         discount=1.0,
         certificate=Certificate(
             error_bound=error_bound,
-            lower=float(below),
-            upper=float(above),
+            error_lower=float(below),
+            error_upper=float(above),
             residual_bound=run.residual,
-            rounding=found.rounding if found is not None else 0.0,
+            rounding_bound=found.rounding if found is not None else 0.0,
             target=run.options.residual if run.options.residual is not None else run.target(),
-            target_kind="residual" if run.options.residual is not None else "epsilon",
+            stopping_rule="residual" if run.options.residual is not None else "epsilon",
             policy_loss_bound=float(np.nextafter(above - below, np.inf)) if proved else np.inf,
             proof=_PROOF,
         ),
@@ -251,6 +251,6 @@ def _conclude(run: IntervalIteration, totals: Totals, plan: MemoryPlan) -> Solut
         values=store.to_source(middle),
         policy=store.to_source(totals.policy),
         memory_plan={"host": plan.host, "device": plan.device},
-        lower=store.to_source(low) if proved else None,
-        upper=store.to_source(high) if proved else None,
+        value_lower=store.to_source(low) if proved else None,
+        value_upper=store.to_source(high) if proved else None,
     )

@@ -44,7 +44,9 @@ def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verifi
     values, policy = values_and_policy(store, result)
     sign = 1.0 if store.sense == "max" else -1.0
     solution = result.solution
-    low, high = (solution.lower, solution.upper) if sign > 0 else (solution.upper, solution.lower)
+    low, high = (
+        (solution.value_lower, solution.value_upper) if sign > 0 else (solution.value_upper, solution.value_lower)
+    )
     if low is None or high is None:
         raise StoreError(f"{result.path} has no lower and upper values, which discount 1 needs; solve again")
     lower, upper = sign * from_original(store, low), sign * from_original(store, high)
@@ -55,8 +57,8 @@ def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verifi
     above, below = float((upper - values).max()), float((values - lower).max())
     exceeded = Exceeded()
     exceeded.note("error_bound", error, claims.error_bound, 0.0)
-    exceeded.note("upper", above, claims.upper, 0.0)
-    exceeded.note("lower", below, -claims.lower, 0.0)
+    exceeded.note("error_upper", above, claims.error_upper, 0.0)
+    exceeded.note("error_lower", below, -claims.error_lower, 0.0)
     exceeded.note("policy_loss_bound", above + below, claims.policy_loss_bound, 0.0)
     exceeded.note("residual_bound", found.residual, claims.residual_bound, found.rounding)
     violated_claims = exceeded.names(result, found.wrong_actions)

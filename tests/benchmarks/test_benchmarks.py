@@ -56,7 +56,7 @@ def test_memory_plan_takes_a_control_problem_on_a_grid(tmp_path):
     figures = figures_of("memory_plan.py", tmp_path, *arguments, "--discount", "0.9", "--residual", "1e-3", alone=True)
     (solve,) = figures["solves"]
     assert solve["parameters"] == {"mass": "1.1", "grid": "60,60"}
-    assert (solve["table"]["states"], solve["outcome"]) == (3600, "residual")
+    assert (solve["table"]["states"], solve["outcome"]) == (3600, "residual_reached")
     assert solve["generation"]["seconds"] > 0
     assert solve["ratio"] == pytest.approx(solve["peak_rss_bytes"] / sum(solve["planned"].values()))
 
@@ -114,7 +114,7 @@ def test_coupling_compares_methods_and_stopping_rules(tmp_path):
                 assert solve["outcome"] == "proved"
                 assert solve["error_bound"] <= 1e-3
             else:
-                assert solve["outcome"] == "residual"
+                assert solve["outcome"] == "residual_reached"
                 assert solve["residual_bound"] <= 1e-4
             rows = solve["asked"] == "policy-iteration"
             assert (solve["policy_evaluations"] > 0) == rows or solve["asked"] == "auto"
@@ -240,7 +240,7 @@ def test_policies_counts_the_starts_that_reach_the_goal(tmp_path):
     figures = figures_of("policies.py", tmp_path, *arguments, "--policies", "lookahead,vote", "--seconds", "10")
     assert [case["states"] for case in figures["cases"]] == [3600, 1600]
     for case in figures["cases"]:
-        assert case["solve"]["outcome"] == "residual"
+        assert case["solve"]["outcome"] == "residual_reached"
         assert [run["policy"] for run in case["policies"]] == ["lookahead", "vote"]
         for run in case["policies"]:
             assert len(run["runs"]) == 5

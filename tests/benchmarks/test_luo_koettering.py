@@ -47,7 +47,7 @@ def test_workers_divide_the_states_among_them(tmp_path):
     figures = toy(tmp_path, "--part", "workers")
     assert [(w["workers"], w["partitions"]) for w in figures["workers"]] == [(0, 1), (1, 1), (2, 2)]
     for solve in figures["workers"]:
-        assert solve["outcome"] == "residual"
+        assert solve["outcome"] == "residual_reached"
         assert solve["residual"] <= 1e-4
         assert "seconds" not in solve
 
@@ -56,7 +56,7 @@ def test_what_a_time_limit_or_the_budget_left_out_is_said(tmp_path):
     figures = toy(tmp_path, "--part", "cases", "--time-limit", "1e-9")
     for case in figures["cases"]:
         sequential = case["runs"][0]
-        assert sequential["outcome"] == ("done" if case["runs"][1]["done"] == 1 else "time-limit")
+        assert sequential["outcome"] == ("done" if case["runs"][1]["done"] == 1 else "time_limit")
         assert sequential["done"] == 1
         assert sequential["iterations"] == [n for n in case["runs"][1]["iterations"] if n == 1]
 

@@ -19,7 +19,7 @@ def test_a_time_limit_ends_with_1_and_a_checkpoint(place, tmp_path):
     solving = ("solve", place / "maze.store", "--discount", 0.999, "--epsilon", 1e-6, "--output", output)
     ran = ooc(*solving, "--device", "cpu", "--time-limit", 1e-9)
     assert ran.status == 1
-    assert "time-limit" in ran.out
+    assert "time_limit" in ran.out
     assert "r.checkpoint" in ran.out
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
     assert "continue from it with --resume" in refused(*solving, "--device", "cpu")
@@ -136,8 +136,8 @@ def test_a_log_has_the_target_beside_its_bound_and_the_rate_since_the_line_befor
     for n_bytes, seconds in (earlier, (earlier[0] + (1 << 20), 1002.0), (earlier[0] + (3 << 20), 1010.0)):
         line(
             SolveProgress(
-                error_bound=2.0, residual_bound=0.2, target=0.01, target_kind=kind, dirty=1, partitions=4, hit_rate=0.5,
-                bytes_read=n_bytes, read_rate=1e9, loads=7, seconds=seconds,
+                error_bound=2.0, residual_bound=0.2, target=0.01, stopping_rule=kind, dirty=1, partitions=4,
+                hit_rate=0.5, bytes_read=n_bytes, read_rate=1e9, loads=7, seconds=seconds,
             )
         )  # fmt: skip
     _, first, second = capsys.readouterr().err.splitlines()

@@ -163,7 +163,7 @@ def test_several_workers_share_what_reads_everywhere_if_asked(everywhere: Store,
 def test_a_plain_residual_is_proved_too(ragged: Store, clusters: Clusters) -> None:
     solution = solve(ragged, 0.9, clusters[2], residual=1e-5)
     best = policy_iteration(rows_of(ragged), 0.9, "min").values
-    assert solution.outcome is Outcome.RESIDUAL
+    assert solution.outcome is Outcome.RESIDUAL_REACHED
     assert solution.certificate.residual_bound <= 1e-5
     assert float(np.abs(solution.values - best).max()) <= solution.error_bound
 

@@ -69,7 +69,7 @@ def test_certificates_hold_whatever_becomes_of_messages(
     options = SolveOptions(0.9, method=method, cache=CacheSize(share=share), device="cpu")
     with stored(case) as store:
         outcome, coordinator = asyncio.run(solve_on(store, options, solvers, weather))
-        assert outcome in (Outcome.PROVED, Outcome.PRECISION)
+        assert outcome in (Outcome.PROVED, Outcome.PRECISION_LIMIT)
         sign = 1 if store.sense == "max" else -1
         values = store.to_source(sign * coordinator.known.values)
         if coordinator.known.bounds is None:
@@ -164,7 +164,7 @@ def test_solvers_know_how_large_values_were_before_the_checkpoint_that_they_go_o
     known.valid[:], known.value_size = True, size
     options = SolveOptions(0.9, epsilon=1e-6, cache=CacheSize(share=1.0), device="cpu")
     outcome, _ = asyncio.run(solve_on(store, replace(options, method="p-eva"), 2, Weather(1, 0.0), known))
-    assert outcome is (Outcome.PROVED if size == 1.0 else Outcome.PRECISION)
+    assert outcome is (Outcome.PROVED if size == 1.0 else Outcome.PRECISION_LIMIT)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -219,7 +219,7 @@ def test_who_stopped_by_itself_goes_on_with_the_next_assignment(tmp_path: Path) 
         async def stopped(epoch: int) -> None:
             while (status := network.mailboxes[0].status()).epoch != epoch or status.outcome is None:
                 await asyncio.sleep(0.01)
-            assert status.outcome == Outcome.PRECISION.word
+            assert status.outcome == Outcome.PRECISION_LIMIT.value
 
         try:
             await command(Assignment(1, owner, owner, {0: "0"}, None, initial_start=True))

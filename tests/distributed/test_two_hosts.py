@@ -56,7 +56,7 @@ with Client(scheduler, timeout=300, set_as_default=False) as client:
         )
         np.save(f"{folder}/{name}.npy", solution.values)
         report(
-            outcome=solution.outcome.word,
+            outcome=solution.outcome.value,
             error=solution.error_bound,
             workers=[[w.host, w.lost, w.partitions, w.backups] for w in solution.statistics.workers],
             present=len(client.scheduler_info(n_workers=-1)["workers"]),

@@ -175,7 +175,7 @@ def test_the_loss_of_the_scheduler_leaves_a_checkpoint_to_go_on_from(
         for process in running:
             process.kill()
             process.wait()
-    assert solution.outcome is Outcome.LOST
+    assert solution.outcome is Outcome.WORKERS_LOST
     assert checkpoint_path(tmp_path / "r").exists()
     assert not (tmp_path / "r").exists()
     again = solve(coupled, 0.999, clusters[2], epsilon=100.0, output=tmp_path / "r", resume=True)

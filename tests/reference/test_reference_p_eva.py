@@ -160,8 +160,8 @@ def assert_agreement(solution: Solution, reference: ReferenceSolution, store: St
     assert c.error_bound <= EPSILON
     difference = sign * (values - solution.values)
     assert np.abs(difference).max() <= c.error_bound + reference.error_bound
-    assert c.lower - reference.error_bound <= difference.min()
-    assert difference.max() <= c.upper + reference.error_bound
+    assert c.error_lower - reference.error_bound <= difference.min()
+    assert difference.max() <= c.error_upper + reference.error_bound
     counts = np.diff(rows.action_ptr)
     assert np.where(counts > 0, (solution.policy >= 0) & (solution.policy < counts), solution.policy == -1).all()
     achieved = value_of(rows, solution.policy, discount)

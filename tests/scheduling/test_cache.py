@@ -150,7 +150,7 @@ class CacheMachine(RuleBasedStateMachine):
         s = self.cache.statistics
         assert (s.accesses, s.hits, s.misses) == (self.accesses, self.hits, self.accesses - self.hits)
         assert (s.auxiliary_accesses, s.auxiliary_hits) == (self.auxiliary, self.auxiliary_hits)
-        assert (s.loads, s.bytes_read, s.bytes_moved) == (self.loads, 3 * self.loads, self.moved)
+        assert (s.loads, s.bytes_read, s.bytes_decoded) == (self.loads, 3 * self.loads, self.moved)
         assert s.misses + s.auxiliary_accesses - s.auxiliary_hits <= s.loads
 
 

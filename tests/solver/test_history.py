@@ -49,7 +49,7 @@ def check_history(solution: Solution, earlier: SolveHistory | None = None) -> So
     for name in ("bytes_read", "hits", "misses"):
         assert (np.diff(getattr(h, name)) >= 0).all()
         assert getattr(h, name)[-1] == getattr(s, name)
-    assert h.seconds[-1] == s.seconds
+    assert h.seconds[-1] == s.solve_seconds
     assert (h.error_bound[-1], h.residual_bound[-1]) == (c.error_bound, c.residual_bound)
     assert not solution.outcome.proved or h.dirty[-1] == 0
     assert (h.resident <= s.n_partitions).all()

@@ -83,11 +83,11 @@ def test_values_are_within_the_certified_bound_of_exact_policy_iteration(
     assert_that_all_claims_hold(solution, store, rows, best, discount)
     assert found.holds
     assert found.invalid_policy_states == 0
-    wanted = Outcome.RESIDUAL if target == "residual" else Outcome.PROVED
+    wanted = Outcome.RESIDUAL_REACHED if target == "residual" else Outcome.PROVED
     # The default target is a share of the values' range, which may be nothing beside the rewards.
     narrow = target is None and 1e-4 * float(max(best) - min(best)) < 1e-14 * scale_of(rows, best) / (1 - discount)
     lost_to_rounding = (discount > 0.9 and share < 1e-5) or narrow
-    assert solution.outcome is wanted or (lost_to_rounding and solution.outcome is Outcome.PRECISION)
+    assert solution.outcome is wanted or (lost_to_rounding and solution.outcome is Outcome.PRECISION_LIMIT)
 
 
 @some
@@ -262,7 +262,7 @@ def test_a_target_below_rounding_ends_and_says_so(case: Case, discount: float, m
         best = optimum(rows, discount, case.sense)
         solution = solved(store, discount, method, epsilon=1e-300)
     assert_that_all_claims_hold(solution, store, rows, best, discount)
-    assert solution.outcome in (Outcome.PROVED, Outcome.PRECISION)
+    assert solution.outcome in (Outcome.PROVED, Outcome.PRECISION_LIMIT)
 
 
 @some

@@ -124,7 +124,7 @@ def test_the_bound_holds_when_the_time_is_up(case: Case, method: dict, discount:
         best = optimum(rows, discount, case.sense)
         solution = solve(store, discount, method, epsilon=1e-9 * scale_of(rows, best), time_limit=seconds)
         assert_that_all_claims_hold(solution, store, rows, best, discount)
-        assert solution.outcome.proved or solution.outcome in (Outcome.TIME_LIMIT, Outcome.PRECISION)
+        assert solution.outcome.proved or solution.outcome in (Outcome.TIME_LIMIT, Outcome.PRECISION_LIMIT)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -146,7 +146,7 @@ def test_a_target_below_rounding_ends_and_says_so(case: Case, discount: float, m
         solution = solve(store, discount, method, epsilon=1e-40)
         assert_that_all_claims_hold(solution, store, rows, best, discount)
         if any(best) or rows.rewards.any():
-            assert solution.outcome is Outcome.PRECISION
+            assert solution.outcome is Outcome.PRECISION_LIMIT
 
 
 @few
@@ -167,7 +167,7 @@ def test_the_papers_rule_stops_at_a_true_plain_residual(
             cache = data.draw(st.sampled_from(caches(store)), label="cache")
             solution = solve(store, discount, method, residual=residual, cache=cache)
             assert_that_all_claims_hold(solution, store, rows, best, discount)
-            assert solution.outcome is Outcome.RESIDUAL
+            assert solution.outcome is Outcome.RESIDUAL_REACHED
             assert plain_residual(rows, solution.values, discount, sign_of(store)) <= residual
 
 
@@ -181,12 +181,12 @@ def test_the_default_target_is_a_share_of_the_range(case: Case, discount: float,
         solution = solve(store, discount, method)
         assert_that_all_claims_hold(solution, store, rows, best, discount)
         span, size = float(np.ptp(solution.values)), float(np.abs(solution.values).max())
-        if solution.outcome is Outcome.PRECISION:
-            assert solution.certificate.rounding > 0.4e-4 * span
+        if solution.outcome is Outcome.PRECISION_LIMIT:
+            assert solution.certificate.rounding_bound > 0.4e-4 * span
         elif span > 2 * solution.error_bound:
             assert solution.certificate.target == pytest.approx(1e-4 * span)
         else:
-            assert solution.certificate.target <= max(1e-4 * size, 4 * solution.certificate.rounding)
+            assert solution.certificate.target <= max(1e-4 * size, 4 * solution.certificate.rounding_bound)
 
 
 def damaged(solution: Solution, **arrays: np.ndarray) -> Solution:
@@ -389,7 +389,7 @@ def test_value_iteration_has_what_comes_after_the_next_partitions_read_ahead_onc
     store = ooc_mdp.generate("random", tmp_path / "s", {"states": "400", "seed": "1"}, partitions=60)
     watched = AnnouncedStore(**{f.name: getattr(store, f.name) for f in fields(Store)})
     solution = ooc_mdp.solve(watched, discount=0.5, residual=1e-3, method="vi", cache="10%", device="cpu")
-    assert solution.outcome is Outcome.RESIDUAL
+    assert solution.outcome is Outcome.RESIDUAL_REACHED
     asked = watched.__dict__["asked"]
     assert len(set(asked)) == len(asked)
     assert set(range(staging_depth(CpuBackend.features) + 1, 60)) <= set(asked)

@@ -79,8 +79,8 @@ def test_claims_hold_of_any_model_that_passes_aside_are_tried_on(
         limits = {target: share * scale_of(rows, best), "time_limit": 0.3 if slow else None}
         solution = solved(store, discount, method, 0.5, **limits)
     assert_that_all_claims_hold(solution, store, rows, best, discount)
-    ended = solution.outcome in (Outcome.PROVED, Outcome.RESIDUAL)
-    assert ended or (slow and solution.outcome in (Outcome.TIME_LIMIT, Outcome.PRECISION))
+    ended = solution.outcome in (Outcome.PROVED, Outcome.RESIDUAL_REACHED)
+    assert ended or (slow and solution.outcome in (Outcome.TIME_LIMIT, Outcome.PRECISION_LIMIT))
 
 
 @settings(max_examples=40)

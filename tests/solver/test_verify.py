@@ -17,7 +17,7 @@ from ooc_mdp.solver.verify import verify
 from ooc_mdp.store import Store
 from ooc_mdp.store.result import Result
 
-SMALLER = {"error_bound": 0.1, "residual_bound": 0.1, "policy_loss_bound": 0.1, "upper": 0.0, "lower": 0.0}
+SMALLER = {"error_bound": 0.1, "residual_bound": 0.1, "policy_loss_bound": 0.1, "error_upper": 0.0, "error_lower": 0.0}
 """What is left of each bound, of its own size, so that it cannot hold."""
 
 

@@ -49,14 +49,14 @@ def stopped(store: Path, tmp_path: Path) -> Path:
 def test_a_checkpoint_is_read_back_as_it_was_saved(tmp_path):
     path = checkpoint_path(tmp_path / "r")
     assert load_checkpoint(path, IDENTITY) is None
-    save_checkpoint(path, IDENTITY, ARRAYS, SolveStatistics(n_states=500, loads=7, seconds=1.5))
+    save_checkpoint(path, IDENTITY, ARRAYS, SolveStatistics(n_states=500, loads=7, solve_seconds=1.5))
     loaded = load_checkpoint(path, IDENTITY)
     assert loaded is not None
     arrays, statistics = loaded
     assert sorted(arrays) == sorted(ARRAYS)
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(arrays[name], array)
-    assert asdict(statistics) == asdict(SolveStatistics(n_states=500, loads=7, seconds=1.5))
+    assert asdict(statistics) == asdict(SolveStatistics(n_states=500, loads=7, solve_seconds=1.5))
     assert [p.name for p in tmp_path.iterdir()] == ["r.checkpoint"]
 
 
@@ -94,7 +94,7 @@ def test_arrays_of_every_kind_and_shape_are_read_back(tmp_path):
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path):
     path = tmp_path / "c"
-    remedy = "this release reads version 3; remove it to solve from the beginning"
+    remedy = "this release reads version 4; remove it to solve from the beginning"
     path.write_bytes(b"ooc-mdp checkpoint 99\n")
     with pytest.raises(StoreError, match=f"is of version 99, {remedy}"):
         load_checkpoint(path, IDENTITY)
@@ -131,7 +131,7 @@ def test_what_is_no_regular_file_or_claims_another_size_takes_no_memory_and_does
     os.truncate(path, 1 << 40)
     with pytest.raises(StoreError, match=f"it has {1 << 40} bytes and was written with {whole}"):
         load_checkpoint(path, IDENTITY)
-    path.write_bytes(b"ooc-mdp checkpoint 3\n" + (1 << 40).to_bytes(8, "little") + (1 << 39).to_bytes(8, "little"))
+    path.write_bytes(b"ooc-mdp checkpoint 4\n" + (1 << 40).to_bytes(8, "little") + (1 << 39).to_bytes(8, "little"))
     os.truncate(path, 1 << 40)
     with pytest.raises(StoreError, match="its header would take"):
         load_checkpoint(path, IDENTITY)
@@ -191,7 +191,7 @@ def test_a_resumed_solve_goes_on_counting_and_proves_the_same(store, stopped):
     assert ran.status == 0
     assert f"continuing from the checkpoint {stopped}.checkpoint" in ran.err
     figures = ran.figures
-    for name in ("accesses", "loads", "visits", "sweeps", "backups", "bytes_read", "seconds"):
+    for name in ("accesses", "loads", "visits", "sweeps", "backups", "bytes_read", "solve_seconds"):
         assert figures[name] >= before[name] > 0
     whole = ooc_mdp.solve(store, 0.99, epsilon=1e-4, device="cpu")
     resumed = ooc_mdp.open_result(stopped).solution
@@ -356,7 +356,7 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_minimisation_goes_on_from_the_values_that_it_was_stopped_with(costs, tmp_path):
     output = tmp_path / "r"
     stopped = ooc_mdp.solve(costs, 0.9, epsilon=1e-12, device="cpu", output=output)
-    assert stopped.outcome.word == "precision"
+    assert stopped.outcome.value == "precision_limit"
     assert stopped.values.min() < -10.0
     _, arrays = read_checkpoint(checkpoint_path(output))
     assert np.sort(arrays["values"]).tolist() == np.sort(0.0 - stopped.values).tolist()

@@ -75,7 +75,7 @@ def test_any_zarr_reader_opens_a_result(result):
 
 
 def test_unknown_bounds_survive_as_what_they_are(store, solution, tmp_path):
-    certificate = replace(solution.certificate, error_bound=math.inf, upper=math.inf, lower=-math.inf)
+    certificate = replace(solution.certificate, error_bound=math.inf, error_upper=math.inf, error_lower=-math.inf)
     write_result(tmp_path / "r", store, replace(solution, certificate=certificate), identity_of(store))
     assert open_result(tmp_path / "r").solution.certificate == certificate
     json.dumps(open_result(tmp_path / "r").solution.summary(), allow_nan=False)
@@ -175,11 +175,11 @@ def test_a_changed_attribute_is_refused_by_the_digest(result):
         open_result(result)
 
 
-@pytest.mark.parametrize("version", [1, 3, None])
+@pytest.mark.parametrize("version", [2, 4, None])
 def test_a_result_of_another_version_is_refused_and_replaced_only_if_the_user_says_so(store, result, version):
     attributes = {"format": "ooc-mdp-result", "format_version": version, "identity": {}}
     (result / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}))
-    with pytest.raises(StoreError, match=f"is a result of version {version}, this release reads 2; solve again"):
+    with pytest.raises(StoreError, match=f"is a result of version {version}, this release reads 3; solve again"):
         open_result(result)
     with pytest.raises(StoreError, match="exists; name another output, or replace it with --overwrite"):
         ooc_mdp.solve(store, DISCOUNT, device="cpu", output=result)

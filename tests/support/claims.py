@@ -45,8 +45,8 @@ def assert_that_all_claims_hold(
 ) -> None:
     c, s, sign = solution.certificate, solution.statistics, sign_of(store)
     errors = [sign * d for d in distance(solution.values, best)]
-    assert c.lower <= min(errors)
-    assert max(errors) <= c.upper
+    assert c.error_lower <= min(errors)
+    assert max(errors) <= c.error_upper
     assert max(map(abs, errors)) <= c.error_bound
     assert plain_residual(rows, solution.values, discount, sign) <= c.residual_bound
     counts = np.diff(rows.action_ptr)
@@ -56,7 +56,7 @@ def assert_that_all_claims_hold(
     assert max(loss) <= c.policy_loss_bound
     if solution.outcome is Outcome.PROVED:
         assert c.error_bound <= c.target
-    if solution.outcome is Outcome.RESIDUAL:
+    if solution.outcome is Outcome.RESIDUAL_REACHED:
         assert c.residual_bound <= c.target
     assert s.cache_peak_bytes <= s.cache_bytes
     assert s.hits + s.misses == s.accesses

@@ -67,14 +67,14 @@ def cases(draw: st.DrawFn) -> Case:
 def holds(case: Case, solution: Solution, exact: list[Fraction]) -> None:
     """The certificate tells the truth, of the values, of both bounds and of the policy."""
     sign = 1 if case.sense == "max" else -1
-    assert solution.lower is not None
-    assert solution.upper is not None
+    assert solution.value_lower is not None
+    assert solution.value_upper is not None
     for s, best in enumerate(exact):
-        assert Fraction(solution.lower[s]) <= sign * best <= Fraction(solution.upper[s])
+        assert Fraction(solution.value_lower[s]) <= sign * best <= Fraction(solution.value_upper[s])
         difference = sign * best - Fraction(solution.values[s])
         assert abs(difference) <= Fraction(solution.error_bound)
         c = solution.certificate
-        assert Fraction(c.lower) <= sign * difference <= Fraction(c.upper)
+        assert Fraction(c.error_lower) <= sign * difference <= Fraction(c.error_upper)
     totals = policy_total(case.model, tuple(solution.policy.tolist()), sign)
     assert not isinstance(totals, Fault)
     for best, total in zip(exact, totals, strict=True):
@@ -115,7 +115,7 @@ def test_a_residual_is_reached_and_what_it_proves_is_true(case: Case) -> None:
         return
     with stored(case) as store:
         solution = solve(store, SolveOptions(1.0, residual=1e-5))
-    assert solution.outcome is Outcome.RESIDUAL
+    assert solution.outcome is Outcome.RESIDUAL_REACHED
     assert solution.certificate.residual_bound <= 1e-5
     holds(case, solution, exact)
 
@@ -137,11 +137,11 @@ def test_results_are_verified_from_the_table_alone_and_tampered_ones_are_not(
         assert found.error_bound <= solution.error_bound * (1 + 1e-9)
         result = open_result(output)
         s = int(rng.integers(store.n_states))
-        assert solution.lower is not None
+        assert solution.value_lower is not None
         best = float((1 if case.sense == "max" else -1) * exact[s])
-        wrong = solution.lower.copy()
+        wrong = solution.value_lower.copy()
         wrong[s] = best + 1e-3  # above the optimum: no table can bear it out
-        tampered = dataclasses.replace(solution, lower=wrong)
+        tampered = dataclasses.replace(solution, value_lower=wrong)
         write_result(output, store, tampered, result.identity, replace=True)
         refuted = ooc_mdp.verify(store, output)
         assert not refuted.holds
@@ -364,7 +364,7 @@ def test_a_policy_that_idles_on_the_way_is_refuted_by_verify(tmp_path: Path) -> 
         found = ooc_mdp.verify(store, tmp_path / "r")
         assert not found.holds
         assert found.invalid_policy_states == (policy != [0, 0, -1])
-    without = dataclasses.replace(solution, lower=None, upper=None)
+    without = dataclasses.replace(solution, value_lower=None, value_upper=None)
     write_result(tmp_path / "r", store, without, identity, replace=True)
     with pytest.raises(StoreError, match="has no lower and upper values"):
         ooc_mdp.verify(store, tmp_path / "r")
@@ -396,7 +396,7 @@ def test_a_run_that_was_stopped_goes_on_from_its_values(
     stopped = run(False, interrupted_after(visits))
     assert stopped.outcome is Outcome.INTERRUPTED
     assert stopped.error_bound == math.inf
-    assert stopped.lower is None
+    assert stopped.value_lower is None
     assert not output.exists()
     resumed = run(True, lambda: nullcontext(lambda: False))
     assert resumed.outcome is Outcome.PROVED
@@ -426,27 +426,27 @@ def test_a_time_limit_ends_a_run_without_a_claim(tmp_path: Path) -> None:
     stopped = solved(tmp_path, gambler(0.4, 100), partitions=5, time_limit=1e-9)
     assert stopped.outcome is Outcome.TIME_LIMIT
     assert stopped.error_bound == math.inf
-    assert stopped.upper is None
+    assert stopped.value_upper is None
 
 
 def test_what_float64_cannot_tell_apart_ends_as_a_matter_of_precision(tmp_path: Path) -> None:
     model = Model((State((to(-1e9, s1=1.0),)), State((to(-0.1, s2=0.5, s0=0.5),)), end()))
     solution = solved(tmp_path, model, epsilon=1e-12)
-    assert solution.outcome is Outcome.PRECISION
+    assert solution.outcome is Outcome.PRECISION_LIMIT
     assert solution.error_bound == math.inf
 
 
 def test_totals_beyond_float64_end_as_a_matter_of_precision_without_warnings(tmp_path: Path) -> None:
     """They are -1e312."""
     solution = solved(tmp_path, Model((State((to(-1e12, s0=1.0, s1=1e-300),)), end(0.0))))
-    assert solution.outcome is Outcome.PRECISION
+    assert solution.outcome is Outcome.PRECISION_LIMIT
     assert solution.error_bound == math.inf
 
 
 def test_a_stop_for_precision_does_not_keep_a_looser_target_from_being_reached(tmp_path: Path) -> None:
     store = make_store(Case(gambler(0.5, 50), "max", "float64", 5), tmp_path / "m.store")
     output = tmp_path / "r"
-    assert solve(store, SolveOptions(1.0, epsilon=1e-17), RunOptions(output)).outcome is Outcome.PRECISION
+    assert solve(store, SolveOptions(1.0, epsilon=1e-17), RunOptions(output)).outcome is Outcome.PRECISION_LIMIT
     looser = solve(store, SolveOptions(1.0, epsilon=1e-2), RunOptions(output, resume=True))
     assert looser.outcome is Outcome.PROVED
     assert looser.error_bound <= 1e-2

@@ -39,7 +39,7 @@ def _made_with(figures: dict[str, Any]) -> list[str]:
 
 def seconds_of(run: dict[str, Any] | None) -> float | None:
     """The median, where there is one and the run came to its end."""
-    if not run or "seconds" not in run or run["outcome"] not in ("converged", "residual"):
+    if not run or "seconds" not in run or run["outcome"] not in ("converged", "residual_reached"):
         return None
     return float(run["seconds"]["median"])
 

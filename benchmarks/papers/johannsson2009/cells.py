@@ -32,9 +32,9 @@ def count(value: float | None) -> str:
 
 def if_solved(run: Run, value: Callable[[Run], float | None], write: Callable[[float | None], str] = number) -> str:
     """The figure of a solve that reached its target."""
-    if run["outcome"] == "time-limit":
+    if run["outcome"] == "time_limit":
         return "not finished"
-    return write(value(run)) if run["outcome"] == "residual" else NOT
+    return write(value(run)) if run["outcome"] == "residual_reached" else NOT
 
 
 def mean_seconds(run: Run) -> float | None:

@@ -1,6 +1,6 @@
 """The measurements: each function gives one part of the figures as plain values.
 
-A solve that its time limit stopped keeps the outcome "time-limit" and is no result; what was not begun is "not run".
+A solve that its time limit stopped keeps the outcome "time_limit" and is no result; what was not begun is "not run".
 On the CPU a kernel's schedule runs in NumPy: it makes the kernel's passes, whose number is measured, and its seconds
 say nothing, so they are not kept.
 """
@@ -82,7 +82,7 @@ def sequential_run(rows: Rows, effort: Effort) -> dict[str, Any]:
     solved = tables.solve(effort.limit)
     found = {"what": "sequential", "outcome": solved.outcome, "sweeps": solved.sweeps}
     found["residual"] = rows.residual(solved.values.astype(np.float64))
-    if solved.outcome == "residual":
+    if solved.outcome == "residual_reached":
         found["seconds"] = effort.seconds(solved.seconds, lambda: tables.solve(effort.limit).seconds)
         found["sweep_seconds"] = found["seconds"]["mean"] / solved.sweeps
     return found
@@ -118,7 +118,7 @@ def kernel_run(word: str, table: InMemory, effort: Effort, backend: Backend | No
     found = {"what": word, "outcome": outcome, "passes": passes, "sweeps": passes * _BACKUPS[word]}
     found["residual"] = float(backend.measure(resident, 0.0)[0][2:].max())
     found["device_bytes"] = sum(layout.device.values())
-    if effort.timed and outcome == "residual":
+    if effort.timed and outcome == "residual_reached":
         found["seconds"] = effort.seconds(first, lambda: solve()[2])
         found["sweep_seconds"] = min(_seconds_of_a_pass(backend, resident) for _ in range(3)) / _BACKUPS[word]
     backend.close()
@@ -134,9 +134,9 @@ def _solve(backend: Backend, resident: Resident, limit: float) -> tuple[str, int
         left = report.residuals[2:] if report.last_change is None else report.last_change  # type: ignore[index]
         seconds = time.perf_counter() - began
         if left.max() <= THETA:
-            return "residual", passes, seconds
+            return "residual_reached", passes, seconds
         if seconds > limit:
-            return "time-limit", passes, seconds
+            return "time_limit", passes, seconds
 
 
 def _seconds_of_a_pass(backend: Backend, resident: Resident) -> float:
@@ -157,12 +157,12 @@ def _default(table: InMemory, device: str, effort: Effort, **how: Any) -> dict[s
         return ooc_mdp.solve(table, DISCOUNT, residual=THETA, device=device, time_limit=effort.limit, **asked)
 
     solution = solve()  # loads the code
-    if solution.outcome.word == "residual":
+    if solution.outcome.value == "residual_reached":
         solution = solve()
     s, word = solution.statistics, how.get("kernel", "tiles") if device != "cpu" else "CPU engine"
     found = {
         "what": word,
-        "outcome": solution.outcome.word,
+        "outcome": solution.outcome.value,
         "method": solution.method,
         "sweeps": s.backups / s.n_states,
     }
@@ -170,8 +170,8 @@ def _default(table: InMemory, device: str, effort: Effort, **how: Any) -> dict[s
     found |= {"partitions": s.n_partitions, "table_bytes": s.table_bytes}
     if device != "cpu":
         found["device_bytes"] = sum(solution.memory_plan["device"].values())
-    if solution.outcome.word == "residual":
-        found["seconds"] = effort.seconds(s.seconds, lambda: solve().statistics.seconds)
+    if solution.outcome.value == "residual_reached":
+        found["seconds"] = effort.seconds(s.solve_seconds, lambda: solve().statistics.solve_seconds)
     return found
 
 

@@ -96,7 +96,7 @@ def draw_lines(panel: Any, worlds: list[dict[str, Any]], value: _Value) -> None:
     for what in dict.fromkeys(run["what"] for world in worlds for run in world["runs"]):
         across = []
         for world in worlds:
-            runs = [run for run in world["runs"] if run["what"] == what and run["outcome"] == "residual"]
+            runs = [run for run in world["runs"] if run["what"] == what and run["outcome"] == "residual_reached"]
             found = value(runs[0], world) if runs else None
             across.append(math.nan if found is None else found)  # NaN interrupts a line
         if not all(map(math.isnan, across)):

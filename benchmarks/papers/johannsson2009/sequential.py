@@ -54,13 +54,13 @@ class Sequential:
         """Sweep until no value changes by the threshold or more, or `limit` seconds are over."""
         outcomes = self.probability_and_reward.shape[0] // actions
         values = np.zeros(self.probability_and_reward.shape[1], np.float32)
-        began, sweeps, outcome = time.perf_counter(), 0, "residual"
+        began, sweeps, outcome = time.perf_counter(), 0, "residual_reached"
         while True:
             sweeps += 1
             if _sweep(values, self.probability_and_reward, self.result_states, GAMMA, actions, outcomes) < THRESHOLD:
                 break
             if time.perf_counter() - began > limit:
-                outcome = "time-limit"
+                outcome = "time_limit"
                 break
         return Solved(outcome, sweeps, time.perf_counter() - began, values)
 

@@ -84,7 +84,7 @@ def _ranks(worlds: Sequence[_World]) -> list[_Row]:
 def _counts(worlds: Sequence[_World]) -> list[_Row]:
     def sweeps(world: _World, word: str) -> int | None:
         run = run_of(world, word)
-        return run["sweeps"] if run["outcome"] == "residual" else None
+        return run["sweeps"] if run["outcome"] == "residual_reached" else None
 
     rows = []
     for word in ("rdi", "bdi"):
@@ -119,7 +119,7 @@ def _locality(worlds: Sequence[_World]) -> list[_Row]:
     rows = []
     for word in ("sequential", "bdi", "rdi"):
         runs = [run_of(w, word) for w in worlds]
-        sweeps = [run["sweeps"] for run in runs if run["outcome"] == "residual"]
+        sweeps = [run["sweeps"] for run in runs if run["outcome"] == "residual_reached"]
         if runs and len(sweeps) == len(runs):
             found = f"{sweeps[0]} without random successors, {min(sweeps[1:])} to {max(sweeps[1:])} with them"
             why = "a random successor is in another block, and its value up to 8 sweeps old"

@@ -94,7 +94,7 @@ def _timed(
     reached = [n for n in iterations if n <= done]
     run = {
         "what": solver.what,
-        "outcome": "done" if done == iterations[-1] else "time-limit",
+        "outcome": "done" if done == iterations[-1] else "time_limit",
         "done": done,
         "seconds_an_iteration": min(found[-1] / len(found) for found in passes),
         "iterations": reached,
@@ -165,13 +165,13 @@ def several(states: int, actions: int, workers: Sequence[int], toy: bool, effort
                 ooc_mdp.solve(store, **asked | {"time_limit": _BEFOREHAND}, **where)  # loads the code
                 solution = ooc_mdp.solve(store, **asked, **where)
             statistics = solution.statistics
-            seconds = {} if effort.device == "cpu" else {"seconds": statistics.seconds}
+            seconds = {} if effort.device == "cpu" else {"seconds": statistics.solve_seconds}
             yield seconds | {
                 "states": states,
                 "actions": actions,
                 "workers": count,
                 "partitions": store.n_partitions,
-                "outcome": solution.outcome.word,
+                "outcome": solution.outcome.value,
                 "passes": statistics.backups / statistics.n_states,
                 "residual": solution.certificate.residual_bound,
             }

@@ -105,7 +105,7 @@ def _rate_ratio(case: _Case, version: str, iterations: int) -> tuple[float | Non
     sequential, run = _run(case, "sequential"), _run(case, version)
     if found is not None or version == LOADED or sequential is None or run is None:
         return found, ""
-    stopped = ", ".join(f"{r['what']} after {r['done']}" for r in (sequential, run) if r["outcome"] == "time-limit")
+    stopped = ", ".join(f"{r['what']} after {r['done']}" for r in (sequential, run) if r["outcome"] == "time_limit")
     rates = (r.get("seconds_an_iteration") for r in (sequential, run))
     return _ratio(*rates), f"of an iteration: the time limit stopped {stopped}; "
 
@@ -231,7 +231,7 @@ def _others(cases: Sequence[_Case], workers: Sequence[_Case]) -> list[list[str]]
 
 def _solved_in(solve: _Case) -> float | None:
     """Seconds of a solve by workers, where they are known and it met its target."""
-    return solve.get("seconds") if solve["outcome"] == "residual" else None
+    return solve.get("seconds") if solve["outcome"] == "residual_reached" else None
 
 
 def _workers(workers: Sequence[_Case]) -> list[str]:
@@ -242,7 +242,7 @@ def _workers(workers: Sequence[_Case]) -> list[str]:
         rows.append([
             f"{count} worker{'s' * (count != 1)}" if count else "no workers",
             f"{w['states']} / {w['actions']} / {w['partitions']}",
-            _cell(seconds, ".3f") if w["outcome"] == "residual" else w["outcome"],
+            _cell(seconds, ".3f") if w["outcome"] == "residual_reached" else w["outcome"],
             _cell(_ratio(one, seconds) if count else None),
             f"{w['passes']:.1f}",
             _cell(_ratio(seconds, w["passes"]), ".3g", 1e3),
@@ -259,7 +259,7 @@ def _defaults(cases: Sequence[_Case]) -> list[str]:
         if "default" not in case:
             continue
         found, n = case["default"], case["iterations"][-1]
-        solved = found["outcome"] == "residual"
+        solved = found["outcome"] == "residual_reached"
         seconds = found["seconds"]["median"] if solved else None
         loaded = seconds_after(case, LOADED, n)
         rows.append([

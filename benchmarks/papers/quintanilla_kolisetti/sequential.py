@@ -55,7 +55,7 @@ class Sequential:
             values, after, sweeps = after, values, sweeps + 1
             seconds = time.perf_counter() - began
             if change <= epsilon or seconds > limit:
-                return "converged" if change <= epsilon else "time-limit", sweeps, seconds, values
+                return "converged" if change <= epsilon else "time_limit", sweeps, seconds, values
 
     def steps(self, repeat: int) -> dict[str, Any]:
         """Seconds of one summation and of one update."""

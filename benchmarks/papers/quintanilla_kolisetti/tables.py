@@ -50,7 +50,7 @@ def _made_with(figures: dict[str, Any]) -> list[str]:
 
 def seconds_of(run: dict[str, Any] | None, key: str = "seconds") -> float | None:
     """The median, where there is one and the run came to its end."""
-    if not run or key not in run or run.get("outcome", "converged") not in ("converged", "residual"):
+    if not run or key not in run or run.get("outcome", "converged") not in ("converged", "residual_reached"):
         return None
     return float(run[key]["median"])
 

@@ -1,6 +1,6 @@
 """The measurements behind the figures: each function gives one figure's numbers as plain values.
 
-A solve that its time limit stopped keeps its outcome "time-limit" and is no result; it is shown as "not finished".
+A solve that its time limit stopped keeps its outcome "time_limit" and is no result; it is shown as "not finished".
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def solve(
     s = solution.statistics
     return {
         "variant": variant,
-        "outcome": solution.outcome.word,
+        "outcome": solution.outcome.value,
         "error_bound": solution.error_bound if np.isfinite(solution.error_bound) else None,
-        "seconds": s.seconds,
+        "seconds": s.solve_seconds,
         "cpu_seconds": time.process_time() - began,
         "backups": s.backups,
         "accesses": s.accesses,
@@ -100,7 +100,7 @@ def solve(
 
 def finished(solved: dict[str, Any]) -> bool:
     """Whether it reached its target."""
-    return solved["outcome"] in ("residual", "proved")
+    return solved["outcome"] in ("residual_reached", "proved")
 
 
 def _say(case: Case, solved: dict[str, Any]) -> None:

@@ -129,13 +129,13 @@ def _solve(client: Client, tables: SharedTables, method: str, placement: str, li
     s = solution.statistics
     idle = sum(w.idle_seconds for w in s.workers)
     return {
-        "outcome": solution.outcome.word,
-        "seconds": s.seconds,
+        "outcome": solution.outcome.value,
+        "seconds": s.solve_seconds,
         "backups_per_state": s.backups / s.n_states,
         "loads_per_partition": s.loads_per_partition,
         "messages": sum(w.messages for w in s.workers),
         "bytes_per_state": sum(w.bytes_sent for w in s.workers) / s.n_states,
-        "busy": max(0.0, 1 - idle / (len(s.workers) * s.seconds)),
+        "busy": max(0.0, 1 - idle / (len(s.workers) * s.solve_seconds)),
         "heaviest_backups": max(w.backups for w in s.workers) * len(s.workers) / max(s.backups, 1),
     }
 

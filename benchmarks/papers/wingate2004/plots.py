@@ -96,7 +96,7 @@ def draw_extremes(figure: dict[str, Any]) -> Figure:
 
 
 def _finished(solved: dict[str, Any], variant: str) -> bool:
-    return bool(solved["variant"] == variant and solved["outcome"] == "residual")
+    return bool(solved["variant"] == variant and solved["outcome"] == "residual_reached")
 
 
 def draw_clusters(figure: dict[str, Any]) -> Figure:
@@ -107,7 +107,7 @@ def draw_clusters(figure: dict[str, Any]) -> Figure:
         bars = [(t, s) for t in figure["tables"] if t["states"] == states for s in t["solves"]]
         names = {1: "one partition", count: "a cluster a partition", states: "a state a partition"}
         labels = [f"{s['variant'].removesuffix(', forward')}, {names[t['partitions']]}" for t, s in bars]
-        heights = [s["backups_per_state"] if s["outcome"] == "residual" else 0.0 for _, s in bars]
+        heights = [s["backups_per_state"] if s["outcome"] == "residual_reached" else 0.0 for _, s in bars]
         colours = [COLOURS[s["variant"].removesuffix(", forward")] for _, s in bars]
         panel.barh(labels[::-1], heights[::-1], color=colours[::-1])
         panel.set_title(f"{count} clusters of {states // count} states", fontsize=9)
@@ -130,7 +130,7 @@ def draw_partitions(figure: dict[str, Any]) -> Figure:
             draw_lines(panel, tables, "partitions", value)
             for table in tables:
                 for s in table["solves"]:
-                    if s["variant"] == "VI" and s["outcome"] == "residual":
+                    if s["variant"] == "VI" and s["outcome"] == "residual_reached":
                         panel.axhline(value(s), color=COLOURS["VI"], linewidth=0.8)
             name_axes(panel, f"{grid[0]}, {grid[1]} states", "partitions", what)
         rows[0][column].legend(fontsize=7)
@@ -144,7 +144,7 @@ def draw_lines(panel: Any, tables: list[dict[str, Any]], across: str, value: Cal
             (table[across], value(s))
             for table in tables
             for s in table["solves"]
-            if s["variant"] == variant and s["outcome"] == "residual"
+            if s["variant"] == variant and s["outcome"] == "residual_reached"
         ]
         panel.plot(*zip(*sorted(points), strict=True) if points else ([], []), **style(variant))
 
@@ -170,7 +170,7 @@ def draw_curves(figure: dict[str, Any]) -> Figure:
                 panel.plot(table["percent"], 100 * np.array(curve["hit_rate"]), color=colour, linewidth=2, label=name)
                 right.plot(table["percent"], curve["loads_per_partition"], color=colour, linewidth=0.8)
         at = [s["percent"] for s in table["joint"]]
-        done = [1.0 if s["outcome"] == "residual" else np.nan for s in table["joint"]]  # NaN interrupts a line
+        done = [1.0 if s["outcome"] == "residual_reached" else np.nan for s in table["joint"]]  # NaN interrupts a line
         rates = [100 * s["hit_rate"] * known for s, known in zip(table["joint"], done, strict=True)]
         loads = [s["loads_per_partition"] * known for s, known in zip(table["joint"], done, strict=True)]
         mark = {"color": COLOURS["joint"], "marker": "o", "markersize": 3}
@@ -217,13 +217,13 @@ def draw_attractors(figure: dict[str, Any]) -> Figure:
                 points = [
                     (int(s["placement"].split(":")[1]), s[key]["median"])
                     for s in table["solves"]
-                    if s["placement"].startswith(kind) and s["outcome"] == "residual"
+                    if s["placement"].startswith(kind) and s["outcome"] == "residual_reached"
                 ]
                 label = table["label"] if kind == "voronoi" else f"{table['label']}, balanced"
                 panel.plot(*zip(*points, strict=True) if points else ([], []), mark, color=f"C{i}", ms=4, label=label)
             for kind, line in (("random", "--"), ("blocks", "-.")):
                 for s in table["solves"]:
-                    if s["placement"] == kind and s["outcome"] == "residual":
+                    if s["placement"] == kind and s["outcome"] == "residual_reached":
                         panel.axhline(s[key]["median"], color=f"C{i}", linestyle=line, linewidth=0.7)
         where = f"{figure['workers']} workers on {figure['cores']} cores"
         name_axes(panel, where, "attractors a worker", what)
@@ -265,7 +265,7 @@ def draw_efficiencies(figure: dict[str, Any]) -> Figure:
 def draw_workers(panel: Any, figure: dict[str, Any], value: Callable[[dict[str, Any]], float]) -> None:
     """A line for each table, and a dashed one for blocks, which begins at the one worker that has all."""
     for i, table in enumerate(figure["tables"]):
-        done = [s for s in table["solves"] if s["outcome"] == "residual"]
+        done = [s for s in table["solves"] if s["outcome"] == "residual_reached"]
         for placement, mark in (("random", "o-"), ("blocks", "s--")):
             points = [(s["workers"], value(s)) for s in done if s["placement"] == placement or s["workers"] == 1]
             points = [point for point in points if point[1] is not None]

@@ -37,7 +37,7 @@ def p_eva_then(first: Method, then: Method) -> Method:
                 try:
                     next(visits)
                 except StopIteration:
-                    return Outcome.PRECISION  # the only way in which it ends by itself
+                    return Outcome.PRECISION_LIMIT  # the only way in which it ends by itself
                 yield
         assert s.backend.policy_rows is not None  # `choose_method` has looked
         needed = format_bytes(s.backend.policy_rows.rows_bytes(s.plan.facts))

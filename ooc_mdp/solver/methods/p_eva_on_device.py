@@ -51,7 +51,7 @@ def p_eva_on_device(s: SolveState) -> Steps:
         here = dirty[s.cache.present[dirty]]
         idle = s.changes == changes
         if here.size and idle and np.isin(dirty, swept).all():
-            return Outcome.PRECISION  # all that is dirty was swept just now, and no value changed
+            return Outcome.PRECISION_LIMIT  # all that is dirty was swept just now, and no value changed
         swept, changes = here if idle else _largest_bounds(s, here), s.changes
         if swept.size:
             with s.access(swept) as access:

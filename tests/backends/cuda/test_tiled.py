@@ -276,8 +276,8 @@ def assert_claims_hold_of_the_reference(solution: Solution, store: Store, discou
     best = policy_iteration(rows, discount, store.sense).values
     slack = 1e-12 * (1.0 + float(np.abs(best).max())) / (1.0 - discount)
     errors = sign * (best - solution.values)
-    assert c.lower - slack <= errors.min()
-    assert errors.max() <= c.upper + slack
+    assert c.error_lower - slack <= errors.min()
+    assert errors.max() <= c.error_upper + slack
     assert np.abs(errors).max() <= c.error_bound + slack
     residual = np.abs(backup(rows, solution.values, discount, store.sense).values - solution.values).max()
     assert residual <= c.residual_bound + slack
@@ -443,7 +443,7 @@ def test_a_target_near_rounding_is_reached_or_given_up(
     store = stores("gridworld")
     solution = solve(store, device, discount=0.8, epsilon=share * 5, time_limit=600.0)
     assert_claims_hold_of_the_reference(solution, store, 0.8)
-    assert solution.outcome in (Outcome.PROVED, Outcome.PRECISION)
+    assert solution.outcome in (Outcome.PROVED, Outcome.PRECISION_LIMIT)
 
 
 def test_a_target_that_turns_out_smaller_than_it_seemed_is_reached(
@@ -636,7 +636,7 @@ def test_a_solve_goes_on_from_a_checkpoint_of_either_backend(
         shutil.copy(checkpoint_path(tmp_path / "r"), checkpoint_path(output))
         solution = solve(store, device, slots=2, output=output, resume=True, **options, **(method | exact))
         assert solution.outcome.proved
-        assert solution.statistics.seconds >= begun.statistics.seconds
+        assert solution.statistics.solve_seconds >= begun.statistics.solve_seconds
         assert_claims_hold_of_the_reference(solution, store, 0.8)
         shutil.copy(checkpoint_path(tmp_path / "r"), checkpoint_path(tmp_path / "cpu"))
         on_cpu = SolveOptions(device="cpu", **options, **(method | exact))
