@@ -152,7 +152,7 @@ def solve(
     )
     run = RunOptions(_path(output), resume, overwrite, _path(trace), time_limit, checkpoint_interval)
     asked = ClusterOptions(workers, placement, rebalance, worker_timeout, stage=_path(stage))
-    cluster = cluster_of(asked, device)
+    cluster = requested_cluster(asked, device)
     return solve_with(lambda: _opened(store, device), options, run, cluster, progress=progress, note=note)
 
 
@@ -199,7 +199,7 @@ def _engine(options: SolveOptions, run: RunOptions, cluster: ClusterOptions | No
     return solve_discounted
 
 
-def cluster_of(asked: ClusterOptions, device: str) -> ClusterOptions | None:
+def requested_cluster(asked: ClusterOptions, device: str) -> ClusterOptions | None:
     """How to solve on several workers; None to solve in this process.
 
     A machine with several GPUs gets a worker for each where nothing else is said, `device` included.

@@ -300,4 +300,4 @@ class ClusterChoices:
 
         asked = dataclasses.asdict(self)
         workers = workers_of(asked.pop("workers"), asked.pop("scheduler"))
-        return api.cluster_of(ClusterOptions(workers, **asked), device)
+        return api.requested_cluster(ClusterOptions(workers, **asked), device)

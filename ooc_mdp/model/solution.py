@@ -80,7 +80,7 @@ class WorkerStatistics:
     host: str
     device: str
     lost: bool
-    """Whether it was lost on the way: then figures are those that it told last."""
+    """Whether it was lost on the way: then figures are those of its last report."""
     partitions: int
     """That it owned in the end."""
     loads: int

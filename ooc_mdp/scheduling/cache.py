@@ -174,7 +174,7 @@ class PartitionCache(Generic[T]):
         self.statistics.bytes_read += bytes_read
         self.statistics.bytes_decoded += entry.size
 
-    def forget(self, partition: int) -> None:
+    def cancel_reservation(self, partition: int) -> None:
         """Give back a reservation whose load failed."""
         entry = self._entries.pop(partition)
         self.used -= entry.size

@@ -82,7 +82,7 @@ class _Accumulated:
         self._sum = np.zeros(partitions)
         self._largest = np.zeros(partitions)
 
-    def forget(self, p: IntArray | slice, entries: IntArray | slice) -> None:
+    def reset(self, p: IntArray | slice, entries: IntArray | slice) -> None:
         """Partitions p were visited; their entries of the matrix are `entries`."""
         self._change[entries] = 0.0
         self._sum[p] = 0.0
@@ -177,8 +177,8 @@ class ResidualBounds:
 
     def _replace_all(self, bounds: FloatArray) -> None:
         self._present[:] = self._settled[:] = bounds
-        self._inflow_rise.forget(slice(None), slice(None))
-        self._inflow_fall.forget(slice(None), slice(None))
+        self._inflow_rise.reset(slice(None), slice(None))
+        self._inflow_fall.reset(slice(None), slice(None))
 
     def at_zero_values(self, reward_range: FloatArray) -> None:
         """Bounds at V = 0, where each Q is a reward (terminal rewards lie in the range too)."""
@@ -216,8 +216,8 @@ class ResidualBounds:
         """
         self._present[:, p] = self._settled[:, p] = rounded_up(residuals)
         entries, _ = _ranges(self._row_ptr, p)
-        self._inflow_rise.forget(p, entries)
-        self._inflow_fall.forget(p, entries)
+        self._inflow_rise.reset(p, entries)
+        self._inflow_fall.reset(p, entries)
 
     def propagate(self, q: IntArray, rise: FloatArray, fall: FloatArray) -> None:
         """Boundary values of partitions q changed: raise the bounds of those that read them.

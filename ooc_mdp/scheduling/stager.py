@@ -181,7 +181,7 @@ class Stager:
             self.load_seconds += seconds
             resident = self._backend.admit(prepared)
         except BaseException:
-            self._cache.forget(partition)
+            self._cache.cancel_reservation(partition)
             raise
         self._cache.fill(partition, resident, bytes_read)
 
@@ -200,7 +200,7 @@ class Stager:
         try:
             for partition in list(self._pending):
                 future = self._pending.pop(partition)
-                self._cache.forget(partition)
+                self._cache.cancel_reservation(partition)
                 if not future.cancelled() and future.exception() is None:
                     self._backend.release(self._backend.admit(future.result()[0]))
         finally:

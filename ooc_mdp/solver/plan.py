@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _MAX_STAGED = 12
-_STAGING = {"store": "staging", "recomputed": "recomputing"}
+_STAGING = {"store": "staging", "recomputed": "recomputation"}
 """What the plan calls the memory of tables on their way, by the kind of source."""
 _WRITE_BUFFERS = 32 << 20
 """Bytes at most for pieces of the values on their way into a checkpoint (NumPy: 16 MiB) or a result (chunks of 8)."""
@@ -90,7 +90,7 @@ def plan_solve(
 ) -> SolvePlan:
     """The method, and every large buffer of the solve in bytes; `writes`: checkpoints and a result are written.
 
-    The process as it is now counts as "interpreter", so it should have loaded its code (:func:`load_code`).
+    The process as it is now counts as "process", so it should have loaded its code (:func:`load_code`).
 
     Raises
     ------
@@ -138,7 +138,7 @@ def _host_buffers(store: TableSource, model: ModelFacts, staging: Mapping[str, i
     """Bytes in RAM that every solve of the table takes, by name."""
     n = model.n_states
     host = {
-        "interpreter": resident_bytes(),
+        "process": resident_bytes(),
         "values": 8 * n,
         "policy": 4 * n,
         "bounds and coupling": 208 * model.n_partitions + 80 * model.coupling.mass.size,
@@ -146,7 +146,7 @@ def _host_buffers(store: TableSource, model: ModelFacts, staging: Mapping[str, i
         "result": 12 * n,
         **staging,
     }
-    return host | ({"writing": writing_bytes(store)} if writes else {})
+    return host | ({"output buffers": writing_bytes(store)} if writes else {})
 
 
 def choose_method(

@@ -1,4 +1,4 @@
-"""Which files a store has too many or too few, and whether other Zarr readers are told the truth.
+"""Which files a store has too many or too few, and whether what other Zarr readers read is true.
 
 The content of chunks is checked elsewhere.
 """

@@ -180,8 +180,8 @@ class _Table:
         low, high = stored - mass, stored - mass * (1 + _SUM_ERROR)
         if (low < -_SUM_ERROR / 10).any() or (high > _COUPLING_EXCESS).any():
             q = int(np.argmax(np.abs(low)))
-            told, found = float(stored[q]), float(mass[q])
-            self.add_finding("coupling_mass", f"{told!r} into partition {expected[q]}, its rows send {found!r}")
+            stored_mass, found = float(stored[q]), float(mass[q])
+            self.add_finding("coupling_mass", f"{stored_mass!r} into partition {expected[q]}, its rows send {found!r}")
 
     def check_states(self, originals: StateSet) -> None:
         for name in ("terminal_rewards", "initial_values"):

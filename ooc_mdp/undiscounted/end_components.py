@@ -1,9 +1,10 @@
 """Whether undiscounted totals are well defined: end components and reachability, in passes over partitions.
 
 An *end component* is a set of states with, for each, rows that never leave the set and lead from any of its states to
-any other: what a policy does for ever, it does in one of them (de Alfaro 1997, theorem 3.2). So totals are finite
-and unique where every end component either costs nothing (all rewards 0, where staying is worth 0: a *class*), or has
-a negative best mean reward, so that staying is worth minus infinity, and where each state can end or come to a class.
+any other: what a policy does for ever, it does in one of them (de Alfaro 1997, theorem 3.2). So totals are finite and
+unique where every end component either costs nothing (a *zero-reward component*: all rewards are 0, and staying is
+worth 0), or has a negative best mean reward, so that staying is worth minus infinity, and where each state can end or
+come to a zero-reward component.
 
 Maximal end components are found by refining blocks of states: within each, labels spread forwards and backwards, and
 states stay together where both labels agree (forward-backward search with many pivots at once, after Coppersmith,
@@ -26,7 +27,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.undiscounted.kernels.end_components import (
     NEGATIVE,
-    NO_CLASS,
+    NO_COMPONENT,
     POSITIVE,
     can_end,
     gain,
@@ -38,12 +39,12 @@ from ooc_mdp.undiscounted.kernels.end_components import (
 )
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
-__all__ = ["ANALYSIS_BYTES", "EndComponentClasses", "check_totals", "end_components", "original_numbers"]
+__all__ = ["ANALYSIS_BYTES", "ZeroRewardComponents", "check_totals", "end_components", "original_numbers"]
 
 Labels = npt.NDArray[np.uint32]
 
 ANALYSIS_BYTES = 32
-"""Bytes that the analysis takes for each state, the classes apart."""
+"""Bytes that the analysis takes for each state, the zero-reward components apart."""
 _NAMED = 8
 """States that a message names."""
 _MAX_PASSES = 5000
@@ -51,23 +52,23 @@ _MAX_PASSES = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class EndComponentClasses:
-    """The classes in which one may stay for nothing."""
+class ZeroRewardComponents:
+    """The zero-reward components."""
 
-    classes: Labels
-    """uint32 [n]; a state that stands for the state's class, or NO_CLASS."""
+    zero_reward: Labels
+    """uint32 [n]; a state that stands for the state's zero-reward component, or NO_COMPONENT."""
     members: IntArray
-    """int64; states of classes of several, ascending."""
+    """int64; states of components of several states, ascending."""
     node: IntArray
-    """int64; class of each member, counted from 0."""
+    """int64; zero-reward component of each member, counted from 0."""
 
     @classmethod
-    def of(cls, classes: Labels) -> Self:
-        """From the class of each state."""
-        inside = np.flatnonzero(classes != NO_CLASS)
-        _, which, counts = np.unique(classes[inside], return_inverse=True, return_counts=True)
+    def of(cls, zero_reward: Labels) -> Self:
+        """From the zero-reward component of each state."""
+        inside = np.flatnonzero(zero_reward != NO_COMPONENT)
+        _, which, counts = np.unique(zero_reward[inside], return_inverse=True, return_counts=True)
         members = inside[counts[which.reshape(-1)] > 1]
-        return cls(classes, members, np.unique(classes[members], return_inverse=True)[1].reshape(-1))
+        return cls(zero_reward, members, np.unique(zero_reward[members], return_inverse=True)[1].reshape(-1))
 
     @property
     def count(self) -> int:
@@ -75,12 +76,12 @@ class EndComponentClasses:
         return int(self.node.max(initial=-1)) + 1
 
 
-def check_totals(tables: Streamed, neighbours: Neighbours) -> tuple[EndComponentClasses, npt.NDArray[np.int32]]:
-    """The classes in which one may stay for nothing, and a policy that ends, or comes to one.
+def check_totals(tables: Streamed, neighbours: Neighbours) -> tuple[ZeroRewardComponents, npt.NDArray[np.int32]]:
+    """The zero-reward components, and a policy that ends, or comes to one.
 
     Returns
     -------
-    the classes; int32 [n], -1 without actions, -2 in classes
+    the zero-reward components; int32 [n], -1 without actions, -2 in zero-reward components
 
     Raises
     ------
@@ -88,15 +89,15 @@ def check_totals(tables: Streamed, neighbours: Neighbours) -> tuple[EndComponent
     OptionsError : there are more states than labels.
     """
     source = tables.source
-    if source.n_states >= NO_CLASS:
+    if source.n_states >= NO_COMPONENT:
         raise OptionsError(
-            f"discount 1 is for fewer than {NO_CLASS} states, not {source.n_states}; give a discount below 1"
+            f"discount 1 is for fewer than {NO_COMPONENT} states, not {source.n_states}; give a discount below 1"
         )
     blocks = end_components(tables, neighbours, zero_only=True)
-    classes = _representatives(blocks)
+    zero_reward = _representatives(blocks)
     sign = 1.0 if source.sense == "max" else -1.0
-    _check_finite(tables, neighbours, classes, sign)
-    return EndComponentClasses.of(classes), _check_proper_policy(tables, neighbours, classes)
+    _check_finite(tables, neighbours, zero_reward, sign)
+    return ZeroRewardComponents.of(zero_reward), _check_proper_policy(tables, neighbours, zero_reward)
 
 
 def end_components(tables: Streamed, neighbours: Neighbours, zero_only: bool, staying: Labels | None = None) -> Labels:
@@ -164,17 +165,17 @@ def _spread(
 
 
 def _representatives(blocks: Labels) -> Labels:
-    """uint32 [n]: the state whose label a block bears; NO_CLASS where there is none."""
-    classes = np.full(blocks.size, NO_CLASS, np.uint32)
+    """uint32 [n]: the state whose label a block bears; NO_COMPONENT where there is none."""
+    zero_reward = np.full(blocks.size, NO_COMPONENT, np.uint32)
     inside = np.flatnonzero(blocks)
     if inside.size:
         bearers = inside[labels(blocks.size)[inside] == blocks[inside]]
         bearers = bearers[np.argsort(blocks[bearers])]
-        classes[inside] = bearers[np.searchsorted(blocks[bearers], blocks[inside])]
-    return classes
+        zero_reward[inside] = bearers[np.searchsorted(blocks[bearers], blocks[inside])]
+    return zero_reward
 
 
-def _check_finite(tables: Streamed, neighbours: Neighbours, classes: Labels, sign: float) -> None:
+def _check_finite(tables: Streamed, neighbours: Neighbours, zero_reward: Labels, sign: float) -> None:
     """Raise UndefinedTotalError unless staying among states for ever is worth 0, or minus infinity."""
     source = tables.source
     best = source.reward_range[:, 1] if sign > 0 else -source.reward_range[:, 0]
@@ -182,12 +183,12 @@ def _check_finite(tables: Streamed, neighbours: Neighbours, classes: Labels, sig
         return
     blocks = np.ones(source.n_states, np.uint32)
     _trim(tables, neighbours, False, blocks, blocks.copy())
-    found = _signs(tables, blocks, np.zeros_like(blocks), classes, sign)
+    found = _signs(tables, blocks, np.zeros_like(blocks), zero_reward, sign)
     if not found[0] & POSITIVE:
         return
     blocks = end_components(tables, neighbours, False, blocks)
     components = _representatives(blocks)
-    found = _signs(tables, blocks, components, classes, sign)
+    found = _signs(tables, blocks, components, zero_reward, sign)
     for kind, why in ((POSITIVE, "and none of the other sign"), (POSITIVE | NEGATIVE, "")):
         of_kind = np.flatnonzero((blocks > 0) & (found[np.minimum(components, blocks.size - 1)] == kind))
         if not of_kind.size:
@@ -197,14 +198,16 @@ def _check_finite(tables: Streamed, neighbours: Neighbours, classes: Labels, sig
             raise _infinite(source, members, sign, why)
         mixed = np.zeros_like(blocks)
         mixed[of_kind] = blocks[of_kind]
-        _check_negative_gain(tables, mixed, components, classes, sign)
+        _check_negative_gain(tables, mixed, components, zero_reward, sign)
 
 
-def _signs(tables: Streamed, blocks: Labels, components: Labels, classes: Labels, sign: float) -> npt.NDArray[np.uint8]:
+def _signs(
+    tables: Streamed, blocks: Labels, components: Labels, zero_reward: Labels, sign: float
+) -> npt.NDArray[np.uint8]:
     """uint8 [n]: by the states that stand for components, which signs rewards inside have, free rows apart."""
     found = np.zeros(blocks.size, np.uint8)
     for _, rows, _ in tables.in_order(_with_states(blocks, tables.source)):
-        rewards_inside(rows, blocks, components, classes, sign, found)
+        rewards_inside(rows, blocks, components, zero_reward, sign, found)
     return found
 
 
@@ -217,19 +220,21 @@ class _Means:
     component: IntArray
     """int64 [k]; component of each, counted from 0."""
     members: IntArray
-    """int64; where in `states` those are that lie in classes."""
+    """int64; where in `states` those are that lie in zero-reward components."""
     node: IntArray
-    """int64; class of each member, counted from 0."""
+    """int64; zero-reward component of each member, counted from 0."""
 
     def joined(self, best: FloatArray) -> None:
-        """Give all states of a class the best of theirs."""
+        """Give all states of a zero-reward component the best of theirs."""
         if self.members.size:
             top = np.full(int(self.node.max()) + 1, -np.inf)
             np.maximum.at(top, self.node, best[self.members])
             best[self.members] = top[self.node]
 
 
-def _check_negative_gain(tables: Streamed, blocks: Labels, components: Labels, classes: Labels, sign: float) -> None:
+def _check_negative_gain(
+    tables: Streamed, blocks: Labels, components: Labels, zero_reward: Labels, sign: float
+) -> None:
     """Decide the sign of the best mean reward of components with rewards of both signs.
 
     With h any potential, the best mean lies between the least and the largest of max_a r + P h - h over the component.
@@ -240,16 +245,16 @@ def _check_negative_gain(tables: Streamed, blocks: Labels, components: Labels, c
         states = np.flatnonzero(blocks)
         if not states.size:
             return
-        members = np.flatnonzero(classes[states] != NO_CLASS)
+        members = np.flatnonzero(zero_reward[states] != NO_COMPONENT)
         means = _Means(
             states,
             np.unique(components[states], return_inverse=True)[1].reshape(-1),
             members,
-            np.unique(classes[states[members]], return_inverse=True)[1].reshape(-1),
+            np.unique(zero_reward[states[members]], return_inverse=True)[1].reshape(-1),
         )
         rounding = 0.0
         for _, rows, _ in tables.in_order(_with_states(blocks, source)):
-            rounding = max(rounding, gain(rows, blocks, classes, potential, sign, best))
+            rounding = max(rounding, gain(rows, blocks, zero_reward, potential, sign, best))
         step = best[states]
         means.joined(step)
         count = int(means.component.max()) + 1
@@ -268,14 +273,14 @@ def _check_negative_gain(tables: Streamed, blocks: Labels, components: Labels, c
         potential[states] += 0.5 * (step - least[means.component])
 
 
-def _check_proper_policy(tables: Streamed, neighbours: Neighbours, classes: Labels) -> npt.NDArray[np.int32]:
-    """A policy that ends or comes to a class; UndefinedTotalError where some state can do neither."""
+def _check_proper_policy(tables: Streamed, neighbours: Neighbours, zero_reward: Labels) -> npt.NDArray[np.int32]:
+    """A policy that ends or comes to a zero-reward component; UndefinedTotalError where some state can do neither."""
     source = tables.source
     reached = np.zeros(source.n_states, np.uint8)
     policy = np.full(source.n_states, -1, np.int32)
 
     def reaching(p: int, rows: TableRows) -> IntArray | None:
-        return neighbours.dependents(p) if can_end(rows, classes, reached, policy) else None
+        return neighbours.dependents(p) if can_end(rows, zero_reward, reached, policy) else None
 
     tables.until_clean(np.ones(source.n_partitions, np.bool_), reaching)
     never = np.flatnonzero(reached == 0)

@@ -23,7 +23,7 @@ from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.session import Session, StoppedEarly
-from ooc_mdp.undiscounted.end_components import EndComponentClasses
+from ooc_mdp.undiscounted.end_components import ZeroRewardComponents
 from ooc_mdp.undiscounted.inductive import Inductive, inductive
 from ooc_mdp.undiscounted.kernels.end_components import lift
 from ooc_mdp.undiscounted.kernels.totals import greedy, sweep
@@ -100,7 +100,7 @@ class IntervalIteration:
     perturbation: float = 0.0
     max_perturbation: float = np.inf
     """The largest that has not been too large."""
-    within: EndComponentClasses | None = None
+    within: ZeroRewardComponents | None = None
     """Where one may stay for nothing; None during the analysis, which finds that."""
     width: float = 0.0
     """Largest U - L, and what rounding adds to twice the distance from the middle."""
@@ -171,8 +171,8 @@ class IntervalIteration:
         """1 where values are maximised, -1 where they are minimised."""
         return 1.0 if self.tables.source.sense == "max" else -1.0
 
-    def merge_components(self, within: EndComponentClasses, exits: FloatArray) -> bool:
-        """Give the states of each class of several what leaving it from the best of them, or staying, is worth."""
+    def merge_components(self, within: ZeroRewardComponents, exits: FloatArray) -> bool:
+        """Give all states of a component what leaving it from the best of them, or staying, is worth."""
         members, node = within.members, within.node
         if not members.size:
             return False
@@ -186,7 +186,7 @@ class IntervalIteration:
         return bool(moved.size)
 
     def settle(
-        self, within: EndComponentClasses, exits: FloatArray, tolerance: float, rounds: int
+        self, within: ZeroRewardComponents, exits: FloatArray, tolerance: float, rounds: int
     ) -> Literal["settled", "apart", "slow"]:
         """Sweep until values change by less than the perturbation, come too far apart, or `rounds` have passed."""
         store = self.tables.source
@@ -196,7 +196,7 @@ class IntervalIteration:
         for _ in range(rounds):
             for p, rows, hit in self.tables.in_order(self.dirty.copy(), sweeps=True):
                 sweeps, change, moved = sweep(
-                    rows, self.values, within.classes, within.members, exits, self.perturbation, self.sign, _SWEEPS,
+                    rows, self.values, within.zero_reward, within.members, exits, self.perturbation, self.sign, _SWEEPS,
                     _SETTLED * tolerance, bool(self.statistics.visits & 1),
                 )  # fmt: skip
                 self.statistics.visits += 1
@@ -220,12 +220,12 @@ class IntervalIteration:
                 return "settled" if self.width <= 2 * self.target() else "apart"
         return "slow"
 
-    def prove(self, within: EndComponentClasses, start: Exits | None) -> Totals:
+    def prove(self, within: ZeroRewardComponents, start: Exits | None) -> Totals:
         """Settle, choose the policy, check; until the check holds. Raises StoppedEarly.
 
         Parameters
         ----------
-        within : the classes in which one may stay for nothing.
+        within : the zero-reward components.
         start : exits of a policy that ends; None to begin from the values as they are.
         """
         failures, finer, rounds = 0, 1.0, _ROUNDS
@@ -299,16 +299,16 @@ class IntervalIteration:
         self.dirty[:] = True
 
     def best_exits(
-        self, within: EndComponentClasses, exits: FloatArray, kept: PolicyRowCollector | None = None
+        self, within: ZeroRewardComponents, exits: FloatArray, kept: PolicyRowCollector | None = None
     ) -> Exits:
-        """The best exits by L; in classes of several, which of the states is left from, if leaving is best.
+        """The best exits by L; in components of several states, which of the states is left from, if leaving is best.
 
         Their rows go to `kept`.
         """
         store = self.tables.source
         policy = np.full(store.n_states, -1, np.int32)
         for p, rows, _ in self.tables.in_order(np.ones(store.n_partitions, np.bool_)):
-            greedy(rows, self.values, within.classes, within.members, exits, self.perturbation, self.sign, policy)
+            greedy(rows, self.values, within.zero_reward, within.members, exits, self.perturbation, self.sign, policy)
             if kept is not None:
                 kept.take(p, rows, policy)
         members, node = within.members, within.node
@@ -324,8 +324,8 @@ class IntervalIteration:
         policy[members[~leaves[node]]] = -2
         return Exits(within, chosen, policy)
 
-    def greedy_policy(self, within: EndComponentClasses, exits: FloatArray) -> npt.NDArray[np.int32]:
-        """int32 [n]: the best exits by L, and in classes the way to the one that is best, if it is above 0."""
+    def greedy_policy(self, within: ZeroRewardComponents, exits: FloatArray) -> npt.NDArray[np.int32]:
+        """int32 [n]: the best exits by L, and in components the way to the one that is best, if it is above 0."""
         store = self.tables.source
         by = self.best_exits(within, exits)
         policy = by.policy
@@ -343,7 +343,7 @@ class IntervalIteration:
 
         def lifting(p: int, rows: TableRows) -> IntArray | None:
             before = int((policy[rows.first : rows.first + rows.n] == -2).sum())
-            left = lift(rows, within.classes, stays, settled, policy)
+            left = lift(rows, within.zero_reward, stays, settled, policy)
             waiting[p] = left > 0
             readers = self.neighbours.dependents(p)
             return readers[waiting[readers]] if left < before else None

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.undiscounted.end_components import EndComponentClasses
+from ooc_mdp.undiscounted.end_components import ZeroRewardComponents
 from ooc_mdp.undiscounted.kernels.totals import relax, rows_of_policy
 from ooc_mdp.undiscounted.tables import Streamed
 
@@ -46,11 +46,11 @@ _ENOUGH = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Exits:
-    """By which rows a policy leaves states and classes."""
+    """By which rows a policy leaves states and zero-reward components."""
 
-    within: EndComponentClasses
+    within: ZeroRewardComponents
     chosen: IntArray
-    """int64; for each class which of the members is left from; -1 where one stays."""
+    """int64; for each zero-reward component which of the members is left from; -1 where one stays."""
     policy: npt.NDArray[np.int32]
     """int32 [n]; the row that leaves, -1 without actions, -2 where one stays."""
 
@@ -155,8 +155,8 @@ class _Passes:
         self.count += 2
         for forwards in (True, False):
             for _, rows, _ in self._rows.in_order(self._every, forwards):
-                to_classes = within.classes, within.members, self._exits
-                relax(rows, out, *to_classes, by.policy, self._only, right, POLICY_SWEEPS, forwards)
+                of_components = within.zero_reward, within.members, self._exits
+                relax(rows, out, *of_components, by.policy, self._only, right, POLICY_SWEEPS, forwards)
             if within.members.size:
                 joined = np.where((by.chosen >= 0)[:, None], self._exits[by.chosen], 0.0)
                 out[within.members] = joined[within.node]

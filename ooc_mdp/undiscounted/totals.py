@@ -158,9 +158,9 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
     """
     n, budget = store.n_states, cache_of_size(store.partition_bytes, options.cache_size)
     host = {
-        "interpreter": resident_bytes(),
+        "process": resident_bytes(),
         "lower and upper values": 16 * n,
-        "policy, classes and marks": 12 * n,
+        "policy, zero-reward components and marks": 12 * n,
         "graph analysis, then evaluations": max(ANALYSIS_BYTES, EVALUATION_BYTES) * n,
         "coupling": 64 * store.n_partitions + 32 * store.coupling.mass.size,
         "rows of the policy": rows_bytes(store),
@@ -169,7 +169,7 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
         "staging": _DEPTH * store.loader("cpu").scratch_bytes,
     }
     if writes:
-        host["writing"] = writing_bytes(store)
+        host["output buffers"] = writing_bytes(store)
     return budget, MemoryPlan(host, {})
 
 

@@ -287,7 +287,7 @@ def test_the_command_line_solves_and_verifies_a_problem_without_a_store(tmp_path
     assert solved.status == 0
     assert solved.figures["source"] == "recomputed"
     assert solved.figures["bytes_read"] == 0 < solved.figures["loads"]
-    assert "recomputing" in solved.figures["memory_plan"]["host"]
+    assert "recomputation" in solved.figures["memory_plan"]["host"]
     assert "problem:mountain-car: 6 partitions computed once in" in solved.err
     verified = ooc("verify", "problem:mountain-car", tmp_path / "r", *made, "--json")
     assert verified.figures["holds"]
@@ -349,5 +349,5 @@ def test_a_gpu_recomputes_the_tables_of_the_store_that_it_generates(tmp_path):
     assert solutions[1].statistics.bytes_read == 0
     assert table.fingerprint != ooc_mdp.open_problem("double-pendulum", {"grid": "6,6,6,6"}, device="cpu").fingerprint
     plan = solutions[1].memory_plan
-    assert "recomputing" in plan["device"]
-    assert "recomputing" not in plan["host"]
+    assert "recomputation" in plan["device"]
+    assert "recomputation" not in plan["host"]

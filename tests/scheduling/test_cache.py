@@ -76,7 +76,7 @@ class CacheMachine(RuleBasedStateMachine):
         with pytest.raises(KeyError, match="reserved but not loaded"):
             self.cache.access_all([p])
         if fails:
-            self.cache.forget(p)
+            self.cache.cancel_reservation(p)
             self.order.remove(p)
         else:
             self.cache.fill(p, str(p), 3)

@@ -124,7 +124,7 @@ def test_a_long_ring_is_one_component_and_a_long_path_none(tmp_path: Path, backw
             assert int((blocks > 0).sum()) == count
             assert np.unique(blocks).size == 1
             within, policy = check_totals(tables, neighbours)
-            classes = within.classes
+            classes = within.zero_reward
             assert len(set(classes.tolist())) == 1
             ending = -2 if count else 0
             assert set(policy.tolist()) == ({ending} if count else {0, -1})

@@ -122,7 +122,7 @@ class CpuBackend(HostValues):
         packed = PackedBuffers.nbytes(model, self._threads, members) if _gathers(model) else 0
         host = {
             "cache": min(cache, model.table_bytes),
-            "sweep values": 8 * self._threads * numbers + 6 * model.n_partitions,
+            "sweep workspace": 8 * self._threads * numbers + 6 * model.n_partitions,
         }
         host |= {"sweep orders": votes} if votes else {}
         host |= {"policy rows": packed} if packed else {}

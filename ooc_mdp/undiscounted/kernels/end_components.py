@@ -15,7 +15,7 @@ from ooc_mdp.backends.cpu.rows import MIN_MASS, ends, first_row, index, past_row
 
 __all__ = [
     "NEGATIVE",
-    "NO_CLASS",
+    "NO_COMPONENT",
     "POSITIVE",
     "can_end",
     "gain",
@@ -27,7 +27,7 @@ __all__ = [
     "trim",
 ]
 
-NO_CLASS = np.uint32(0xFFFFFFFF)
+NO_COMPONENT = np.uint32(0xFFFFFFFF)
 """Class of a state that is in none."""
 POSITIVE, NEGATIVE = np.uint8(1), np.uint8(2)
 """Flags of a component: some reward inside has this sign."""
@@ -169,7 +169,7 @@ def spread_backward(t, zero_only, ahead, back, label):
 
 
 @njit(nogil=True, cache=True)
-def can_end(t, classes, reached, policy):
+def can_end(t, zero_reward, reached, policy):
     """Mark states from which some policy ends, or comes where it may stay for nothing, with positive probability.
 
     `policy` gets a row that does, or the likeliest to come to a state that was marked before: -1 without actions, -2
@@ -185,8 +185,8 @@ def can_end(t, classes, reached, policy):
             s = t.first + i
             if reached[s] != 0:
                 continue
-            found = classes[s] != NO_CLASS or first_row(t, i) == past_row(t, i)
-            policy[s] = -2 if classes[s] != NO_CLASS else -1
+            found = zero_reward[s] != NO_COMPONENT or first_row(t, i) == past_row(t, i)
+            policy[s] = -2 if zero_reward[s] != NO_COMPONENT else -1
             if not found:
                 most = 0.0
                 for j in range(first_row(t, i), past_row(t, i)):
@@ -213,26 +213,26 @@ def can_end(t, classes, reached, policy):
 
 
 @njit(forceinline=True)
-def _free(t, i, j, classes):
-    """Whether a row that never ends stays in its state's class, for nothing."""
+def _free(t, i, j, zero_reward):
+    """Whether a row that never ends stays in its state's zero-reward component, for nothing."""
     s = t.first + i
-    if classes[s] == NO_CLASS or t.rewards[j] != 0:
+    if zero_reward[s] == NO_COMPONENT or t.rewards[j] != 0:
         return False
     for k in range(row_begin(t, j), row_end(t, j)):
-        if t.probabilities[k] > 0 and classes[index(t, t.successors[k])] != classes[s]:
+        if t.probabilities[k] > 0 and zero_reward[index(t, t.successors[k])] != zero_reward[s]:
             return False
     return True
 
 
 @njit(nogil=True, cache=True)
-def rewards_inside(t, blocks, components, classes, sign, found):
+def rewards_inside(t, blocks, components, zero_reward, sign, found):
     """Flag the components (states that stand for them) that have rows inside with rewards of either sign."""
     for i in range(t.n):
         s = t.first + i
         if blocks[s] == 0:
             continue
         for j in range(first_row(t, i), past_row(t, i)):
-            if _inside(t, i, j, False, blocks, blocks) and not _free(t, i, j, classes):
+            if _inside(t, i, j, False, blocks, blocks) and not _free(t, i, j, zero_reward):
                 if sign * t.rewards[j] > 0:
                     found[components[s]] |= POSITIVE
                 elif sign * t.rewards[j] < 0:
@@ -240,7 +240,7 @@ def rewards_inside(t, blocks, components, classes, sign, found):
 
 
 @njit(nogil=True, cache=True)
-def gain(t, blocks, classes, potential, sign, best):
+def gain(t, blocks, zero_reward, potential, sign, best):
     """best(s) = max over rows inside, but free ones, of r + sum p (h(s') - h(s)), at least -inf; the rounding in it."""
     rounding = 0.0
     for i in range(t.n):
@@ -249,7 +249,7 @@ def gain(t, blocks, classes, potential, sign, best):
             continue
         best[s] = -np.inf
         for j in range(first_row(t, i), past_row(t, i)):
-            if not _inside(t, i, j, False, blocks, blocks) or _free(t, i, j, classes):
+            if not _inside(t, i, j, False, blocks, blocks) or _free(t, i, j, zero_reward):
                 continue
             r = sign * np.float64(t.rewards[j])
             mass = moved = size = 0.0
@@ -266,10 +266,10 @@ def gain(t, blocks, classes, potential, sign, best):
 
 
 @njit(nogil=True, cache=True)
-def lift(t, classes, stays, settled, policy):
-    """Choose, in states whose policy is -2, a free row of their class that may come to a settled state.
+def lift(t, zero_reward, stays, settled, policy):
+    """Choose, in states whose policy is -2, a free row of their zero-reward component that may come to a settled state.
 
-    States of classes in which one stays take any. Returns how many are left without.
+    States of zero-reward components in which one stays take any. Returns how many are left without.
     """
     left = 0
     forwards = False
@@ -284,7 +284,7 @@ def lift(t, classes, stays, settled, policy):
                 continue
             left += 1
             for j in range(first_row(t, i), past_row(t, i)):
-                if ends(t, j) or not _free(t, i, j, classes):
+                if ends(t, j) or not _free(t, i, j, zero_reward):
                     continue
                 mass = 0.0
                 comes = stays[s] != 0

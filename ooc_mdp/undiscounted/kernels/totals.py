@@ -2,10 +2,11 @@
 
     values[s] = (L(s), U(s)),      q_a = (r + sum_{s' not with s} p V(s')) / (1 - p(with s)) -+ perturbation
 
-*With s* are s itself and the states of its class, where one may stay for nothing: what a row keeps there is summed up
-as a geometric series, so that a state left with probability 1e-13 takes one backup. Each exit is charged to L and
-paid to U, which makes both of them strictly inductive where the sweeps end (``docs/theory/undiscounted.md``). The check
-knows neither classes nor perturbations: it looks at the table and the numbers alone, its rounding on the safe side.
+*With s* are s itself and the states of its zero-reward component, where one may stay for nothing: what a row keeps
+there is summed up as a geometric series, so that a state left with probability 1e-13 takes one backup. Each exit is
+charged to L and paid to U, which makes both of them strictly inductive where the sweeps end
+(``docs/theory/undiscounted.md``). The check knows neither zero-reward components nor perturbations: it looks at the
+table and the numbers alone, its rounding on the safe side.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from ooc_mdp.backends.cpu.rows import MIN_MASS, ends, first_row, index, past_row, row_begin, row_end
-from ooc_mdp.undiscounted.kernels.end_components import NO_CLASS
+from ooc_mdp.undiscounted.kernels.end_components import NO_COMPONENT
 
 __all__ = ["check", "greedy", "reach_strict", "relax", "rows_of_policy", "sweep"]
 
@@ -26,16 +27,16 @@ _TINY = 1e-300
 
 
 @njit(forceinline=True)
-def _outflow(t, i, j, classes, x):
-    """Of row j of state i: sum p, sum p over what lies outside the state's class, and sum p x(s') of both columns."""
+def _outflow(t, i, j, zero_reward, x):
+    """Of row j of state i: sum p, sum p over what lies outside its component, and sum p x(s') of both columns."""
     s = t.first + i
-    own = classes[s]
+    own = zero_reward[s]
     mass = away = first = second = 0.0
     for k in range(row_begin(t, j), row_end(t, j)):
         p = np.float64(t.probabilities[k])
         to = index(t, t.successors[k])
         mass += p
-        if to == s or (own != NO_CLASS and classes[to] == own) or p == 0:
+        if to == s or (own != NO_COMPONENT and zero_reward[to] == own) or p == 0:
             continue
         away += p
         first += p * x[to, 0]
@@ -44,12 +45,12 @@ def _outflow(t, i, j, classes, x):
 
 
 @njit(forceinline=True)
-def _exit_value(t, i, j, classes, values, sign):
-    """What row j is worth to L and U once it has left the class, -inf where it never does."""
+def _exit_value(t, i, j, zero_reward, values, sign):
+    """What row j is worth to L and U once it has left the zero-reward component, -inf where it never does."""
     r = sign * np.float64(t.rewards[j])
     if ends(t, j):
         return r, r
-    mass, away, low, high = _outflow(t, i, j, classes, values)
+    mass, away, low, high = _outflow(t, i, j, zero_reward, values)
     if mass >= MIN_MASS:
         if away == 0:
             return -np.inf, -np.inf
@@ -59,12 +60,13 @@ def _exit_value(t, i, j, classes, values, sign):
 
 
 @njit(nogil=True, cache=True)
-def sweep(t, values, classes, members, exits, perturbation, sign, most, tolerance, forwards):
+def sweep(t, values, zero_reward, members, exits, perturbation, sign, most, tolerance, forwards):
     """Gauss-Seidel sweeps of a partition, at most so many, until one changes no value by more than the tolerance.
 
     Or by more than a share of what the first changed: what flows in from other partitions comes first then.
 
-    States of classes of several (`members`, ascending) keep their values: what leaving is worth goes to `exits`.
+    `members`, the states of components of several states (ascending), keep their values: what leaving is worth goes to
+    `exits`.
 
     Returns
     -------
@@ -84,10 +86,10 @@ def sweep(t, values, classes, members, exits, perturbation, sign, most, toleranc
             if row == end:
                 low = high = sign * t.terminal[i] if t.terminal.size > 0 else 0.0
             for j in range(row, end):
-                a, b = _exit_value(t, i, j, classes, values, sign)
+                a, b = _exit_value(t, i, j, zero_reward, values, sign)
                 low = max(low, a - perturbation)
                 high = max(high, b + perturbation)
-            if classes[s] != NO_CLASS:
+            if zero_reward[s] != NO_COMPONENT:
                 k = np.searchsorted(members, s)
                 if k < members.size and members[k] == s:
                     exits[k, 0] = low
@@ -112,7 +114,7 @@ def sweep(t, values, classes, members, exits, perturbation, sign, most, toleranc
 
 
 @njit(nogil=True, cache=True)
-def greedy(t, values, classes, members, exits, perturbation, sign, policy):
+def greedy(t, values, zero_reward, members, exits, perturbation, sign, policy):
     """The exit that is worth most by L, the lowest of equals; -1 without actions, -2 where none ever leaves."""
     for i in range(t.n):
         s = t.first + i
@@ -120,12 +122,12 @@ def greedy(t, values, classes, members, exits, perturbation, sign, policy):
         choice = -1 if row == end else -2
         best = -np.inf
         for j in range(row, end):
-            a, _ = _exit_value(t, i, j, classes, values, sign)
+            a, _ = _exit_value(t, i, j, zero_reward, values, sign)
             if a > best:
                 best = a
                 choice = j - row
         policy[s] = choice
-        if classes[s] != NO_CLASS:
+        if zero_reward[s] != NO_COMPONENT:
             k = np.searchsorted(members, s)
             if k < members.size and members[k] == s:
                 exits[k, 0] = best - perturbation
@@ -168,12 +170,12 @@ def rows_of_policy(t, policy):
 
 
 @njit(nogil=True, cache=True)
-def relax(t, x, classes, members, exits, policy, only, right, sweeps, forwards):
+def relax(t, x, zero_reward, members, exits, policy, only, right, sweeps, forwards):
     """Gauss-Seidel sweeps over the policy's exits: x(s) = (c r, d) + sum p x(s') / (1 - p(with s)).
 
     The first column is the policy's total reward, the second its exits. Policy: -1 without actions, -2 where one
-    stays; states of classes of several leave their sums in `exits`. `only` says that the table has no rows but the
-    policy's (:func:`rows_of_policy`).
+    stays; states of components of several states leave their sums in `exits`. `only` says that the table has no rows
+    but the policy's (:func:`rows_of_policy`).
 
     Parameters
     ----------
@@ -193,12 +195,12 @@ def relax(t, x, classes, members, exits, policy, only, right, sweeps, forwards):
                 if ends(t, j):
                     total = r
                 else:
-                    mass, away, total, count = _outflow(t, i, j, classes, x)
+                    mass, away, total, count = _outflow(t, i, j, zero_reward, x)
                     left = away if mass >= MIN_MASS else away + (1 - mass)
                     total = (r * (mass if mass >= MIN_MASS else 1.0) + total) / left
                     count /= left
                 count += one_exit
-            if classes[s] != NO_CLASS:
+            if zero_reward[s] != NO_COMPONENT:
                 k = np.searchsorted(members, s)
                 if k < members.size and members[k] == s:
                     exits[k, 0] = total
