@@ -79,7 +79,7 @@ def solve(
     method: MethodName = "auto",
     priority: PriorityName | None = None,
     sweeps_per_visit: int = 1,
-    cache: str | int | None = None,
+    cache: str | float | None = None,
     device_memory: str | int | None = None,
     device: str = "auto",
     kernel: str = DEFAULT_KERNEL,
@@ -109,7 +109,7 @@ def solve(
     epsilon : target for ||V - V*||; 1e-4 of the value range by default.
     residual : stop at this plain Bellman residual instead; the bound that it proves is reported.
     method, priority, sweeps_per_visit : see :class:`~ooc_mdp.options.SolveOptions`.
-    cache : budget of the partition cache, such as "1GiB" or "22%" of the table; 256 MiB by default.
+    cache : budget of the partition cache, such as "1GiB", or "22%" or 0.22 of the table; 256 MiB by default.
     device_memory : budget on a CUDA device in all, such as "8GiB": the cache is what the rest leaves of it.
     device : "auto", "cpu" or "cuda:0".
     kernel : what sweeps, in place of the device's own engine (`ooc_mdp.backends.device_kernels`, ``ooc-mdp kernels``).

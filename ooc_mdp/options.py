@@ -103,7 +103,7 @@ def whole_number(name: str, value: object, remedy: str = "") -> int:
     return number
 
 
-def parse_bytes(text: str | int) -> int:
+def parse_bytes(text: str | float) -> int:
     """Bytes in "64MiB", "1.5GB", "4096".
 
     Raises
@@ -136,18 +136,19 @@ def format_bytes(size: int | float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CacheSize:
-    """Size of a partition cache: bytes, a number of partitions, or a share of the table."""
+    """Size of a partition cache: bytes (`size`), a number of partitions, or a share of the table."""
 
     size: int | None = None
-    """Bytes."""
     share: float | None = None
-    """Fraction of the table in (0, 1]."""
+    """Fraction of the table, in (0, 1]."""
     partitions: int | None = None
     """Number of partitions, of the curves that `ooc_mdp.report.cache_report` prints."""
 
     @classmethod
-    def parse(cls, text: str | int) -> CacheSize:
-        """Read a budget of a solve, "256MiB" or "22%"; raises OptionsError."""
+    def parse(cls, text: str | float) -> CacheSize:
+        """Read a budget of a solve, "256MiB", "22%" or 0.22 (of the table); raises OptionsError."""
+        if isinstance(text, float) and 0 < text <= 1:
+            return cls(share=text)
         if isinstance(text, str) and text.strip().endswith("%"):
             try:
                 share = float(text.strip()[:-1]) / 100
@@ -172,8 +173,7 @@ class CacheSize:
     def resolve(self, table_bytes: int, largest_partition: int) -> int:
         """Bytes of the budget for a table and a largest partition of the given decoded sizes.
 
-        A size is taken at its word. A share stands for "about so much": it is never less than the largest
-        partition, so that 22% of a table of three partitions can be solved too.
+        A share is never less than the largest partition: 22% of a table of three partitions can be solved too.
         """
         if self.size is not None:
             return self.size

@@ -84,6 +84,8 @@ def test_bytes_are_told_to_people_in_their_own_units(size: int, text: str) -> No
 def test_a_cache_is_a_size_or_a_share_of_the_table() -> None:
     assert CacheSize.parse("64MiB").resolve(10, 5) == 64 << 20
     assert CacheSize.parse("22%").resolve(1000, 5) == 220
+    assert CacheSize.parse(0.22) == CacheSize.parse("22%")
+    assert CacheSize.parse(1.0) == CacheSize.parse("100%")
     assert CacheSize.parse("0.1 %").resolve(1001, 1) == 2
     assert CacheSize.parse("100%").resolve(12345, 5) == 12345
     assert CacheSize.parse("1%").resolve(1000, 300) == 300  # a share always holds the largest partition
@@ -187,7 +189,7 @@ def test_options_of_a_run_are_checked(options: dict[str, Any], message: str) -> 
         RunOptions(**options)
 
 
-@pytest.mark.parametrize("size", [0.22, 1e9, None])
+@pytest.mark.parametrize("size", [-0.22, 1e9, None])
 def test_a_size_that_is_neither_text_nor_whole_is_refused(size: Any) -> None:
     with pytest.raises(OptionsError, match="which is no whole number; write for example 67108864"):
         CacheSize.parse(size)

@@ -11,15 +11,25 @@ from ooc_mdp.errors import OptionsError
 
 __all__ = ["RENAMED", "app"]
 
-RENAMED = {
-    "--block-shape": "--partition-shape",
-    "--blocks": "--partition-grid",
-    "--exact-priorities": "--priority exact-h2",
-    "--patience": "--worker-timeout",
-    "--renormalise": "--normalize",
-    "--sweeps": "--sweeps-per-visit",
+_PARTITIONS = {"--block-shape": "--partition-shape", "--blocks": "--partition-grid"}
+RENAMED: dict[str, dict[str, str]] = {
+    "cache-curve": {"--all": "--scope all", "--frontier-only": "--scope frontier", "--raw": "--count accesses"},
+    "convert": {"--renormalise": "--normalize", **_PARTITIONS},
+    "generate": _PARTITIONS,
+    "simulate": {
+        "--keep": "--hold-time",
+        "--past-end": "--continue-after-end",
+        "--policy": "--controller",
+        "--seconds": "--duration",
+        "--starts": "--random-starts",
+    },
+    "solve": {
+        "--exact-priorities": "--priority exact-h2",
+        "--patience": "--worker-timeout",
+        "--sweeps": "--sweeps-per-visit",
+    },
 }
-"""Present names of options by their names in earlier versions."""
+"""By command, what options are called now that had another name in earlier versions."""
 
 
 class _Commands(TyperGroup):
@@ -29,10 +39,11 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except Exception as error:  # Typer brings its own copy of click, or not, by version
-            old = getattr(error, "option_name", None)
-            if old not in RENAMED:
+            command, old = getattr(error, "ctx", None), getattr(error, "option_name", "")
+            renamed = RENAMED.get(getattr(command, "info_name", ""), {})
+            if old not in renamed:
                 raise
-            raise OptionsError(f"{old} is now called {RENAMED[old]}") from error
+            raise OptionsError(f"{old} is now called {renamed[old]}") from error
 
 
 app = typer.Typer(

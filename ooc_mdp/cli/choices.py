@@ -102,29 +102,8 @@ def _parameters_of(group: type[Any]) -> list[inspect.Parameter]:
     return parameters
 
 
-RENAMED_OPTIONS: dict[str, dict[str, str]] = {
-    "simulate": {
-        "--policy": "--controller",
-        "--keep": "--hold-time",
-        "--past-end": "--continue-after-end",
-        "--seconds": "--duration",
-        "--starts": "--random-starts",
-    },
-}
-"""New names of options by command and former name."""
-
-
 class GroupedCommand(TyperCommand):
-    """A command whose help lists its options by heading; a former option is an error that names the new one."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; raises OptionsError for the former name of an option."""
-        renamed = RENAMED_OPTIONS.get(self.name or "", {})
-        for word in args:
-            option = word.partition("=")[0]
-            if option in renamed:
-                raise OptionsError(f"{option} is now called {renamed[option]}")
-        return super().parse_args(ctx, args)
+    """A command whose help lists its options by heading."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """List arguments first, then options without a heading, then each heading in the order of its first option."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 
@@ -32,14 +32,14 @@ def cache_curve(
     policy: Annotated[
         str, typer.Option(help="Which partition is evicted: lru, priority (the lowest), belady (the one needed last).")
     ] = "lru,priority,belady",
-    frontier_only: Annotated[
-        bool | None,
-        typer.Option("--frontier-only/--all", help="Exclude auxiliary accesses, or count them.  [default: print both]"),
+    scope: Annotated[
+        Literal["frontier", "all"] | None,
+        typer.Option(help="Exclude auxiliary accesses, or include them.  [default: print both]"),
     ] = None,
-    raw: Annotated[
-        bool,
-        typer.Option("--raw", help="Count each access; by default consecutive accesses are one visit."),
-    ] = False,
+    count: Annotated[
+        Literal["visits", "accesses"],
+        typer.Option(help="Count visits, which are consecutive accesses to one partition, or each access."),
+    ] = "visits",
     labels: Annotated[str | None, typer.Option(help="A name for each trace, separated by commas.")] = None,
     csv: Annotated[Path | None, typer.Option(help="CSV file for every size of every curve.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot of all traces: .png, .svg or .pdf.")] = None,
@@ -62,8 +62,8 @@ def cache_curve(
     curves = cache_report.curves_of_traces(
         traces,
         policies=policies,
-        scopes=None if frontier_only is None else ("frontier",) if frontier_only else ("all",),
-        raw=raw,
+        scopes=None if scope is None else (scope,),
+        raw=count == "accesses",
         labels=None if labels is None else [label.strip() for label in labels.split(",")],
     )
     figures = cache_report.to_dict(curves, shown)

@@ -1,15 +1,14 @@
 """An open store: small arrays in RAM, one partition's table at a time from disk.
 
 Chunk files are read, checked and decoded here directly, because Zarr's asynchronous machinery costs about a
-millisecond a chunk and the solver reads ten chunks a load. What is read is still plain Zarr: a test compares
-it with zarr-python. This module knows no solver and caches nothing.
+millisecond a chunk and the solver reads ten chunks a load. What is read is still plain Zarr, as a test shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
 from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.model.table_source import Loader
+from ooc_mdp.options import format_bytes
 from ooc_mdp.runtime.arena import SYSTEM_MEMORY, TableMemory
 from ooc_mdp.store.blosc_frame import decode_frame
 from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, read_frame_file
@@ -36,7 +36,7 @@ from ooc_mdp.store.metadata import ArrayMetadata
 __all__ = ["Store"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Store:
     """A valid store, open for reading; cheap to open, safe to use from many threads."""
 
@@ -67,12 +67,16 @@ class Store:
     process; (1, 1) without such rows."""
     max_successors: IntArray
     """int64 [P]; transitions of the longest row."""
-    coupling: Coupling = field(repr=False)
+    coupling: Coupling
     """Largest probability mass that one row of p sends into q; every p reads itself."""
-    manifest: Manifest = field(repr=False)
+    manifest: Manifest
     """Length and checksums of every chunk; each load is compared with them."""
     checks_sha256: bool = False
     """Whether loads check SHA-256 too, which a forger cannot meet."""
+
+    def __repr__(self) -> str:
+        size = format_bytes(int(self.partition_bytes.sum()))
+        return f"<Store {self.path}: {self.n_states:,} states, {self.n_partitions:,} partitions, {size}>"
 
     def checking_sha256(self) -> Store:
         """The same store, whose loads check SHA-256 as well as length and CRC-32C (a core does about 1 GB/s)."""

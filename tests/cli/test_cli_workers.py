@@ -141,9 +141,7 @@ def test_a_script_without_a_guard_is_told_to_have_one(maze: Store, tmp_path: Pat
     assert "must stand under if __name__ == '__main__'" in ran.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("command", "former"), [("solve", "--patience"), ("solve", "--sweeps"), ("convert", "--renormalise")]
-)
+@pytest.mark.parametrize(("command", "former"), [(c, option) for c, renamed in RENAMED.items() for option in renamed])
 def test_a_renamed_option_is_refused_with_its_present_name(command: str, former: str, maze: Store) -> None:
     said = refused(command, maze.path, former)
-    assert f"{former} is now called {RENAMED[former]}" in said
+    assert f"{former} is now called {RENAMED[command][former]}" in said

@@ -46,6 +46,12 @@ def test_small_arrays_are_what_zarr_reads(store: Store) -> None:
         assert name == "fields" or store.attributes.get(name) == value
 
 
+def test_a_store_is_shown_in_one_line(store: Store) -> None:
+    shown = repr(store)
+    assert shown.startswith(f"<Store {store.path}: {store.n_states:,} states, {store.n_partitions} partitions, ")
+    assert len(shown.splitlines()) == 1
+
+
 def test_the_manifest_has_what_sha256sum_prints(store: Store) -> None:
     group = zarr.open_group(store.path, mode="r")
     assert list(group.attrs["table"]["fields"]) == list(store.manifest.fields)
