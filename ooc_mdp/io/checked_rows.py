@@ -80,7 +80,9 @@ def check_block(path: str, first_state: int, raw: RawRows, *, n_states: int | No
         action_labels=_labels(raw),
     )
     largest = int(rows.successors[where]) if where >= 0 else -1
-    return Block(first_state, checked, max_successor=largest, max_successor_line=line_of(raw.transition_lines, where))
+    return Block(
+        first_state, checked, max_successor=largest, max_successor_line=line_of(raw.transition_positions, where)
+    )
 
 
 def check_rows(path: str, states: Sequence[int] | IntArray, rows: Rows, n_states: int) -> None:

@@ -33,7 +33,7 @@ class RawRows:
     """float64 [n]; None means 0."""
     action_labels: IntArray | None = None
     """int64 [m]; the source's action numbers; None means 0, 1, ... in each state."""
-    row_lines: IntArray | None = None
-    """int64 [m]; 1-based line of each row in the whole file."""
-    transition_lines: IntArray | None = None
-    """int64 [nnz]; 1-based line of each transition in the whole file."""
+    row_positions: IntArray | None = None
+    """int64 [m]; where each row is in the file: its line, from 1 on, or its byte, for text sources to find the line."""
+    transition_positions: IntArray | None = None
+    """int64 [nnz]; where each transition is, likewise."""

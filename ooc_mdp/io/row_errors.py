@@ -29,9 +29,9 @@ class RowErrors:
 
     def at_row(self, row: int, message: str) -> InputError:
         """An error of a row."""
-        line = line_of(self.raw.row_lines, row)
+        line = line_of(self.raw.row_positions, row)
         if line is None and self.raw.successor_ptr[row] < self.raw.successor_ptr[row + 1]:
-            line = line_of(self.raw.transition_lines, int(self.raw.successor_ptr[row]))
+            line = line_of(self.raw.transition_positions, int(self.raw.successor_ptr[row]))
         return InputError(self.path, f"{self._pair(row)}: {message}", line)
 
     def at_state(self, values: FloatArray | None, what: str) -> InputError | None:
@@ -79,9 +79,9 @@ class RowErrors:
         return f"state {self.states[local]}, action {action}"
 
     def _at_transition(self, row: int, k: int, message: str) -> InputError:
-        line = line_of(self.raw.transition_lines, k)
+        line = line_of(self.raw.transition_positions, k)
         if line is None:
-            line = line_of(self.raw.row_lines, row)
+            line = line_of(self.raw.row_positions, row)
         return InputError(self.path, f"{self._pair(row)}: {message}", line)
 
     def _bad_sum(self, total: float) -> str:

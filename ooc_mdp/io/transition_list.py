@@ -110,7 +110,7 @@ class _TransitionListSource(TextSource):
                 f"state {max(known, first)} has no reward: {self._rewards.path} holds {known} rewards, "
                 f"for the states 0..{known - 1}"
             )
-            error = error_at(self.path, int(raw.row_lines[row]) if raw.row_lines is not None else 0, why)
+            error = error_at(self.path, int(raw.row_positions[row]) if raw.row_positions is not None else 0, why)
             rows = row
             raw = truncate_rows(raw, rows)
         rewards = np.zeros(end - first)

@@ -66,7 +66,7 @@ def test_duplicates_are_added_zeros_dropped_and_successors_sorted() -> None:
     ],
 )
 def test_action_numbers_are_not_given_twice(actions, labels, line, message) -> None:
-    lines = {"row_lines": integers(10, 20, 30, 40), "transition_lines": integers(11, 21, 31, 41)}
+    lines = {"row_positions": integers(10, 20, 30, 40), "transition_positions": integers(11, 21, 31, 41)}
     good = [[(1, 1.0)]] * 4
     with pytest.raises(InputError) as caught:
         check(raw_rows(good, actions, action_labels=integers(*labels), **lines), first_state=3)
@@ -129,8 +129,8 @@ def test_the_first_error_is_named_by_its_line_and_label() -> None:
     raw = raw_rows(
         [[(0, 1.0)], [(0, 0.5), (99, 0.5)], [(-3, 1.0)]],
         [2, 1],
-        row_lines=integers(2, 4, 8),
-        transition_lines=integers(3, 5, 6, 9),
+        row_positions=integers(2, 4, 8),
+        transition_positions=integers(3, 5, 6, 9),
         action_labels=integers(0, 7, 0),
     )
     with pytest.raises(InputError, match=r"model, line 6: state 0, action 7: successor 99"):
@@ -138,8 +138,8 @@ def test_the_first_error_is_named_by_its_line_and_label() -> None:
 
 
 def test_a_sum_is_reported_at_the_row_or_at_its_first_transition() -> None:
-    raw = raw_rows([[(0, 0.5), (1, 0.4)]], row_lines=integers(2), transition_lines=integers(3, 4))
-    for lines, line in ((raw, 2), (replace(raw, row_lines=None), 3)):
+    raw = raw_rows([[(0, 0.5), (1, 0.4)]], row_positions=integers(2), transition_positions=integers(3, 4))
+    for lines, line in ((raw, 2), (replace(raw, row_positions=None), 3)):
         with pytest.raises(InputError) as caught:
             check(lines)
         assert caught.value.line == line
@@ -210,7 +210,7 @@ def test_labels_and_values_that_say_nothing_become_none() -> None:
 
 
 def test_an_unknown_number_of_states_leaves_the_largest_successor_to_the_source() -> None:
-    raw = raw_rows([[(7, 0.5), (3, 0.5)]], transition_lines=integers(11, 12))
+    raw = raw_rows([[(7, 0.5), (3, 0.5)]], transition_positions=integers(11, 12))
     block = check(raw, None)
     assert (block.max_successor, block.max_successor_line) == (7, 11)
 

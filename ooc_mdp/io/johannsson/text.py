@@ -163,8 +163,8 @@ def _raw(table: Table, excess: bool) -> RawRows:
         transition_rewards=table.floats[1, successors],
         initial_values=table.floats[0, states],
         action_labels=table.ints[0, actions],
-        row_lines=table.offsets[actions],
-        transition_lines=table.offsets[successors],
+        row_positions=table.offsets[actions],
+        transition_positions=table.offsets[successors],
     )
     if table.error is not None and actions.size:
         incomplete = int(successor_ptr[-1] - successor_ptr[-2]) < int(table.ints[1, actions[-1]])

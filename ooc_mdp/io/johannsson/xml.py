@@ -79,8 +79,8 @@ class _RowBuilder:
         self.probabilities = array("d")
         self.rewards = array("d")
         self.labels = array("q")
-        self.row_lines = array("q")
-        self.transition_lines = array("q")
+        self.row_positions = array("q")
+        self.transition_positions = array("q")
 
     def raw(self) -> RawRows:
         return RawRows(
@@ -90,8 +90,8 @@ class _RowBuilder:
             probabilities=_floats(self.probabilities),
             transition_rewards=_floats(self.rewards),
             action_labels=_integers(self.labels),
-            row_lines=_integers(self.row_lines),
-            transition_lines=_integers(self.transition_lines),
+            row_positions=_integers(self.row_positions),
+            transition_positions=_integers(self.transition_positions),
         )
 
 
@@ -237,7 +237,7 @@ class _Handler(ContentHandler):
 
     def _open_action(self, action: int) -> None:
         self.rows.labels.append(action)
-        self.rows.row_lines.append(self.line())
+        self.rows.row_positions.append(self.line())
 
     def _add_transition(self, attributes: Any) -> None:
         successor = self._number("ResultingState", _ID, attributes["id"])
@@ -251,7 +251,7 @@ class _Handler(ContentHandler):
         self.rows.successors.append(successor)
         self.rows.probabilities.append(float(attributes["probability"]))
         self.rows.rewards.append(float(attributes["actionReward"]))
-        self.rows.transition_lines.append(line)
+        self.rows.transition_positions.append(line)
 
 
 _DOCTYPE = "has a document type declaration; remove it: nothing is expanded and no other file is read"

@@ -113,12 +113,12 @@ def _with_rewards(raw: RawRows, file: RewardFile, segment: TextSegment) -> RawRo
     row = np.repeat(np.arange(raw.successor_ptr.size - 1), np.diff(raw.successor_ptr))
     if ((np.diff(raw.successors) < 0) & (np.diff(row) == 0)).any():
         order = np.lexsort([raw.successors, row])
-        lines = raw.transition_lines
+        lines = raw.transition_positions
         raw = replace(
             raw,
             successors=raw.successors[order],
             probabilities=raw.probabilities[order],
-            transition_lines=None if lines is None else lines[order],
+            transition_positions=None if lines is None else lines[order],
         )
     return replace(raw, transition_rewards=file.transition_rewards(first, end, segment.last, raw))
 

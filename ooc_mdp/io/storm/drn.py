@@ -286,8 +286,8 @@ def _raw(table: Table) -> RawRows:
         probabilities=table.floats[0, transitions],
         row_rewards=own + np.repeat(state_rewards, np.diff(action_ptr)),
         terminal_rewards=state_rewards,
-        row_lines=table.offsets[rows],
-        transition_lines=table.offsets[transitions],
+        row_positions=table.offsets[rows],
+        transition_positions=table.offsets[transitions],
     )
 
 

@@ -196,8 +196,8 @@ def group_rows(
         successors=table.ints[2],
         probabilities=table.floats[0],
         action_labels=table.ints[1, starts],
-        row_lines=table.offsets[starts],
-        transition_lines=table.offsets,
+        row_positions=table.offsets[starts],
+        transition_positions=table.offsets,
     )
     if table.error is not None and found is None and starts.size:
         raw = truncate_rows(raw, starts.size - 1)

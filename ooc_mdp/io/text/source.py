@@ -279,13 +279,13 @@ class TextSource(ABC):
     def _at_end(self, segment: TextSegment, raw: RawRows, error: InputError) -> InputError:
         """The error of check_block at a line, not a byte offset; it adds where the file ends inside that line."""
         offset = error.line or 0
-        lines = raw.transition_lines
-        if not segment.last or lines is None or not lines.size or self._ends_in_newline():
+        positions = raw.transition_positions
+        if not segment.last or positions is None or not positions.size or self._ends_in_newline():
             return error_at(self.path, offset, error.message)
-        if offset < int(lines[raw.successor_ptr[-2]]):
+        if offset < int(positions[raw.successor_ptr[-2]]):
             return error_at(self.path, offset, error.message)
         message = f"{error.message}; the file ends inside this line, without a newline: it may be cut short"
-        return error_at(self.path, int(lines[-1]), message)
+        return error_at(self.path, int(positions[-1]), message)
 
     def _ends_in_newline(self) -> bool:
         return bool(read_bytes(self.path, self.size - 1, self.size)[0] == 10)
@@ -329,10 +329,10 @@ def truncate_rows(raw: RawRows, rows: int) -> RawRows:
         "successors": raw.successors[:end],
         "probabilities": raw.probabilities[:end],
     }
-    for name, stop in (("row_rewards", rows), ("action_labels", rows), ("row_lines", rows)):
+    for name, stop in (("row_rewards", rows), ("action_labels", rows), ("row_positions", rows)):
         value = getattr(raw, name)
         changes[name] = None if value is None else value[:stop]
-    for name in ("transition_rewards", "transition_lines"):
+    for name in ("transition_rewards", "transition_positions"):
         value = getattr(raw, name)
         changes[name] = None if value is None else value[:end]
     return replace(raw, **changes)
