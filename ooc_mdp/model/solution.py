@@ -120,6 +120,7 @@ class SolveStatistics:
     loads: int = 0
     bytes_read: int = 0
     bytes_decoded: int = 0
+    """Of the tables that were loaded into the cache."""
     visits: int = 0
     """Residencies in which a partition was swept."""
     sweeps: int = 0
@@ -130,6 +131,7 @@ class SolveStatistics:
     """Evaluations of the policy on its rows, without the table."""
     partitions_unread: int = 0
     solve_seconds: float = 0.0
+    """Of work, those of resumed runs included."""
     source: str = "store"
     """Where tables came from: "store" (disk) or "recomputed"."""
     load_seconds: float = 0.0

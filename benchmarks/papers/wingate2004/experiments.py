@@ -218,7 +218,7 @@ def _curves(trace: AccessTrace) -> dict[str, Any]:
     )
     found: dict[str, Any] = {scope: _curve(trace, "lru", scope) for scope in _SCOPES}
     found["after_first_reading"] = _curve(later, "lru", "all")
-    found["optimum"] = {scope: _curve(trace, "optimum", scope) for scope in _SCOPES}
+    found["optimum"] = {scope: _curve(trace, "belady", scope) for scope in _SCOPES}
     found["first_reading_accesses"] = begun
     return found
 
