@@ -156,7 +156,7 @@ def show(solves: list[dict[str, Any]], options: argparse.Namespace) -> None:
             str(s["partitions_unread"]),
             s["outcome"],
             f"{s['generation']['seconds']:.0f}",
-            f"{s['seconds']:.0f}",
+            f"{s['solve_seconds']:.0f}",
         )
         for s in solves
     ]

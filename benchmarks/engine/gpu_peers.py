@@ -149,7 +149,7 @@ def run_child(options: argparse.Namespace, asked: dict[str, Any], timeout: float
         str(options.workers),
     ]
     command += [part for said in options.parameter for part in ("-p", said)]
-    for name in ("residual", "epsilon", "block_shape"):
+    for name in ("residual", "epsilon", "partition_shape"):
         value = getattr(options, name)
         command += [f"--{name.replace('_', '-')}", str(value)] if value is not None else []
     command += ["--from-store"] if options.from_store else []
@@ -241,7 +241,7 @@ def extrapolate(solves: list[dict[str, Any]]) -> None:
             for s in solves
             if s["solver"] == one["solver"]
             and s["values"] == one["values"]
-            and s["outcome"] in ("residual_reached", "epsilon")
+            and s["outcome"] in ("residual_reached", "proved")
         )
         if len(same) >= 2:
             root = 1 / one["axes"]

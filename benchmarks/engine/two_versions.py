@@ -175,7 +175,8 @@ def serve(root: str, place: str, method: str, sweeps: str, arguments: Sequence[s
             common.make_warm(store.path)
             asked = budget | ({keyword: int(sweeps)} if int(sweeps) else {})
             cost = ooc_mdp.solve(store, 0.9, residual=1e-4, method=method, device=options.device, **asked).statistics
-            answer = {"seconds": cost.seconds, "loads": cost.loads_per_partition}
+            seconds = cost.solve_seconds if hasattr(cost, "solve_seconds") else cost.seconds  # of earlier versions
+            answer = {"seconds": seconds, "loads": cost.loads_per_partition}
         print(json.dumps(answer), file=out, flush=True)
 
 

@@ -268,7 +268,7 @@ def test_an_uncompressed_store_is_larger_and_holds_the_same_tables(car, tmp_path
     common = benchmark("common")
     store, _ = car
     with common.uncompressed():
-        how = {"block_shape": [5, 5], "device": "cpu"}
+        how = {"partition_shape": [5, 5], "device": "cpu"}
         large = ooc_mdp.generate("mountain-car", tmp_path / "large", {"grid": GRID}, **how)
     again = ooc_mdp.generate("mountain-car", tmp_path / "again", {"grid": GRID}, **how)
     assert large.chunk_bytes.sum() > 1.2 * store.chunk_bytes.sum()

@@ -84,8 +84,8 @@ def test_a_question_for_the_status_is_answered_when_it_changes_or_time_is_up():
         assert (await mailbox.wait_for_change(0, 0.01)).version == 0
         asked = asyncio.ensure_future(mailbox.wait_for_change(0, 600.0))
         await asyncio.sleep(0)
-        await asyncio.to_thread(mailbox.publish, Status(outcome="precision"), True)
-        assert (await asyncio.wait_for(asked, 300.0)).outcome == "precision"
+        await asyncio.to_thread(mailbox.publish, Status(outcome="precision_limit"), True)
+        assert (await asyncio.wait_for(asked, 300.0)).outcome == "precision_limit"
 
     asyncio.run(check())
 

@@ -132,7 +132,7 @@ def _size(worlds: Sequence[_World]) -> list[_Row]:
     rows = []
     for world in worlds:
         begun = [run for run in world["runs"] if run["what"] != "sequential" and run["outcome"] != "not run"]
-        ours = f"no: {sum(run['outcome'] == 'residual' for run in begun)} of {len(begun)} solves below succeed"
+        ours = f"no: {sum(run['outcome'] == 'residual_reached' for run in begun)} of {len(begun)} solves below succeed"
         why = f"its table takes {world['thesis_bytes'] / 2**20:,.0f} MiB, its card has {CARD_BYTES >> 20}"
         rows.append((f"{world['name']} cannot be loaded", "yes", ours, NOT, why))
     return rows
