@@ -31,7 +31,7 @@ from ooc_mdp.options import (
     SweepOrder,
     parse_bytes,
 )
-from ooc_mdp.tables import AnyPath, convert, generate, open_problem, open_store, problem_name
+from ooc_mdp.tables import AnyPath, convert, generate, open_problem, open_store
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -50,7 +50,6 @@ __all__ = [
     "open_problem",
     "open_result",
     "open_store",
-    "problem_name",
     "simulate",
     "solve",
     "solve_with",
@@ -58,12 +57,9 @@ __all__ = [
 ]
 
 
-def _opened(table: TableSource | AnyPath, device: str) -> TableSource:
-    """The source itself, or what a path or "problem:NAME" names."""
-    if not isinstance(table, str | PathLike):
-        return table
-    name = problem_name(table)
-    return open_store(table) if name is None else open_problem(name, device=device)
+def _opened(table: TableSource | AnyPath) -> TableSource:
+    """The source itself, or what a path names."""
+    return open_store(table) if isinstance(table, str | PathLike) else table
 
 
 def _path(given: AnyPath | None) -> Path | None:
@@ -103,7 +99,7 @@ def solve(
 
     Parameters
     ----------
-    store : an open store or its path; or a problem from :func:`open_problem`, or "problem:NAME" with its defaults.
+    store : an open store or its path; or a problem from :func:`open_problem`.
     discount : gamma in [0, 1]; a (state, action) of duration tau is discounted by gamma**tau. 1 asks for undiscounted
         totals (``docs/guides/undiscounted.md``).
     epsilon : target for ||V - V*||; 1e-4 of the value range by default.
@@ -153,7 +149,7 @@ def solve(
     run = RunOptions(_path(output), resume, overwrite, _path(trace), time_limit, checkpoint_interval)
     asked = ClusterOptions(workers, placement, rebalance, worker_timeout, stage=_path(stage))
     cluster = requested_cluster(asked, device)
-    return solve_with(lambda: _opened(store, device), options, run, cluster, progress=progress, note=note)
+    return solve_with(lambda: _opened(store), options, run, cluster, progress=progress, note=note)
 
 
 def solve_with(
@@ -252,7 +248,7 @@ def verify(
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.store.result import Result, unsaved_result
 
-    table = _opened(store, "auto")
+    table = _opened(store)
     if isinstance(result, Solution):
         opened = unsaved_result(result, table)
     else:

@@ -1,6 +1,7 @@
 """Tables for :func:`ooc_mdp.solve`: `convert`, `generate`, `open_store`, `open_problem`.
 
-A table is made from a file or from a generated problem, and stored or recomputed on demand. The same keywords describe
+A table is made from a file or from a generated problem, and stored, or computed on demand: from a virtual store, or
+without any directory (`open_problem`). The same keywords describe
 it everywhere, :class:`TableKeywords`, which `ConvertOptions` validates.
 """
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ooc_mdp.io.recomputed_table import RecomputedTable
     from ooc_mdp.store import Store
 
-__all__ = ["AnyPath", "TableKeywords", "convert", "generate", "open_problem", "open_store", "problem_name"]
+__all__ = ["AnyPath", "TableKeywords", "convert", "generate", "open_problem", "open_store"]
 
 AnyPath = str | PathLike[str]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -210,12 +211,13 @@ def generate(
     *,
     overwrite: bool = False,
     resume: bool = False,
+    virtual: bool = False,
     device: str = "auto",
     workers: int | str | Client | None = None,
     progress: Watcher | None = None,
     note: Callable[[str], None] | None = None,
     **table: Unpack[TableKeywords],
-) -> Store:
+) -> Store | RecomputedTable:
     """Build the store of a generated problem, partition by partition, whatever its size.
 
     Parameters
@@ -224,6 +226,8 @@ def generate(
         that defines one.
     parameters : its options, such as {"seed": 1, "scramble": 0.1}, or {"grid": (300, 300)} for a control problem.
     resume : continue a generation with the same arguments that was stopped; without one, begin a new store.
+    virtual : write a small directory without tables: each partition is computed once now, for its sizes, ranges and
+        couplings, and again whenever it is loaded.
     device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem. Other problems, and workers, use
         the CPU.
     note : called with a sentence for the user, such as why "auto" chose the CPU for a control problem.
@@ -245,12 +249,21 @@ def generate(
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.transaction import check_destination
 
+    if virtual and (resume or workers is not None):
+        raise OptionsError(
+            "a virtual store is written in one step by this process: leave out resume, workers and scheduler "
+            "(--resume, --workers, --scheduler), or virtual (--virtual)"
+        )
     check_destination(Path(store), overwrite)
     refuse_busy(Path(store))
     if workers is not None and device not in ("auto", "cpu"):
         raise OptionsError(f"workers compute rows on the CPU; leave out the device {device}, or workers and scheduler")
     problem = select_rows(make_problem(name, parameters), device if workers is None else "cpu", note)
     options = _options(table, default_dtype=problem.default_dtype, overwrite=overwrite, resume=resume)
+    if virtual:
+        from ooc_mdp.io.virtual_store import generate_virtual
+
+        return generate_virtual(problem, Path(store), options, progress)
     if not isinstance(problem, DeviceProblem):
         with _executor(workers) as executor:
             return generate_problem(problem, store, options, progress=progress, executor=executor)
@@ -260,25 +273,47 @@ def generate(
         problem.source.close()
 
 
-def open_store(path: AnyPath) -> Store:
-    """Open a store, which many threads can read at the same time. Raises StoreError."""
+def open_store(
+    path: AnyPath, *, trust: bool = False, note: Callable[[str], None] | None = None
+) -> Store | RecomputedTable:
+    """Open a store, which many threads can read at the same time; of a virtual one, the problem is made again.
+
+    Parameters
+    ----------
+    trust : run the Python file that a virtual store names, if its SHA-256 is the recorded one.
+    note : called with a sentence before a trusted file is run.
+
+    Raises
+    ------
+    StoreError : the path is no store, or it is damaged; or the problem of a virtual store gives another table now.
+    OptionsError : a virtual store is of a Python file that is not trusted or has changed, or of a missing device.
+    """
     from ooc_mdp.store import open_store as open_
     from ooc_mdp.store.result import is_result
 
     try:
         return open_(path)
     except StoreError:
+        _refuse_problem_name(path)
         if is_result(Path(path)):
             raise StoreError(
                 f"{path} is the result of a solve, not a store; give the store that it was solved from"
             ) from None
-        raise
+        from ooc_mdp.io.virtual_store import is_virtual_store, open_virtual_store
+
+        if not is_virtual_store(Path(path)):
+            raise
+    return open_virtual_store(Path(path), trust, note or (lambda _: None))
 
 
-def problem_name(table: AnyPath) -> str | None:
-    """NAME if `table` is "problem:NAME", None if it is a path."""
-    text = fspath(table)
-    return text.removeprefix(_PROBLEM_PREFIX) if text.startswith(_PROBLEM_PREFIX) else None
+def _refuse_problem_name(path: AnyPath) -> None:
+    """Refuse "problem:NAME", which earlier releases took in the place of a store."""
+    name = fspath(path).removeprefix(_PROBLEM_PREFIX)
+    if name != fspath(path):
+        raise OptionsError(
+            f"{path} is no store: write a virtual one, whose tables are computed on demand, and give its path: "
+            f"ooc-mdp generate {name} STORE --virtual"
+        )
 
 
 @_with_table_keywords
@@ -293,7 +328,8 @@ def open_problem(
 ) -> RecomputedTable:
     """Open a generated problem as a table that is computed on demand, for :func:`solve` and :func:`verify`.
 
-    Every partition is computed once now, in parallel, for the sizes, ranges and couplings that a store contains.
+    It is the table of a virtual store (:func:`generate`), without a directory. Every partition is computed once now, in
+    parallel, for the sizes, ranges and couplings that a store contains.
 
     Parameters
     ----------
@@ -317,4 +353,4 @@ def open_problem(
     problem = make_problem(name, parameters)
     problem = select_rows(problem, device if isinstance(problem, DiscretisedProblem) else "cpu", note)
     options = _options(table, default_dtype=problem.default_dtype)
-    return RecomputedTable(problem, options, _PROBLEM_PREFIX + Path(name).name, progress)
+    return RecomputedTable.after_first_pass(problem, options, Path(name).name, progress)

@@ -11,11 +11,8 @@ ControllerName = Literal["lookahead", "vote", "nearest"]
 """The kinds of `ooc_mdp.simulation.Controller`."""
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Store directory.")]
-TableArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="STORE", help="Store directory, or problem:NAME (problem:FILE.py): its table is computed on demand."
-    ),
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Execute the file that a virtual store names, if it is unchanged since.")
 ]
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace an existing output by the complete new one.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,31 +18,28 @@ from ooc_mdp.cli.choices import (
     SolveChoices,
     with_choices,
 )
-from ooc_mdp.cli.options import JsonOption, OverwriteOption, TableArgument
-from ooc_mdp.cli.table_choices import TableChoices
+from ooc_mdp.cli.options import JsonOption, OverwriteOption, StoreArgument, TrustOption
 from ooc_mdp.cli.tables import print_json
-from ooc_mdp.model.table_source import TableSource
 
 __all__ = ["export", "solve", "verify"]
 
 
 @app.command(cls=GroupedCommand)
-@with_choices(SolveChoices, RunChoices, ClusterChoices, TableChoices)
+@with_choices(SolveChoices, RunChoices, ClusterChoices)
 def solve(
-    store: TableArgument,
+    store: StoreArgument,
     discount: Annotated[
         float, typer.Option(help="Discount per step (or unit of duration), 0 to 1; 1: undiscounted totals.")
     ],
     choices: SolveChoices,
     run: RunChoices,
     cluster: ClusterChoices,
-    problem: TableChoices,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Solve the MDP of a store, through a partition cache of bounded size, to a proved error.
 
-    With problem:NAME in place of the store nothing is stored: each partition is computed when it is needed. The options
-    of problem:NAME are those of generate.
+    Each partition of a virtual store (generate --virtual) is computed when it is needed.
 
     With --workers or --scheduler the partitions are divided among Dask workers, each with its own cache.
     """
@@ -57,16 +55,12 @@ def solve(
         print(text, file=sys.stderr, flush=True)
 
     with ExitStack() as stack:
-
-        def table() -> TableSource:
-            opened = problem.open(store, choices.device)
-            stack.enter_context(line)  # shown after the progress bar of the problem's first pass
-            return opened
-
+        stack.enter_context(line)
         if spread is not None:
             from ooc_mdp.distributed.cluster import silence_dask
 
             stack.enter_context(silence_dask())
+        table = partial(api.open_store, store, trust=trust, note=note)
         solution = api.solve_with(table, options, asked, spread, progress=line, note=note)
     figures = solution.summary()
     if as_json:
@@ -77,27 +71,25 @@ def solve(
         raise typer.Exit(1)
 
 
-@app.command(cls=GroupedCommand)
-@with_choices(TableChoices)
+@app.command()
 def verify(
-    store: TableArgument,
+    store: StoreArgument,
     result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result directory of a solve.")],
-    problem: TableChoices,
-    device: Annotated[str, typer.Option(help="What computes the rows of problem:NAME: auto, cpu or cuda:0.")] = "auto",
     other_store: Annotated[
         bool, typer.Option("--other-store", help="Measure the result although it was solved from another table.")
     ] = False,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Stream the whole table once and measure the true residual of a result. Exit status 1 if its bound does not hold.
+    """Stream the whole table once and measure the true residual of a result.
 
-    A result of problem:NAME is verified with the options that it was solved with.
+    Exit status 1 if its bound does not hold.
     """
     from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
     from ooc_mdp.report.summaries import print_verification
 
-    table = problem.open(store, device)
+    table = api.open_store(store, trust=trust, note=lambda text: print(text, file=sys.stderr))
     with ProgressBar() as bar:
         found = api.verify(table, result, other_store=other_store, progress=bar)
     if as_json:

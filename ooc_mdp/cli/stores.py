@@ -10,7 +10,7 @@ import typer
 
 from ooc_mdp.cli.application import app
 from ooc_mdp.cli.choices import GroupedCommand, with_choices
-from ooc_mdp.cli.options import JsonOption, OverwriteOption, StoreArgument
+from ooc_mdp.cli.options import JsonOption, OverwriteOption, StoreArgument, TrustOption
 from ooc_mdp.cli.table_choices import ExecutorChoices, PartitionChoices, ProblemChoices, SourceChoices
 from ooc_mdp.cli.tables import print_json, print_store
 
@@ -35,7 +35,7 @@ def convert(
     keywords = reading.keywords() | table.keywords() | executor.keywords()
     with ProgressBar() as bar:
         built = api.convert(source, store, **keywords, overwrite=overwrite, progress=bar)
-    print_store(built, as_json)
+    print_store(built, store, as_json)
 
 
 @app.command(cls=GroupedCommand)
@@ -51,9 +51,15 @@ def generate(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue where the same command was stopped or killed.")
     ] = False,
+    virtual: Annotated[
+        bool, typer.Option("--virtual", help="Store no tables: each partition is computed when it is loaded.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Build the store of a generated problem, partition by partition, of any size."""
+    """Build the store of a generated problem, partition by partition, of any size.
+
+    With --virtual the store is a small directory that says how each partition is computed.
+    """
     from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
 
@@ -65,21 +71,26 @@ def generate(
             **(table.keywords() | executor.keywords()),
             overwrite=overwrite,
             resume=resume,
+            virtual=virtual,
             device=device,
             progress=bar,
             note=lambda text: print(text, file=sys.stderr, flush=True),
         )
-    print_store(built, as_json)
+    print_store(built, store, as_json)
 
 
 @app.command()
 def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
-    """Print the contents of a store: sizes, partitions, compression by field, halo, coupling and provenance."""
-    from ooc_mdp import api
+    """Print the contents of a store: sizes, partitions, compression by field, halo, coupling and provenance.
 
-    opened = api.open_store(store)
-    _warn_of_partial(opened.path)
-    print_store(opened, as_json)
+    Of a virtual store it prints what is recorded, and runs nothing.
+    """
+    from ooc_mdp import api
+    from ooc_mdp.io.virtual_store import is_virtual_store, read_virtual_store
+
+    opened = read_virtual_store(store) if is_virtual_store(store) else api.open_store(store)
+    _warn_of_partial(store)
+    print_store(opened, store, as_json)
 
 
 def _warn_of_partial(store: Path) -> None:
@@ -96,16 +107,20 @@ def _warn_of_partial(store: Path) -> None:
 
 
 @app.command()
-def validate(store: StoreArgument, as_json: JsonOption = False) -> None:
-    """Check every chunk of a store: checksums, row sums, indices, coupling. Exit status 1 if an error is found."""
-    from ooc_mdp import api
-    from ooc_mdp.report.progress import ProgressBar
-    from ooc_mdp.store.validate import validate_store
+def validate(store: StoreArgument, trust: TrustOption = False, as_json: JsonOption = False) -> None:
+    """Check every chunk of a store: checksums, row sums, indices, coupling. Exit status 1 if an error is found.
 
-    opened = api.open_store(store)
-    _warn_of_partial(opened.path)
+    Every partition of a virtual store is computed again, and compared with what is recorded.
+    """
+    from ooc_mdp import api
+    from ooc_mdp.io.virtual_store import validate_virtual_store
+    from ooc_mdp.report.progress import ProgressBar
+    from ooc_mdp.store import Store, validate_store
+
+    opened = api.open_store(store, trust=trust, note=lambda text: print(text, file=sys.stderr))
+    _warn_of_partial(store)
     with ProgressBar() as bar:
-        report = validate_store(opened, bar)
+        report = validate_store(opened, bar) if isinstance(opened, Store) else validate_virtual_store(opened, bar)
     if as_json:
         findings = [{"field": f.field, "partition": f.partition, "message": f.message} for f in report.findings]
         print_json({"valid": report.valid, "partitions": report.partitions, "findings": findings})

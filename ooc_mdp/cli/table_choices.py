@@ -9,11 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from ooc_mdp.cli.choices import workers_of
-from ooc_mdp.cli.tables import open_table, parse_parameters, parse_shape
+from ooc_mdp.cli.tables import parse_parameters, parse_shape
 from ooc_mdp.io.registry import FORMAT_NAMES
-from ooc_mdp.model.table_source import TableSource
 
-__all__ = ["ExecutorChoices", "ParameterChoices", "PartitionChoices", "ProblemChoices", "SourceChoices", "TableChoices"]
+__all__ = ["ExecutorChoices", "PartitionChoices", "ProblemChoices", "SourceChoices"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class PartitionChoices:
     ] = None
 
     def keywords(self) -> dict[str, Any]:
-        """Keyword arguments of `api.convert`, `api.generate` and `api.open_problem`."""
+        """Keyword arguments of `api.convert` and `api.generate`."""
         return {
             "sense": self.sense,
             "partitioner": self.partitioner,
@@ -89,8 +88,8 @@ class PartitionChoices:
 
 
 @dataclass(frozen=True)
-class ParameterChoices:
-    """The parameters of a generated problem."""
+class ProblemChoices:
+    """The parameters of a generated problem, with short options for the usual ones."""
 
     heading: ClassVar[str] = "Problem"
 
@@ -99,12 +98,6 @@ class ParameterChoices:
         typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter of the problem; repeat for more."),
     ] = None
     grid: Annotated[str | None, typer.Option(help="Short for -p grid=100,200: points along each axis.")] = None
-
-
-@dataclass(frozen=True)
-class ProblemChoices(ParameterChoices):
-    """The parameters of a generated problem, with short options for the usual ones."""
-
     seed: Annotated[int | None, typer.Option(help="Short for -p seed=N.")] = None
     scramble: Annotated[float | None, typer.Option(help="Short for -p scramble=SHARE, 0 to 0.5.")] = None
     states: Annotated[int | None, typer.Option(help="Short for -p states=N (random).")] = None
@@ -122,21 +115,6 @@ class ProblemChoices(ParameterChoices):
             successors=self.successors,
             grid=self.grid,
         )
-
-
-@dataclass(frozen=True)
-class TableChoices(PartitionChoices, ParameterChoices):
-    """A problem in the place of a store, whose table is computed on demand."""
-
-    heading: ClassVar[str] = "Options of problem:NAME"
-
-    threads: Annotated[
-        int | None, typer.Option(help="Threads that compute the rows of problem:NAME.  [default: the number of cores]")
-    ] = None
-
-    def open(self, table: Path, device: str) -> TableSource:
-        """The store at a path, or the problem behind ``problem:NAME`` after its first pass."""
-        return open_table(table, self.parameter, self.grid, device, **self.keywords(), threads=self.threads)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,17 @@
-"""Parse tables, shapes and parameters from the command line, and print stores."""
+"""Parse shapes and parameters from the command line, and print stores."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.table_source import TableSource
 
-__all__ = ["open_table", "parse_parameters", "parse_shape", "print_json", "print_store"]
+if TYPE_CHECKING:
+    from ooc_mdp.store.inspect import Described
+
+__all__ = ["parse_parameters", "parse_shape", "print_json", "print_store"]
 
 
 def print_json(figures: dict[str, Any]) -> None:
@@ -45,47 +46,16 @@ def parse_parameters(texts: list[str] | None, **short: str | int | float | None)
     return parameters | given
 
 
-def open_table(table: Path, parameter: list[str] | None, grid: str | None, device: str, **options: Any) -> TableSource:
-    """The store at a path, or the problem behind ``problem:NAME`` after its first pass.
-
-    Raises
-    ------
-    OptionsError : options of a problem were given for a store, whose table exists.
-    """
-    from ooc_mdp import api
-    from ooc_mdp.report.progress import ProgressBar
-
-    name = api.problem_name(table)
-    if name is None:
-        given = {"-p": parameter or None, "--grid": grid, **{f"--{k.replace('_', '-')}": v for k, v in options.items()}}
-        unused = [option for option, value in given.items() if value is not None]
-        if unused:
-            raise OptionsError(
-                f"{', '.join(unused)} belong to problem:NAME, but {table} is a store, whose table exists: leave them "
-                f"out, generate another store, or name the problem (problem:mountain-car) to have it recomputed"
-            )
-        return api.open_store(table)
-    parameters = parse_parameters(parameter, grid=grid)
-
-    def note(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    with ProgressBar() as bar:
-        opened = api.open_problem(name, parameters, **options, device=device, progress=bar, note=note)
-    note(
-        f"{opened.name}: {opened.n_partitions} partitions computed once in {opened.first_pass_seconds:.1f} s; none is "
-        f"stored, each is computed again when it is needed"
-    )
-    return opened
-
-
-def print_store(store: Any, as_json: bool) -> None:
-    """Print the contents of a store as a table or as JSON."""
+def print_store(table: Described, path: Path, as_json: bool) -> None:
+    """Print the contents of a store, or what a virtual one records, as a table or as JSON."""
     from ooc_mdp.report.summaries import print_inspection
-    from ooc_mdp.store.inspect import inspect_store
+    from ooc_mdp.store import Store
+    from ooc_mdp.store.inspect import inspect_store, inspect_virtual_store
 
-    facts = inspect_store(store)
+    facts = inspect_store(table) if isinstance(table, Store) else inspect_virtual_store(path, table)
     if as_json:
         print_json(facts)
-    else:
-        print_inspection(facts)
+        return
+    print_inspection(facts)
+    if not isinstance(table, Store):
+        print(f"virtual: computed on demand, by {table.attributes['provenance']['device']}")

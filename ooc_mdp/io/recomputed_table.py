@@ -1,19 +1,16 @@
-"""A generated problem as a source of tables without a store: each partition is computed when it is loaded.
+"""A generated problem as a source of tables that are not stored: each partition is computed when it is loaded.
 
-A first pass computes every partition once, checks it and keeps what a store has in RAM (sizes, ranges, coupling, one
-bit per state for the boundary); `read(p)` then computes p's rows again and converts them to local numbers. The table is
-bit by bit that of a store of the same problem and options. The trade-off is Wingate's (2004, section 7.1): no disk, no
-bytes read, but each load costs the problem's arithmetic. ``docs/guides/memory.md`` describes when that is faster.
+What a store has in RAM comes from a first pass (`ooc_mdp.io.first_pass`), just done or kept in a virtual store;
+`read(p)` computes p's rows and converts them to local numbers. The table is bit by bit that of a store of the same
+problem and options. The trade-off is Wingate's (2004, section 7.1): no disk, no bytes read, but each load costs the
+problem's arithmetic. ``docs/guides/memory.md`` describes when that is faster.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -23,27 +20,20 @@ import numpy.typing as npt
 from ooc_mdp.backends.cuda.control.grid_numbers import GridNumbers
 from ooc_mdp.backends.cuda.control.rows import DeviceProblem
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.conversion.executor import ThreadsExecutor
-from ooc_mdp.io.conversion.from_problem import partition_problem
 from ooc_mdp.io.conversion.options import ConvertOptions
-from ooc_mdp.io.conversion.partition_builder import build_partition, local_successors
-from ooc_mdp.io.conversion.write_store import Progress, tool_provenance
+from ooc_mdp.io.conversion.partition_builder import local_successors
+from ooc_mdp.io.conversion.write_store import Progress
+from ooc_mdp.io.first_pass import TableDescription, first_pass
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
 from ooc_mdp.model.state_order import GridOrder, StateOrder
 from ooc_mdp.model.table_source import Loader
-from ooc_mdp.problems.problem import Problem, provenance_of
-from ooc_mdp.runtime.memory import return_freed_memory
+from ooc_mdp.problems.problem import Problem
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.table_summary import TableSummary
 
-__all__ = ["TABLE_VERSION", "RecomputedTable"]
+__all__ = ["RecomputedTable"]
 
-TABLE_VERSION = 1
-"""Part of the fingerprint: increase it when this program changes the tables of problems."""
-
-_SAMPLE = 4096
-"""States whose rows are part of the fingerprint."""
 _MIN_PIECE = 2048
 """Number of states below which another thread costs more than it saves."""
 _SCRATCH = {"transition": 26, "row": 26, "state": 16}
@@ -60,51 +50,50 @@ class RecomputedTable:
     Parameters
     ----------
     problem : computes the rows of any states; they must be the same each time.
-    options : partitioning, type, sense and number of threads, as for :func:`~ooc_mdp.io.conversion.generate`.
+    known : what the first pass over this problem found.
     name : name in messages and results.
-    progress : called with the progress of the first pass.
-
-    Raises
-    ------
-    OptionsError : the options do not fit the problem.
-    InputError : the problem's rows are no probability distributions.
+    threads : that compute the rows of a large partition on the CPU.
     """
 
     kind = "recomputed"
 
-    def __init__(
-        self,
-        problem: Problem,
-        options: ConvertOptions,
-        name: str | None = None,
-        progress: Progress | None = None,
-    ) -> None:
-        began = time.monotonic()
-        return_freed_memory()
-        self.problem = problem
-        self.name = name or f"problem:{problem.name}"
-        self._dtype = options.stored_dtype
-        self._rows_by = problem.source.name if isinstance(problem, DeviceProblem) else "cpu"
-        self._pieces = options.threads if self._rows_by == "cpu" else 1
-        self._order, method = partition_problem(problem, options)
+    def __init__(self, problem: Problem, known: TableDescription, name: str, threads: int) -> None:
+        self.problem, self.known, self.name = problem, known, name
+        self._dtype = known.summary.dtype
+        self._pieces = threads if known.rows_by == "cpu" else 1
+        self._order: StateOrder = known.order
+        self._summary: TableSummary = known.summary
         self._grid = self._grid_on_device(problem)
-        self.partition_ptr: IntArray = self._order.partition_ptr
-        self._summary = TableSummary(self.partition_ptr, self._dtype, problem.dyadic_probabilities)
-        with closing(ThreadsExecutor(options.threads).map(self._scan_partition, range(self.n_partitions))) as examined:
-            for done, _ in enumerate(examined, 1):
-                if progress is not None:
-                    progress("first pass", done, self.n_partitions)
+        self.partition_ptr: IntArray = known.partition_ptr
         self.fields: dict[str, _Field] = {n: _Field(dtype) for n, dtype in self._summary.fields().items()}
-        self.partition_bytes: IntArray = self._summary.partition_bytes()
-        self.coupling: Coupling = self._summary.coupling()
-        self.attributes: dict[str, Any] = self._describe(method, options)
-        self.first_pass_seconds = time.monotonic() - began
-        """Duration of the first pass in seconds."""
+        self.partition_bytes: IntArray = known.partition_bytes
+        self.coupling: Coupling = known.coupling
+        self.attributes: dict[str, Any] = known.attributes
+        self.first_pass_seconds = known.seconds
+        """Duration of the first pass in seconds; 0 where its findings were read from disk."""
+
+    @classmethod
+    def after_first_pass(
+        cls, problem: Problem, options: ConvertOptions, name: str | None = None, progress: Progress | None = None
+    ) -> RecomputedTable:
+        """The table of a problem, every partition of it computed once.
+
+        Parameters
+        ----------
+        options : partitioning, type, sense and number of threads, as for :func:`~ooc_mdp.io.conversion.generate`.
+        progress : called with the progress of the first pass.
+
+        Raises
+        ------
+        OptionsError : the options do not fit the problem.
+        InputError : the problem's rows are no probability distributions.
+        """
+        return cls(problem, first_pass(problem, options, progress), name or problem.name, options.threads)
 
     @property
     def fingerprint(self) -> str:
         """Hash of problem, parameters, partitions, type, table version and the rows of a sample of states."""
-        return str(self.attributes["fingerprint"])
+        return self.known.fingerprint
 
     @property
     def dyadic_probabilities(self) -> bool:
@@ -129,7 +118,7 @@ class RecomputedTable:
     @property
     def sense(self) -> str:
         """ "max" or "min"."""
-        return str(self.attributes["sense"])
+        return self.known.sense
 
     @property
     def n_states(self) -> int:
@@ -168,7 +157,7 @@ class RecomputedTable:
 
     def loader(self, device: str) -> Loader:
         """A loader into the device's memory where the device computes the rows of a grid, otherwise into the host's."""
-        if self._grid is not None and device == self._rows_by:
+        if self._grid is not None and device == self.known.rows_by:
             return Loader(self._read_on_device, self._scratch_bytes(_DEVICE_SCRATCH), on_device=True)
         return Loader(self.read, self._scratch_bytes(_SCRATCH))
 
@@ -268,13 +257,6 @@ class RecomputedTable:
             return None
         return GridNumbers(problem.source.device, order.shape, order.edges, order.partition_ptr)
 
-    def _scan_partition(self, p: int) -> None:
-        """The first pass over partition p: compute and check it, and keep its sizes and ranges."""
-        states = self._order.states(p)
-        rows = self.problem.rows(states)
-        part = build_partition(rows, states, p, self._order, self.problem.n_states, self._dtype, self.problem.name)
-        self._summary.note(p, part)
-
     def _rows(self, states: IntArray) -> Rows:
         """Rows in the table's type with new numbers of successors; large partitions use several threads."""
         pieces = min(self._pieces, states.size // _MIN_PIECE)
@@ -291,34 +273,6 @@ class RecomputedTable:
             probabilities=rows.probabilities.astype(self._dtype, copy=False),
             rewards=rows.rewards.astype(self._dtype, copy=False),
         )
-
-    def _describe(self, method: Mapping[str, Any], options: ConvertOptions) -> dict[str, Any]:
-        problem, summary = self.problem, self._summary
-        sense = options.sense or problem.sense
-        axes = dict(problem.geometry() or {})
-        if problem.shape is not None:
-            axes["shape"] = list(problem.shape)
-        return {
-            "n_states": self.n_states,
-            "n_rows": int(summary.rows.sum()),
-            "n_transitions": int(summary.transitions.sum()),
-            "n_partitions": self.n_partitions,
-            "n_couplings": int(self.coupling.partitions.size),
-            "sense": sense,
-            "dtype": self._dtype.name,
-            "actions_per_state": summary.actions_per_state,
-            "successors_per_action": summary.successors_per_action,
-            "fields": list(self.fields),
-            "state_order": self._order.state_order(),
-            "partitioning": dict(method),
-            "provenance": {**provenance_of(problem), "device": self._rows_by, **tool_provenance()},
-            "fingerprint": _fingerprint(
-                problem,
-                self._order,
-                {"sense": sense, "dtype": self._dtype.name, "rows_by": self._rows_by.partition(":")[0]},
-            ),
-            **({"geometry": axes} if axes else {}),
-        }
 
 
 class _Field:
@@ -352,31 +306,3 @@ def _joined(pieces: list[Rows]) -> Rows:
     names = ("successors", "probabilities", "rewards", "terminal_rewards", "durations", "initial_values")
     arrays: dict[str, Any] = {name: together(name) for name in names}
     return Rows(action_ptr=pointers("action_ptr"), successor_ptr=pointers("successor_ptr"), **arrays)
-
-
-def _fingerprint(problem: Problem, order: StateOrder, facts: Mapping[str, Any]) -> str:
-    """Hash of everything that determines the table; only the rows of a sample of states are part of it."""
-    stated = order.state_order()
-    origin = provenance_of(problem)
-    identity = {
-        "table_version": TABLE_VERSION,
-        "problem": problem.name,
-        "parameters": origin["options"],
-        "file": origin.get("file", {}).get("sha256"),
-        "n_states": problem.n_states,
-        "state_order": stated,
-        **facts,
-    }
-    digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16)
-    digest.update(order.partition_ptr.astype("<i8").tobytes())
-    if stated["kind"] == "array":
-        for p in range(order.partition_ptr.size - 1):
-            digest.update(order.states(p).astype("<i8").tobytes())
-    count = min(_SAMPLE, problem.n_states)
-    rows = problem.rows(np.arange(count, dtype=np.int64) * problem.n_states // count)
-    for values in (rows.action_ptr, rows.successor_ptr, rows.successors):
-        digest.update(values.astype("<i8").tobytes())
-    for reals in (rows.probabilities, rows.rewards, rows.durations, rows.terminal_rewards):
-        if reals is not None:
-            digest.update(reals.astype("<f8").tobytes())
-    return digest.hexdigest()

@@ -50,7 +50,7 @@ class TableSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages and results call it: a path, or ``problem:NAME``."""
+        """What messages and results call it: a path, or the name of a problem."""
         ...
 
     @property

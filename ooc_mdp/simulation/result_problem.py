@@ -8,22 +8,17 @@ names it, or trusts the recorded path and the file there still has the recorded 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.problems.control.discretisation import DiscretisedProblem
 from ooc_mdp.problems.control.user_file import load_problem
 from ooc_mdp.problems.registry import Problem, built_in_problem
-from ooc_mdp.store.regular_file import read_regular_file
 from ooc_mdp.store.result import Result
+from ooc_mdp.store.trusted_file import file_contents, is_recorded, trusted_file
 
 __all__ = ["problem_of"]
-
-_MAX_FILE_BYTES = 16 << 20
-"""A problem's file is refused above this."""
 
 
 def problem_of(
@@ -65,24 +60,11 @@ def problem_of(
     elif recorded is None:
         problem = built_in_problem(str(source), options)
     else:
-        path, contents = _trusted(result.path, recorded, trust, note)
+        path, contents = trusted_file(result.path, recorded, trust, "name the file to run with --problem FILE.py", note)
         problem = load_problem(path, options, contents)
     if not isinstance(problem, DiscretisedProblem):
         raise other
     return problem
-
-
-def _sha256(contents: bytes) -> str:
-    return hashlib.sha256(contents).hexdigest()
-
-
-def _contents(path: str) -> bytes:
-    return read_regular_file(path, _MAX_FILE_BYTES).tobytes()
-
-
-def _recorded(recorded: Any, key: str) -> str | None:
-    value = recorded.get(key) if isinstance(recorded, dict) else None
-    return value if isinstance(value, str) else None
 
 
 def _named(file: str, recorded: Any, note: Callable[[str], None]) -> bytes:
@@ -90,35 +72,9 @@ def _named(file: str, recorded: Any, note: Callable[[str], None]) -> bytes:
     if not file.endswith(".py"):
         raise OptionsError(f"--problem {file} is no Python file; leave it out for problems that have a name")
     try:
-        contents = _contents(file)
+        contents = file_contents(file)
     except (OSError, ValueError) as error:
         raise OptionsError(f"--problem {file} cannot be read: {error}") from None
-    if recorded is not None and _sha256(contents) != _recorded(recorded, "sha256"):
+    if recorded is not None and not is_recorded(recorded, contents):
         note(f"{file} is not the file that the store was generated from, or has changed since")
     return contents
-
-
-def _trusted(result: Path, recorded: Any, trust: bool, note: Callable[[str], None]) -> tuple[str, bytes]:
-    """Path and contents of the recorded file, where it is trusted and unchanged."""
-    path, digest = _recorded(recorded, "path"), _recorded(recorded, "sha256")
-    if path is None or digest is None:
-        raise OptionsError(f"{result} solves the problem of a file that it does not name; name it: --problem FILE.py")
-    contents, now = b"", "the file cannot be read"
-    try:
-        contents = _contents(path)
-        now = f"SHA-256 {_sha256(contents)}"
-    except (OSError, ValueError) as error:
-        now = f"no file that can be read ({getattr(error, 'strerror', None) or error})"
-    shown = f"{path!r} (recorded SHA-256 {digest!r}; there now: {now})"
-    if not trust:
-        raise OptionsError(
-            f"{result} solves the problem of the Python file {shown}, which is not run because a result names it; "
-            f"name the file to run with --problem FILE.py, or run the recorded one with --trust"
-        )
-    if now != f"SHA-256 {digest}":
-        raise OptionsError(
-            f"--trust runs only the file that was recorded, and {shown} is another; name the file to run with "
-            f"--problem FILE.py"
-        )
-    note(f"running the Python file {path!r} (SHA-256 {digest}), which {result} names")
-    return path, contents

@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
+from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.partition import Coupling
 from ooc_mdp.store.layout import FIELDS
 from ooc_mdp.store.reader import Store
 
-__all__ = ["inspect_store"]
+__all__ = ["Described", "inspect_store", "inspect_virtual_store"]
+
+
+class Described(Protocol):
+    """What a store and a table that is computed on demand have in memory, as in `TableSource`."""
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Sizes, types, state order, partitioning, provenance and fingerprint."""
+        ...
+
+    @property
+    def partition_ptr(self) -> IntArray:
+        """int64 [P+1]; first state of each partition, and the number of states."""
+        ...
+
+    @property
+    def partition_halo(self) -> IntArray:
+        """int64 [P]; halo states."""
+        ...
+
+    @property
+    def partition_bytes(self) -> IntArray:
+        """int64 [P]; decoded bytes of each table."""
+        ...
+
+    @property
+    def coupling(self) -> Coupling:
+        """Which partitions read which."""
+        ...
 
 
 def inspect_store(store: Store, transitions: bool = True) -> dict[str, Any]:
@@ -20,42 +53,51 @@ def inspect_store(store: Store, transitions: bool = True) -> dict[str, Any]:
     transitions : whether to count the transitions that leave their partition, which reads local successors
         (and nothing else); None stands in their place otherwise.
     """
-    n = store.n_partitions
-    states = np.diff(store.partition_ptr)
-    halo = int(store.partition_halo.sum())
     fields = {name: _field(store, name) for name in store.fields}
-    leaving = _leaving(store) if transitions else None
+    facts = _facts(store.path, store, store.chunk_bytes, _leaving(store) if transitions else None)
+    stored = sum(field["stored_bytes"] for field in fields.values())
+    return {**facts, "stored_bytes": stored, "fields": fields, "uuid": store.uuid}
+
+
+def inspect_virtual_store(path: Path, table: Described) -> dict[str, Any]:
+    """The same of a virtual store, which stores no fields; what only its tables show is None."""
+    nothing = np.zeros(table.partition_ptr.size - 1, np.int64)
+    return {**_facts(path, table, nothing, None), "stored_bytes": 0, "fields": {}, "uuid": None, "virtual": True}
+
+
+def _facts(path: Path, table: Described, stored: IntArray, leaving: int | None) -> dict[str, Any]:
+    """What is known of any table, whose partitions have so many stored bytes."""
+    attributes = table.attributes
+    n, states = attributes["n_partitions"], attributes["n_states"]
+    halo = int(table.partition_halo.sum())
     return {
-        "path": str(store.path),
-        "states": store.n_states,
-        "rows": store.n_rows,
-        "transitions": store.n_transitions,
-        "sense": store.sense,
-        "dtype": store.probability_dtype.name,
+        "path": str(path),
+        "states": states,
+        "rows": attributes["n_rows"],
+        "transitions": attributes["n_transitions"],
+        "sense": attributes["sense"],
+        "dtype": attributes["dtype"],
         "partitions": {
             "count": n,
-            "states": _min_mean_max(states),
-            "decoded_bytes": _min_mean_max(store.partition_bytes),
-            "stored_bytes": _min_mean_max(store.chunk_bytes),
+            "states": _min_mean_max(np.diff(table.partition_ptr)),
+            "decoded_bytes": _min_mean_max(table.partition_bytes),
+            "stored_bytes": _min_mean_max(stored),
         },
-        "decoded_bytes": int(store.partition_bytes.sum()),
-        "stored_bytes": sum(f["stored_bytes"] for f in fields.values()),
-        "fields": fields,
-        "halo": {"states": halo, "share": halo / store.n_states},
+        "decoded_bytes": int(table.partition_bytes.sum()),
+        "halo": {"states": halo, "share": halo / states},
         "cut": {
             "transitions": leaving,
-            "share": None if leaving is None else leaving / max(store.n_transitions, 1),
+            "share": None if leaving is None else leaving / max(attributes["n_transitions"], 1),
         },
         "coupling": {
-            "entries": int(store.coupling.partitions.size),
-            "density": store.coupling.partitions.size / n**2,
+            "entries": int(table.coupling.partitions.size),
+            "density": table.coupling.partitions.size / n**2,
         },
-        "state_order": store.attributes["state_order"]["kind"],
-        "partitioning": store.attributes["partitioning"],
-        "geometry": store.attributes.get("geometry"),
-        "provenance": store.attributes["provenance"],
-        "uuid": store.uuid,
-        "fingerprint": store.fingerprint,
+        "state_order": attributes["state_order"]["kind"],
+        "partitioning": attributes["partitioning"],
+        "geometry": attributes.get("geometry"),
+        "provenance": attributes["provenance"],
+        "fingerprint": attributes["fingerprint"],
     }
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "JOURNAL_FILE",
     "READ_FIELDS",
     "SMALL_ARRAYS",
+    "VIRTUAL_FORMAT",
     "Codec",
     "Field",
     "Length",
@@ -39,6 +40,8 @@ __all__ = [
 
 FORMAT = "ooc-mdp"
 FORMAT_VERSION = 3
+VIRTUAL_FORMAT = "ooc-mdp-virtual"
+"""Format of a virtual store, whose tables are computed on demand."""
 GROUP_FILE = "zarr.json"
 JOURNAL_FILE = ".journal"
 

@@ -25,6 +25,7 @@ from ooc_mdp.store.layout import (
     GROUP_FILE,
     JOURNAL_FILE,
     SMALL_ARRAYS,
+    VIRTUAL_FORMAT,
     Field,
     chunk_name,
     small_array_shape,
@@ -80,6 +81,8 @@ def read_metadata(root: Path, directory: int | None = None) -> dict[str, Any]:
     StoreError : it is no store of this format, or not what was written.
     """
     attributes = check_is_store(root, directory)
+    if attributes["format"] == VIRTUAL_FORMAT:
+        raise StoreError(f"{root} is a virtual store, which has no chunks; open it with ooc_mdp.open_store")
     version = attributes.get("format_version")
     if version != FORMAT_VERSION:
         raise StoreError(
@@ -99,7 +102,11 @@ def read_metadata(root: Path, directory: int | None = None) -> dict[str, Any]:
 
 
 def check_is_store(root: Path, directory: int | None = None) -> dict[str, Any]:
-    """Refuse what is no store of any format version, whole or damaged; its attributes, of which nothing is known yet.
+    """Refuse what is no store of any format version, virtual ones included, whole or damaged.
+
+    Returns
+    -------
+    Its attributes, of which nothing but the format is known yet.
 
     Raises
     ------
@@ -112,7 +119,7 @@ def check_is_store(root: Path, directory: int | None = None) -> dict[str, Any]:
     attributes = group.get("attributes")
     if group.get("node_type") != "group":
         raise StoreError(f"{root} is a Zarr array, not a store of this program")
-    if not isinstance(attributes, dict) or attributes.get("format") != FORMAT:
+    if not isinstance(attributes, dict) or attributes.get("format") not in (FORMAT, VIRTUAL_FORMAT):
         raise StoreError(f"{root} is a Zarr group, but not one written by this program")
     return attributes
 

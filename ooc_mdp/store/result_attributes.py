@@ -12,7 +12,7 @@ infinity: null stands for a bound that is not known. Knows no files.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveHistory, SolveStatistics, WorkerStatistics
 from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.store.closed_object import check_kinds, check_names
 from ooc_mdp.store.seal import DIGEST
 from ooc_mdp.store.sealed_file import SealError
 from ooc_mdp.store.sealed_group import ARRAYS, ARRAYS_DIGEST
@@ -125,16 +126,16 @@ def parse_attributes(attributes: Mapping[str, Any]) -> ResultAttributes:
     ------
     SealError : a name is unknown or missing, or what it stands for is of another kind.
     """
-    _closed(attributes, _TOP, "its attributes")
+    check_names(attributes, _TOP, "its attributes")
     of, solution, about = (attributes[name] for name in ("of", "solution", "about"))
-    _closed(of, _OF, "of")
-    _closed(solution, _SOLUTION, "solution")
-    _closed(about, _ABOUT, "about")
-    _kinds(of, {"fingerprint": str, "sense": str, "discount": float}, "of")
-    _kinds(solution, {"outcome": str, "method": str, "device": str, "memory_plan": dict}, "solution")
-    _kinds(about, {"store": str, "provenance": dict, "tool": str, "version": str}, "about")
+    check_names(of, _OF, "of")
+    check_names(solution, _SOLUTION, "solution")
+    check_names(about, _ABOUT, "about")
+    check_kinds(of, {"fingerprint": str, "sense": str, "discount": float}, "of")
+    check_kinds(solution, {"outcome": str, "method": str, "device": str, "memory_plan": dict}, "solution")
+    check_kinds(about, {"store": str, "provenance": dict, "tool": str, "version": str}, "about")
     if about["geometry"] is not None:
-        _kinds(about, {"geometry": dict}, "about")
+        check_kinds(about, {"geometry": dict}, "about")
     outcome = next((o for o in Outcome if o.value == solution["outcome"]), None)
     if outcome is None:
         raise SealError(f"no solve ends with the outcome {solution['outcome']!r}")
@@ -161,7 +162,7 @@ def history_arrays(history: SolveHistory) -> dict[str, tuple[npt.NDArray[Any], s
 
 def history_of(arrays: Mapping[str, npt.NDArray[Any]]) -> SolveHistory:
     """The history that arrays make; SealError where one is missing, unknown, or of another type or length."""
-    _closed(arrays, _HISTORY, HISTORY)
+    check_names(arrays, _HISTORY, HISTORY)
     lengths: dict[str, int] = {}
     for name, (dtype, dimension, _, _) in _HISTORY.items():
         array = arrays[name]
@@ -170,44 +171,26 @@ def history_of(arrays: Mapping[str, npt.NDArray[Any]]) -> SolveHistory:
     return SolveHistory(**arrays)
 
 
-def _closed(document: Any, names: Collection[str], where: str) -> None:
-    """Refuse what is no object of exactly these names."""
-    if not isinstance(document, Mapping):
-        raise SealError(f"{where}: {str(document)[:40]!r} is no object")
-    unknown, missing = sorted(set(document) - set(names)), sorted(set(names) - set(document))
-    said = [f"{what}: {', '.join(names)}" for what, names in (("unknown", unknown), ("missing", missing)) if names]
-    if said:
-        raise SealError(f"{where}: {'; '.join(said)}")
-
-
-def _kinds(document: Mapping[str, Any], kinds: Mapping[str, type], where: str) -> None:
-    for name, kind in kinds.items():
-        value = document[name]
-        number = kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool)
-        if not number and (kind in (int, float) or not isinstance(value, kind)):
-            raise SealError(f"{where}: {name} is {str(value)[:40]!r}, and should be of the kind {kind.__name__}")
-
-
 def _certificate(document: Any) -> Certificate:
     names = [field.name for field in fields(Certificate)]
-    _closed(document, names, "certificate")
+    check_names(document, names, "certificate")
     figures: dict[str, Any] = {
         k: (-math.inf if k == "error_lower" else math.inf) if v is None else v for k, v in document.items()
     }
     texts = ("stopping_rule", "proof")
-    _kinds(figures, {name: str if name in texts else float for name in names}, "certificate")
+    check_kinds(figures, {name: str if name in texts else float for name in names}, "certificate")
     return Certificate(**figures)
 
 
 def _statistics(document: Any) -> SolveStatistics:
     kinds = {name: type(value) for name, value in asdict(SolveStatistics()).items()}
-    _closed(document, kinds, "statistics")
-    _kinds(document, kinds, "statistics")
+    check_names(document, kinds, "statistics")
+    check_kinds(document, kinds, "statistics")
     for worker in document["workers"]:
         given = worker if isinstance(worker, Mapping) else {}
         # Results of earlier versions lack fields that have a default.
         names = [each.name for each in fields(WorkerStatistics) if each.default is MISSING or each.name in given]
-        _closed(worker, names, "a worker's statistics")
+        check_names(worker, names, "a worker's statistics")
     return SolveStatistics(**document)
 
 

@@ -42,7 +42,7 @@ ARRAYS, ARRAYS_DIGEST = "arrays", "arrays_digest"
 
 _TITLE = "ooc-mdp arrays"
 _CHUNKS = "_chunks"
-_TYPES = ("float64", "int64", "int32")
+_TYPES = ("float64", "int64", "int32", "uint8")
 _CRC = 4
 _HEADER = struct.Struct("<4xIII")
 """Of a blosc frame: bytes when decoded, of a block, of the frame."""

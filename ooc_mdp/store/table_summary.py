@@ -2,12 +2,14 @@
 
 Which fields there are, their types, whether every state has the same number of actions, and who is in whose halo is
 settled by the last partition; then `table(p, ...)` gives a partition as a store of the same partitions would. Keeps a
-few numbers a partition, the coupling entries, and one bit a state for the boundary. Writes nothing.
+few numbers a partition, the coupling entries, and one bit a state for the boundary. Writes nothing; `facts` and
+`arrays` are all that another process needs to have the same summary (`restored`).
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,7 @@ class TableSummary:
         self.duration_range: FloatArray = np.ones((n, 2))
         self.row_sum_range: FloatArray = np.ones((n, 2))
         self.max_successors: IntArray = np.zeros(n, np.int64)
-        self._dtype = dtype
+        self.dtype = dtype
         self._successors_dtype = np.dtype(np.uint8)
         self._exact_weights = np.full(n, dyadic_probabilities)
         self._float32_durations = np.ones(n, np.bool_)
@@ -61,6 +63,58 @@ class TableSummary:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._lock = threading.Lock()
+
+    @classmethod
+    def restored(
+        cls, dtype: np.dtype[Any], facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    ) -> TableSummary:
+        """The summary that `facts` and `arrays` were taken of; their names, types and lengths have been checked."""
+        summary = cls(arrays["partition_ptr"], dtype, facts["dyadic_probabilities"])
+        summary.rows, summary.transitions = arrays["partition_rows"], arrays["partition_transitions"]
+        summary.halo, summary.max_successors = arrays["partition_halo"], arrays["max_successors"]
+        summary.reward_range, summary.duration_range = arrays["reward_range"], arrays["duration_range"]
+        summary.row_sum_range = arrays["row_sum_range"]
+        summary._uniform_actions[:] = facts["actions_per_state"]
+        summary._uniform_successors[:] = facts["successors_per_action"]
+        summary._successors_dtype = np.dtype(facts["successors"])
+        summary._float32_durations[:] = facts["durations"] == "float32"
+        summary._optional = {name for name in _OPTIONAL if facts[name]}
+        cuts = arrays["coupling_ptr"][1:-1]
+        pairs = (np.split(arrays[f"coupling_{name}"], cuts) for name in ("partitions", "mass"))
+        summary._coupling = list(zip(*pairs, strict=True))
+        summary._boundary_states.bits = arrays["boundary"]
+        return summary
+
+    def facts(self) -> dict[str, Any]:
+        """What all partitions have in common, as JSON has it."""
+        duration = self.duration_dtype
+        return {
+            "actions_per_state": self.actions_per_state,
+            "successors_per_action": self.successors_per_action,
+            "dyadic_probabilities": self.dyadic_probabilities,
+            "successors": self._successors_dtype.name,
+            "durations": None if duration is None else duration.name,
+            "terminal_rewards": "terminal_rewards" in self._optional,
+            "initial_values": "initial_values" in self._optional,
+        }
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What each partition has: by the names of a store's small arrays, and the boundary, a bit a state."""
+        coupling = self.coupling()
+        return {
+            "partition_ptr": self.partition_ptr,
+            "partition_rows": self.rows,
+            "partition_transitions": self.transitions,
+            "partition_halo": self.halo,
+            "max_successors": self.max_successors,
+            "reward_range": self.reward_range,
+            "duration_range": self.duration_range,
+            "row_sum_range": self.row_sum_range,
+            "coupling_ptr": coupling.ptr,
+            "coupling_partitions": coupling.partitions,
+            "coupling_mass": coupling.mass,
+            "boundary": self._boundary_states.bits,
+        }
 
     def note(self, p: int, part: PartitionArrays) -> None:
         """Count partition p; any thread, each p once."""
@@ -115,8 +169,8 @@ class TableSummary:
             absent.add("successor_ptr")
         types = {
             "successors": self._successors_dtype,
-            "probabilities": self._dtype,
-            "rewards": self._dtype,
+            "probabilities": self.dtype,
+            "rewards": self.dtype,
             "halo": np.dtype(np.int64),
         }
         return {name: types.get(name, np.dtype(FIELDS[name].dtypes[0])) for name in READ_FIELDS if name not in absent}

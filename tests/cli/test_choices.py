@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass, fields
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import pytest
 import typer
-from command_line import ooc, refused
+from command_line import ooc
 from typer.testing import CliRunner
 
 import ooc_mdp
@@ -21,7 +20,7 @@ from ooc_mdp.cli.choices import (
     SolveChoices,
     with_choices,
 )
-from ooc_mdp.cli.table_choices import ExecutorChoices, PartitionChoices, ProblemChoices, SourceChoices, TableChoices
+from ooc_mdp.cli.table_choices import ExecutorChoices, PartitionChoices, ProblemChoices, SourceChoices
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveOptions
 from ooc_mdp.tables import TableKeywords
@@ -98,10 +97,11 @@ def test_the_help_of_solve_is_divided_by_what_its_options_are_about() -> None:
         ("Memory and device", "--cache"),
         ("Output and limits", "--time-limit"),
         ("Several workers", "--placement"),
-        ("Options of problem:NAME", "--threads"),
     ):
         assert f"\n{heading}:\n" in shown
         assert option in shown.partition(f"\n{heading}:\n")[2]
+    for command in ("solve", "verify"):  # what describes a table belongs to generate
+        assert not {"--partition-grid", "--dtype", "--grid", "problem:"} & set(ooc(command, "--help").out.split())
 
 
 def test_choices_left_alone_are_the_options_defaults() -> None:
@@ -128,7 +128,7 @@ def test_choices_become_checked_options() -> None:
     with pytest.raises(OptionsError, match="resume needs an output"):
         RunChoices(resume=True).options()
     with pytest.raises(OptionsError, match="--partition-grid 'a' is no list of numbers"):
-        TableChoices(partition_grid="a").keywords()
+        PartitionChoices(partition_grid="a").keywords()
     assert ProblemChoices(["p=1"], seed=2, grid="3,4").parameters() == {"p": "1", "seed": 2, "grid": "3,4"}
     assert ExecutorChoices(workers=2).keywords()["workers"] == 2
     assert ExecutorChoices(scheduler="tcp://there:8786").keywords()["workers"] == "tcp://there:8786"
@@ -136,10 +136,3 @@ def test_choices_become_checked_options() -> None:
     for both in (ExecutorChoices(workers=2, scheduler="tcp://a:1").keywords, partial(twice.options, "cpu")):
         with pytest.raises(OptionsError, match="--workers and --scheduler contradict each other"):
             both()
-
-
-def test_options_of_a_problem_are_refused_for_a_store(tmp_path: Path) -> None:
-    assert ooc("generate", "GW-8x4", tmp_path / "s", "--seed", 1, "--partition-grid", "2,2").status == 0
-    for command in (("solve", tmp_path / "s", "--discount", 0.9), ("verify", tmp_path / "s", tmp_path / "r")):
-        said = refused(*command, "--partition-grid", "2,2", "--threads", 1)
-        assert "--partition-grid, --threads belong to problem:NAME" in said

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from command_line import ooc, refused
+from equal_tables import assert_equal_sources, assert_equal_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, cases
@@ -26,55 +26,17 @@ from ooc_mdp.io.recomputed_table import RecomputedTable
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.solver.local import solve as solve_with
 from ooc_mdp.store import Store
 
 CAR = {"grid": "24,20"}
-_SMALL_ARRAYS = (
-    "partition_ptr",
-    "partition_bytes",
-    "partition_halo",
-    "reward_range",
-    "duration_range",
-    "row_sum_range",
-    "max_successors",
-)
-
-
-def assert_equal_tables(one: PartitionTable, other: PartitionTable) -> None:
-    for field in dataclasses.fields(one):
-        a, b = getattr(one, field.name), getattr(other, field.name)
-        if isinstance(a, np.ndarray):
-            assert a.dtype == b.dtype, field.name
-            np.testing.assert_array_equal(a, b, field.name)
-        else:
-            assert a == b, field.name
-
-
-def assert_equal_sources(one: TableSource, other: TableSource) -> None:
-    assert (one.n_states, one.n_partitions, one.sense) == (other.n_states, other.n_partitions, other.sense)
-    for name in _SMALL_ARRAYS:
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
-    for name in ("ptr", "partitions", "mass"):
-        np.testing.assert_array_equal(getattr(one.coupling, name), getattr(other.coupling, name), name)
-    for name in ("actions_per_state", "successors_per_action", "state_order", "partitioning", "n_rows", "dtype"):
-        assert one.attributes[name] == other.attributes[name], name
-    assert (one.dyadic_probabilities, one.duration_dtype) == (other.dyadic_probabilities, other.duration_dtype)
-    assert {*one.fields} - {"original_state", "action_labels"} == {*other.fields} - {"original_state", "action_labels"}
-    for p in range(one.n_partitions):
-        assert_equal_tables(one.read(p)[0], other.read(p)[0])
-        np.testing.assert_array_equal(one.action_counts(p), other.action_counts(p))
-        np.testing.assert_array_equal(one.original_states(p), other.original_states(p))
-    numbers = np.arange(one.n_states)
-    np.testing.assert_array_equal(one.to_source(numbers), other.to_source(numbers))
 
 
 @contextmanager
 def both(problem: object, options: ConvertOptions) -> Iterator[tuple[Store, RecomputedTable]]:
     with TemporaryDirectory() as place:
-        yield generate(problem, Path(place, "s"), options), RecomputedTable(problem, options)  # type: ignore[arg-type]
+        yield generate(problem, Path(place, "s"), options), RecomputedTable.after_first_pass(problem, options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -133,9 +95,11 @@ class _Claims(ModelProblem):
 )
 def test_what_the_first_pass_does_not_find_exact_is_not_said_to_be(low, duration, exact, dtype):
     states = (State((Action(1.0, {0: low, 3: 1 - low}, duration),)),) * 4
-    table = RecomputedTable(_Claims(Model(states, durations=True)), ConvertOptions(partitions=2, threads=1))
+    table = RecomputedTable.after_first_pass(
+        _Claims(Model(states, durations=True)), ConvertOptions(partitions=2, threads=1)
+    )
     assert (table.dyadic_probabilities, table.duration_dtype) == (exact, dtype)
-    silent = RecomputedTable(ModelProblem(Model(states)), ConvertOptions(partitions=2, threads=1))
+    silent = RecomputedTable.after_first_pass(ModelProblem(Model(states)), ConvertOptions(partitions=2, threads=1))
     assert (silent.dyadic_probabilities, silent.duration_dtype) == (False, None), "nothing is said, or there is nothing"
 
 
@@ -188,7 +152,7 @@ def test_a_result_is_verified_by_recomputing_it(tmp_path):
     found = ooc_mdp.verify(ooc_mdp.open_problem("mountain-car", CAR, partitions=6), tmp_path / "r")
     assert found.holds
     assert found.bytes_read == 0
-    with pytest.raises(OptionsError, match="another table than problem:mountain-car holds"):
+    with pytest.raises(OptionsError, match="another table than mountain-car holds"):
         ooc_mdp.verify(ooc_mdp.open_problem("mountain-car", CAR, partitions=5), tmp_path / "r")
     kept = ooc_mdp.open_result(tmp_path / "r")
     assert kept.solution.statistics.source == "recomputed"
@@ -244,8 +208,8 @@ def test_a_problem_of_the_users_own_file_is_recognised_by_the_files_text(tmp_pat
     file = tmp_path / "leak.py"
     file.write_text(FILE)
     first = ooc_mdp.open_problem(str(file), {"grid": 30})
-    assert first.name == "problem:leak.py"
-    assert ooc_mdp.solve(f"problem:{file}", 0.9, device="cpu").outcome is Outcome.PROVED
+    assert first.name == "leak.py"
+    assert ooc_mdp.solve(first, 0.9, device="cpu").outcome is Outcome.PROVED
     file.write_text(FILE + "# a remark\n")
     assert ooc_mdp.open_problem(str(file), {"grid": 30}).fingerprint != first.fingerprint
 
@@ -269,7 +233,9 @@ class _Fickle(ModelProblem):
 def test_a_problem_that_gives_other_rows_the_second_time_is_refused():
     from store_models import random_model
 
-    table = RecomputedTable(_Fickle(random_model(2, 9, max_successors=4)), ConvertOptions(partitions=1, threads=1))
+    table = RecomputedTable.after_first_pass(
+        _Fickle(random_model(2, 9, max_successors=4)), ConvertOptions(partitions=1, threads=1)
+    )
     with pytest.raises(
         InputError, match=r"partition 0 has \d+ rows, .* as before; rows must depend on the state alone"
     ):
@@ -279,31 +245,6 @@ def test_a_problem_that_gives_other_rows_the_second_time_is_refused():
 def test_a_cache_below_the_largest_partition_is_refused_before_any_work():
     with pytest.raises(MemoryBudgetError, match="raise --cache"):
         ooc_mdp.solve(ooc_mdp.open_problem("mountain-car", CAR, partitions=2), 0.9, device="cpu", cache=1000)
-
-
-def test_the_command_line_solves_and_verifies_a_problem_without_a_store(tmp_path):
-    made = ("--grid", "24,20", "--partitions", 6, "--device", "cpu")
-    solved = ooc("solve", "problem:mountain-car", *made, "--discount", 0.9, "--output", tmp_path / "r", "--json")
-    assert solved.status == 0
-    assert solved.figures["source"] == "recomputed"
-    assert solved.figures["bytes_read"] == 0 < solved.figures["loads"]
-    assert "recomputation" in solved.figures["memory_plan"]["host"]
-    assert "problem:mountain-car: 6 partitions computed once in" in solved.err
-    verified = ooc("verify", "problem:mountain-car", tmp_path / "r", *made, "--json")
-    assert verified.figures["holds"]
-    assert "recomputed" in ooc("solve", "problem:mountain-car", *made, "--discount", 0.5).out
-    assert list(tmp_path.iterdir()) == [tmp_path / "r"]
-
-
-def test_options_of_a_problem_are_refused_for_a_store_and_said_once(tmp_path):
-    ooc_mdp.generate("GW-8x4", tmp_path / "s")
-    message = refused("solve", tmp_path / "s", "--discount", 0.9, "--grid", "3,3", "-p", "seed=1", "--partitions", 3)
-    assert "-p, --grid, --partitions belong to problem:NAME" in message
-    assert "generate another store" in message
-    assert "--dtype" in refused("verify", tmp_path / "s", tmp_path / "r", "--dtype", "float32")
-    twice = refused("solve", "problem:mountain-car", "--discount", 0.9, "--grid", "9,9", "-p", "grid=9,9")
-    assert "leave one out" in twice
-    assert "there is no problem 'nothing'" in refused("solve", "problem:nothing", "--discount", 0.9)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -74,7 +74,7 @@ def test_a_store_has_chunks_and_a_recomputed_table_has_none(tmp_path: Path) -> N
     assert {f.name for f in facts.stored_fields} >= {"successors", "probabilities", "rewards"}
     assert facts.frame_buffer_bytes == store.frame_buffer_bytes > 0
     problem = make_problem("GW-16x4", {"seed": 1})
-    recomputed = ModelFacts.of(RecomputedTable(problem, ConvertOptions(partitions=4, threads=1)), 0.9)
+    recomputed = ModelFacts.of(RecomputedTable.after_first_pass(problem, ConvertOptions(partitions=4, threads=1)), 0.9)
     assert (recomputed.stored_fields, recomputed.frame_buffer_bytes) == ((), 0)
     assert recomputed.block_shapes is not None
     np.testing.assert_array_equal(recomputed.block_shapes, facts.block_shapes)

@@ -422,7 +422,7 @@ def test_a_second_solve_with_the_output_of_a_running_one_is_refused_before_any_w
             options = SolveOptions(discount, device="cpu")
             with pytest.raises(BusyError, match=f"another process is writing .*r {by(process)}"):
                 solve_of[discount](opened, options, RunOptions(output, overwrite=True), note=note)
-        message = refused("solve", "problem:none", "--discount", 0.9, "--output", output, "--resume")
+        message = refused("solve", tmp_path / "none", "--discount", 0.9, "--output", output, "--resume")
         assert f"pid {process.pid} on {platform.node()}" in message
         process.communicate("\n")
     assert process.returncode == 0

@@ -1,0 +1,331 @@
+"""A virtual store: what defines a generated problem's table, and what its first pass found, without the table.
+
+    zarr.json   format, format_version
+                table   sense, dtype, state_order, partitioning, table_version, fingerprint, and `TableSummary.facts`
+                about   provenance, geometry
+                and the seal of :mod:`ooc_mdp.store.sealed_group`
+    NAME/       an array of `TableSummary.arrays`; original_state [n] where states are permuted
+
+Reading it runs nothing. Opening it makes the problem again and compares the fingerprint, which hashes the rows of a
+sample of states; then each partition is computed when it is loaded, without another first pass.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.backends.select import select_rows
+from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
+from ooc_mdp.io.conversion.options import ConvertOptions
+from ooc_mdp.io.conversion.write_store import Progress
+from ooc_mdp.io.first_pass import TABLE_VERSION, TableDescription, describe, summarise
+from ooc_mdp.io.recomputed_table import RecomputedTable
+from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.state_order import GridOrder, IdentityOrder, PermutedOrder, StateOrder
+from ooc_mdp.problems.control.user_file import load_problem
+from ooc_mdp.problems.problem import Problem
+from ooc_mdp.problems.registry import built_in_problem
+from ooc_mdp.store.closed_object import check_kinds, check_names
+from ooc_mdp.store.layout import VIRTUAL_FORMAT
+from ooc_mdp.store.metadata import check_is_store
+from ooc_mdp.store.output_lock import locked_output
+from ooc_mdp.store.seal import DIGEST, canonical
+from ooc_mdp.store.sealed_file import SealError
+from ooc_mdp.store.sealed_group import ARRAYS, ARRAYS_DIGEST, SealedGroup, SealedGroupWriter, group_attributes
+from ooc_mdp.store.table_summary import TableSummary
+from ooc_mdp.store.transaction import atomic_directory, check_destination
+from ooc_mdp.store.trusted_file import trusted_file
+from ooc_mdp.store.validate import Finding, Report
+
+__all__ = [
+    "generate_virtual",
+    "is_virtual_store",
+    "open_virtual_store",
+    "read_virtual_store",
+    "validate_virtual_store",
+]
+
+VERSION = 1
+_REMEDY = "generate it again"
+
+_TOP = ("format", "format_version", "table", "about", ARRAYS, ARRAYS_DIGEST, DIGEST)
+_ABOUT = ("provenance", "geometry")
+_WORDS: dict[str, tuple[object, ...]] = {
+    "sense": ("max", "min"),
+    "dtype": ("float32", "float64"),
+    "successors": ("uint8", "uint16", "uint32"),
+    "durations": (None, "float32", "float64"),
+}
+"""Attributes of `table` with a few possible values."""
+_KINDS: dict[str, type] = {
+    "state_order": dict,
+    "partitioning": dict,
+    "table_version": int,
+    "fingerprint": str,
+    "actions_per_state": int,
+    "successors_per_action": int,
+    "dyadic_probabilities": bool,
+    "terminal_rewards": bool,
+    "initial_values": bool,
+}
+"""Types of its other attributes."""
+_PROVENANCE: dict[str, type] = {
+    "source": str,
+    "format": str,
+    "options": dict,
+    "device": str,
+    "tool": str,
+    "version": str,
+    "time": str,
+}
+_FLOATS = ("reward_range", "duration_range", "row_sum_range", "coupling_mass")
+
+
+def generate_virtual(
+    problem: Problem, path: Path, options: ConvertOptions, progress: Progress | None = None
+) -> RecomputedTable:
+    """Make the first pass over a problem, write a virtual store, all of it or nothing, and return its table.
+
+    Raises
+    ------
+    OptionsError : the options do not fit the problem.
+    InputError : the problem's rows are no probability distributions.
+    StoreError : the store exists, is being written or read, or cannot be written.
+    """
+    with locked_output(path, partial(check_destination, overwrite=options.overwrite)):
+        table = RecomputedTable.after_first_pass(problem, options, str(path), progress)
+        with atomic_directory(path, options.overwrite) as root:
+            _write(root, table.known)
+    return table
+
+
+def _write(root: Path, known: TableDescription) -> None:
+    group = SealedGroupWriter(root)
+    for name, values in _arrays(known).items():
+        group.write(name, values.reshape(-1), values.shape, (f"{name}_index", "bound")[: values.ndim])
+    group.seal(
+        {
+            "format": VIRTUAL_FORMAT,
+            "format_version": VERSION,
+            "table": {
+                "sense": known.sense,
+                "dtype": known.summary.dtype.name,
+                "state_order": known.order.state_order(),
+                "partitioning": dict(known.partitioning),
+                "table_version": TABLE_VERSION,
+                "fingerprint": known.fingerprint,
+                **known.summary.facts(),
+            },
+            "about": {"provenance": dict(known.provenance), "geometry": known.geometry},
+        }
+    )
+
+
+def _arrays(known: TableDescription) -> dict[str, npt.NDArray[Any]]:
+    """What is kept in arrays, by name."""
+    arrays = known.summary.arrays()
+    if known.order.state_order()["kind"] == "array":
+        states = [known.order.states(p) for p in range(known.summary.n_partitions)]
+        arrays["original_state"] = np.concatenate(states)
+    return arrays
+
+
+def is_virtual_store(path: Path) -> bool:
+    """Whether a path looks like a virtual store, whole or not."""
+    try:
+        return group_attributes(path).get("format") == VIRTUAL_FORMAT
+    except (OSError, SealError):
+        return False
+
+
+def read_virtual_store(path: Path) -> TableDescription:
+    """What a virtual store says, each file of it compared with the seal; runs nothing.
+
+    Raises
+    ------
+    StoreError : the path is no virtual store, half-written, damaged, or of another version.
+    """
+    attributes = check_is_store(path)
+    if attributes["format"] != VIRTUAL_FORMAT:
+        raise StoreError(f"{path} is a store with chunks, not a virtual one; open it with ooc_mdp.open_store")
+    if attributes.get("format_version") != VERSION:
+        version = attributes.get("format_version")
+        raise StoreError(f"{path} is a virtual store of version {version}, this release reads {VERSION}; {_REMEDY}")
+    try:
+        group = SealedGroup(path, attributes)
+        table, about = _checked_attributes(attributes)
+        return _description(group, table, about)
+    except SealError as error:
+        raise StoreError(f"the virtual store {path} is damaged ({error}); {_REMEDY}") from error
+
+
+def open_virtual_store(
+    path: Path, trust: bool = False, note: Callable[[str], None] = lambda _: None
+) -> RecomputedTable:
+    """The table of a virtual store, whose problem is made again.
+
+    Parameters
+    ----------
+    trust : run the Python file that the store names, if its SHA-256 is the recorded one.
+    note : called with a sentence before a trusted file is run.
+
+    Raises
+    ------
+    OptionsError : the store is of a Python file that is not trusted, cannot be read or has changed, or its rows are
+        computed by a device that is not there.
+    StoreError : as from :func:`read_virtual_store`, or the problem gives another table now.
+    """
+    known = read_virtual_store(path)
+    problem = _rows_by(path, known, _problem(path, known, trust, note))
+    if problem.n_states != known.partition_ptr[-1]:
+        raise StoreError(
+            f"the problem of {path} has {problem.n_states} states now and {known.partition_ptr[-1]} in the store; "
+            f"{_REMEDY}"
+        )
+    now = describe(problem, known.order, known.summary, (known.sense, known.partitioning))
+    if now.fingerprint != known.fingerprint or canonical(now.geometry) != canonical(known.geometry):
+        raise StoreError(
+            f"the problem of {path} gives another table now than when the store was generated (fingerprint "
+            f"{now.fingerprint}, recorded {known.fingerprint}): this program, or what a Python file imports, has "
+            f"changed since; {_REMEDY}"
+        )
+    return RecomputedTable(problem, known, str(path), os.cpu_count() or 1)
+
+
+def _problem(path: Path, known: TableDescription, trust: bool, note: Callable[[str], None]) -> Problem:
+    """The problem that a store records, its rows computed by the CPU."""
+    origin = known.provenance
+    file = None
+    if "file" in origin:
+        otherwise = "generate another store from the file to run (ooc-mdp generate FILE.py STORE --virtual)"
+        file = trusted_file(path, origin["file"], trust, otherwise, note)
+    try:
+        if file is not None:
+            return load_problem(file[0], origin["options"], file[1])
+        return built_in_problem(origin["source"], origin["options"])
+    except OptionsError as error:
+        raise StoreError(f"the problem of {path} cannot be made any more: {error}; {_REMEDY}") from error
+
+
+def _rows_by(path: Path, known: TableDescription, problem: Problem) -> Problem:
+    """The problem with its rows computed by what computed them in the first pass."""
+    try:
+        return select_rows(problem, known.rows_by)
+    except (OptionsError, MissingExtraError) as error:
+        raise OptionsError(
+            f"the rows of {path} are computed by {known.rows_by}: {error}; open it on a machine with that device, or "
+            f"generate it again with --device cpu"
+        ) from error
+
+
+def validate_virtual_store(table: RecomputedTable, progress: Progress | None = None) -> Report:
+    """Make the first pass over the table of a virtual store again, and compare what it finds with what was recorded.
+
+    Raises
+    ------
+    InputError : the problem's rows are no probability distributions.
+    """
+    known = table.known
+    found = summarise(table.problem, known.order, known.summary.dtype, os.cpu_count() or 1, progress)
+    recorded = known.summary.arrays()
+    wrong = [name for name, values in found.arrays().items() if not np.array_equal(values, recorded[name])]
+    facts = known.summary.facts()
+    wrong += [name for name, value in found.facts().items() if value != facts[name]]
+    message = f"recomputing the partitions gives something else than was recorded; {_REMEDY}"
+    return Report(known.summary.n_partitions, tuple(Finding(name, None, message) for name in wrong))
+
+
+def _checked_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The attributes `table` and `about`; SealError where they are not as the format has them."""
+    check_names(attributes, _TOP, "its attributes")
+    table, about = attributes["table"], attributes["about"]
+    check_names(table, (*_WORDS, *_KINDS), "table")
+    check_names(about, _ABOUT, "about")
+    check_kinds(table, _KINDS, "table")
+    for name, words in _WORDS.items():
+        if table[name] not in words:
+            raise SealError(f"table: {name} is {str(table[name])[:40]!r}, and should be one of {words}")
+    for name in ("actions_per_state", "successors_per_action"):
+        if type(table[name]) is not int or table[name] < 0:
+            raise SealError(f"table: {name} is {table[name]!r}, and should be a count")
+    origin = about["provenance"]
+    file = ("file",) if isinstance(origin, Mapping) and "file" in origin else ()
+    check_names(origin, (*_PROVENANCE, *file), "provenance")
+    check_kinds(origin, _PROVENANCE, "provenance")
+    if about["geometry"] is not None:
+        check_kinds(about, {"geometry": dict}, "about")
+    named = {name: origin[name] for name in (*_PROVENANCE, *file)}
+    return dict(table), {"provenance": named, "geometry": about["geometry"]}
+
+
+def _description(group: SealedGroup, table: dict[str, Any], about: dict[str, Any]) -> TableDescription:
+    """What the group's arrays and attributes make; SealError where they do not belong together."""
+    arrays = {name: group.read(name).reshape(array.shape) for name, array in group.arrays.items()}
+    ptr = arrays.get("partition_ptr", np.empty(0, np.int64))
+    if ptr.ndim != 1 or ptr.size < 2 or ptr[0] != 0 or (np.diff(ptr) <= 0).any():
+        raise SealError("partition_ptr does not divide the states into partitions")
+    _check_arrays(arrays, table["state_order"].get("kind") == "array")
+    order = _order(table["state_order"], ptr, arrays.pop("original_state", None))
+    return TableDescription(
+        order=order,
+        summary=TableSummary.restored(np.dtype(table["dtype"]), table, arrays),
+        sense=table["sense"],
+        partitioning=table["partitioning"],
+        provenance=about["provenance"],
+        geometry=about["geometry"],
+        fingerprint=table["fingerprint"],
+    )
+
+
+def _check_arrays(arrays: Mapping[str, npt.NDArray[Any]], permuted: bool) -> None:
+    """Refuse arrays of other names, types or shapes than the partitions and couplings ask for."""
+    ptr = arrays["partition_ptr"]
+    n, p = int(ptr[-1]), ptr.size - 1
+    coupled = arrays.get("coupling_ptr", ptr)
+    pairs = int(coupled.reshape(-1)[-1]) if coupled.size else 0
+    shapes: dict[str, tuple[int, ...]] = {
+        "partition_ptr": (p + 1,),
+        **dict.fromkeys(("partition_rows", "partition_transitions", "partition_halo", "max_successors"), (p,)),
+        **dict.fromkeys(("reward_range", "duration_range", "row_sum_range"), (p, 2)),
+        "coupling_ptr": (p + 1,),
+        **dict.fromkeys(("coupling_partitions", "coupling_mass"), (pairs,)),
+        "boundary": (-(-n // 8),),
+        **({"original_state": (n,)} if permuted else {}),
+    }
+    check_names(arrays, shapes, "its arrays")
+    for name, shape in shapes.items():
+        dtype = "float64" if name in _FLOATS else "uint8" if name == "boundary" else "int64"
+        if (arrays[name].dtype.name, arrays[name].shape) != (dtype, shape):
+            raise SealError(
+                f"{name} is {arrays[name].dtype.name} {arrays[name].shape}, it must be {dtype} {shape} in a table of "
+                f"{n} states and {p} partitions"
+            )
+    partitions = arrays["coupling_partitions"]
+    if coupled[0] != 0 or (np.diff(coupled) < 0).any() or ((partitions < 0) | (partitions >= p)).any():
+        raise SealError("the coupling names partitions that are not there")
+
+
+def _order(state_order: Mapping[str, Any], ptr: IntArray, original: IntArray | None) -> StateOrder:
+    """The numbering of states that a store records; SealError where it is none, or not of these partitions."""
+    order: StateOrder | None = None
+    try:
+        if original is not None:
+            owner = np.full(original.size, -1, np.int64)
+            owner[original] = np.repeat(np.arange(ptr.size - 1), np.diff(ptr))
+            order = None if (owner < 0).any() else PermutedOrder(owner)
+        elif state_order.get("kind") == "grid":
+            order = GridOrder.from_order(state_order)
+        elif state_order.get("kind") == "identity":
+            order = IdentityOrder(ptr)
+    except (OptionsError, LookupError, TypeError, ValueError) as error:
+        raise SealError(f"table: state_order is no order of the states ({error})") from error
+    if order is None or order.state_order() != state_order or not np.array_equal(order.partition_ptr, ptr):
+        raise SealError("table: state_order is not that of the partitions")
+    return order
