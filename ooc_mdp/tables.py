@@ -34,6 +34,10 @@ AnyPath = str | PathLike[str]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PROBLEM_PREFIX = "problem:"
+_VIRTUAL_ALONE = (
+    "a virtual store is written in one step by this process: leave out resume, workers and scheduler (--resume, "
+    "--workers, --scheduler), or virtual (--virtual)"
+)
 _SHARED = "**table : see :class:`TableKeywords`.\n"
 """The line of a docstring that the shared keywords replace."""
 
@@ -169,15 +173,12 @@ def convert(
     """
     from ooc_mdp.io.conversion import convert as convert_source
     from ooc_mdp.io.registry import ReadOptions, open_source
-    from ooc_mdp.store.output_lock import refuse_busy
-    from ooc_mdp.store.transaction import check_destination
 
     options = _options(table, default_dtype="float64", grid=grid, overwrite=overwrite)
     reading = ReadOptions(
         rewards=None if rewards is None else Path(rewards), reward_model=reward_model, normalize=normalize
     )
-    check_destination(Path(store), overwrite)
-    refuse_busy(Path(store))
+    _refuse_taken(Path(store), overwrite)
     opened = open_source(fspath(source), format, reading)
     try:
         provenance = {"normalize": normalize, "reward_model": reward_model}
@@ -185,6 +186,15 @@ def convert(
             return convert_source(opened, store, options, provenance=provenance, progress=progress, executor=executor)
     finally:
         opened.close()
+
+
+def _refuse_taken(store: Path, overwrite: bool) -> None:
+    """Refuse, before any work, a place where no store can be written, or that another process writes or reads."""
+    from ooc_mdp.store.output_lock import refuse_busy
+    from ooc_mdp.store.transaction import check_destination
+
+    check_destination(store, overwrite)
+    refuse_busy(store)
 
 
 @contextmanager
@@ -245,24 +255,17 @@ def generate(
     from ooc_mdp.backends.cuda.control.rows import DeviceProblem
     from ooc_mdp.backends.select import select_rows
     from ooc_mdp.io.conversion import generate as generate_problem
+    from ooc_mdp.io.virtual_store import generate_virtual
     from ooc_mdp.problems.registry import make_problem
-    from ooc_mdp.store.output_lock import refuse_busy
-    from ooc_mdp.store.transaction import check_destination
 
     if virtual and (resume or workers is not None):
-        raise OptionsError(
-            "a virtual store is written in one step by this process: leave out resume, workers and scheduler "
-            "(--resume, --workers, --scheduler), or virtual (--virtual)"
-        )
-    check_destination(Path(store), overwrite)
-    refuse_busy(Path(store))
+        raise OptionsError(_VIRTUAL_ALONE)
     if workers is not None and device not in ("auto", "cpu"):
         raise OptionsError(f"workers compute rows on the CPU; leave out the device {device}, or workers and scheduler")
+    _refuse_taken(Path(store), overwrite)
     problem = select_rows(make_problem(name, parameters), device if workers is None else "cpu", note)
     options = _options(table, default_dtype=problem.default_dtype, overwrite=overwrite, resume=resume)
     if virtual:
-        from ooc_mdp.io.virtual_store import generate_virtual
-
         return generate_virtual(problem, Path(store), options, progress)
     if not isinstance(problem, DeviceProblem):
         with _executor(workers) as executor:

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -118,7 +118,8 @@ def first_pass(problem: Problem, options: ConvertOptions, progress: Progress | N
     return_freed_memory()
     order, method = partition_problem(problem, options)
     summary = summarise(problem, order, options.stored_dtype, options.threads, progress)
-    return describe(problem, order, summary, (options.sense or problem.sense, method), began)
+    known = describe(problem, order, summary, options.sense or problem.sense, method)
+    return replace(known, seconds=time.monotonic() - began)
 
 
 def summarise(
@@ -144,32 +145,23 @@ def describe(
     problem: Problem,
     order: StateOrder,
     summary: TableSummary,
-    asked: tuple[str, Mapping[str, Any]],
-    began: float | None = None,
+    sense: str,
+    partitioning: Mapping[str, Any],
 ) -> TableDescription:
-    """The description of a problem's table; computes the rows of a sample of states.
-
-    Parameters
-    ----------
-    asked : sense, and method of partitioning.
-    began : when the first pass began, by the monotonic clock.
-    """
-    sense, method = asked
+    """The description of a problem's table; computes the rows of a sample of states."""
     axes = dict(problem.geometry() or {})
     if problem.shape is not None:
         axes["shape"] = list(problem.shape)
     rows_by = problem.source.name if isinstance(problem, DeviceProblem) else "cpu"
     facts = {"sense": sense, "dtype": summary.dtype.name, "rows_by": rows_by.partition(":")[0]}
-    fingerprint = _fingerprint(problem, order, facts)
     return TableDescription(
         order=order,
         summary=summary,
         sense=sense,
-        partitioning=method,
+        partitioning=partitioning,
         provenance={**provenance_of(problem), "device": rows_by, **tool_provenance()},
         geometry=axes or None,
-        fingerprint=fingerprint,
-        seconds=0.0 if began is None else time.monotonic() - began,
+        fingerprint=_fingerprint(problem, order, facts),
     )
 
 

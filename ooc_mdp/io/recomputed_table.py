@@ -208,6 +208,13 @@ class RecomputedTable:
                 f"partition {p} has {rows.n_rows} rows, {successors.size} transitions and {halo.size} halo states, not "
                 f"{sizes.rows}, {sizes.transitions} and {sizes.halo} as before; rows must depend on the state alone",
             )
+        longest = self._summary.max_successors[p]
+        if not self._summary.successors_per_action and np.diff(rows.successor_ptr).max(initial=0) > longest:
+            raise InputError(
+                self.name,
+                f"partition {p} has rows of more than {longest} transitions, the most before; rows must depend on the "
+                f"state alone",
+            )
         arrays = PartitionArrays(
             action_ptr=rows.action_ptr,
             successor_ptr=rows.successor_ptr,

@@ -32,6 +32,7 @@ from ooc_mdp.model.state_order import GridOrder, IdentityOrder, PermutedOrder, S
 from ooc_mdp.problems.control.user_file import load_problem
 from ooc_mdp.problems.problem import Problem
 from ooc_mdp.problems.registry import built_in_problem
+from ooc_mdp.store.check_sizes import summary_error
 from ooc_mdp.store.closed_object import check_kinds, check_names
 from ooc_mdp.store.layout import VIRTUAL_FORMAT
 from ooc_mdp.store.metadata import check_is_store
@@ -189,7 +190,7 @@ def open_virtual_store(
             f"the problem of {path} has {problem.n_states} states now and {known.partition_ptr[-1]} in the store; "
             f"{_REMEDY}"
         )
-    now = describe(problem, known.order, known.summary, (known.sense, known.partitioning))
+    now = describe(problem, known.order, known.summary, known.sense, known.partitioning)
     if now.fingerprint != known.fingerprint or canonical(now.geometry) != canonical(known.geometry):
         raise StoreError(
             f"the problem of {path} gives another table now than when the store was generated (fingerprint "
@@ -268,12 +269,9 @@ def _checked_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], 
 def _description(group: SealedGroup, table: dict[str, Any], about: dict[str, Any]) -> TableDescription:
     """What the group's arrays and attributes make; SealError where they do not belong together."""
     arrays = {name: group.read(name).reshape(array.shape) for name, array in group.arrays.items()}
-    ptr = arrays.get("partition_ptr", np.empty(0, np.int64))
-    if ptr.ndim != 1 or ptr.size < 2 or ptr[0] != 0 or (np.diff(ptr) <= 0).any():
-        raise SealError("partition_ptr does not divide the states into partitions")
-    _check_arrays(arrays, table["state_order"].get("kind") == "array")
-    order = _order(table["state_order"], ptr, arrays.pop("original_state", None))
-    return TableDescription(
+    _check_shapes(arrays, table["state_order"].get("kind") == "array")
+    order = _order(table["state_order"], arrays["partition_ptr"], arrays.pop("original_state", None))
+    known = TableDescription(
         order=order,
         summary=TableSummary.restored(np.dtype(table["dtype"]), table, arrays),
         sense=table["sense"],
@@ -282,14 +280,21 @@ def _description(group: SealedGroup, table: dict[str, Any], about: dict[str, Any
         geometry=about["geometry"],
         fingerprint=table["fingerprint"],
     )
+    error = summary_error({**known.attributes, **table}, arrays)
+    if error is not None:
+        raise SealError(f"it {error}")
+    local = int((np.diff(known.partition_ptr) + known.partition_halo).max())
+    if local - 1 > np.iinfo(table["successors"]).max:
+        raise SealError(f"table: successors of type {table['successors']} cannot number {local} states of a partition")
+    return known
 
 
-def _check_arrays(arrays: Mapping[str, npt.NDArray[Any]], permuted: bool) -> None:
+def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]], permuted: bool) -> None:
     """Refuse arrays of other names, types or shapes than the partitions and couplings ask for."""
-    ptr = arrays["partition_ptr"]
-    n, p = int(ptr[-1]), ptr.size - 1
-    coupled = arrays.get("coupling_ptr", ptr)
-    pairs = int(coupled.reshape(-1)[-1]) if coupled.size else 0
+    ends = {name: arrays.get(name, np.empty(0, np.int64)).reshape(-1) for name in ("partition_ptr", "coupling_ptr")}
+    if any(ptr.size < 2 for ptr in ends.values()):
+        raise SealError("partition_ptr or coupling_ptr is missing or empty")
+    p, n, pairs = ends["partition_ptr"].size - 1, int(ends["partition_ptr"][-1]), int(ends["coupling_ptr"][-1])
     shapes: dict[str, tuple[int, ...]] = {
         "partition_ptr": (p + 1,),
         **dict.fromkeys(("partition_rows", "partition_transitions", "partition_halo", "max_successors"), (p,)),
@@ -307,9 +312,6 @@ def _check_arrays(arrays: Mapping[str, npt.NDArray[Any]], permuted: bool) -> Non
                 f"{name} is {arrays[name].dtype.name} {arrays[name].shape}, it must be {dtype} {shape} in a table of "
                 f"{n} states and {p} partitions"
             )
-    partitions = arrays["coupling_partitions"]
-    if coupled[0] != 0 or (np.diff(coupled) < 0).any() or ((partitions < 0) | (partitions >= p)).any():
-        raise SealError("the coupling names partitions that are not there")
 
 
 def _order(state_order: Mapping[str, Any], ptr: IntArray, original: IntArray | None) -> StateOrder:

@@ -19,7 +19,7 @@ from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
 
-__all__ = ["size_error"]
+__all__ = ["size_error", "summary_error"]
 
 Small = Mapping[str, npt.NDArray[Any]]
 
@@ -32,14 +32,17 @@ def size_error(
 ) -> str | None:
     """What is wrong, in words; None if everything fits."""
     return (
-        _partition_error(table, small)
+        summary_error(table, small)
         or _field_error(table, small, fields)
         or _order_error(table, small)
         or manifest.error()
         or _byte_error(small, fields, manifest)
-        or _range_error(small)
-        or _coupling_error(small, table["n_partitions"])
     )
+
+
+def summary_error(table: Mapping[str, Any], small: Small) -> str | None:
+    """What is wrong with sizes, ranges and coupling, whether or not there are chunks; None if everything fits."""
+    return _partition_error(table, small) or _range_error(small) or _coupling_error(small, table["n_partitions"])
 
 
 def _partition_error(table: Mapping[str, Any], small: Small) -> str | None:

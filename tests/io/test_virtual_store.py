@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from command_line import ooc, refused
 from damage import damaged, exchanged, files_of, replaced
 from equal_tables import assert_equal_sources
-from store_models import ModelProblem, random_model
+from store_models import Action, Model, ModelProblem, State, random_model
 from worker_clusters import Clusters
 
 import ooc_mdp
-from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.backends.cuda.control.rows import DeviceProblem
+from ooc_mdp.errors import InputError, OptionsError, StoreError
 from ooc_mdp.io import virtual_store
 from ooc_mdp.io.conversion import ConvertOptions
 from ooc_mdp.io.first_pass import TableDescription
@@ -26,7 +28,8 @@ from ooc_mdp.io.recomputed_table import RecomputedTable
 from ooc_mdp.io.virtual_store import generate_virtual, read_virtual_store
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.problems.control.discretisation import DiscretisedProblem
-from ooc_mdp.problems.registry import PROBLEMS
+from ooc_mdp.problems.registry import PROBLEMS, make_problem
+from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.seal import digest_of
 
 CAR = {"grid": "24,20"}
@@ -180,6 +183,19 @@ def test_it_appears_whole_and_is_replaced_only_where_that_is_asked(tmp_path, mon
     assert read_virtual_store(tmp_path / "v").provenance["time"] == before
 
 
+def test_a_place_that_another_process_writes_is_refused(tmp_path):
+    with locked_output(tmp_path / "v"):
+        said = refused("generate", "GW-8x4", tmp_path / "v", "--virtual")
+    assert "another process is writing" in said
+    assert not any(tmp_path.iterdir())
+
+
+def test_zarr_reads_what_it_records(car):
+    group = zarr.open_group(car, mode="r")
+    for name, values in read_virtual_store(car).summary.arrays().items():
+        np.testing.assert_array_equal(group[name][:], values, name)
+
+
 @pytest.mark.parametrize("option", [["--resume"], ["--workers", 2], ["--scheduler", "tcp://a:1"]])
 def test_options_of_stores_with_chunks_are_refused(option, tmp_path):
     said = refused("generate", "GW-8x4", tmp_path / "v", "--virtual", *option)
@@ -263,6 +279,8 @@ def changed(path: Path, change: Any) -> None:
         ("table", "sense", None),
         ("table", "actions_per_state", -1),
         ("table", "actions_per_state", 2.0),
+        ("table", "actions_per_state", 2),
+        ("table", "successors_per_action", 4),
         ("table", "successors", "int64"),
         ("table", "initial_values", 0),
         ("table", "state_order", {"kind": "identity"}),
@@ -304,6 +322,10 @@ def test_attributes_that_the_format_does_not_have_are_refused(group, name, value
         ("coupling_partitions", lambda partitions: partitions + 3),
         ("boundary", lambda bits: bits[:-1]),
         ("reward_range", lambda ranges: ranges[:, :1]),
+        ("partition_rows", lambda rows: rows + 1),
+        ("max_successors", lambda longest: longest - 1),
+        ("reward_range", lambda ranges: ranges[:, ::-1] * np.nan),
+        ("coupling_mass", lambda mass: mass + 2),
         ("more", lambda _: np.arange(3)),
     ],
 )
@@ -314,6 +336,25 @@ def test_arrays_that_do_not_fit_together_are_refused(name, change, car, tmp_path
     virtual_store._write(tmp_path, known)
     with pytest.raises(StoreError, match=r"is damaged .*generate it again"):
         read_virtual_store(tmp_path)
+
+
+def test_rows_that_grow_longer_than_recorded_are_refused():
+    class Longer(ModelProblem):
+        later = False
+
+        def rows(self, states: IntArray) -> Rows:
+            """Two rows of two transitions, later one of three and one of one."""
+            computed = super().rows(states)
+            longer = dataclasses.replace(computed, successor_ptr=np.array([0, 3, 4, 5]))
+            return longer if self.later else computed
+
+    two = Action(1.0, {0: 0.5, 1: 0.5})
+    problem = Longer(Model((State((two,)), State((two,)), State((Action(0.0, {2: 1.0}),)))))
+    table = RecomputedTable.after_first_pass(problem, ConvertOptions(partitions=1, threads=1))
+    table.read(0)
+    problem.later = True
+    with pytest.raises(InputError, match=r"rows of more than 2 transitions, the most before"):
+        table.read(0)
 
 
 def test_neither_kind_of_store_is_taken_for_the_other(car, tmp_path):
@@ -369,6 +410,42 @@ def test_rows_of_a_device_need_that_device(car, tmp_path):
     with pytest.raises(OptionsError, match=r"/v are computed by cuda:77: .*; open it on a machine with that device"):
         ooc_mdp.open_store(tmp_path / "v")
     assert "by cuda:77" in ooc("inspect", tmp_path / "v").out
+
+
+class _Device:
+    """In place of a device: its rows are the CPU's."""
+
+    name = "cuda:3"
+
+    def rows(self, discretised: DiscretisedProblem, states: IntArray) -> Rows:
+        return discretised.__class__.__base__.rows(discretised, states)
+
+
+def test_rows_of_a_device_are_computed_by_that_device_again(tmp_path, monkeypatch):
+    problem = DeviceProblem(make_problem("mountain-car", CAR), _Device())  # type: ignore[arg-type]
+    made = generate_virtual(problem, tmp_path / "v", ConvertOptions(partitioner="ranges", partitions=4))
+    asked: list[str] = []
+
+    def select(made_again: DiscretisedProblem, device: str) -> DeviceProblem:
+        asked.append(device)
+        return DeviceProblem(made_again, _Device())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(virtual_store, "select_rows", select)
+    opened = ooc_mdp.open_store(tmp_path / "v")
+    assert asked == ["cuda:3"]
+    assert opened.fingerprint == made.fingerprint
+    options = {"partitioner": "ranges", "partitions": 4, "dtype": "float64", "device": "cpu"}
+    assert opened.fingerprint != ooc_mdp.open_problem("mountain-car", CAR, **options).fingerprint
+
+
+@pytest.mark.gpu
+def test_a_gpu_computes_the_tables_of_its_virtual_store(tmp_path):
+    options = {"partitions": 12, "dtype": "float32", "device": "cuda:0"}
+    store = ooc_mdp.generate("double-pendulum", tmp_path / "s", {"grid": "6,6,6,6"}, **options)
+    ooc_mdp.generate("double-pendulum", tmp_path / "v", {"grid": "6,6,6,6"}, virtual=True, **options)
+    opened = ooc_mdp.open_store(tmp_path / "v")
+    assert opened.loader("cuda:0").on_device
+    assert_equal_sources(store, opened)
 
 
 # Python files
