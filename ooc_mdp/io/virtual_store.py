@@ -162,6 +162,11 @@ def read_virtual_store(path: Path) -> TableDescription:
     try:
         group = SealedGroup(path, attributes)
         table, about = _checked_attributes(attributes)
+        if table["table_version"] != TABLE_VERSION:
+            raise StoreError(
+                f"{path} was generated when this program computed other tables (version {table['table_version']}, now "
+                f"{TABLE_VERSION}); {_REMEDY}"
+            )
         return _description(group, table, about)
     except SealError as error:
         raise StoreError(f"the virtual store {path} is damaged ({error}); {_REMEDY}") from error
@@ -254,12 +259,14 @@ def _checked_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], 
         if table[name] not in words:
             raise SealError(f"table: {name} is {str(table[name])[:40]!r}, and should be one of {words}")
     for name in ("actions_per_state", "successors_per_action"):
-        if type(table[name]) is not int or table[name] < 0:
+        if type(table[name]) is not int or not 0 <= table[name] < 1 << 32:
             raise SealError(f"table: {name} is {table[name]!r}, and should be a count")
     origin = about["provenance"]
     file = ("file",) if isinstance(origin, Mapping) and "file" in origin else ()
     check_names(origin, (*_PROVENANCE, *file), "provenance")
     check_kinds(origin, _PROVENANCE, "provenance")
+    if origin["format"] != "problem":
+        raise SealError(f"provenance: format is {origin['format'][:40]!r}, and should be 'problem'")
     if about["geometry"] is not None:
         check_kinds(about, {"geometry": dict}, "about")
     named = {name: origin[name] for name in (*_PROVENANCE, *file)}
