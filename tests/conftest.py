@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from paths import place_in_memory
 
 if TYPE_CHECKING:
     from tiled_engine import MakeDevice
@@ -30,6 +31,11 @@ os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
 # A killed process loses nothing that it has written, and a test's files need not outlive the machine: waiting for the
 # disk was a quarter of the time. Processes that tests start do sync.
 os.fsync = lambda fd: None
+
+# Tests write many small files, which a file system in memory makes and removes at a tenth of a disk's cost. Only what
+# tests that failed have written is kept (pyproject.toml), so little memory is taken.
+if (memory := place_in_memory()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 # How long examples take is the machine's affair: no test fails by a deadline, or by the check for slow generation.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from store_models import Action, Model, State
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
@@ -25,7 +28,7 @@ from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.plan import plan_solve
 from ooc_mdp.store import Store
 
-N = 600
+N = 300
 
 
 def random_store(path: Path, dtype: str = "float64", durations: bool = False) -> Store:
@@ -40,6 +43,20 @@ def random_store(path: Path, dtype: str = "float64", durations: bool = False) ->
     return make_store(Case(Model(states, durations=durations), "max", dtype, 8), path)
 
 
+@pytest.fixture(scope="module")
+def random_stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, bool], Store]:
+    """Random stores by the type of their numbers and whether they have durations."""
+    return cache(lambda dtype, durations: random_store(tmp_path_factory.mktemp("random") / "s", dtype, durations))
+
+
+@pytest.fixture(scope="module")
+def optima(random_stores: Callable[[str, bool], Store]) -> Callable[[str, bool, float], FloatArray]:
+    """The optimal values of such a store at a discount, found once for all methods that are to prove them."""
+    return cache(
+        lambda dtype, durations, discount: policy_iteration(rows_of(random_stores(dtype, durations)), discount).values
+    )
+
+
 def solved(store: Store, discount: float, method: str, share: float, **options: Any) -> Solution:
     run, cache = RunOptions(time_limit=options.pop("time_limit", None)), CacheSize(share=share)
     return solve(store, SolveOptions(discount, method=method, cache=cache, device="cpu", **options), run)  # type: ignore[arg-type]
@@ -49,14 +66,20 @@ def solved(store: Store, discount: float, method: str, share: float, **options: 
 @pytest.mark.parametrize(("dtype", "durations"), [("float64", False), ("float32", False), ("float64", True)])
 @pytest.mark.parametrize("discount", [0.95, 0.9999])
 def test_a_random_model_takes_few_passes_at_any_discount(
-    tmp_path: Path, method: str, share: float, dtype: str, durations: bool, discount: float
+    random_stores: Callable[[str, bool], Store],
+    optima: Callable[[str, bool, float], FloatArray],
+    method: str,
+    share: float,
+    dtype: str,
+    durations: bool,
+    discount: float,
 ) -> None:
-    store = random_store(tmp_path / "s", dtype, durations)
+    store = random_stores(dtype, durations)
     epsilon = 1e-4 if durations else 1e-6
     solution = solved(store, discount, method, share, epsilon=epsilon)
     assert solution.outcome is Outcome.PROVED
     assert solution.statistics.backups <= (120 if durations else 60) * N  # in place some 20 / (1 - discount)
-    best = policy_iteration(rows_of(store), discount).values
+    best = optima(dtype, durations, discount)
     assert np.abs(solution.values - best).max() <= solution.error_bound <= epsilon
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
-__all__ = ["BENCHMARKS", "CASES", "DOCS", "HELPERS", "PUBLIC", "REPOSITORY", "python_path"]
+__all__ = ["BENCHMARKS", "CASES", "DOCS", "HELPERS", "PUBLIC", "REPOSITORY", "place_in_memory", "python_path"]
 
 REPOSITORY = Path(__file__).parents[2]
 BENCHMARKS = REPOSITORY / "benchmarks"
@@ -15,6 +16,12 @@ HELPERS = (Path(__file__).parent, REPOSITORY / "tests" / "emulator")
 CASES = REPOSITORY.parent / "shared" / "cases"
 """Models with certified reference values, beside the checkout; they may be absent."""
 PUBLIC = CASES / "public"
+
+
+def place_in_memory() -> Path | None:
+    """A folder of a file system in memory, if there is one with room for what tests write (a GiB is plenty)."""
+    place = Path("/dev/shm")
+    return place if place.is_dir() and shutil.disk_usage(place).free >= 4 << 30 else None
 
 
 def python_path() -> str:

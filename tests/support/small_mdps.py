@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from hypothesis import strategies as st
+from paths import place_in_memory
 from store_models import Action, Model, ModelSource, State, model_in
 
 from ooc_mdp import reference
@@ -24,8 +25,8 @@ from ooc_mdp.model.mdp import Rows, discounts
 from ooc_mdp.store import Store
 
 SIZES = (1e-6, 1.0, 1e3, 1e6)
-_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-"""A store is flushed to the disk file by file, which takes most of an example's time; memory has nothing to flush."""
+_MEMORY = place_in_memory()
+"""Where stores of examples lie: making and removing their files on a disk would take most of an example's time."""
 ROW_FAULTS = (0.0, 0.0, 2e-11, -2e-11)
 
 
