@@ -24,7 +24,14 @@ from numba import njit
 from numba.cpython.unsafe.tuple import tuple_setitem
 
 from ooc_mdp.problems.control.definition import ControlProblem
-from ooc_mdp.problems.control.integration import MAX_STEP_CELLS, Point, cache_by_functions, compile_point, fastest
+from ooc_mdp.problems.control.integration import (
+    MAX_STEP_CELLS,
+    Point,
+    cache_by_functions,
+    compile_point,
+    fastest,
+    inner,
+)
 from ooc_mdp.problems.control.kuhn import cell_of, vertex_after, weight_of
 from ooc_mdp.simulation.kernel_types import LOOKAHEAD, NEAREST, Figures, Goal
 
@@ -43,7 +50,7 @@ class CompiledSimulation(NamedTuple):
     and whether it ended: a row of the MDP before its triangulation, where the state is a grid point and cells are 1."""
 
 
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def value_at(x, grid, values):
     """V interpolated at x; no number where x is in no cell."""
     if not _finite(x):
@@ -56,7 +63,7 @@ def value_at(x, grid, values):
     return total
 
 
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def _voted(x, grid, policy, n_controls):
     """The action with the largest weight among the stored ones of the simplex around x; the first of equal ones."""
     fraction, order, lower, vertex = cell_of(x, grid)
@@ -78,7 +85,7 @@ def _voted(x, grid, policy, n_controls):
     return best
 
 
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def _nearest(x, grid):
     """Number of the grid point nearest to x."""
     vertex = np.int64(0)
@@ -92,7 +99,7 @@ def _nearest(x, grid):
     return vertex
 
 
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def _left(x, grid):
     """Whether x is outside a bounded axis."""
     for i in range(len(x)):
@@ -101,7 +108,7 @@ def _left(x, grid):
     return False
 
 
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def _finite(x):
     """Whether every component is a finite number."""
     finite = True
@@ -110,7 +117,7 @@ def _finite(x):
     return finite
 
 
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def _moved(x, start, grid):
     """Cells between two states along the axis where they differ most."""
     most = 0.0
@@ -119,7 +126,7 @@ def _moved(x, start, grid):
     return most
 
 
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def _due(time, decided, planned, x, decided_at, grid, limits):
     """Whether it is time to decide: when it was planned, or as the state has moved since."""
     if planned < np.inf:
@@ -130,7 +137,7 @@ def _due(time, decided, planned, x, decided_at, grid, limits):
     )
 
 
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def _judged(goal, inside, time, dt, limits):
     """The goal's figures after a step of dt that ends at `time`, inside the goal or not."""
     if not inside:
@@ -139,7 +146,7 @@ def _judged(goal, inside, time, dt, limits):
     return Goal(min(goal.reached, time), min(goal.held_since, time), goal.inside + dt, goal.inside_last + last)
 
 
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def _sample(samples, n, time, x, action, value):
     """Take sample n."""
     samples.times[n] = time
@@ -157,7 +164,7 @@ def _compile_advance(point: Point) -> Callable[..., Any]:
     """
     dynamics, step, look = point.dynamics, point.step, point.look
 
-    @njit(nogil=True, forceinline=True)
+    @inner(forceinline=True)
     def advance(x, time, control, grid, max_step, until, p, continues):
         k1 = dynamics(x, control, p)
         dt = max_step
@@ -201,7 +208,7 @@ def _compile_lookahead(point: Point, integrate_control: Callable[..., Any]) -> C
     """(x, grid, limits, controls, p, feedback) -> first control of the best plan, and for how long it is held."""
     final = point.final
 
-    @njit(nogil=True)
+    @inner()
     def lookahead(x, grid, limits, controls, p, feedback):
         sign, decay, continues = feedback.sign, feedback.decay, feedback.continue_after_end
         part = limits.max_duration
@@ -243,7 +250,7 @@ def _compile_lookahead(point: Point, integrate_control: Callable[..., Any]) -> C
 def _compile_decide(lookahead: Callable[..., Any]) -> Callable[..., Any]:
     """(x, grid, limits, controls, p, feedback) -> a control's number, and how long it is held; inf: as it moves."""
 
-    @njit(nogil=True)
+    @inner()
     def decide(x, grid, limits, controls, p, feedback):
         if feedback.kind == NEAREST:
             return np.int64(feedback.policy[_nearest(x, grid)]), np.inf

@@ -44,6 +44,7 @@ __all__ = [
     "compile_rows",
     "compiled_function",
     "fastest",
+    "inner",
 ]
 
 T = TypeVar("T")
@@ -73,13 +74,20 @@ def _no_rate(state, control, p):
     return 0.0
 
 
-@njit(nogil=True, forceinline=True)
+@njit(nogil=True, forceinline=True, cache=True)
 def _ahead(x, h, k):
     """x + h k for tuples."""
     out = x
     for i in range(len(x)):
         out = tuple_setitem(out, i, x[i] + h * k[i])
     return out
+
+
+def inner(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator for functions that only compiled ones call: a third less to compile without entries from Python."""
+    chosen: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **options}
+    decorator: Callable[..., Callable[..., Any]] = njit(**chosen)
+    return decorator
 
 
 def compiled_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,8 +97,7 @@ def compiled_function(function: Callable[..., Any]) -> Callable[..., Any]:
         if called not in _told:
             _told.add(called)
             register_jitable(called)
-    compiled: Callable[..., Any] = njit(nogil=True)(plain or function)
-    return compiled
+    return inner()(plain or function)
 
 
 _told: WeakSet[Callable[..., Any]] = WeakSet()
@@ -134,7 +141,7 @@ def compile_point(problem: ControlProblem) -> Point:
     dynamics = compiled_function(problem.dynamics)
     is_terminal = compiled_function(problem.is_terminal or _never)
 
-    @njit(nogil=True, forceinline=True)
+    @inner(forceinline=True)
     def step(x, control, p, dt, k1, grid):
         k2 = dynamics(_ahead(x, 0.5 * dt, k1), control, p)
         k3 = dynamics(_ahead(x, 0.5 * dt, k2), control, p)
@@ -147,7 +154,7 @@ def compile_point(problem: ControlProblem) -> Point:
             out = tuple_setitem(out, i, moved)
         return out
 
-    @njit(nogil=True)
+    @inner()
     def look(x, p, grid):
         seen = wrapped(x, grid)
         ended = False
@@ -187,7 +194,7 @@ class RowArrays(NamedTuple):
     """float64 [n A]; inf where the process ends; no number where a trajectory takes MAX_STEPS steps."""
 
 
-@njit(nogil=True, forceinline=True)
+@njit(nogil=True, forceinline=True, cache=True)
 def fastest(slope, grid):
     """Cells a unit of time along the fastest axis."""
     most = 0.0
@@ -196,7 +203,7 @@ def fastest(slope, grid):
     return most
 
 
-@njit(nogil=True, forceinline=True)
+@njit(nogil=True, forceinline=True, cache=True)
 def _write_row(x, grid, base, successors, probabilities):
     """The row of a trajectory's end, from `base` on: ascending successors, weights as multiples of 2**-24."""
     d = len(x)
@@ -222,7 +229,7 @@ def _compile_trajectory(point: Point) -> Callable[..., Any]:
     """(start, its look, control, p, grid, horizon) -> end of a trajectory: x, whether ended, time, reward, steps."""
     dynamics, rate, step, look = point.dynamics, point.rate, point.step, point.look
 
-    @njit(nogil=True, forceinline=True)
+    @inner(forceinline=True)
     def trajectory(start, over, seen, control, p, grid, horizon):
         x = start
         ended = over

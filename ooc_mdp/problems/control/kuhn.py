@@ -32,7 +32,7 @@ class Grid(NamedTuple):
     clipped: tuple[bool, ...]
 
 
-@njit(nogil=True, forceinline=True)
+@njit(nogil=True, forceinline=True, cache=True)
 def wrapped(x, grid):
     """Periodic components brought into [low, low + span)."""
     out = x
@@ -42,7 +42,7 @@ def wrapped(x, grid):
     return out
 
 
-@njit(nogil=True, forceinline=True)
+@njit(nogil=True, forceinline=True, cache=True)
 def grid_point(state, grid):
     """Where the state of a number lies."""
     x = grid.low
@@ -54,7 +54,7 @@ def grid_point(state, grid):
     return x
 
 
-@njit(nogil=True, forceinline=True)
+@njit(nogil=True, forceinline=True, cache=True)
 def cell_of(x, grid):
     """The cell around x: fractions, largest first; the axis of each; the base's numbers along the axes; the base."""
     fraction = x
@@ -82,7 +82,7 @@ def cell_of(x, grid):
     return fraction, order, lower, base
 
 
-@njit(nogil=True, forceinline=True)
+@njit(nogil=True, forceinline=True, cache=True)
 def vertex_after(vertex, j, order, lower, grid):
     """Vertex j of a cell's simplex after vertex j - 1; the first, for j = 0, is the base itself."""
     if j > 0:
@@ -93,7 +93,7 @@ def vertex_after(vertex, j, order, lower, grid):
     return vertex
 
 
-@njit(nogil=True, forceinline=True)
+@njit(nogil=True, forceinline=True, cache=True)
 def weight_of(j, fraction):
     """Barycentric weight of vertex j."""
     above = 1.0 if j == 0 else fraction[j - 1]
