@@ -17,7 +17,7 @@ from ooc_mdp.problems.control import DiscretisedProblem
 from ooc_mdp.problems.registry import make_problem
 
 QUICK = (
-    "mountain-car:40", "single-pendulum:40:hold=0", "single-pendulum:40:hold=1", "double-pendulum:6:hold=0",
+    "mountain-car:24", "single-pendulum:24:hold=0", "single-pendulum:24:hold=1", "double-pendulum:6:hold=0",
     "double-pendulum:6",
 )  # fmt: skip
 SLOW = (

@@ -171,11 +171,11 @@ def test_each_visit_of_exact_p_eva_is_the_one_that_the_rule_names(
 
     monkeypatch.setattr(Hybrid, "rank", expect)
     monkeypatch.setattr(Hybrid, "after_visit", note)
-    solution = ooc_mdp.solve(store, 0.9, epsilon=1e-2, priority="exact-hybrid", cache="40%", device="cpu")
+    solution = ooc_mdp.solve(store, 0.7, epsilon=1e-2, priority="exact-hybrid", cache="40%", device="cpu")
     assert solution.outcome.proved
     assert visits == named
     assert len(visits) > 12
-    best = policy_iteration(rows_of(store), 0.9, store.sense).values
+    best = policy_iteration(rows_of(store), 0.7, store.sense).values
     assert np.abs(solution.values - best).max() <= solution.error_bound
 
 

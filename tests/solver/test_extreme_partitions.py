@@ -29,12 +29,13 @@ METHODS: list[dict[str, Any]] = [
     {},
 ]
 PARTITIONS = {"one partition": {"partitions": 1}, "one state": {"partition_shape": (1, 1)}}
-PROBLEMS = {"GW-8x4": {"seed": 3}, "mountain-car": {"grid": "8,8"}}
+SIDE = 6
+PROBLEMS = {f"GW-{SIDE}x4": {"seed": 3}, "mountain-car": {"grid": f"{SIDE},{SIDE}"}}
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Store]:
-    """Each problem of 64 states, cut in each way."""
+    """Each problem of 36 states, cut in each way."""
 
     @cache
     def of(problem: str, cut: str) -> Store:
@@ -52,7 +53,7 @@ def test_each_method_proves_the_reference_values_of_what_was_generated(
     stores: Callable[[str, str], Store], problem: str, cut: str, method: dict[str, Any]
 ) -> None:
     store = stores(problem, cut)
-    assert np.diff(store.partition_ptr).tolist() == ([64] if cut == "one partition" else [1] * 64)
+    assert np.diff(store.partition_ptr).tolist() == ([SIDE**2] if cut == "one partition" else [1] * SIDE**2)
     solution = ooc_mdp.solve(store, 0.8, epsilon=EPSILON, cache="22%", device="cpu", **method)
     assert solution.outcome.proved
     assert solution.error_bound <= EPSILON
@@ -64,14 +65,14 @@ def test_each_method_proves_the_reference_values_of_what_was_generated(
 def test_p_eva_on_one_partition_is_value_iteration_in_one_visit(
     stores: Callable[[str, str], Store], priority: Any
 ) -> None:
-    store = stores("GW-8x4", "one partition")
+    store = stores(f"GW-{SIDE}x4", "one partition")
     same: dict[str, Any] = {"residual": 1e-4, "sweep_order": "forward", "device": "cpu"}
     solution = ooc_mdp.solve(store, 0.8, priority=priority, **same)
     # A visit ends at a quarter of the target.
     swept = ooc_mdp.solve(store, 0.8, method="vi", **same | {"residual": 0.25e-4})
     s = solution.statistics
     assert (s.accesses, s.loads) == (1, 1)
-    assert s.backups == 64 * s.sweeps
+    assert s.backups == SIDE**2 * s.sweeps
     assert abs(s.sweeps - swept.statistics.sweeps) <= 1, "the residual is known one sweep later or not"
     assert np.abs(solution.values - swept.values).max() <= 1e-4
 
@@ -79,13 +80,13 @@ def test_p_eva_on_one_partition_is_value_iteration_in_one_visit(
 @pytest.mark.parametrize(
     "cut",
     [
-        {"partitions": 64},
-        {"partition_grid": (8, 8)},
+        {"partitions": SIDE**2},
+        {"partition_grid": (SIDE, SIDE)},
         {"partition_size": "1B"},
-        {"partitioner": "ranges", "partitions": 64},
+        {"partitioner": "ranges", "partitions": SIDE**2},
     ],
     ids=str,
 )
 def test_one_state_per_partition_can_be_asked_for_in_other_ways(tmp_path: Path, cut: Any) -> None:
-    store = ooc_mdp.generate("GW-8x4", tmp_path / "s", PROBLEMS["GW-8x4"], **cut)
-    assert store.n_partitions == store.n_states == 64
+    store = ooc_mdp.generate(f"GW-{SIDE}x4", tmp_path / "s", PROBLEMS[f"GW-{SIDE}x4"], **cut)
+    assert store.n_partitions == store.n_states == SIDE**2

@@ -102,7 +102,7 @@ def refused_or_the_same(
     return refused, same
 
 
-@pytest.mark.parametrize("bits", [40, pytest.param(None, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("bits", [16, pytest.param(None, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_any_bit_flipped_and_any_file_cut_is_refused_or_changes_nothing(store: Path, bits: int | None) -> None:
     files = files_of(store)
     assert len(files) > 70
@@ -227,7 +227,7 @@ def test_a_store_replaced_at_any_moment_never_proves_the_other(
     def solve() -> ooc_mdp.Solution:
         opened = open_store(place)
         options = {"method": "vi", "epsilon": 1e-6, "device": "cpu", "cache": "40%"}
-        return ooc_mdp.solve(opened, 0.9, output=tmp_path / "r", overwrite=True, **options)
+        return ooc_mdp.solve(opened, 0.5, output=tmp_path / "r", overwrite=True, **options)
 
     shutil.copytree(stores[0], place)
     expected = solve().values

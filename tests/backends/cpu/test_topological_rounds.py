@@ -287,7 +287,7 @@ def started(store: Store, discount: float) -> tuple[CpuBackend, list[Resident]]:
 def test_a_gridworld_is_swept_in_topological_order_and_proved_in_fewer_backups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = ooc_mdp.generate("GW-48x4", tmp_path / "s", partitions=4)
+    store = ooc_mdp.generate("GW-32x4", tmp_path / "s", partitions=4)
     exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.95).values
     backups = []
     for suits in (True, False):
