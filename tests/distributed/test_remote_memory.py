@@ -179,7 +179,8 @@ def test_where_it_may_not_be_read_an_answer_comes_over_the_connection(
     import ooc_mdp
     from ooc_mdp.distributed.cluster import local_cluster
 
-    store = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": "400,400"}, partition_grid=[4, 4])
+    # Values of a little more than a MiB: smaller answers are sent.
+    store = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": "364,364"}, partition_grid=[4, 4])
     asked = {"discount": 0.5, "epsilon": 1e-3, "device": "cpu", "cache": "100%", "worker_timeout": 300.0}
     tried = []
 

@@ -53,7 +53,7 @@ GENERATED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "car": ("mountain-car", {"grid": "17,14"}, {"partition_grid": [2, 3], "dtype": "float32"}),
     "pendulum": ("single-pendulum", {"grid": "15"}, {"partition_grid": [2, 2], "dtype": "float32"}),
     "double pendulum": ("double-pendulum", {"grid": "5"}, {"partition_grid": [2, 1, 2, 2], "dtype": "float32"}),
-    "gridworld": ("gridworld", {"height": "13", "width": "17", "seed": "1"}, {"partition_grid": [2, 2]}),
+    "gridworld": ("gridworld", {"height": "9", "width": "11", "seed": "1"}, {"partition_grid": [2, 2]}),
     "random": ("random", {"states": "150", "seed": "1"}, {"partitions": 5, "dtype": "float32"}),
 }
 MODELS: dict[str, Case] = {

@@ -22,6 +22,7 @@ from ooc_mdp.backends.device_kernels import device_kernels
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.options import SolveOptions, Stopping
 from ooc_mdp.solver import local
 from ooc_mdp.store import Store
@@ -98,13 +99,20 @@ def test_what_is_copied_is_in_the_plan_of_the_host(test: str, copied: int, store
     assert more == (256 if test.startswith("blocks") else 0)
 
 
+@pytest.fixture(scope="module")
+def solved_car(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, FloatArray]:
+    """A car in four partitions, and its values within 1e-9."""
+    path = tmp_path_factory.mktemp("car") / "s"
+    table = ooc_mdp.generate("mountain-car", path, {"grid": "12,11"}, partitions=4)
+    return table, ooc_mdp.solve(table, DISCOUNT, epsilon=1e-9, device="cpu").values
+
+
 @pytest.mark.parametrize("test", ["states:1", "blocks:3"])
 @pytest.mark.parametrize("kernel", SIMPLE_KERNELS, ids=lambda k: k.word)
 def test_each_simple_kernel_proves_its_target_with_a_test(
-    kernel: SimpleKernel, test: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kernel: SimpleKernel, test: str, solved_car: tuple[Store, FloatArray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": "12,11"}, partitions=4)
-    exact = ooc_mdp.solve(table, DISCOUNT, epsilon=1e-9, device="cpu").values
+    table, exact = solved_car
     how: dict[str, Any] = {"epsilon": 1e-4, "kernel": kernel.word, "method": "vi", "sweeps_per_visit": 50}
     here = ooc_mdp.solve(table, DISCOUNT, device="cpu", stopping=test, **how)
     backend = SimpleBackend(emulated(), with_test(test, kernel))

@@ -430,7 +430,7 @@ def test_every_claim_holds_of_the_exact_optimum(
         best = optimum(rows, discount, case.sense)
         wanted = data.draw(st.sampled_from([1e-5, 1e-2])) * scale_of(rows, best)
         slots = data.draw(st.integers(1, store.n_partitions), label="slots")
-        asked = {target: wanted, "time_limit": 5.0, **method}
+        asked = {target: wanted, "time_limit": 2.0, **method}
         solution = solve(store, emulated, slots=slots, discount=discount, **asked)
         assert solution.outcome.proved or solution.outcome is Outcome.TIME_LIMIT
         assert_that_all_claims_hold(solution, store, rows, best, discount)
@@ -582,7 +582,7 @@ def test_a_device_without_memory_is_refused_by_name(stores: Callable[[str], Stor
     store = stores("gridworld")
     model = ModelFacts.of(store, 0.9)
     backend = TiledBackend(EmulatedDevice(1 << 10), TILE_STATES)
-    with pytest.raises(MemoryBudgetError, match=r"values, policy and tiles of 221 states need .* on emulated:0"):
+    with pytest.raises(MemoryBudgetError, match=r"values, policy and tiles of 99 states need .* on emulated:0"):
         backend.start(model, layout_of(backend, model, 4), None, None)
     device, layout = emulated(), layout_of(backend, model, 1)
     slot = layout.device["cache"]

@@ -13,6 +13,7 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from paths import place_in_memory
 from store_models import Action, Model, ModelProblem, ModelSource, State, model_in, random_model
 
 import ooc_mdp
@@ -67,7 +68,7 @@ def test_a_table_read_back_equals_the_rows_written(
         dtype=dtype,
         threads=2,
     )
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=place_in_memory()) as directory:
         path = Path(directory, "model.store")
         if way == "convert":
             source = ModelSource(model, block=data.draw(st.integers(1, n)))
