@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from ooc_mdp.errors import OptionsError
 
-__all__ = ["RENAMED", "app"]
+__all__ = ["RENAMED", "RENAMED_COMMANDS", "app"]
 
 _PARTITIONS = {"--block-shape": "--partition-shape", "--blocks": "--partition-grid"}
 RENAMED: dict[str, dict[str, str]] = {
@@ -31,9 +31,17 @@ RENAMED: dict[str, dict[str, str]] = {
 }
 """By command, what options are called now that had another name in earlier versions."""
 
+RENAMED_COMMANDS = {"validate": "check"}
+"""What commands are called now that had another name in earlier versions."""
+
 
 class _Commands(TyperGroup):
-    """Raises an error with the new name where an option has been renamed."""
+    """Raises an error with the new name where a command or an option has been renamed."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in RENAMED_COMMANDS:
+            raise OptionsError(f"{cmd_name} is now called {RENAMED_COMMANDS[cmd_name]}")
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         try:

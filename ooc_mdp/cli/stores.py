@@ -1,4 +1,4 @@
-"""Commands that make and examine stores: convert, generate, inspect, validate."""
+"""Commands that make and examine stores: check, convert, generate, inspect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ooc_mdp.cli.options import JsonOption, OverwriteOption, StoreArgument, Trus
 from ooc_mdp.cli.table_choices import ExecutorChoices, PartitionChoices, ProblemChoices, SourceChoices
 from ooc_mdp.cli.tables import print_json, print_store
 
-__all__ = ["convert", "generate", "inspect", "validate"]
+__all__ = ["check", "convert", "generate", "inspect"]
 
 
 @app.command(cls=GroupedCommand)
@@ -107,23 +107,23 @@ def _warn_of_partial(store: Path) -> None:
 
 
 @app.command()
-def validate(store: StoreArgument, trust: TrustOption = False, as_json: JsonOption = False) -> None:
+def check(store: StoreArgument, trust: TrustOption = False, as_json: JsonOption = False) -> None:
     """Check every chunk of a store: checksums, row sums, indices, coupling. Exit status 1 if an error is found.
 
     Every partition of a virtual store is computed again, and compared with what is recorded.
     """
     from ooc_mdp import api
-    from ooc_mdp.io.virtual_store import validate_virtual_store
+    from ooc_mdp.io.virtual_store import check_virtual_store
     from ooc_mdp.report.progress import ProgressBar
-    from ooc_mdp.store import Store, validate_store
+    from ooc_mdp.store import Store, check_store
 
     opened = api.open_store(store, trust=trust, note=lambda text: print(text, file=sys.stderr))
     _warn_of_partial(store)
     with ProgressBar() as bar:
-        report = validate_store(opened, bar) if isinstance(opened, Store) else validate_virtual_store(opened, bar)
+        report = check_store(opened, bar) if isinstance(opened, Store) else check_virtual_store(opened, bar)
     if as_json:
         findings = [{"field": f.field, "partition": f.partition, "message": f.message} for f in report.findings]
-        print_json({"valid": report.valid, "partitions": report.partitions, "findings": findings})
+        print_json({"valid": report.valid, "n_partitions": report.partitions, "findings": findings})
     else:
         for finding in report.findings:
             print(finding)

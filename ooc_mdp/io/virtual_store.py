@@ -32,6 +32,7 @@ from ooc_mdp.model.state_order import GridOrder, IdentityOrder, PermutedOrder, S
 from ooc_mdp.problems.control.user_file import load_problem
 from ooc_mdp.problems.problem import Problem
 from ooc_mdp.problems.registry import built_in_problem
+from ooc_mdp.store.check import Finding, Report
 from ooc_mdp.store.check_sizes import summary_error
 from ooc_mdp.store.closed_object import check_kinds, check_names
 from ooc_mdp.store.layout import VIRTUAL_FORMAT
@@ -43,14 +44,13 @@ from ooc_mdp.store.sealed_group import ARRAYS, ARRAYS_DIGEST, SealedGroup, Seale
 from ooc_mdp.store.table_summary import TableSummary
 from ooc_mdp.store.transaction import atomic_directory, check_destination
 from ooc_mdp.store.trusted_file import trusted_file
-from ooc_mdp.store.validate import Finding, Report
 
 __all__ = [
+    "check_virtual_store",
     "generate_virtual",
     "is_virtual_store",
     "open_virtual_store",
     "read_virtual_store",
-    "validate_virtual_store",
 ]
 
 VERSION = 1
@@ -231,7 +231,7 @@ def _rows_by(path: Path, known: TableDescription, problem: Problem) -> Problem:
         ) from error
 
 
-def validate_virtual_store(table: RecomputedTable, progress: Progress | None = None) -> Report:
+def check_virtual_store(table: RecomputedTable, progress: Progress | None = None) -> Report:
     """Make the first pass over the table of a virtual store again, and compare what it finds with what was recorded.
 
     Raises

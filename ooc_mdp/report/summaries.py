@@ -128,9 +128,10 @@ def print_inspection(facts: dict[str, Any]) -> None:
     parts, halo, cut, coupling = facts["partitions"], facts["halo"], facts["cut"], facts["coupling"]
     leaving = "" if cut["share"] is None else f"; {cut['share']:.1%} of the transitions leave their partition"
     rows = [
-        ("states", f"{facts['states']:,}, {facts['rows']:,} actions, {facts['transitions']:,} transitions; "
+        ("states", f"{facts['n_states']:,}, {facts['n_state_actions']:,} state-action pairs, "
+                   f"{facts['n_transitions']:,} transitions; "
                    f"{facts['sense']}imise, {facts['dtype']}"),
-        ("partitions", f"{parts['count']:,} ({facts['partitioning'].get('method', '')}), "
+        ("partitions", f"{facts['n_partitions']:,} ({facts['partitioning'].get('method', '')}), "
                        f"{_spread(parts['states'], str)} states, "
                        f"{_spread(parts['decoded_bytes'], format_bytes)} decoded"),
         ("halo", f"{halo['states']:,} states, {halo['share']:.1%} of all{leaving}"),

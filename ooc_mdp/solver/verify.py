@@ -28,8 +28,8 @@ from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds, rounded_up
 from ooc_mdp.store import Store
+from ooc_mdp.store.check_table import check_claims
 from ooc_mdp.store.result import Result
-from ooc_mdp.store.validate_table import check_claims
 
 __all__ = [
     "Exceeded",

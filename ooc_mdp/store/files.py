@@ -9,10 +9,10 @@ import json
 import os
 from pathlib import Path
 
+from ooc_mdp.store.check_table import Finding
 from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE, SMALL_ARRAYS, small_array_shape
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.regular_file import read_metadata_file
-from ooc_mdp.store.validate_table import Finding
 
 __all__ = ["check_files"]
 

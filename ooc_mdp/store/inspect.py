@@ -72,13 +72,13 @@ def _facts(path: Path, table: Described, stored: IntArray, leaving: int | None) 
     halo = int(table.partition_halo.sum())
     return {
         "path": str(path),
-        "states": states,
-        "rows": attributes["n_rows"],
-        "transitions": attributes["n_transitions"],
+        "n_states": states,
+        "n_state_actions": attributes["n_rows"],
+        "n_transitions": attributes["n_transitions"],
+        "n_partitions": n,
         "sense": attributes["sense"],
         "dtype": attributes["dtype"],
         "partitions": {
-            "count": n,
             "states": _min_mean_max(np.diff(table.partition_ptr)),
             "decoded_bytes": _min_mean_max(table.partition_bytes),
             "stored_bytes": _min_mean_max(stored),

@@ -12,7 +12,7 @@ from forked import changes_of, command_in_a_fork, killed_at, saving_command_in_a
 
 import ooc_mdp
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store import validate_store
+from ooc_mdp.store import check_store
 from ooc_mdp.store.checkpoint import checkpoint_path, read_checkpoint
 
 DISCOUNT = 0.995
@@ -124,17 +124,17 @@ def convert_and_kill(folder: Path, kills: int, seed: int) -> None:
         store = folder / str(number) / "s"
         store.parent.mkdir()
         assert killed_at(number, folder, command_in_a_fork, "convert", source, store, *options)
-        check_store(store)
+        check_left(store)
         assert not store.exists()
         assert ooc("convert", source, store, *options).status == 0
         assert ooc_mdp.open_store(store).fingerprint == reference.fingerprint
         assert [p.name for p in store.parent.iterdir()] == ["s"]
 
 
-def check_store(store: Path) -> None:
+def check_left(store: Path) -> None:
     """Whatever a kill left opens as a valid store or not at all."""
     if store.exists():
-        assert validate_store(ooc_mdp.open_store(store)).valid
+        assert check_store(ooc_mdp.open_store(store)).valid
         return
     with pytest.raises(StoreError):
         ooc_mdp.open_store(store)

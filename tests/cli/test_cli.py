@@ -15,7 +15,7 @@ import ooc_mdp
 from ooc_mdp.store.seal import digest_of
 
 COMMANDS = (
-    "convert", "generate", "solve", "inspect", "validate", "verify", "export", "cache-curve", "simulate", "kernels",
+    "convert", "generate", "solve", "inspect", "check", "verify", "export", "cache-curve", "simulate", "kernels",
 )  # fmt: skip
 FIGURES = {
     "outcome", "method", "error_bound", "residual_bound", "n_states", "n_partitions", "cache_bytes", "table_bytes",
@@ -127,10 +127,10 @@ def test_an_export_replaces_regular_files_only(place, tmp_path, suffix):
 def test_inspect_tells_sizes_in_words_and_in_json(place):
     words = ooc("inspect", place / "maze.store")
     assert words.status == 0
-    assert "1,024, 4,096 actions" in " ".join(words.out.split())
+    assert "1,024, 4,096 state-action pairs" in " ".join(words.out.split())
     facts = ooc("inspect", place / "maze.store", "--json").figures
-    assert facts["states"] == 1024
-    assert facts["partitions"]["count"] == 16
+    assert facts["n_states"] == 1024
+    assert facts["n_partitions"] == 16
     assert facts["provenance"]["source"] == "gridworld"
 
 
@@ -139,22 +139,22 @@ def test_convert_and_generate_print_the_same_facts_as_inspect(place, tmp_path):
     assert made == ooc("inspect", tmp_path / "s", "--json").figures
     made = ooc("generate", "random", tmp_path / "t", "--states", 50, "--actions", 2, "--seed", 3, "--json").figures
     assert made == ooc("inspect", tmp_path / "t", "--json").figures
-    assert made["states"] == 50
+    assert made["n_states"] == 50
 
 
-def test_validate_finds_a_flipped_byte_and_ends_with_1(place, tmp_path):
+def test_check_finds_a_flipped_byte_and_ends_with_1(place, tmp_path):
     assert ooc("generate", "GW-16x4", tmp_path / "s", "--partitions", 4).status == 0
-    whole = ooc("validate", tmp_path / "s", "--json")
-    assert (whole.status, whole.figures) == (0, {"valid": True, "partitions": 4, "findings": []})
+    whole = ooc("check", tmp_path / "s", "--json")
+    assert (whole.status, whole.figures) == (0, {"valid": True, "n_partitions": 4, "findings": []})
     chunk = next(p for p in (tmp_path / "s" / "probabilities" / "c").rglob("*") if p.is_file())
     raw = bytearray(chunk.read_bytes())
     raw[len(raw) // 2] ^= 4
     chunk.write_bytes(raw)
-    ran = ooc("validate", tmp_path / "s", "--json")
+    ran = ooc("check", tmp_path / "s", "--json")
     assert ran.status == 1
     assert not ran.figures["valid"]
     assert {f["field"] for f in ran.figures["findings"]} == {"probabilities"}
-    words = ooc("validate", tmp_path / "s")
+    words = ooc("check", tmp_path / "s")
     assert words.status == 1
     assert "probabilities" in words.out
     assert "damaged" in refused("solve", tmp_path / "s", "--discount", 0.9, "--device", "cpu")
@@ -186,7 +186,7 @@ def test_a_result_of_another_store_is_not_verified(place, tmp_path):
 
 
 def test_a_result_a_half_written_store_and_a_missing_one_are_refused_as_stores(place, tmp_path):
-    for order in (("inspect",), ("validate",), ("solve", "--discount", "0.9", "--device", "cpu")):
+    for order in (("inspect",), ("check",), ("solve", "--discount", "0.9", "--device", "cpu")):
         said = refused(order[0], place / "maze.result", *order[1:])
         assert "maze.result is the result of a solve, not a store" in said
         (tmp_path / "s.partial").mkdir(exist_ok=True)
@@ -228,7 +228,7 @@ def test_what_exists_is_replaced_only_on_request_and_only_if_it_is_a_result(plac
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder", "r"]
 
 
-@pytest.mark.parametrize("command", ["inspect", "validate"])
+@pytest.mark.parametrize("command", ["inspect", "check"])
 def test_what_a_killed_run_left_beside_a_store_is_named(tmp_path, command):
     store = tmp_path / "s"
     assert ooc("generate", "GW-4x2", store).status == 0
@@ -286,14 +286,14 @@ def test_a_control_problem_is_made_on_the_grid_and_in_the_blocks_asked_for(tmp_p
     made = ooc(
         "generate", "mountain-car", tmp_path / "s", "--grid", "24,18", "--partition-grid", "4,3", "--json"
     ).figures
-    assert made["states"] == 24 * 18
-    assert made["partitions"]["count"] == 12
+    assert made["n_states"] == 24 * 18
+    assert made["n_partitions"] == 12
     assert made["dtype"] == "float32"
     assert [axis["name"] for axis in made["geometry"]["axes"]] == ["position", "velocity"]
     assert made["geometry"]["shape"] == [24, 18]
     other = ("--grid", "24,18", "--partition-shape", "5,6", "--dtype", "float64", "--json")
     made = ooc("generate", "mountain-car", tmp_path / "t", *other).figures
-    assert made["partitions"]["count"] == 15
+    assert made["n_partitions"] == 15
     assert made["dtype"] == "float64"
     assert ooc("generate", "GW-8x4", tmp_path / "u", "--json").figures["dtype"] == "float64"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from command_line import environment, ooc, process, refused
 
-from ooc_mdp.cli.application import RENAMED
+from ooc_mdp.cli.application import RENAMED, RENAMED_COMMANDS
 from ooc_mdp.distributed import cluster
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import ClusterError
@@ -145,3 +145,8 @@ def test_a_script_without_a_guard_is_told_to_have_one(maze: Store, tmp_path: Pat
 def test_a_renamed_option_is_refused_with_its_present_name(command: str, former: str, maze: Store) -> None:
     said = refused(command, maze.path, former)
     assert f"{former} is now called {RENAMED[command][former]}" in said
+
+
+@pytest.mark.parametrize("former", RENAMED_COMMANDS)
+def test_a_renamed_command_is_refused_with_its_present_name(former: str, maze: Store) -> None:
+    assert f"{former} is now called {RENAMED_COMMANDS[former]}" in refused(former, maze.path)

@@ -155,7 +155,8 @@ def test_the_command_line_generates_and_inspects_it(tmp_path):
     facts = ooc("inspect", tmp_path / "v", "--json").figures
     store = ooc("generate", "mountain-car", tmp_path / "s", *made[3:], "--json").figures
     assert set(facts) == {*store, "virtual"}
-    for name in ("states", "rows", "transitions", "halo", "coupling", "decoded_bytes", "geometry", "partitioning"):
+    sizes = ("n_states", "n_state_actions", "n_transitions", "halo", "coupling", "decoded_bytes")
+    for name in (*sizes, "geometry", "partitioning"):
         assert facts[name] == store[name], name
     assert (facts["fields"], facts["stored_bytes"], facts["virtual"]) == ({}, 0, True)
     assert sum(file.stat().st_size for file in files_of(tmp_path / "v")) < 60_000
@@ -386,7 +387,7 @@ def test_a_problem_that_gives_other_rows_now_is_refused(car, monkeypatch):
 
 
 def test_validation_computes_every_partition_again(car, monkeypatch):
-    assert "6 partitions checked, 0 findings" in ooc("validate", car).out
+    assert "6 partitions checked, 0 findings" in ooc("check", car).out
     opened = ooc_mdp.open_store(car)
     rows = DiscretisedProblem.rows
 
@@ -395,7 +396,7 @@ def test_validation_computes_every_partition_again(car, monkeypatch):
         return dataclasses.replace(computed, rewards=computed.rewards - 7.0)
 
     monkeypatch.setattr(DiscretisedProblem, "rows", other)
-    report = virtual_store.validate_virtual_store(opened)
+    report = virtual_store.check_virtual_store(opened)
     assert [finding.field for finding in report.findings] == ["reward_range"]
     assert "generate it again" in str(report.findings[0])
 
@@ -486,7 +487,7 @@ def tank(tmp_path: Path) -> tuple[Path, Path, Path]:
 def test_a_python_file_is_run_only_where_it_is_trusted_and_unchanged(tank):
     path, file, marker = tank
     digest = read_virtual_store(path).provenance["file"]["sha256"]
-    for said in (refused("solve", path, "--discount", 0.5), refused("validate", path), refused("verify", path, "r")):
+    for said in (refused("solve", path, "--discount", 0.5), refused("check", path), refused("verify", path, "r")):
         for part in (str(file), f"recorded SHA-256 '{digest}'", f"there now: SHA-256 {digest}", "--trust"):
             assert part in said.replace("\n", " ")
     with pytest.raises(OptionsError, match=r"in Python trust=True"):
@@ -503,15 +504,15 @@ def test_a_python_file_is_run_only_where_it_is_trusted_and_unchanged(tank):
     file.write_text(file.read_text() + "# a remark\n")
     assert "runs only the file that was recorded" in refused("solve", path, "--discount", 0.5, "--trust")
     file.unlink()
-    assert "No such file" in refused("validate", path, "--trust").replace("\n", " ")
+    assert "No such file" in refused("check", path, "--trust").replace("\n", " ")
     assert not marker.exists()
 
 
-def test_a_trusted_file_is_solved_verified_and_validated(tank, tmp_path):
+def test_a_trusted_file_is_solved_verified_and_checked(tank, tmp_path):
     path, file, _ = tank
     trusted = ("--trust", "--json")
     solved = ooc("solve", path, "--discount", 0.5, "--device", "cpu", "--output", tmp_path / "r", *trusted)
     assert solved.status == 0, solved.err
     assert f"running the Python file '{file}'" in solved.err
     assert ooc("verify", path, tmp_path / "r", *trusted).figures["holds"]
-    assert ooc("validate", path, *trusted).figures["valid"]
+    assert ooc("check", path, *trusted).figures["valid"]

@@ -23,7 +23,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.model.mdp import Rows
 from ooc_mdp.problems.registry import make_problem
-from ooc_mdp.store import Store, inspect_store, open_store, validate_store
+from ooc_mdp.store import Store, check_store, inspect_store, open_store
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, stored_count
 from ooc_mdp.store.layout import FIELDS, PartitionSizes, chunk_path
 
@@ -140,7 +140,7 @@ def test_every_table_is_what_its_source_gave_and_valid(tmp_path: Path) -> None:
         np.testing.assert_array_equal(table.probabilities, rows.probabilities)
         np.testing.assert_array_equal(table.durations, rows.durations)
         assert table.nbytes == store.partition_bytes[p]
-    assert validate_store(store).findings == ()
+    assert check_store(store).findings == ()
     assert store.attributes["encodings"] == {
         "successors": "row-delta",
         "probabilities": "fixed24-delta2",
@@ -176,7 +176,7 @@ def test_a_last_partition_may_change_how_all_are_stored(tmp_path: Path) -> None:
     assert [a.duration for s in found.states for a in s.actions] == [
         a.duration for s in model.states for a in s.actions
     ]
-    assert validate_store(store).findings == ()
+    assert check_store(store).findings == ()
 
 
 def test_a_problem_that_promises_too_much_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from store_models import ModelSource, random_model
 import ooc_mdp
 from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.errors import OocMdpError
-from ooc_mdp.store import open_store, validate_store
+from ooc_mdp.store import open_store, check_store
 from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import encode
 from ooc_mdp.store.layout import SMALL_ARRAYS, chunk_path
@@ -107,7 +107,7 @@ for i in range(count):
     except OocMdpError as error:
         refused += 1
     try:
-        validate_store(open_store(path))
+        check_store(open_store(path))
     except OocMdpError:
         pass
 print(refused, solved)

@@ -22,7 +22,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 from ooc_mdp.errors import StoreError
 from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.model.state_order import GridOrder
-from ooc_mdp.store import Store, inspect_store, open_store, validate_store
+from ooc_mdp.store import Store, check_store, inspect_store, open_store
 from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.layout import FIELDS, SMALL_ARRAYS, chunk_path
 
@@ -120,7 +120,7 @@ def test_many_threads_read_the_same_tables(store: Store) -> None:
 
 @pytest.mark.parametrize("name", [f.name for f in FIELDS.values() if f.read and f.name != "original_state"])
 @pytest.mark.parametrize("where", [0, 5, -1])
-def test_a_flipped_bit_is_found_by_read_and_by_validate(store: Store, name: str, where: int) -> None:
+def test_a_flipped_bit_is_found_by_read_and_by_check(store: Store, name: str, where: int) -> None:
     path = chunk_path(store.path, name, 2, 0)
     damaged = bytearray(path.read_bytes())
     damaged[where] ^= 1
@@ -128,7 +128,7 @@ def test_a_flipped_bit_is_found_by_read_and_by_validate(store: Store, name: str,
     with pytest.raises(StoreError, match=rf"{name} of partition 2 is damaged in .*{name}.*convert or generate again"):
         store.read(2)
     store.read(1)
-    assert [(f.field, f.partition) for f in validate_store(store).findings] == [(name, 2)]
+    assert [(f.field, f.partition) for f in check_store(store).findings] == [(name, 2)]
 
 
 def test_a_truncated_chunk_is_damaged_and_a_lost_one_missing(store: Store) -> None:
@@ -139,7 +139,7 @@ def test_a_truncated_chunk_is_damaged_and_a_lost_one_missing(store: Store) -> No
     path.unlink()
     with pytest.raises(StoreError, match=r"halo of partition 1 is missing.*convert or generate again"):
         store.read(1)
-    assert {(f.field, f.partition) for f in validate_store(store).findings} == {("halo", 1)}
+    assert {(f.field, f.partition) for f in check_store(store).findings} == {("halo", 1)}
 
 
 def test_a_small_array_that_is_damaged_or_missing_stops_opening(store: Store) -> None:
@@ -262,7 +262,7 @@ def test_a_number_that_is_not_finite_is_not_what_was_sealed(store: Store) -> Non
         open_store(store.path)
 
 
-def test_metadata_of_arrays_are_for_others_and_only_validated(store: Store) -> None:
+def test_metadata_of_arrays_are_for_others_and_only_checked(store: Store) -> None:
     tables = [store.read(p)[0].successors.tobytes() for p in range(4)]
     change_json(store.path / "halo" / "zarr.json", lambda d: d.update(data_type="float32"))
     (store.path / "rewards" / "zarr.json").write_text("[1")
@@ -270,7 +270,7 @@ def test_metadata_of_arrays_are_for_others_and_only_validated(store: Store) -> N
     change_json(store.path / "chunk_lengths" / "zarr.json", lambda d: d.update(shape=[4]))
     opened = open_store(store.path)
     assert [opened.read(p)[0].successors.tobytes() for p in range(4)] == tables
-    found = {f.field: f.message for f in validate_store(opened).findings}
+    found = {f.field: f.message for f in check_store(opened).findings}
     assert set(found) == {"halo", "rewards", "boundary", "chunk_lengths"}
     assert "float32" in found["halo"]
     assert "missing" in found["boundary"]
@@ -334,11 +334,11 @@ def test_inspect_counts_what_the_tables_hold(store: Store) -> None:
     report = inspect_store(store)
     tables = [store.read(p)[0] for p in range(4)]
     leaving = sum(int((t.successors >= t.n_states).sum()) for t in tables)
-    assert report["states"] == 60
-    assert report["transitions"] == store.n_transitions
+    assert report["n_states"] == 60
+    assert report["n_transitions"] == store.n_transitions
     assert report["cut"] == {"transitions": leaving, "share": leaving / store.n_transitions}
     assert report["halo"]["states"] == sum(t.halo.size for t in tables)
-    assert report["partitions"]["count"] == 4
+    assert report["n_partitions"] == 4
     assert report["decoded_bytes"] == sum(t.nbytes for t in tables)
     assert report["fields"]["probabilities"]["decoded_bytes"] == 8 * store.n_transitions
     assert report["coupling"]["density"] == store.coupling.partitions.size / 16
@@ -380,7 +380,7 @@ def test_exchanged_chunks_are_refused_by_every_read(store: Store) -> None:
             opened.read(p)
         with pytest.raises(StoreError, match=rf"rewards of partition {p} is damaged"):
             opened.read_frames(p, np.empty(opened.frame_buffer_bytes, np.uint8))
-    assert [(f.field, f.partition) for f in validate_store(opened).findings] == [("rewards", 1), ("rewards", 2)]
+    assert [(f.field, f.partition) for f in check_store(opened).findings] == [("rewards", 1), ("rewards", 2)]
 
 
 def test_a_forged_chunk_of_the_same_checksum_is_found_by_sha256(store: Store) -> None:
@@ -391,7 +391,7 @@ def test_a_forged_chunk_of_the_same_checksum_is_found_by_sha256(store: Store) ->
     store.read(1)
     with pytest.raises(StoreError, match="it was forged"):
         store.checking_sha256().read(1)
-    assert [(f.field, f.partition) for f in validate_store(store).findings] == [("rewards", 1)]
+    assert [(f.field, f.partition) for f in check_store(store).findings] == [("rewards", 1)]
 
 
 def test_importing_the_store_brings_neither_dask_nor_numba_nor_zarr() -> None:

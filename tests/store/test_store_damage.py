@@ -1,4 +1,4 @@
-"""Every kind of damage to a store is refused by solve, verify and validate alike, or changes nothing that is used.
+"""Every kind of damage to a store is refused by solve, verify and check alike, or changes nothing that is used.
 
 Quick tests take a sample of bits, slow ones take them all. What a solve reads is compared where a solve would take too
 long: attributes, small arrays, and every partition in both ways of reading it.
@@ -20,7 +20,7 @@ from store_models import ModelSource, random_model
 import ooc_mdp
 from ooc_mdp.errors import StoreError
 from ooc_mdp.io.conversion import ConvertOptions, convert
-from ooc_mdp.store import open_store, validate_store
+from ooc_mdp.store import check_store, open_store
 from ooc_mdp.store import reader as reader_module
 from ooc_mdp.store.layout import READ_FIELDS, SMALL_ARRAYS
 
@@ -139,7 +139,7 @@ def test_files_of_another_store_and_removed_files_are_refused(store: Path, store
     assert same == 0
 
 
-def test_solve_verify_and_validate_refuse_the_same_damage(store: Path, tmp_path: Path) -> None:
+def test_solve_verify_and_check_refuse_the_same_damage(store: Path, tmp_path: Path) -> None:
     expected = ooc_mdp.solve(store, 0.9, device="cpu", epsilon=1e-4, output=tmp_path / "r").values
 
     def answer(path: Path) -> object:
@@ -150,19 +150,19 @@ def test_solve_verify_and_validate_refuse_the_same_damage(store: Path, tmp_path:
     def verified(path: Path) -> object:
         return ooc_mdp.verify(path, tmp_path / "r").holds
 
-    def validated(path: Path) -> object:
-        report = validate_store(open_store(path))
+    def checked(path: Path) -> object:
+        report = check_store(open_store(path))
         if not report.valid:
             raise StoreError(f"{path}: {report.findings[0]}")
         return True
 
-    assert [read(store) for read in (answer, verified, validated)] == [True] * 3
+    assert [read(store) for read in (answer, verified, checked)] == [True] * 3
     for file in (f for f in files_of(store) if is_used(f)):
         name, chunk = file.relative_to(store).parts[0], file.relative_to(store).parts[2:3]
-        for read in (answer, verified, validated):
+        for read in (answer, verified, checked):
             refused, same = refused_or_the_same(store, flipped(file, 2), read, whole=True)
             # What a solve does not need (labels of actions) it does not read; validation reads everything.
-            assert refused == 2 or (name == "action_labels" and read is not validated) or name == "zarr.json"
+            assert refused == 2 or (name == "action_labels" and read is not checked) or name == "zarr.json"
             assert refused + same == 2
         if name in READ_FIELDS:
             with (

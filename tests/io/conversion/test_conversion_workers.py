@@ -19,7 +19,7 @@ from ooc_mdp.errors import ClusterError, InputError, OptionsError, StoreError
 from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.io.conversion.dask_executor import DaskExecutor
 from ooc_mdp.io.conversion.executor import SerialExecutor
-from ooc_mdp.store import Store, validate_store
+from ooc_mdp.store import Store, check_store
 from ooc_mdp.store.journal import Journal
 from ooc_mdp.store.layout import JOURNAL_FILE
 from ooc_mdp.store.partition_writer import PartitionWriter
@@ -43,7 +43,7 @@ def make(kind: str, path: Path, executor: Any) -> Store:
 
 def assert_same(store: Store, serial: Store) -> None:
     assert store.fingerprint == serial.fingerprint
-    assert validate_store(store).findings == ()
+    assert check_store(store).findings == ()
 
 
 @pytest.mark.parametrize("kind", ["convert", "generate"])

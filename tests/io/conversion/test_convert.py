@@ -21,7 +21,7 @@ from ooc_mdp.errors import InputError, OptionsError, StoreError
 from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.model.mdp import Block
 from ooc_mdp.problems.registry import make_problem
-from ooc_mdp.store import open_store, validate_store
+from ooc_mdp.store import check_store, open_store
 from ooc_mdp.store.encodings import encode
 
 PARTITIONERS = ["ranges", "grid", "metis"]
@@ -81,7 +81,7 @@ def test_a_table_read_back_equals_the_rows_written(
         every = np.concatenate([store.original_states(p) for p in range(store.n_partitions)])
         assert sorted(every.tolist()) == list(range(n))
         assert store.to_source(every).tolist() == list(range(n))
-        assert validate_store(store).findings == ()
+        assert check_store(store).findings == ()
         group = zarr.open_group(path, mode="r")
         for p in range(store.n_partitions):
             table, n_bytes = store.read(p)
@@ -150,7 +150,7 @@ def test_early_partitions_are_completed_by_what_later_ones_have(tmp_path: Path) 
     assert model_in(store).states == model.states
     assert store.fields["successors"].dtype == np.uint16
     assert store.read(0)[0].action_ptr.tolist() == list(range(7))
-    assert validate_store(store).valid
+    assert check_store(store).valid
 
 
 def test_the_coupling_row_is_the_largest_mass_into_each_partition(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_no_store_is_written_inside_another(tmp_path: Path, make: str, monkeypat
     monkeypatch.chdir(tmp_path / "outer")
     with pytest.raises(StoreError, match=r"^s would lie inside"):
         write(Path("s"))
-    assert validate_store(open_store(tmp_path / "outer")).valid
+    assert check_store(open_store(tmp_path / "outer")).valid
 
 
 def test_attributes_say_where_a_store_comes_from(tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_an_existing_store_is_replaced_only_when_asked(tmp_path: Path) -> None:
         convert(ModelSource(random_model(1, 20)), tmp_path / "s")
     second = convert(ModelSource(random_model(1, 20)), tmp_path / "s", ConvertOptions(overwrite=True))
     assert (first.n_states, second.n_states) == (30, 20)
-    assert validate_store(second).valid
+    assert check_store(second).valid
     assert os.listdir(tmp_path) == ["s"]
 
 

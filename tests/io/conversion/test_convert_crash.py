@@ -13,7 +13,7 @@ from command_line import environment
 from forked import changes_of, conversion, killed_at, succeed
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store import open_store, validate_store
+from ooc_mdp.store import check_store, open_store
 
 FULL = """
 import resource, signal, sys
@@ -74,14 +74,14 @@ def test_a_killed_conversion_leaves_a_valid_store_or_none_and_can_be_run_again(
         assert killed_at(number, tmp_path, conversion, path, 2, overwrite)
         if overwrite:
             store = open_store(path)
-            assert validate_store(store).findings == ()
+            assert check_store(store).findings == ()
             assert store.fingerprint == old
         else:
             with pytest.raises(StoreError):
                 open_store(path)
     succeed(conversion, path, 2, overwrite)
     store = open_store(path)
-    assert validate_store(store).findings == ()
+    assert check_store(store).findings == ()
     assert store.fingerprint != old
     assert not (tmp_path / "s.partial").exists()
 

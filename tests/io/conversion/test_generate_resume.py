@@ -21,7 +21,7 @@ from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.model.mdp import Rows
 from ooc_mdp.problems.registry import make_problem
-from ooc_mdp.store import Store, open_store, validate_store
+from ooc_mdp.store import Store, check_store, open_store
 from ooc_mdp.store.journal import Journal, describe_differences
 from ooc_mdp.store.layout import JOURNAL_FILE, chunk_path
 from ooc_mdp.store.partition_summary import PartitionSummary
@@ -65,7 +65,7 @@ def test_a_generation_killed_before_a_change_of_its_files_goes_on(tmp_path: Path
 def assert_same(path: Path, whole: Store) -> None:
     store = open_store(path)
     assert store.fingerprint == whole.fingerprint
-    assert validate_store(store).findings == ()
+    assert check_store(store).findings == ()
 
 
 class Stop(BaseException):
@@ -122,7 +122,7 @@ def test_only_what_is_missing_is_computed_again(tmp_path: Path) -> None:
     store = generate_from(problem, path, resume=True)
     assert problem.asked == 1 + 10 - done
     assert store.fingerprint == whole.fingerprint
-    assert validate_store(store).findings == ()
+    assert check_store(store).findings == ()
     assert not (tmp_path / "s.partial").exists()
     assert not (path / JOURNAL_FILE).exists()
 
@@ -149,7 +149,7 @@ def test_resume_of_nothing_begins(tmp_path: Path) -> None:
     (tmp_path / "b.partial" / "rubbish").touch()
     second = generate_from(Stopping(MODEL), tmp_path / "b", resume=True)
     assert first.fingerprint == second.fingerprint
-    assert validate_store(second).findings == ()
+    assert check_store(second).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_journal_without_room_keeps_what_is_done(tmp_path: Path) -> None:
     assert journal.endswith(b"\n")
     assert 1 < journal.count(b"\n") < 40
     assert process(*command, "--resume").status == 0
-    assert validate_store(open_store(tmp_path / "s")).valid
+    assert check_store(open_store(tmp_path / "s")).valid
 
 
 def test_progress_comes_with_each_partition(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_run_stopped_while_it_finishes_goes_on(tmp_path: Path) -> None:
     store = generate_from(problem, tmp_path / "s", resume=True)
     assert problem.asked == 1
     assert store.fingerprint == whole.fingerprint
-    assert validate_store(store).findings == ()
+    assert check_store(store).findings == ()
 
 
 def test_the_order_of_partitions_does_not_change_a_store(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Stores with wrong contents, sealed again as a faulty writer would: each is refused or named by `validate`."""
+"""Stores with wrong contents, sealed again as a faulty writer would: each is refused or named by `check`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from store_models import Action, Model, ModelSource, State, model_in, random_mod
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.io.conversion import ConvertOptions, convert
-from ooc_mdp.store import Store, inspect_store, open_store, validate_store
+from ooc_mdp.store import Store, check_store, inspect_store, open_store
 from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import encode
 from ooc_mdp.store.layout import chunk_path
@@ -70,11 +70,11 @@ def set_at(index, value):
         ("initial_values", set_at(0, np.inf), "initial_values of partition 1: not all finite"),
     ],
 )
-def test_validate_names_a_wrong_value(store: Store, name: str, change, finding: str | None) -> None:
+def test_check_names_a_wrong_value(store: Store, name: str, change, finding: str | None) -> None:
     if finding is None:  # states of the partition itself in its halo
         change, finding = set_at(0, 15), "halo"
     rewrite(store, name, 1, change)
-    assert any(str(f).startswith(finding) for f in validate_store(store).findings)
+    assert any(str(f).startswith(finding) for f in check_store(store).findings)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_validate_names_a_wrong_value(store: Store, name: str, change, finding: 
         ("reward_range", set_at((1, 0), -99.0), "reward_range of partition 1: says"),
     ],
 )
-def test_validate_names_a_wrong_small_array(store: Store, name: str, change, finding: str) -> None:
+def test_check_names_a_wrong_small_array(store: Store, name: str, change, finding: str) -> None:
     rewrite_small(store, name, change)
-    assert any(str(f).startswith(finding) for f in validate_store(open_store(store.path)).findings)
+    assert any(str(f).startswith(finding) for f in check_store(open_store(store.path)).findings)
 
 
 @pytest.mark.parametrize(
@@ -142,26 +142,26 @@ def test_rows_that_end_the_process_bound_nothing(tmp_path: Path) -> None:
     assert store.coupling.mass == pytest.approx([0.75, 0.25, 0, 0, 0, 0, 0, 0, 0], rel=1e-11)
     assert store.attributes["successors_per_action"] == 3
     assert model_in(store) == replace(model, durations=False)
-    assert validate_store(store).findings == ()
+    assert check_store(store).findings == ()
     json.dumps(inspect_store(store), allow_nan=False)
     rewrite_small(store, "duration_range", set_at((0, 1), 99.0))
-    assert [f.field for f in validate_store(open_store(store.path)).findings] == ["duration_range"]
+    assert [f.field for f in check_store(open_store(store.path)).findings] == ["duration_range"]
 
 
-def test_validate_names_files_that_do_not_belong(store: Store) -> None:
+def test_check_names_files_that_do_not_belong(store: Store) -> None:
     for path in ("notes.txt", "halo/c/9", "halo/c/1/1", "halo/extra"):
         (store.path / path).touch()
     (store.path / "partition_ptr" / "zarr.json").unlink()
-    messages = [str(f) for f in validate_store(store).findings]
+    messages = [str(f) for f in check_store(store).findings]
     assert len(messages) == 5
     for path in ("notes.txt", "halo/c/9", "halo/c/1/1", "halo/extra"):
         assert any("unexpected" in m and m.endswith(path) for m in messages)
     assert any("missing" in m and "partition_ptr" in m for m in messages)
 
 
-def test_validate_reports_its_progress(store: Store) -> None:
+def test_check_reports_its_progress(store: Store) -> None:
     steps: list[tuple[str, int, int | None]] = []
-    assert validate_store(store, lambda *step: steps.append(step)).valid
+    assert check_store(store, lambda *step: steps.append(step)).valid
     assert steps[-1] == ("boundary", 4, 4)
     assert len(steps) == 8
 
@@ -175,4 +175,4 @@ def test_states_that_do_not_exist_are_refused_when_a_partition_is_read(store, na
     with pytest.raises(StoreError, match=rf"field {name} of partition 1 names state {wrong}, and there are \d+"):
         store.read(1)
     store.read(0)
-    assert not validate_store(store).valid
+    assert not check_store(store).valid

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_mdp.errors import StoreError
+from ooc_mdp.store.check_table import Finding, check_table
 from ooc_mdp.store.files import check_files
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.state_set import StateSet
-from ooc_mdp.store.validate_table import Finding, check_table
 
-__all__ = ["Finding", "Report", "validate_store"]
+__all__ = ["Finding", "Report", "check_store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Report:
         return not self.findings
 
 
-def validate_store(store: Store, progress: Callable[[str, int, int | None], None] | None = None) -> Report:
+def check_store(store: Store, progress: Callable[[str, int, int | None], None] | None = None) -> Report:
     """Check every chunk of an open store.
 
     Parameters
