@@ -37,7 +37,7 @@ from ooc_mdp.backends.cpu.views import Model, view_of
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.solver.local import solve
 from ooc_mdp.store import Store
 
@@ -250,7 +250,7 @@ def test_certificates_hold_whatever_the_steps(relaxation: float, case: Case, dis
     with pytest.MonkeyPatch.context() as patch, stored(case) as store:
         with_steps(patch, relaxation)
         options = SolveOptions(discount, epsilon=1e-3, method="p-eva", cache=CacheSize(share=share), device="cpu")
-        solution = solve(store, options)
+        solution = solve(store, options, RunOptions(time_limit=5.0))  # of short durations it might take minutes
         exact = optimum(rows_of(store), discount, case.sense)
     assert max(abs(x) for x in distance(solution.values, exact)) <= solution.error_bound
 
