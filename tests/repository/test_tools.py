@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from paths import REPOSITORY
+
+import ooc_mdp
 
 SCRIPTS = ("tools/test", "tools/demo", "tools/environment.sh", ".ci/run")
 
@@ -22,6 +25,18 @@ def test_a_shell_script_is_valid(script):
 @pytest.mark.parametrize("script", ["tools/test", "tools/demo", "tools/check_layers", ".ci/run"])
 def test_a_script_can_be_executed(script):
     assert os.access(REPOSITORY / script, os.X_OK)
+
+
+def test_the_demo_prints_figures_that_a_solve_has(tmp_path):
+    store = ooc_mdp.generate("GW-8x4", tmp_path / "s", partitions=4)
+    for method in ("vi", "p-eva"):
+        figures = ooc_mdp.solve(store, 0.9, method=method, device="cpu").summary()
+        (tmp_path / f"{method}.json").write_text(json.dumps(figures))
+    (script,) = re.findall(
+        r"<<'PYTHON'\n(.*?)^PYTHON$", (REPOSITORY / "tools" / "demo").read_text(), re.DOTALL | re.MULTILINE
+    )
+    ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in ran.stdout.split("\n") if line] == ["method", "vi", "p-eva"]
 
 
 def environment_function(call: str, path: str) -> subprocess.CompletedProcess[str]:
