@@ -31,7 +31,13 @@ def add_run_options(parser: argparse.ArgumentParser, repeat: int, limit: float, 
     parser.add_argument("--repeat", type=int, default=repeat, help="runs of each kind, where they are short")
     parser.add_argument("--time-limit", type=float, default=limit, help="seconds of a run")
     parser.add_argument("--budget", type=float, default=budget, help="seconds in all, then no further part begins")
-    parser.add_argument("--document", type=Path, metavar="FILE", help="print kept figures as tables, and end")
+    parser.add_argument(
+        "--document",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="print kept figures as tables, and end; further files give parts that the first left out",
+    )
     parser.add_argument("--into", type=Path, metavar="README", help="with --document: put them into this file")
     measuring.add_common_options(parser)
 
@@ -85,12 +91,24 @@ def document(options: argparse.Namespace, tables_of: TablesOf) -> bool:
     """Print the tables of kept figures, or put them into a file, where --document asks for that; whether it does."""
     if options.document is None:
         return False
-    tables = tables_of(json.loads(options.document.read_text()))
+    first, *further = (json.loads(file.read_text()) for file in options.document)
+    tables = tables_of(_with_further(first, further))
     if options.into is None:
         _show(tables)
     else:
         options.into.write_text(fill_in(options.into.read_text(), tables))
     return True
+
+
+def _with_further(figures: dict[str, Any], further: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The figures with those parts of further files that they left out; "further" has what is known of these files."""
+    found = figures | {"further": []}
+    for other in further:
+        parts = {name: other[name] for name in other["settings"]["part"] if other[name] and not found.get(name)}
+        left_out = [each for each in found["left_out"] if each.split(",")[0] not in parts]
+        about = {name: other[name] for name in ("machine", "versions", "settings")} | {"parts": list(parts)}
+        found |= parts | {"left_out": left_out, "further": [*found["further"], about]}
+    return found
 
 
 def _show(tables: Tables) -> None:

@@ -3,7 +3,7 @@
     python run.py --device cuda:0 --output FILE.json     everything, in under five minutes on an H100
     python run.py --device cpu --output FILE.json        without a GPU: sweeps of the kernels' schedules, no seconds
     python run.py --toy                                  everything at sizes of a few seconds
-    python run.py --document FILE.json                   the tables of README.md, from a file of figures
+    python run.py --document FILE.json ...               the tables of README.md, from files of figures
     python run.py --document FILE.json --into README.md  the same, put into their places there
     python plots.py FILE.json                            the plots, from the same file
 

@@ -39,21 +39,27 @@ def tables_of(figures: Mapping[str, Any]) -> dict[str, Table]:
 
 
 def _made_with(figures: Mapping[str, Any]) -> Table:
-    machine, versions, settings = figures["machine"], figures["versions"], figures["settings"]
-    device = machine.get("device")
-    lines = [
-        f"Made on {machine['cpu']} ({machine['cores']} cores), seconds {machine['seconds_are']}; "
-        + (f"kernels on one {device}; " if device else "no GPU; ")
-        + f"ooc-mdp {versions['commit']}, Python {versions['python']}, Numba {versions['numba']}; "
-        f"--repeat {settings['repeat']}, --time-limit {settings['time_limit']:g}."
-    ]
-    if not device:
-        side = settings["schedule_side"]
+    lines = [_made_on(figures)]
+    if not figures["machine"].get("device"):
+        side = figures["settings"]["schedule_side"]
         lines.append(
             f"Kernels ran as their schedules in NumPy, in worlds up to {side} x {side}: sweeps are measured, and "
             f'seconds of kernels, which need a GPU, are not. "{NOT}" stands where nothing was measured.'
         )
+    lines += [f"{', '.join(each['parts'])}: {_made_on(each)}" for each in figures.get("further", [])]
     return lines + [f"Left out: {each}." for each in figures["left_out"]]
+
+
+def _made_on(figures: Mapping[str, Any]) -> str:
+    """The machine, the versions and the settings of one file of figures."""
+    machine, versions, settings = figures["machine"], figures["versions"], figures["settings"]
+    device = machine.get("device")
+    return (
+        f"Made on {machine['cpu']} ({machine['cores']} cores), seconds {machine['seconds_are']}; "
+        + (f"kernels on one {device}; " if device else "no GPU; ")
+        + f"ooc-mdp {versions['commit']}, Python {versions['python']}, Numba {versions['numba']}; "
+        f"--repeat {settings['repeat']}, --time-limit {settings['time_limit']:g}."
+    )
 
 
 def _by_word(
