@@ -1,6 +1,6 @@
 """Measure what chapter 6 of Johannsson's thesis shows (2009), and the world that his framework could not load.
 
-    python run.py --device cuda:0 --output FILE.json     everything, in under five minutes on an H100
+    python run.py --device cuda:0 --output FILE.json     everything, in some five minutes on an H100
     python run.py --device cpu --output FILE.json        without a GPU: sweeps of the kernels' schedules, no seconds
     python run.py --toy                                  everything at sizes of a few seconds
     python run.py --document FILE.json ...               the tables of README.md, from files of figures
