@@ -4,7 +4,8 @@
     I(alpha, epsilon, C) = ceil( (log((1 - alpha) epsilon) - log(2 alpha C)) / log alpha )
 
 Sweep I + 1 changes no value by more than (1 - alpha) epsilon / (2 alpha), their equation 15, from which an error of
-epsilon follows. An estimate for whoever waits: usually far too many, and nothing of a solve depends on it.
+epsilon follows. An estimate for whoever waits: never too few,
+often far too many. Nothing of a solve depends on it.
 
 Source: T. Inamoto, Y. Higami, S. Kobayashi, on the time taken by convergence tests of infinite-stage dynamic
 programming on GPUs (in Japanese), equations 15 to 17.
