@@ -90,8 +90,13 @@ def test_permuted_partitions_and_optional_fields_are_kept(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_every_problem_is_made_again_from_what_is_recorded(name, tmp_path):
-    sizes = {"gridworld": {"height": 8, "width": 9}, "quintanilla": {"height": 8, "width": 9}}
-    few = sizes.get(name, {"states": 50} if name == "random" else {})
+    sizes: dict[str, dict[str, object]] = {
+        "gridworld": {"height": 8, "width": 9},
+        "quintanilla": {"height": 8, "width": 9},
+        "random": {"states": 50},
+        "integer-mountain-car": {"scale": 100},
+    }
+    few = sizes.get(name, {})
     if PROBLEMS[name].grid:
         axes = {"mountain-car": 2, "single-pendulum": 2, "double-pendulum": 4, "triple-pendulum": 6}[name]
         few = {"grid": ",".join(["4"] * axes), "max_step": 0.05}

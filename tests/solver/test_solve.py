@@ -151,7 +151,7 @@ def test_a_target_below_rounding_ends_and_says_so(case: Case, discount: float, m
 
 @few
 @given(
-    case=cases(shortest=0.3),
+    case=cases(max_states=8, shortest=0.3),
     discount=st.sampled_from([0.0, 0.5, 0.9]),
     share=st.sampled_from([1e-8, 1e-3]),
     data=st.data(),

@@ -108,7 +108,12 @@ def test_a_stated_array_that_a_partition_lacks_is_stored_with_its_default(tmp_pa
             11,
             "1a0e90ac84780490cf8612caa98ac6907744134d3718e1085802bf48351baad6",
         ),
-        ("integer-mountain-car", {}, 9, "21de4946604b8e712da1707da6a55f54a70c10839e4f25bf4d48e92119d27bf1"),
+        (
+            "integer-mountain-car",
+            {"scale": 1000},
+            9,
+            "ca6481f0a86d94ea7da5af38771238d1c88a8de0a7224572a4eed1e2553a4402",
+        ),
     ],
 )
 def test_stores_have_the_fingerprints_from_before_schemas(
