@@ -1,0 +1,101 @@
+"""Which method a solve begins with, row by row of the table of `choose_method`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.solver.plan import MethodChoice, choose_method
+
+DENSE, STRONG, WEAK = (True, True), (False, True), (False, False)
+"""Whether everything reads everything, and whether a partition reads 12 or more."""
+P_EVA_LATER = ("p-eva", "policy-iteration")
+
+
+def choice(
+    options: SolveOptions,
+    coupling: tuple[bool, bool],
+    *,
+    cached: bool = False,
+    rows: bool = True,
+    fit: bool = True,
+    synchronous: bool = True,
+    device: bool = False,
+) -> MethodChoice:
+    """The choice for a backend and a model of which nothing else is asked."""
+    dense, strong = coupling
+    backend: Any = SimpleNamespace(
+        features=SimpleNamespace(overlaps_loads=device),
+        policy_rows=object() if rows else None,
+        synchronous=object() if synchronous else None,
+    )
+    model: Any = SimpleNamespace(
+        mean_partitions_read=7.25, n_partitions=31, densely_coupled=dense, strongly_coupled=strong
+    )
+    return choose_method(options, backend, model, cached, fit)
+
+
+def asked(method: str, **options: Any) -> SolveOptions:
+    return SolveOptions(0.9, method=method, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "cached", "of_dense", "of_strong", "of_weak"),
+    [
+        ("vi", False, ("synchronous vi", None), ("vi", None), ("vi", None)),
+        ("p-eva", False, ("synchronous vi", None), ("p-eva", None), ("p-eva", None)),
+        ("auto", True, ("synchronous vi", None), ("policy-iteration", None), P_EVA_LATER),
+        ("auto", False, ("policy-iteration", None), ("policy-iteration", None), P_EVA_LATER),
+        ("policy-iteration", False, *[("policy-iteration", None)] * 3),
+    ],
+)
+def test_the_table(method: str, cached: bool, of_dense: Any, of_strong: Any, of_weak: Any) -> None:
+    for coupling, expected in ((DENSE, of_dense), (STRONG, of_strong), (WEAK, of_weak)):
+        found = choice(asked(method), coupling, cached=cached)
+        assert (found.first, found.then) == expected
+
+
+def test_without_synchronous_sweeps_a_dense_model_is_solved_as_others() -> None:
+    for method, expected in (("vi", "vi"), ("p-eva", "p-eva"), ("auto", "policy-iteration")):
+        assert choice(asked(method), DENSE, cached=True, synchronous=False).first == expected
+    assert choice(asked("vi", sweeps_per_visit=7), DENSE).first == "vi", "several sweeps are not synchronous"
+
+
+def test_without_a_policys_rows_p_eva_stays() -> None:
+    for lacking in ({"rows": False}, {"fit": False}):
+        assert choice(asked("auto"), STRONG, **lacking).first == "p-eva"
+    assert choice(asked("auto"), WEAK, rows=False).then is None
+    with pytest.raises(OptionsError, match="needs kernels that keep"):
+        choice(asked("policy-iteration"), WEAK, rows=False)
+
+
+def test_within_a_devices_budget_no_method_follows_that_needs_more_room() -> None:
+    assert choice(asked("auto", device_memory=1 << 30), WEAK, device=True).then is None
+
+
+def test_a_backend_that_loads_while_it_sweeps_has_p_eva_of_its_own() -> None:
+    found = choice(asked("auto"), WEAK, device=True)
+    assert (found.first, found.shared) == ("p-eva on device", "p-eva on device")
+
+
+@pytest.mark.parametrize(
+    ("method", "shared"),
+    [("vi", "vi"), ("p-eva", "p-eva"), ("auto", "p-eva"), ("policy-iteration", "policy-iteration")],
+)
+def test_while_others_have_partitions_the_method_is_p_eva_or_what_was_asked_for(method: str, shared: str) -> None:
+    for coupling in (DENSE, STRONG, WEAK):
+        assert choice(asked(method), coupling).shared == shared
+
+
+def test_exact_priorities_have_a_method_of_their_own() -> None:
+    found = choice(asked("p-eva", priority="exact-h2"), DENSE)
+    assert (found.first, found.then, found.shared) == ("exact p-eva", None, "exact p-eva")
+    assert "asked for" in found.reason
+
+
+def test_the_reason_has_the_numbers() -> None:
+    assert choice(asked("auto"), WEAK).reason == "a partition reads 7.2 of the 30 others on average"
