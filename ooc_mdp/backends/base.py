@@ -364,7 +364,7 @@ class Backend(Protocol):
         """float64: the present values of some of the lists (int64 [m]), one after the other."""
         ...
 
-    def take(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
+    def write_lists(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
         """:meth:`write` for some of the lists (int64 [m]), and by how much the values of each changed."""
         ...
 

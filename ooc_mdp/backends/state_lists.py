@@ -44,17 +44,17 @@ class StateLists:
 class ListChanges:
     """By how much the values of k lists changed."""
 
-    up: FloatArray
+    rise: FloatArray
     """float64 [k]; most that a value rose, at least 0."""
-    down: FloatArray
-    highest: FloatArray
+    fall: FloatArray
+    largest: FloatArray
     """float64 [k]; largest value that changed, -inf if none did."""
 
     def replace(self, i: int, before: FloatArray, after: FloatArray) -> None:
         """Of list i only these values count."""
         rise = after - before
-        self.up[i], self.down[i] = max(rise.max(initial=0.0), 0.0), max((-rise).max(initial=0.0), 0.0)
-        self.highest[i] = after[rise != 0].max(initial=-np.inf)
+        self.rise[i], self.fall[i] = max(rise.max(initial=0.0), 0.0), max((-rise).max(initial=0.0), 0.0)
+        self.largest[i] = after[rise != 0].max(initial=-np.inf)
 
     @classmethod
     def between(cls, before: FloatArray, after: FloatArray, ptr: IntArray) -> ListChanges:
@@ -74,13 +74,13 @@ class _ReadsAndWrites(Protocol):
 
 
 class HostLists:
-    """`gather` and `take` of :class:`ooc_mdp.backends.base.Backend` on the host."""
+    """`gather` and `write_lists` of :class:`ooc_mdp.backends.base.Backend` on the host."""
 
     def gather(self: _ReadsAndWrites, lists: StateLists, which: IntArray) -> FloatArray:
         """Values of some of the lists, one after the other."""
         return self.read(lists.states[lists.places(which)[0]])
 
-    def take(self: _ReadsAndWrites, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
+    def write_lists(self: _ReadsAndWrites, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
         """New values of some of the lists."""
         places, ptr = lists.places(which)
         states = lists.states[places]

@@ -123,10 +123,10 @@ class Ownership:
                 if (self.owner == idle).any():
                     break
                 for k in alive:
-                    member, spare = self._members.by_number[k], int((self.owner == k).sum()) - due
+                    member, surplus = self._members.by_number[k], int((self.owner == k).sum()) - due
                     dirty = member.status.dirty if cached else member.status.absent_dirty
-                    if spare > 0 and dirty and member.alive and self._members.by_number[idle].alive:
-                        await self._migrate(k, spare, [idle], cached)
+                    if surplus > 0 and dirty and member.alive and self._members.by_number[idle].alive:
+                        await self._migrate(k, surplus, [idle], cached)
 
     def unacknowledged(self) -> npt.NDArray[np.bool_]:
         """bool [P]; partitions without a living owner, or whose owner has not acknowledged them yet."""

@@ -212,10 +212,10 @@ class Shard:
         if applied is None:
             return
         new = applied.changes
-        differs = (new.up > 0) | (new.down > 0)
+        differs = (new.rise > 0) | (new.fall > 0)
         if differs.any():
-            changed, rise = applied.partitions[differs], new.up[differs]
-            self._state.apply_remote(changed, rise, new.down[differs], new.highest[differs])
+            changed, rise = applied.partitions[differs], new.rise[differs]
+            self._state.apply_remote(changed, rise, new.fall[differs], new.largest[differs])
             if self._rises is None:
                 self._rises = np.zeros(self.changed.size)
             self._rises[changed] += rise

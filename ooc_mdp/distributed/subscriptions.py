@@ -64,7 +64,7 @@ class Vector(Protocol):
         """Return the values of states."""
         ...
 
-    def take(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
+    def write_lists(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
         """Write new values of some of the lists, and return how they differ."""
         ...
 
@@ -165,15 +165,15 @@ class Subscriptions:
         values = update.values
         if len(accepted) < update.partitions.size:
             values = np.concatenate([values[piece] for piece in accepted.values()])
-        fresh = {i: self._views[q] for i, q in enumerate(partitions) if not self._views[q].known}
-        before = {i: self._vector.read(view.states[view.older]) for i, view in fresh.items()}
+        unknown = {i: self._views[q] for i, q in enumerate(partitions) if not self._views[q].known}
+        before = {i: self._vector.read(view.states[view.older]) for i, view in unknown.items()}
         lists = self._all_lists()
-        changes = self._vector.take(lists, np.array([self._index[q] for q in partitions]), values)
-        for i, view in fresh.items():  # a change of unknown values has no meaning
+        changes = self._vector.write_lists(lists, np.array([self._index[q] for q in partitions]), values)
+        for i, view in unknown.items():  # a change of unknown values has no meaning
             after = update.values[accepted[partitions[i]]][view.older]
             changes.replace(i, before[i], after)
             view.known = True
-        return AppliedUpdate(np.array(partitions), changes, [partitions[i] for i in fresh])
+        return AppliedUpdate(np.array(partitions), changes, [partitions[i] for i in unknown])
 
     def _all_lists(self) -> StateLists:
         if self._lists is None:

@@ -107,14 +107,14 @@ def run_worker(
     asked: WorkerOptions,
     mailbox: Mailbox,
     send: Send,
-    announce: Callable[[MemoryPlan], None] = lambda _: None,
+    on_plan: Callable[[MemoryPlan], None] = lambda _: None,
     staging: NodeStaging | None = None,
 ) -> str:
     """Solve the partitions that assignments give to this worker, until the coordinator stops it; on its own thread.
 
     Parameters
     ----------
-    announce : receives the memory plan.
+    on_plan : receives the memory plan.
     staging : where copies of the store's partitions lie on this node.
 
     Returns
@@ -141,7 +141,7 @@ def run_worker(
         with note_compiling(lambda _: mailbox.mark("compiling")):
             load_code(backend, model, options, writes=False)
             plan = plan_solve(source, options, backend, model, writes=False)
-            announce(plan.memory)
+            on_plan(plan.memory)
             state = start(source, plan, backend, stack, peers)
         mailbox.mark("ready")
         peers.attach(state, send)
@@ -229,7 +229,7 @@ class NetworkPeers:
         self._wait()
 
     def after_step(self, state: SolveState) -> Outcome | None:
-        """Return PRECISION where the target is beyond float64."""
+        """Return PRECISION_LIMIT where the target is beyond float64."""
         return Outcome.PRECISION_LIMIT if state.target.below_rounding else None
 
     def exchange(self) -> None:

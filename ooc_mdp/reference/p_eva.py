@@ -54,7 +54,7 @@ class ReferenceSolution:
 
 
 class PartitionCache:
-    """Tables of partitions in so many bytes; where there is no room, the least recently used make way."""
+    """Tables of partitions in so many bytes; where there is no room, the least recently used are evicted."""
 
     def __init__(self, table: TableSource, n_bytes: int) -> None:
         self.table, self.n_bytes = table, n_bytes

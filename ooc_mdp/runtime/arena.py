@@ -89,7 +89,7 @@ class Arena:
         """Of the hole that ends there."""
         self._returned: deque[tuple[int, int]] = deque()
         """What arrays have left, from whatever thread: taken in with the next allocation."""
-        self._spare: list[Scratch] = []
+        self._idle: list[Scratch] = []
         self._add(0, self._memory.size // _ALIGNMENT * _ALIGNMENT)
 
     def empty(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -122,13 +122,13 @@ class Arena:
     def scratch(self) -> Iterator[Scratch]:
         """Buffers that no other read has meanwhile."""
         try:
-            scratch = self._spare.pop()
+            scratch = self._idle.pop()
         except IndexError:
             scratch = Scratch()
         try:
             yield scratch
         finally:
-            self._spare.append(scratch)
+            self._idle.append(scratch)
 
     def _give_back(self, start: int, size: int) -> None:
         self._returned.append((start, size))

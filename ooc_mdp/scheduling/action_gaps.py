@@ -47,11 +47,11 @@ class ActionGaps:
         self.drift = np.zeros(coupling.ptr.size - 1)
         """float64 [P]; by how much an action's value may have risen since the partition was improved; may be < 0."""
 
-    def improved(self, partitions: IntArray) -> None:
+    def reset(self, partitions: IntArray) -> None:
         """Q2 of partitions is that of the present values."""
         self.drift[partitions] = 0.0
 
-    def changed(self, rise: FloatArray) -> None:
+    def add_rise(self, rise: FloatArray) -> None:
         """Values of each partition rose by at most `rise` (float64 [P], with its sign)."""
         change = rise[self._coupling.partitions]
         starts = self._coupling.ptr[:-1]
@@ -65,8 +65,10 @@ class ActionGaps:
         rounded = 4 * self._most * np.maximum.reduceat(np.abs(change), starts) + np.abs(self.drift)
         self.drift += alike + spread + rounded * (_UP - 1)
 
-    def measured(self, evaluation: Evaluation) -> FloatArray:
-        """float64 [4, P]: the bounds of :class:`Measured` over all actions, from an evaluation."""
+    def residuals(self, evaluation: Evaluation) -> FloatArray:
+        """float64 [4, P]: bounds on the residuals over all actions, from an evaluation
+
+        Normalised rise and fall, then plain ones.."""
         rise, fall, plain_rise, plain_fall = evaluation.measured
         known = np.where(np.isfinite(evaluation.second_best), evaluation.second_best, 0.0)
         others = evaluation.second_best + self.drift + (np.abs(known) + np.abs(self.drift)) * (_UP - 1)

@@ -1,11 +1,11 @@
-"""The partition cache: least recently used out first, or lowest rank first, under a budget that is never exceeded.
+"""The partition cache: least recently used out first, under a budget that is never exceeded.
 
     invariant 1: the bytes of all entries, reserved ones included, never exceed the budget
     invariant 2: a pinned entry is never evicted
     invariant 3: every access is a hit or a miss; a miss is the first access after a load
 
 Room is reserved *before* a partition is read, so bytes in flight count. The cache stores whatever a backend made
-of a partition and knows nothing of it but its size; what a rank means is for whoever gives it.
+of a partition and knows nothing of it but its size.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CacheStatistics:
     """Decoded bytes moved into the cache."""
     evictions: int = 0
 
-    def tell(self, solve: object) -> None:
+    def copy_to(self, solve: object) -> None:
         """Bring the counts into a solve's statistics, which have them under the same names."""
         for name in _SHARED_COUNTERS:
             setattr(solve, name, getattr(self, name))
@@ -74,7 +74,7 @@ _SHARED_COUNTERS = (
 class _Entry(Generic[T]):
     size: int
     content: T | None = None
-    fresh: bool = True
+    unused: bool = True
     pinned: bool = field(default=False)
 
 
@@ -112,12 +112,12 @@ class PartitionCache(Generic[T]):
         """Partitions from the least to the most recently used, reserved ones included."""
         return iter(self._entries)
 
-    def make_room(self, size: int, spare: Callable[[int], bool] | None = None) -> bool:
+    def make_room(self, size: int, keep: Callable[[int], bool] | None = None) -> bool:
         """Evict entries, the least recently used first, until `size` bytes fit.
 
         Parameters
         ----------
-        spare : partitions for which it is true are not evicted either.
+        keep : partitions for which it is true are not evicted either.
 
         Returns
         -------
@@ -129,7 +129,7 @@ class PartitionCache(Generic[T]):
             if missing <= 0:
                 break
             entry = self._entries[p]
-            if entry.pinned or entry.content is None or (spare is not None and spare(p)):
+            if entry.pinned or entry.content is None or (keep is not None and keep(p)):
                 continue
             victims.append(p)
             missing -= entry.size
@@ -144,7 +144,7 @@ class PartitionCache(Generic[T]):
                 self._release(entry.content)
         return True
 
-    def reserve(self, partition: int, size: int, spare: Callable[[int], bool] | None = None) -> bool:
+    def reserve(self, partition: int, size: int, keep: Callable[[int], bool] | None = None) -> bool:
         """Set `size` bytes aside for a partition that is about to be read; False where they cannot be had.
 
         Raises
@@ -157,7 +157,7 @@ class PartitionCache(Generic[T]):
                 f"raise --cache to at least {size}, or convert again with smaller partitions "
                 f"(--partition-size {max(1, self.budget // 2)})"
             )
-        if not self.make_room(size, spare):
+        if not self.make_room(size, keep):
             return False
         self._entries[partition] = _Entry(size)
         self.used += size
@@ -186,7 +186,7 @@ class PartitionCache(Generic[T]):
         if content is None:
             raise KeyError(f"partition {partition} is reserved but not loaded")
         self._entries.move_to_end(partition)
-        hit, entry.fresh = not entry.fresh, False
+        hit, entry.unused = not entry.unused, False
         if auxiliary:
             self.statistics.auxiliary_accesses += 1
             self.statistics.auxiliary_hits += hit
@@ -209,8 +209,8 @@ class PartitionCache(Generic[T]):
                 raise KeyError(f"partition {p} is reserved but not loaded")
             entries.move_to_end(p)
             contents.append(entry.content)
-            hits.append(not entry.fresh)
-            entry.fresh, entry.pinned = False, True
+            hits.append(not entry.unused)
+            entry.unused, entry.pinned = False, True
         s = self.statistics
         found = sum(hits)
         s.accesses += len(hits)

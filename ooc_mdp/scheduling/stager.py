@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self
 
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import format_bytes
@@ -110,18 +111,30 @@ class Stager:
         """Partitions whose loads have begun and were not yet collected."""
         return list(self._pending)
 
-    def free(self) -> int:
+    def available(self) -> int:
         """How many more loads could begin now."""
         return self.depth - len(self._pending)
 
-    def prefetch(self, partition: int, spare: Callable[[int], bool] | None = None) -> bool:
-        """Start to load a partition if a thread is free and room can be made without the spared ones."""
+    def prefetch(self, partition: int, keep: Callable[[int], bool] | None = None) -> bool:
+        """Start to load a partition if a thread is free and room can be made without those to keep."""
         if partition in self._cache or len(self._pending) >= self.depth:
             return False
-        if not self._cache.reserve(partition, self._size(partition), spare):
+        if not self._cache.reserve(partition, self._size(partition), keep):
             return False
         self._pending[partition] = self._pool.submit(self._read, partition)
         return True
+
+    def prefetch_in_order(self, order: IntArray) -> None:
+        """Start to load the first of an order and, as threads are free, the next; advise the system of later ones.
+
+        Room for one is never made by evicting another that comes before it.
+        """
+        first, later = order[: self.depth + 1].tolist(), order[self.depth + 1 :]
+        self.readahead(later[:READAHEAD].tolist())
+        for i, partition in enumerate(first):
+            if i > 0 and self.available() <= 0:
+                break
+            self.prefetch(partition, frozenset(first[:i]).__contains__)
 
     def collect(self) -> int:
         """Admit the partitions whose loads are done to the backend; how many they were."""

@@ -331,7 +331,7 @@ class SolveState:
     def statistics(self) -> SolveStatistics:
         """The counters, those of cache and stager among them."""
         counters = self.counters
-        self.cache.statistics.tell(counters)
+        self.cache.statistics.copy_to(counters)
         counters.load_seconds = self.stager.load_seconds
         counters.cache_peak_bytes = max(counters.cache_peak_bytes, self.cache.peak)
         counters.partitions_unread = int((~self.visited).sum())

@@ -31,7 +31,7 @@ from ooc_mdp.undiscounted.policy_evaluation import (
     POLICY_SWEEPS,
     Exits,
     PolicyRowCollector,
-    PolicyRows,
+    PolicyTables,
     evaluate,
     rows_bytes,
 )
@@ -41,7 +41,7 @@ __all__ = ["FIRST_PERTURBATION", "IntervalIteration", "Totals", "default_total_t
 
 FIRST_PERTURBATION = 1e-3
 """The first perturbation as a share of the target: enough for a thousand exits."""
-_LESS = 8.0
+_PERTURBATION_DIVISOR = 8.0
 """Charges are divided by this when values have come apart too far."""
 _ROUNDS = 2
 """Rounds over dirty partitions after which the policy is evaluated; half as many again each time, so that sweeps,
@@ -268,7 +268,7 @@ class IntervalIteration:
 
     def _restart_from_middle(self) -> None:
         """Go on with a smaller perturbation, from between the two."""
-        self.perturbation /= _LESS
+        self.perturbation /= _PERTURBATION_DIVISOR
         self.max_perturbation = self.perturbation
         self.values[:] = self.values.mean(axis=1)[:, None]
         self.dirty[:] = True
@@ -277,7 +277,7 @@ class IntervalIteration:
         """For the rows of one policy."""
         return PolicyRowCollector(rows_bytes(self.tables.source), self.tables.tick)
 
-    def evaluate(self, by: Exits, rows: PolicyRows | None, finer: float, rounds: int) -> None:
+    def evaluate(self, by: Exits, rows: PolicyTables | None, finer: float, rounds: int) -> None:
         """Take the totals of a policy as the middle, and a perturbation that suits its exits, if it ends."""
         start = np.stack([self.values.mean(axis=1), np.ones(self.values.shape[0])], axis=1)
         enough = np.array([finer * self.perturbation / 32, 1 / 32])

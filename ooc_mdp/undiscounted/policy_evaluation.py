@@ -30,7 +30,7 @@ __all__ = [
     "EVALUATION_BYTES",
     "POLICY_SWEEPS",
     "Exits",
-    "PolicyRows",
+    "PolicyTables",
     "PolicyTotal",
     "evaluate",
     "rows_bytes",
@@ -40,7 +40,7 @@ EVALUATION_BYTES = 112
 """Bytes that an evaluation takes for each state: seven vectors of both numbers."""
 POLICY_SWEEPS = 4
 """Sweeps of a partition in a pass."""
-_ENOUGH = 1e-5
+_MIN_CHANGE = 1e-5
 """Share of the first change."""
 
 
@@ -56,7 +56,7 @@ class Exits:
 
 
 @dataclass(slots=True)
-class PolicyRows:
+class PolicyTables:
     """The rows of a policy, by partition, in memory."""
 
     tables: list[TableRows]
@@ -104,9 +104,9 @@ class PolicyRowCollector:
         if self._left < 0:
             self._tables.clear()
 
-    def rows(self) -> PolicyRows | None:
+    def rows(self) -> PolicyTables | None:
         """All of them; None where they took too much."""
-        return PolicyRows([self._tables[p] for p in sorted(self._tables)], self._tick) if self._left >= 0 else None
+        return PolicyTables([self._tables[p] for p in sorted(self._tables)], self._tick) if self._left >= 0 else None
 
 
 def rows_bytes(source: TableSource) -> int:
@@ -140,9 +140,9 @@ class PolicyTotal:
 class _Passes:
     """The affine map F and its linear part."""
 
-    def __init__(self, rows: Streamed | PolicyRows, partitions: int, by: Exits, sign: float) -> None:
+    def __init__(self, rows: Streamed | PolicyTables, partitions: int, by: Exits, sign: float) -> None:
         self._rows, self._by, self._sign = rows, by, sign
-        self._only = isinstance(rows, PolicyRows)
+        self._only = isinstance(rows, PolicyTables)
         self._every = np.ones(partitions, np.bool_)
         self._exits = np.zeros((by.within.members.size, 2))
         self.count = 0
@@ -180,7 +180,7 @@ def _ratio(a: FloatArray, b: FloatArray) -> FloatArray:
 
 @np.errstate(all="ignore")  # where the method breaks down, or numbers overflow, is found out by what is left
 def evaluate(
-    rows: Streamed | PolicyRows,
+    rows: Streamed | PolicyTables,
     partitions: int,
     by: Exits,
     sign: float,
@@ -202,12 +202,12 @@ def evaluate(
     residual = passes.apply(x, 1.0)
     residual -= x
     before_all = float(np.abs(residual[:, 0]).max())
-    enough = np.array([max(float(tolerance[0]), _ENOUGH * before_all), float(tolerance[1])])
+    tolerances = np.array([max(float(tolerance[0]), _MIN_CHANGE * before_all), float(tolerance[1])])
     shadow = residual.copy()
     direction = residual.copy()
     rho = _dot(shadow, residual)
     for _ in range(most):
-        if not (np.abs(residual).max(axis=0) > enough).any():
+        if not (np.abs(residual).max(axis=0) > tolerances).any():
             break
         image = passes.product(direction)
         alpha = _ratio(rho, _dot(shadow, image))

@@ -20,7 +20,7 @@ from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.scheduling.cache import PartitionCache
-from ooc_mdp.scheduling.stager import READAHEAD, Stager
+from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.store.trace import Trace
 
 __all__ = ["Neighbours", "Streamed"]
@@ -110,15 +110,9 @@ class Streamed:
         if backwards:
             order = order[::-1]
         self._backwards = not backwards
-        stager, depth = self._stager, self._stager.depth
+        stager = self._stager
         for at, p in enumerate(order.tolist()):
-            coming = order[at + 1 : at + 1 + depth + READAHEAD].tolist()
-            stager.readahead(coming[depth:])
-            stager.prefetch(p)
-            for n, ahead in enumerate(coming[:depth]):
-                if stager.free() <= 0:
-                    break
-                stager.prefetch(ahead, frozenset([p, *coming[:n]]).__contains__)
+            stager.prefetch_in_order(order[at:])
             resident, hit = stager.load_and_access(p, auxiliary=not sweeps)
             if self.trace is not None and not sweeps:
                 self.trace.access(p, True, hit, 0, np.inf, -np.inf)
@@ -151,6 +145,6 @@ class Streamed:
 
     def count(self, statistics: SolveStatistics) -> None:
         """Bring the cache's counters into the statistics."""
-        self.cache.statistics.tell(statistics)
+        self.cache.statistics.copy_to(statistics)
         statistics.cache_peak_bytes = max(statistics.cache_peak_bytes, self.cache.peak)
         statistics.load_seconds = self._stager.load_seconds

@@ -94,7 +94,7 @@ def test_what_is_written_is_read_and_all_else_stays(
         after = before + rng.choice([0.0, 1.0, -2.0], before.size)
         if which.size == 1:
             after = before
-        found = backend.take(lists, which, after)
+        found = backend.write_lists(lists, which, after)
         expected[states] = after
         if which.size:
             known = ListChanges.between(before, after, ptr)

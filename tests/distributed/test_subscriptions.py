@@ -104,10 +104,10 @@ class ViewOfOnePartition(RuleBasedStateMachine):
         received = dict(zip(sorted(self.read), update.values.tolist(), strict=True))
         rises = [received[s] - v for s, v in self.known.items()]
         assert self.vector.values[sorted(self.read)].tolist() == list(received.values())
-        assert applied.changes.up == max([0.0, *rises])
-        assert applied.changes.down == max([0.0, *(-r for r in rises)])
+        assert applied.changes.rise == max([0.0, *rises])
+        assert applied.changes.fall == max([0.0, *(-r for r in rises)])
         moved = [received[s] for s, v in self.known.items() if received[s] != v]
-        assert applied.changes.highest == max(moved, default=-np.inf)
+        assert applied.changes.largest == max(moved, default=-np.inf)
         assert applied.complete == [7] * (self.known.keys() != self.read)
         self.known, self.applied_generation = received, int(update.generations[0])
 
@@ -141,9 +141,9 @@ def test_of_a_message_that_has_some_old_lists_the_others_count():
     for q in (3, 5, 6):
         assert vector.values[10 * q : 10 * q + len(new[q])].tolist() == new[q]
     assert not vector.values[40:50].any()
-    assert applied.changes.up.tolist() == [1.0, 0.0, 0.0]
-    assert applied.changes.down.tolist() == [2.0, 0.0, 0.0]
-    assert applied.changes.highest.tolist() == [1.0, -np.inf, -np.inf]
+    assert applied.changes.rise.tolist() == [1.0, 0.0, 0.0]
+    assert applied.changes.fall.tolist() == [2.0, 0.0, 0.0]
+    assert applied.changes.largest.tolist() == [1.0, -np.inf, -np.inf]
     assert applied.complete == [6]
     assert subscriptions.apply(an_update({4: (old, 0, np.zeros(4))})) is None
 

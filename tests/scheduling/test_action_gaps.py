@@ -74,14 +74,14 @@ def test_no_other_action_is_worth_more_than_q2_and_the_drift(
         for alike, apart in sizes:
             before = values
             values = values + some_change(rng, store, alike, apart)
-            gaps.changed(largest_of_each(store, values - before))
+            gaps.add_rise(largest_of_each(store, values - before))
             size = max(size, float(np.abs(values).max()))
             allowed = second + gaps.drift[owner] + 2 * rounding_of(store, discount, size)
             assert (plain.best_other(values, policy) <= allowed).all()
             if rng.random() < 0.3:
                 p = rng.integers(0, store.n_partitions, 1)
                 second[owner == p] = plain.best_other(values, policy)[owner == p]
-                gaps.improved(p)
+                gaps.reset(p)
                 assert gaps.drift[p] == 0.0
 
 
@@ -103,7 +103,7 @@ def test_bounds_over_all_actions_hold_after_an_evaluation(
         scale = np.ones(store.n_states)
         scale[plain.state[rows]] = 1 - plain.discount[rows] * row_sums[owner[plain.state[rows]]]
         kept = plain.backup(values, policy) - values
-        gaps.changed(largest_of_each(store, values - before))
+        gaps.add_rise(largest_of_each(store, values - before))
         found = Evaluation(
             0,
             largest_of_each(store, values - before),
@@ -113,7 +113,7 @@ def test_bounds_over_all_actions_hold_after_an_evaluation(
             largest_of_each(store, values),
             -largest_of_each(store, -values),
         )
-        rise, fall, plain_rise, plain_fall = gaps.measured(found)
+        rise, fall, plain_rise, plain_fall = gaps.residuals(found)
         others = plain.worth(values) - values[plain.state]
         normalised = others / (1 - plain.discount * row_sums[owner[plain.state]])
         rounding = 2 * rounding_of(store, discount, float(np.abs([before, values]).max()))
@@ -138,19 +138,19 @@ def test_a_rise_of_all_values_alike_closes_no_gap(by: float) -> None:
     """Q2 rises by the discount times what V rises by, or falls so; rows with a sum below 1 fall by less."""
     gaps = ActionGaps(*one(0.99))
     for _ in range(5):
-        gaps.changed(np.full(2, by))
+        gaps.add_rise(np.full(2, by))
     assert gaps.drift == pytest.approx(np.full(2, 5 * 0.99 * by), rel=1e-9)
     lossy = ActionGaps(*one(0.99, least=0.5))
-    lossy.changed(np.full(2, by))
+    lossy.add_rise(np.full(2, by))
     assert lossy.drift == pytest.approx(np.full(2, 0.99 * by * (1.0 if by > 0 else 0.5)), rel=1e-9)
 
 
 def test_what_rises_next_door_counts_by_the_mass_that_is_read_there() -> None:
     gaps = ActionGaps(*one(0.9))
-    gaps.changed(np.array([0.0, 2.0]))
+    gaps.add_rise(np.array([0.0, 2.0]))
     assert gaps.drift == pytest.approx(np.full(2, 0.9), rel=1e-9)
-    gaps.improved(np.array([1]))
-    gaps.changed(np.array([-2.0, 0.0]))
+    gaps.reset(np.array([1]))
+    gaps.add_rise(np.array([-2.0, 0.0]))
     assert gaps.drift == pytest.approx(np.array([0.0, -0.9]), rel=1e-9, abs=1e-9)
 
 
@@ -159,20 +159,20 @@ def test_masses_of_different_rows_count_no_more_than_a_row_in_all() -> None:
     n = 9
     coupling = Coupling(n * np.arange(n + 1), np.tile(np.arange(n), n), np.ones(n * n))
     gaps = ActionGaps(coupling, Contraction.of(0.9, np.ones(n), np.ones(n), np.full(n, 2)), np.full(n, 0.9))
-    gaps.changed(np.linspace(1.0, 2.0, n))
+    gaps.add_rise(np.linspace(1.0, 2.0, n))
     assert gaps.drift == pytest.approx(np.full(n, 0.9 * 2.0), rel=1e-9)
 
 
 def test_a_partition_without_other_actions_is_bounded_by_its_policy() -> None:
     gaps = ActionGaps(*one(0.9))
-    gaps.changed(np.array([1.0, -5.0]))
+    gaps.add_rise(np.array([1.0, -5.0]))
     measured = np.array([[0.5, 0.2], [0.1, 0.3], [0.05, 0.02], [0.01, 0.03]])
     none, zero = np.full(2, -np.inf), np.zeros(2)
-    assert (gaps.measured(Evaluation(0, zero, zero, measured, none, zero, zero)) == measured).all()
+    assert (gaps.residuals(Evaluation(0, zero, zero, measured, none, zero, zero)) == measured).all()
 
 
 def test_terms_that_cancel_out_leave_what_was_rounded_away() -> None:
     """A rise of 1e6 here and a fall of as much there: nothing by the sum, but not to the last bit."""
     gaps = ActionGaps(*one(0.9))
-    gaps.changed(np.array([1e6, -1e6]))
+    gaps.add_rise(np.array([1e6, -1e6]))
     assert 1e-10 < float(gaps.drift.min()) <= float(gaps.drift.max()) < 1e-3

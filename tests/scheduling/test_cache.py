@@ -33,12 +33,12 @@ class CacheMachine(RuleBasedStateMachine):
     def held(self) -> int:
         return sum(SIZES[p] for p in self.order)
 
-    def expect_room(self, size: int, spared: set[int]) -> bool:
+    def expect_room(self, size: int, kept: set[int]) -> bool:
         victims, held = [], self.held()
         for p in list(self.order):
             if held + size <= BUDGET:
                 break
-            if p in self.loaded and p not in self.pinned | spared:
+            if p in self.loaded and p not in self.pinned | kept:
                 victims.append(p)
                 held -= SIZES[p]
         if held + size > BUDGET:
@@ -49,16 +49,16 @@ class CacheMachine(RuleBasedStateMachine):
             self.evicted.append(str(p))
         return True
 
-    @rule(p=PARTITIONS, spared=st.sets(PARTITIONS, max_size=3))
-    def reserve(self, p: int, spared: set[int]) -> None:
+    @rule(p=PARTITIONS, kept=st.sets(PARTITIONS, max_size=3))
+    def reserve(self, p: int, kept: set[int]) -> None:
         if p in self.cache:
             return
         if SIZES[p] > BUDGET:
             with pytest.raises(MemoryBudgetError, match=r"partition 7 needs 101 B, the cache holds 100 B; raise"):
                 self.cache.reserve(p, SIZES[p])
             return
-        expected = self.expect_room(SIZES[p], spared)
-        assert self.cache.reserve(p, SIZES[p], spared.__contains__ if spared else None) == expected
+        expected = self.expect_room(SIZES[p], kept)
+        assert self.cache.reserve(p, SIZES[p], kept.__contains__ if kept else None) == expected
         if expected:
             self.order.append(p)
             self.peak = max(self.peak, self.held())

@@ -123,7 +123,7 @@ def test_no_more_than_the_depth_is_under_way_and_nothing_twice() -> None:
         assert bench.stager.prefetch(2)
 
 
-def test_reading_ahead_spares_whom_it_is_told_to(two: Bench) -> None:
+def test_reading_ahead_evicts_none_that_are_to_be_kept(two: Bench) -> None:
     two.stager.load_and_access(0)
     two.stager.load_and_access(1)
     assert not two.stager.prefetch(2, lambda p: p in (0, 1))
@@ -284,13 +284,13 @@ def test_as_many_are_free_as_are_not_under_way() -> None:
     bench = Bench(4)
     bench.source.gate.clear()
     with bench.stager:
-        whole = bench.stager.free()
+        whole = bench.stager.available()
         assert whole == bench.stager.depth
         bench.stager.prefetch(2)
-        assert bench.stager.free() == whole - 1
+        assert bench.stager.available() == whole - 1
         bench.source.gate.set()
         bench.stager.load_and_access(2)
-        assert bench.stager.free() == whole
+        assert bench.stager.available() == whole
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -66,12 +66,12 @@ class Beginning:
     def in_flight(self) -> list[int]:
         return self.loading
 
-    def free(self) -> int:
+    def available(self) -> int:
         return 12 - len(self.loading)
 
-    def prefetch(self, partition: int, spare: Callable[[int], bool]) -> bool:
+    def prefetch(self, partition: int, keep: Callable[[int], bool]) -> bool:
         if self.present.sum() + len(self.loading) == self.slots:
-            evicted = next((q for q in np.flatnonzero(self.present).tolist() if not spare(q)), None)
+            evicted = next((q for q in np.flatnonzero(self.present).tolist() if not keep(q)), None)
             if evicted is None:
                 return False
             self.present[evicted] = False
@@ -112,7 +112,7 @@ class Loading:
     def in_flight(self) -> list[int]:
         return self.loading
 
-    def prefetch(self, partition: int, spare: Any) -> bool:
+    def prefetch(self, partition: int, keep: Any) -> bool:
         started = not self.loading and not self.present.any()  # the cache holds one partition
         self.loading += [partition] * started
         return started

@@ -278,7 +278,7 @@ def test_short_evaluations_prove_no_less(
     """Modified policy iteration down to value iteration: bounds hold however far evaluations are from their limits."""
     with stored(case) as store, monkeypatch.context() as patch:
         patch.setattr(policy_iteration, "_MAX_SWEEPS", max_sweeps)
-        patch.setattr(policy_iteration, "_FORCING", forcing)
+        patch.setattr(policy_iteration, "_FORCING_TERM", forcing)
         rows = rows_of(store)
         best = optimum(rows, discount, case.sense)
         solution = solved(store, discount, "policy-iteration", epsilon=1e-5 * scale_of(rows, best))
@@ -373,7 +373,7 @@ def test_auto_takes_p_eva_where_partitions_read_few_others(maze: Store) -> None:
 def test_auto_changes_its_mind_where_p_eva_reads_too_much(
     maze: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(auto, "_ENOUGH_LOADS", 1.5)
+    monkeypatch.setattr(auto, "_SWITCH_LOADS", 1.5)
     said: list[str] = []
     options = SolveOptions(0.99, epsilon=1e-4, device="cpu", cache=CacheSize(share=0.2))
     solution = solve(maze, options, RunOptions(trace=tmp_path / "t.csv"), note=said.append)

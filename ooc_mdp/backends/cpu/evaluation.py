@@ -46,7 +46,7 @@ _AIM = 0.1
 _GAIN = 0.001
 """A Krylov solver's aim, as a share of the residual that it is given, where the limit is further away."""
 
-_WORTH = 0.5
+_MIN_REDUCTION = 0.5
 """Share of what values miss that a solver must have come down to for values to take over what it has found halfway:
 each change of values counts against the gaps of actions, whether or not the next one takes it back."""
 
@@ -84,7 +84,7 @@ class CpuEvaluation:
         until = time.monotonic() + seconds
         for _ in self._steps:
             if time.monotonic() >= until:
-                self._take_over(_WORTH)
+                self._take_over(_MIN_REDUCTION)
                 return False
         return True
 

@@ -16,10 +16,10 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.model.mdp import IntArray
 
-__all__ = ["IdentityPointers", "PointerStream", "Values", "count_that_fits", "segments"]
+__all__ = ["IdentityPointers", "PointerStream", "ValueReader", "count_that_fits", "segments"]
 
 
-class Values(Protocol):
+class ValueReader(Protocol):
     """A one-dimensional array that is read forward."""
 
     name: str
@@ -62,7 +62,7 @@ class PointerStream:
     entries : the word for the entries in messages.
     """
 
-    def __init__(self, path: str, values: Values, total: int, entries: str) -> None:
+    def __init__(self, path: str, values: ValueReader, total: int, entries: str) -> None:
         self.path = path
         self.n_segments = values.count - 1
         self._values = values

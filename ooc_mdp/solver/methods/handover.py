@@ -19,9 +19,9 @@ from ooc_mdp.solver.state import SolveState
 
 __all__ = ["p_eva_then"]
 
-_ENOUGH_LOADS = 6.0
+_SWITCH_LOADS = 6.0
 """Loads per partition that policy iteration takes on strongly coupled tables, about."""
-_ENOUGH_BACKUPS = 2000.0
+_SWITCH_BACKUPS = 2000.0
 """Backups of each state on the CPU, after which the rest is policy iteration's even if nothing is loaded: a maze in
 memory took P-EVA 13,328 at discount 0.999, policy iteration 1,130. A device makes as many in less time than evaluations
 of poor policies take."""
@@ -64,4 +64,4 @@ def _costs(s: SolveState) -> tuple[float, float]:
 
 def _costly(s: SolveState) -> bool:
     loads, backups = _costs(s)
-    return loads > _ENOUGH_LOADS or (backups > _ENOUGH_BACKUPS and not s.backend.features.overlaps_loads)
+    return loads > _SWITCH_LOADS or (backups > _SWITCH_BACKUPS and not s.backend.features.overlaps_loads)

@@ -56,7 +56,7 @@ def _fill_unused_room(s: SolveState) -> Part:
         absent = s.target.dirty() & ~s.cache.present
         absent[s.stager.in_flight()] = False
         for p in s.best(np.flatnonzero(absent)).tolist():
-            if not s.stager.prefetch(p, _spare_all):
+            if not s.stager.prefetch(p, _keep_all):
                 break
         if not s.stager.in_flight():
             return
@@ -67,14 +67,14 @@ def _fill_unused_room(s: SolveState) -> Part:
 def _read_ahead(s: SolveState, absent: IntArray, may_evict: bool) -> None:
     """Begin to load the most urgent absent partition: into unused room, or in place of a clean one at the end."""
     if absent.size and not s.stager.in_flight():
-        s.stager.prefetch(int(s.best(absent)[0]), None if may_evict else _spare_all)
+        s.stager.prefetch(int(s.best(absent)[0]), None if may_evict else _keep_all)
 
 
 def _load(s: SolveState, wanted: IntArray) -> None:
     """Load the most urgent absent partitions, as many as there are threads; at least one."""
-    spare = set(wanted.tolist()).__contains__
+    keep = set(wanted.tolist()).__contains__
     for p in wanted[: s.stager.depth].tolist():
-        s.stager.prefetch(p, spare)
+        s.stager.prefetch(p, keep)
     if not s.stager.in_flight():
         s.stager.load(int(wanted[0]))
     while s.stager.in_flight():
@@ -82,5 +82,5 @@ def _load(s: SolveState, wanted: IntArray) -> None:
         s.stager.collect()
 
 
-def _spare_all(_: int) -> bool:
+def _keep_all(_: int) -> bool:
     return True

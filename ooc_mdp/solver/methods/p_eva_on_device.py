@@ -88,7 +88,7 @@ def _load_until_done(s: SolveState, visit: Visit, dirty: npt.NDArray[np.bool_]) 
 
 def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     """Begin to read the best absent dirty partitions, as many as threads are free and room can be made for."""
-    free = s.stager.free()
+    free = s.stager.available()
     if free <= 0:
         return
     absent = dirty & ~s.cache.present
@@ -98,10 +98,10 @@ def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     enough = np.count_nonzero(dirty & s.cache.present) > MAX_DIRTY * slots
     most = max(_MIN_READING, _MAX_READING * slots)
 
-    def spare(q: int) -> bool:
+    def keep(q: int) -> bool:
         return bool(enough or dirty[q] or len(s.stager.in_flight()) >= most)
 
     for p in wanted[:free]:
-        if not s.stager.prefetch(p, spare):
+        if not s.stager.prefetch(p, keep):
             break
     s.stager.readahead(wanted[free : free + READAHEAD])

@@ -33,7 +33,7 @@ from ooc_mdp.solver.state import VISIT_TOLERANCE, SolveState
 
 __all__ = ["policy_iteration"]
 
-_FORCING = 0.02
+_FORCING_TERM = 0.02
 """An evaluation brings the policy's residuals down to this share of the largest, or to what the target asks."""
 _MAX_SWEEPS = 2000
 """Of an evaluation, or products with the matrix of the rows."""
@@ -41,17 +41,17 @@ _SECONDS = 5.0
 """Of an evaluation between two reports, about."""
 _REPORTING_SHARE = 20
 """An evaluation goes on for so many times as long as its last report took, at least."""
-_READING = 3.0
+_READ_COST = 3.0
 """Work of reading a transition, in that of backing one up."""
-_WORTH = 0.1
+_MIN_BOUND_SHARE = 0.1
 """Partitions are read whose bound is at least this share of the largest one."""
 _TOGETHER = 16
 """Most partitions of an improvement."""
-_PATIENCE = 20
+_MAX_STALLED_LOADS = 20
 """Loads of as many partitions as there are, without progress (`_Progress`), after which value iteration takes over."""
-_PATIENT_WORK = 10_000
+_MAX_STALLED_BACKUPS = 10_000
 """Backups of every state likewise: five evaluations that have not ended by themselves."""
-_LESS = 0.9
+_PROGRESS_RATIO = 0.9
 """Progress is what comes down to this share of the least so far."""
 
 
@@ -88,7 +88,7 @@ class _PolicyIteration:
         self._work = np.inf if s.plan.facts.strongly_coupled else 0.0
         """Of the last evaluation that had any: backups a state. Where everything depends on everything, all is read at
         first: policies of a few partitions would be of no use."""
-        self._reading = _READING * table.partition_bytes / table.partition_bytes.sum() * s.plan.facts.rows_per_state
+        self._reading = _READ_COST * table.partition_bytes / table.partition_bytes.sum() * s.plan.facts.rows_per_state
         """float64 [P]; work of reading each partition, in backups of every state."""
         self._progress = _Progress(*self._spent())
         self._remote_rise = np.zeros(table.n_partitions)
@@ -120,7 +120,7 @@ class _PolicyIteration:
         """Partitions to be improved: the worst, those that are resident, and others as far as the work allows."""
         s, levels = self._s, self._s.target.bounds()
         # From values of nowhere bounds are infinite: then all of those, and no others.
-        worst = np.flatnonzero(s.target.dirty() & (levels >= _WORTH * levels.max()))
+        worst = np.flatnonzero(s.target.dirty() & (levels >= _MIN_BOUND_SHARE * levels.max()))
         present = s.cache.present[worst]
         absent = s.best(worst[~present])
         count = int(np.searchsorted(np.cumsum(self._reading[absent]), self._work))
@@ -138,7 +138,7 @@ class _PolicyIteration:
                 s.record_improvement(access, found)
             changed += int(found.changed.sum())
             self._kept[batch] = True
-            self._gaps.improved(batch)
+            self._gaps.reset(batch)
             self._residuals[batch] = s.bounds.policy_residual_bounds()[batch]
             yield
         return changed
@@ -153,7 +153,7 @@ class _PolicyIteration:
         largest = float(self._residuals[self._kept].max(initial=0.0))
         if largest <= wanted:
             return
-        evaluation = self._rows.evaluation(max(wanted, _FORCING * largest), _MAX_SWEEPS)
+        evaluation = self._rows.evaluation(max(wanted, _FORCING_TERM * largest), _MAX_SWEEPS)
         s.counters.policy_evaluations += 1
         backups, reporting = 0, 0.0
         while True:
@@ -171,9 +171,9 @@ class _PolicyIteration:
 
     def _bounds(self, found: Evaluation) -> FloatArray:
         # Of a partition that was another's when it was heard of, both: it may have come to have rows since.
-        self._gaps.changed(np.where(self._kept, found.rise, 0.0) + self._remote_rise)
+        self._gaps.add_rise(np.where(self._kept, found.rise, 0.0) + self._remote_rise)
         self._remote_rise[:] = 0.0
-        return self._gaps.measured(found)
+        return self._gaps.residuals(found)
 
     def _stalled(self, improved: IntArray, changed: int) -> bool:
         s, owned = self._s, self._owned()
@@ -228,10 +228,10 @@ class _Progress:
         if self._improved >= 1.0 - 1e-9:  # a pass over all, or as much
             share = self._changed / self._improved
             self._improved = self._changed = 0.0
-        fewer = share < _LESS * self._share
+        fewer = share < _PROGRESS_RATIO * self._share
         if fewer:
             self._share = share
-        if fewer or residual < _LESS * self._residual:
+        if fewer or residual < _PROGRESS_RATIO * self._residual:
             self._residual = residual
             self._loads, self._work = loads, work
-        return loads - self._loads > _PATIENCE or work - self._work > _PATIENT_WORK
+        return loads - self._loads > _MAX_STALLED_LOADS or work - self._work > _MAX_STALLED_BACKUPS

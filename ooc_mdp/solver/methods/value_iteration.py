@@ -15,7 +15,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from ooc_mdp.model.mdp import IntArray
-from ooc_mdp.scheduling.stager import READAHEAD
 from ooc_mdp.solver.driver import Steps
 from ooc_mdp.solver.state import SolveState
 
@@ -48,22 +47,10 @@ def in_order(s: SolveState, order: IntArray, most: int, skip_clean: bool = False
         order = order if due is None else order[due[order]]
         if not order.size:
             return
-        _read_ahead(s, order)
+        s.stager.prefetch_in_order(order)
         s.stager.load(int(order[0]))
         absent = np.flatnonzero(~s.cache.present[order[1:most]])
         count = 1 + int(absent[0] if absent.size else min(most, order.size) - 1)
         batch, order = order[:count], order[count:]
         yield batch
         s.stager.collect()
-
-
-def _read_ahead(s: SolveState, order: IntArray) -> None:
-    """Begin to load the first of the order and those that follow; advise the system of later ones."""
-    depth = s.stager.depth
-    s.stager.readahead(order[depth + 1 : depth + 1 + READAHEAD].tolist())
-    first, *following = order[: depth + 1].tolist()
-    s.stager.prefetch(first)  # its room comes before that of the next ones
-    for i, p in enumerate(following):
-        if s.stager.free() <= 0:
-            break
-        s.stager.prefetch(p, frozenset([first, *following[:i]]).__contains__)

@@ -31,7 +31,7 @@ __all__ = ["ITERATION", "DeviceEvaluation", "EvaluationOptions"]
 ITERATION = ("krylov_direction", "krylov_half", "krylov_minimise", "krylov_step", "krylov_turn")
 """The kernels of an iteration of BiCGSTAB."""
 _RUNNING, _LOST = 0, 3
-_WORTH = 0.5
+_MIN_REDUCTION = 0.5
 """Share of what values miss that a solver must have come down to for values to take over what it has found halfway:
 each change of values counts against the gaps of actions, whether or not the next one takes it back."""
 
@@ -83,7 +83,7 @@ class DeviceEvaluation:
         for _ in self._steps:
             if time.monotonic() >= until:
                 if self._solving:
-                    self._take_over(_WORTH)
+                    self._take_over(_MIN_REDUCTION)
                 done = False
                 break
         self._changed()

@@ -283,19 +283,19 @@ class TiledBackend:
         """Gathered by a kernel, from lists in the host's page-locked memory."""
         return self._outside.gather(lists, which)
 
-    def take(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
+    def write_lists(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
         """Scattered likewise; tiles that read them are marked by how much they differ from those that were here.
 
         What was proved of the partitions' own tiles is invalidated before they are swept, should they be resident, or
         on their way: a load may have seen some of the old values.
         """
-        changes = self._outside.take(lists, which, values)
+        changes = self._outside.write_lists(lists, which, values)
         self._changed[lists.partitions[which]] = True
         return changes
 
     def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
         """As :meth:`take` does."""
-        self.take(StateLists(partitions, ptr, states), np.arange(partitions.size), values)
+        self.write_lists(StateLists(partitions, ptr, states), np.arange(partitions.size), values)
 
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
         """One copy, in the type that the device has."""

@@ -114,7 +114,7 @@ class TileExchange:
             self._stream.wait()
         return own.values[:count].copy()
 
-    def take(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
+    def write_lists(self, lists: StateLists, which: IntArray, values: FloatArray) -> ListChanges:
         """New values of some of the lists."""
         own, k = self._pinned(lists), which.size
         count, longest = own.choose(which)
