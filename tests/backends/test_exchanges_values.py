@@ -98,7 +98,7 @@ def test_what_is_written_is_read_and_all_else_stays(
         expected[states] = after
         if which.size:
             known = ListChanges.between(before, after, ptr)
-            for name in ("up", "down", "highest"):
+            for name in ("rise", "fall", "largest"):
                 np.testing.assert_array_equal(getattr(found, name), getattr(known, name))
     np.testing.assert_array_equal(backend.values(), expected)
     values, chosen_actions = np.empty(90), np.empty(90, np.int32)

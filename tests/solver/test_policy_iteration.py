@@ -234,7 +234,7 @@ def test_value_iteration_takes_over_where_nothing_gets_better(
 
     store = make_store(coupled(), tmp_path / "s")
     best = exact_policy_iteration(rows_of(store), 0.9).values
-    monkeypatch.setattr(policy_iteration, "_PATIENT_WORK", work)
+    monkeypatch.setattr(policy_iteration, "_MAX_STALLED_BACKUPS", work)
     monkeypatch.setattr(CpuEvaluation, "advance", idle)
     solution = solved(store, 0.9, "policy-iteration", share, epsilon=1e-6)
     (loads,) = taken_over

@@ -294,7 +294,7 @@ class TiledBackend:
         return changes
 
     def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
-        """As :meth:`take` does."""
+        """As :meth:`write_lists` does."""
         self.write_lists(StateLists(partitions, ptr, states), np.arange(partitions.size), values)
 
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
