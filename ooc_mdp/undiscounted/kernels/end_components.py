@@ -33,7 +33,7 @@ POSITIVE, NEGATIVE = np.uint8(1), np.uint8(2)
 """Flags of a component: some reward inside has this sign."""
 
 
-@njit(forceinline=True)
+@njit(inline="always")
 def _label(s):
     """A state's own label: all are different, none is 0 (the finaliser of MurmurHash3, a bijection that keeps 0)."""
     h = np.uint64(s + 1)
@@ -54,7 +54,7 @@ def labels(n):
     return out
 
 
-@njit(forceinline=True)
+@njit(inline="always")
 def _stays(t, i, j):
     """Whether a row leads nowhere else than back."""
     for k in range(row_begin(t, j), row_end(t, j)):
@@ -63,7 +63,7 @@ def _stays(t, i, j):
     return True
 
 
-@njit(forceinline=True)
+@njit(inline="always")
 def _inside(t, i, j, zero_only, ahead, back):
     if ends(t, j) or (zero_only and t.rewards[j] != 0):
         return False
@@ -212,7 +212,7 @@ def can_end(t, zero_reward, reached, policy):
     return seen
 
 
-@njit(forceinline=True)
+@njit(inline="always")
 def _free(t, i, j, zero_reward):
     """Whether a row that never ends stays in its state's zero-reward component, for nothing."""
     s = t.first + i

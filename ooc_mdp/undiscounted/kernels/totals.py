@@ -26,7 +26,7 @@ _TINY = 1e-300
 """Stands for products that underflow."""
 
 
-@njit(forceinline=True)
+@njit(inline="always")
 def _outflow(t, i, j, zero_reward, x):
     """Of row j of state i: sum p, sum p over what lies outside its component, and sum p x(s') of both columns."""
     s = t.first + i
@@ -44,7 +44,7 @@ def _outflow(t, i, j, zero_reward, x):
     return mass, away, first, second
 
 
-@njit(forceinline=True)
+@njit(inline="always")
 def _exit_value(t, i, j, zero_reward, values, sign):
     """What row j is worth to L and U once it has left the zero-reward component, -inf where it never does."""
     r = sign * np.float64(t.rewards[j])
@@ -210,7 +210,7 @@ def relax(t, x, zero_reward, members, exits, policy, only, right, sweeps, forwar
             x[s, 1] = count
 
 
-@njit(forceinline=True)
+@njit(inline="always")
 def _drift(t, i, j, values, sign):
     """r + sum p V(s') - V(s): an interval about it, and whether the row keeps V for nothing."""
     s = t.first + i
