@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, cases
 from store_models import Action, Model, ModelProblem, State
+from user_files import LEAKING_TANK
 
 import ooc_mdp
 from ooc_mdp.errors import InputError, MemoryBudgetError, OptionsError
@@ -189,28 +190,13 @@ def test_the_fingerprint_tells_tables_apart_and_nothing_else():
     assert len({of(), *others}) == 7
 
 
-FILE = """
-from typing import NamedTuple
-from ooc_mdp.problems.control import Axis, ControlProblem
-
-class P(NamedTuple):
-    k: float = 1.0
-
-def dynamics(x, u, p):
-    return (p.k * u[0] - x[0],)
-
-problem = ControlProblem("leak", "a leaking tank", (Axis("level", 0.0, 1.0, clipped=True),), ((0.0,), (1.0,)),
-                         dynamics, P(), reward_rate=lambda x, u, p: x[0])
-"""
-
-
 def test_a_problem_of_the_users_own_file_is_recognised_by_the_files_text(tmp_path):
     file = tmp_path / "leak.py"
-    file.write_text(FILE)
+    file.write_text(LEAKING_TANK)
     first = ooc_mdp.open_problem(str(file), {"grid": 30})
     assert first.name == "leak.py"
     assert ooc_mdp.solve(first, 0.9, device="cpu").outcome is Outcome.PROVED
-    file.write_text(FILE + "# a remark\n")
+    file.write_text(LEAKING_TANK + "# a remark\n")
     assert ooc_mdp.open_problem(str(file), {"grid": 30}).fingerprint != first.fingerprint
 
 

@@ -16,6 +16,7 @@ from command_line import ooc, refused
 from damage import damaged, exchanged, files_of, replaced
 from equal_tables import assert_equal_sources
 from store_models import Action, Model, ModelProblem, State, random_model
+from user_files import LEAKING_TANK
 from worker_clusters import Clusters
 
 import ooc_mdp
@@ -461,29 +462,11 @@ def test_a_gpu_computes_the_tables_of_its_virtual_store(tmp_path):
 # Python files
 
 
-DEFINITION = """
-from pathlib import Path
-from typing import NamedTuple
-from ooc_mdp.problems.control import Axis, ControlProblem
-
-Path({marker!r}).touch()
-
-class P(NamedTuple):
-    k: float = 1.0
-
-def dynamics(x, u, p):
-    return (p.k * u[0] - x[0],)
-
-problem = ControlProblem("leak", "a leaking tank", (Axis("level", 0.0, 1.0, clipped=True),), ((0.0,), (1.0,)),
-                         dynamics, P(), reward_rate=lambda x, u, p: x[0])
-"""
-
-
 @pytest.fixture
 def tank(tmp_path: Path) -> tuple[Path, Path, Path]:
     """A virtual store of a Python file, the file, and what exists once the file was run."""
     path, file, marker = tmp_path / "v", tmp_path / "leak.py", tmp_path / "marker"
-    file.write_text(DEFINITION.format(marker=str(marker)))
+    file.write_text(f"from pathlib import Path\nPath({str(marker)!r}).touch()\n{LEAKING_TANK}")
     ooc_mdp.generate(file, path, {"grid": 30}, device="cpu", virtual=True)
     marker.unlink()
     return path, file, marker
