@@ -146,7 +146,7 @@ def solve(options: argparse.Namespace, store: TableSource, client: Client | None
         cache=options.cache,
         device="cpu",
         workers=client,
-        placement=options.placement,
+        **({} if client is None else {"placement": options.placement}),
         checkpoint_interval=options.copies,
     )
     return Answer(time.monotonic() - began, solution)

@@ -119,7 +119,7 @@ class Random:
     def place(self, facts: PartitionGraph, shares: FloatArray) -> IntArray:
         """Place at random; weights are within about one partition's weight of the shares."""
         workers, target = targets(facts, shares)
-        order = np.random.default_rng(self.seed).permutation(facts.weight.size)
+        order = np.random.default_rng(self.seed).permutation(facts.weight.size)  # each partition's place in the order
         return workers[bisect(order[:, None], facts.weight, target)]
 
 

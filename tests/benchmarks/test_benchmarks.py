@@ -158,7 +158,8 @@ def test_load_costs_compares_reading_a_partition_with_computing_it(tmp_path):
 @pytest.mark.slow
 def test_several_workers_agree_with_one_process_though_one_of_them_is_killed(tmp_path):
     arguments = ("--grid", "40,40", "--partition-grid", "6,6", "--workers", "2", "--kills", "1", "--copies", "0.1")
-    figures = figures_of("several_workers.py", tmp_path, *arguments, alone=True)
+    placement = ("--placement", "random")
+    figures = figures_of("several_workers.py", tmp_path, *arguments, *placement, alone=True)
     assert figures["agree"]
     two = figures["workers"]["2"]
     assert two["outcome"] == figures["one_process"]["outcome"] == "proved"
