@@ -139,7 +139,7 @@ class Coordinator:
                     if (
                         self._all(lambda s: s.passive)
                         and await confirm_quiescent(self._members, self.ownership.epoch)
-                        and await self.check_destination()
+                        and await self.check_target()
                     ):
                         return Outcome.RESIDUAL_REACHED if self.target.plain else Outcome.PROVED
             except _Stopped as stop:
@@ -208,7 +208,7 @@ class Coordinator:
             await self._members.send(number, Start(self.clock.seconds()))
         await self.ownership.fill_idle()
 
-    async def check_destination(self) -> bool:
+    async def check_target(self) -> bool:
         """Collect all bounds while all workers are quiescent, and return whether they prove the target."""
         if not await self.collect_bounds():
             return False

@@ -76,7 +76,7 @@ async def never(self):
     await asyncio.sleep(0.1)
     return False
 
-SnapshotTaker._copy, Coordinator.check_destination = copied, never
+SnapshotTaker._copy, Coordinator.check_target = copied, never
 main()
 """
 """A command whose solve ends by a signal only, which it sends to its group after a checkpoint with all partitions."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.backends.cuda.layout import aligned, c_type
 from ooc_mdp.backends.cuda.tiles.layout import is_ragged
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import IntArray
@@ -27,7 +28,6 @@ __all__ = [
     "ROWS",
     "VECTORS",
     "RowSizes",
-    "aligned",
     "chunks_of",
     "descriptors_of",
     "kernel_defines",
@@ -44,7 +44,6 @@ RESULTS, IMPROVED = 9, 5
 """Results per partition of `measure_rows` and `improve_tiles`."""
 _MAX_BLOCKS = 1 << 12
 """That a device runs at once, for what is planned before there is one."""
-_ALIGNMENT = 256
 _WARP = 32
 _MAX_UNROLLED = 16
 """Longest row whose entries a thread asks for all at once."""
@@ -73,7 +72,6 @@ EVALUATION = np.dtype(
     ]
 )
 """Structures of policy/rows.cuh and policy/rows.cu."""
-_C_TYPES = {"f4": "float", "f8": "double"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +146,6 @@ def reward_dtype(model: ModelFacts) -> np.dtype[Any]:
     return np.dtype(np.float64) if is_ragged(model) else model.probability_dtype
 
 
-def aligned(nbytes: int) -> int:
-    """Bytes that a part takes of an allocation."""
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
 def total_of(sizes: Mapping[str, int]) -> int:
     """Bytes of parts in one allocation."""
     return sum(map(aligned, sizes.values()))
@@ -188,8 +181,8 @@ def kernel_defines(model: ModelFacts) -> dict[str, str | int]:
     widths = _widths(model)
     same = int(widths[0]) if np.ptp(widths) == 0 and widths[0] <= _MAX_UNROLLED else 0
     return {
-        "REAL": _C_TYPES[model.probability_dtype.str[1:]],
-        "REWARD": _C_TYPES[reward_dtype(model).str[1:]],
+        "REAL": c_type(model.probability_dtype),
+        "REWARD": c_type(reward_dtype(model)),
         "VARIES": int(varies(model)),
         "ROW_WIDTH": same,
     }

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.base import Evaluation, Improvement
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
 from ooc_mdp.backends.cuda.driver import address_of
-from ooc_mdp.backends.cuda.layout import numbers_of_encoded
+from ooc_mdp.backends.cuda.layout import aligned, numbers_of_encoded
 from ooc_mdp.backends.cuda.policy.evaluation import ITERATION, DeviceEvaluation, EvaluationOptions
 from ooc_mdp.backends.cuda.policy.layout import (
     BLOCK,
@@ -27,7 +27,6 @@ from ooc_mdp.backends.cuda.policy.layout import (
     ROWS,
     VECTORS,
     RowSizes,
-    aligned,
     chunks_of,
     descriptors_of,
     kernel_defines,

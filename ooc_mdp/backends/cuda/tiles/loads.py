@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,6 @@ _FAULTS = 4
 Bytes = npt.NDArray[np.uint8]
 
 
-@runtime_checkable
 class FrameSource(Protocol):
     """A source whose partitions can be read as they are on disk (`ooc_mdp.store.frames`)."""
 
