@@ -1,8 +1,8 @@
 """Compare the methods where partitions depend strongly on each other, and where they do not.
 
-Counted, of solves to the same target from a cache of the same share: loads a partition, backups a state, evaluations of
-the policy, what the rows of the policy take; and the seconds. A solve that did not get there within the time limit is
-shown with what it had cost and proved by then.
+Counted, of solves to the same target from a cache of the same share: loads per partition, backups per state,
+evaluations of the policy, what the rows of the policy take; and the seconds. A solve that did not get there within the
+time limit is shown with what it had cost and proved by then.
 
 Beside them, on a smaller random MDP, the sweeps after which the rules of the literature would stop synchronous value
 iteration, and this project's bounds:
@@ -263,8 +263,8 @@ def show(table: dict[str, Any], solves: list[dict[str, Any]], options: argparse.
                 )
             )
         measuring.print_table(
-            (f"{kind} {size:g}", "loads a partition", "backups a state", "policy_evaluations", "s", "CPU s", "residual",
-             "error", "rows", "outcome"),
+            (f"{kind} {size:g}", "loads per partition", "backups per state", "policy_evaluations", "s", "CPU s",
+             "residual", "error", "rows", "outcome"),
             rows,
         )  # fmt: skip
         ratios = [(key, ratio_of_auto(chosen, key)) for key in ("loads_per_partition", "backups_per_state")]
@@ -381,7 +381,7 @@ def show_stopping(found: Sequence[dict[str, Any]]) -> None:
              f"{s['error_bound']:.1e}")
             for s in each["solves"]
         ]  # fmt: skip
-        measuring.print_table(("", "backups a state", "error", "with the best constant", "proved"), rows)
+        measuring.print_table(("", "backups per state", "error", "with the best constant", "proved"), rows)
 
 
 def document(figures: dict[str, Any]) -> None:

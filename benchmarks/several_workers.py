@@ -105,14 +105,14 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     say(f"{store.n_states:,} states in {store.n_partitions} partitions")
     solve(options, store, None)  # loads kernels
     one = solve(options, store, None)
-    tell("one process", one)
+    report("one process", one)
     figures: dict[str, Any] = {"one_process": one.figures(), "workers": {}, "kills": []}
     counts = [int(n) for n in options.workers.split(",")]
     for count in counts:
         with cluster(count, folder) as processes, Client(processes, set_as_default=False) as client:
             solve(options, store, client)
             answer = solve(options, store, client)
-            tell(f"{count} workers", answer)
+            report(f"{count} workers", answer)
             figures["workers"][str(count)] = answer.figures() | {"agrees": answer.agrees(one)}
     while len(figures["kills"]) < options.kills:
         with cluster(max(counts), folder) as processes, Client(processes, set_as_default=False) as client:
@@ -164,15 +164,15 @@ def kill_one(options: argparse.Namespace, store: TableSource, client: Client, on
     alarm.join()
     lost = [worker.worker for worker in answer.solution.statistics.workers if worker.lost]
     right = answer.solution.outcome.proved and answer.agrees(one)
-    tell(f"run {run}, killed at {moment:.1f} s, lost {lost}, {'right' if right else 'WRONG'}", answer)
+    report(f"run {run}, killed at {moment:.1f} s, lost {lost}, {'right' if right else 'WRONG'}", answer)
     return {"moment": moment, "lost": bool(lost), "right": right, "seconds": answer.seconds}
 
 
-def tell(what: str, answer: Answer) -> None:
+def report(what: str, answer: Answer) -> None:
     s = answer.solution.statistics
     say(
         f"{what}: {answer.seconds:.1f} s, error at most {answer.solution.error_bound:.3g}, {s.loads_per_partition:.2f} "
-        f"loads a partition, {s.backups / s.n_states:.0f} backups a state, "
+        f"loads per partition, {s.backups / s.n_states:.0f} backups per state, "
         f"{sum(w.bytes_sent for w in s.workers) / 2**20:.1f} MiB between workers, "
         f"idle {sum(w.idle_seconds for w in s.workers):.1f} s in all"
     )

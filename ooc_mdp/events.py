@@ -1,4 +1,4 @@
-"""What long-running work tells whoever watches: plain values, no printing."""
+"""What long-running work reports of its progress: plain values, no printing."""
 
 from __future__ import annotations
 

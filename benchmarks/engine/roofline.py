@@ -265,7 +265,7 @@ def narrowed(table: PartitionTable, model: ModelFacts) -> PartitionTable:
 
 
 def sweeper(backend: Backend, residents: Sequence[Resident], n_states: int) -> Callable[[], float]:
-    """Does rounds in which every state is backed up once, whatever has changed; returns backups a state."""
+    """Does rounds in which every state is backed up once, whatever has changed; returns backups per state."""
     limits = SweepLimits(change=-1.0, most=1, residual=-1.0, plain=True)  # which no residual meets
     # Rounds of one iteration are what a solve never asks for, so that there is no public way to.
     rounds = getattr(backend, "_batch", None)

@@ -230,8 +230,9 @@ class Scaling:
             }
             self.solves.append(found)
             say(
-                f"{what}: {found['outcome']} in {seconds:.2f} s, {found['loads_per_partition']:.2f} loads a partition, "
-                f"hit rate {found['hit_rate']:.1%}, {found['backups_per_state']:.0f} backups a state"
+                f"{what}: {found['outcome']} in {seconds:.2f} s, "
+                f"{found['loads_per_partition']:.2f} loads per partition, "
+                f"hit rate {found['hit_rate']:.1%}, {found['backups_per_state']:.0f} backups per state"
             )
             del solution
             gc.collect()

@@ -1,6 +1,6 @@
 """Cache curves as a plot, in the manner of Wingate (2004, figures 12.12 to 12.17).
 
-Left axis: hit rate; right axis, thin lines: loads a partition, on a logarithmic scale; both against the cache size as
+Left axis: hit rate; right axis, thin lines: loads per partition, on a logarithmic scale; both against the cache size as
 a share of the partitions. A panel for each scope of accesses, a colour for each trace, a dash pattern for each policy;
 a dot marks the point of knee returns. No window and no global state of matplotlib: a Figure, saved.
 """
@@ -67,7 +67,7 @@ def plot_cache_curves(traces: Sequence[TraceCurves], file: Path, *, overwrite: b
     keys += [new_line([], [], color="black", linestyle=_DASHES[p], label=POLICY_WORDS[p]) for p in policies]
     keys += [
         new_line([], [], color="black", linewidth=2.0, label="hit rate (left)"),
-        new_line([], [], color="black", linewidth=0.8, label="loads a partition (right)"),
+        new_line([], [], color="black", linewidth=0.8, label="loads per partition (right)"),
         new_line([], [], color="black", linestyle="none", marker="o", label="knee returns"),
     ]
     figure.legend(handles=keys, loc="outside lower center", ncols=3, frameon=False)
@@ -112,6 +112,6 @@ def _name_axes(left: Any, right: Any, title: str) -> None:
     left.set_xlim(0, 100)
     left.set_ylim(0, 100)
     left.grid(alpha=0.3)
-    right.set_ylabel("loads a partition")
+    right.set_ylabel("loads per partition")
     right.set_yscale("log")
     right.yaxis.set_major_formatter("{x:g}")

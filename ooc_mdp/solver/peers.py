@@ -22,7 +22,7 @@ class Signal(enum.Enum):
     GO = enum.auto()
     """A step of its method."""
     RESTART = enum.auto()
-    """Its method anew: partitions have come or gone, or it was halted meanwhile."""
+    """Its method anew: partitions have come or gone, or it was paused meanwhile."""
     DONE = enum.auto()
     """Nothing more: the target is met."""
 

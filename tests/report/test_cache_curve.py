@@ -397,7 +397,7 @@ def test_several_traces_are_drawn_on_one_plot_without_pyplot(
     drawn = file.read_bytes()
     assert drawn.startswith({".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix])
     if suffix == ".svg":
-        for words in (b"with auxiliary accesses", b"frontier accesses only", b"_a$b", b"two", b"loads a partition"):
+        for words in (b"with auxiliary accesses", b"frontier accesses only", b"_a$b", b"two", b"loads per partition"):
             assert words in drawn
 
 

@@ -86,8 +86,8 @@ class _PolicyIteration:
         """float64 [P]; the policy's largest plain residual, where there are rows."""
         self._states = np.diff(table.partition_ptr)
         self._work = np.inf if s.plan.facts.strongly_coupled else 0.0
-        """Of the last evaluation that had any: backups a state. Where everything depends on everything, all is read at
-        first: policies of a few partitions would be of no use."""
+        """Of the last evaluation that had any: backups per state. Where everything depends on everything, all is read
+        at first: policies of a few partitions would be of no use."""
         self._reading = _READ_COST * table.partition_bytes / table.partition_bytes.sum() * s.plan.facts.rows_per_state
         """float64 [P]; work of reading each partition, in backups of every state."""
         self._progress = _Progress(*self._spent())
@@ -170,7 +170,7 @@ class _PolicyIteration:
         self._work = backups / s.table.n_states
 
     def _bounds(self, found: Evaluation) -> FloatArray:
-        # Of a partition that was another's when it was heard of, both: it may have come to have rows since.
+        # Both for a partition that was another solver's when its rise was received, and has rows since.
         self._gaps.add_rise(np.where(self._kept, found.rise, 0.0) + self._remote_rise)
         self._remote_rise[:] = 0.0
         return self._gaps.residuals(found)

@@ -438,7 +438,7 @@ def test_a_solver_that_is_stopped_too_early_leaves_no_values_that_miss_more(tmp_
     """On a cycle with one reward, where an iteration makes things better or worse."""
     states = tuple(State((Action(float(s == 0), {(s + 1) % 60: 1.0}),)) for s in range(60))
     store = make_store(Case(Model(states), partitions=4), tmp_path / "s")
-    options = EvaluationOptions(worth_solving=0, iterations=1, patience=1)
+    options = EvaluationOptions(worth_solving=0, iterations=1, max_stalled=1)
     kept = Kept(store, emulated(), discount=0.98, options=options)
     kept.improve(range(4))
     rows = kept.backend._rows

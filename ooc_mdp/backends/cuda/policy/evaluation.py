@@ -47,7 +47,7 @@ class EvaluationOptions:
     about four sweeps each, and where sweeps have 40 left it needs some 5 to 10."""
     iterations: int = 4
     """Of the solver between two looks of the host."""
-    patience: int = 12
+    max_stalled: int = 12
     """Looks without a smaller residual after which the solver is given up."""
     aim: float = 0.5
     """Share of the limit at which the solver stops: its own idea of the residual drifts away from the true one."""
@@ -140,7 +140,7 @@ class DeviceEvaluation:
         rows, stream, options = self._rows, self._stream, self._options
         rows.begin_batch(stream, options.aim * self._limit)
         rows.launch(stream, "krylov_begin")
-        first, best, patience, before = math.nan, math.inf, options.patience, self._done
+        first, best, left, before = math.nan, math.inf, options.max_stalled, self._done
         while True:
             for _ in range(options.iterations):
                 for name in ITERATION:
@@ -150,9 +150,9 @@ class DeviceEvaluation:
             if math.isnan(first):
                 first = self._missing = float(progress["first_residual"])
             self._residual = math.inf if progress["state"] == _LOST else float(progress["residual"])
-            patience = options.patience if self._residual < best else patience - 1
+            left = options.max_stalled if self._residual < best else left - 1
             best = min(best, self._residual)
-            if progress["state"] != _RUNNING or not patience or self._done >= self._most:
+            if progress["state"] != _RUNNING or not left or self._done >= self._most:
                 break
             self._solving = True
             yield
