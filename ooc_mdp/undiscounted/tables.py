@@ -134,9 +134,9 @@ class Streamed:
         while dirty.any():
             for p, rows, _ in self.in_order(dirty.copy()):
                 dirty[p] = False
-                disturbed = visit(p, rows)
-                if disturbed is not None:
-                    dirty[disturbed[disturbed != p]] = True
+                affected = visit(p, rows)
+                if affected is not None:
+                    dirty[affected[affected != p]] = True
 
     def count_on(self, statistics: SolveStatistics) -> None:
         """Count on from the statistics of an earlier run."""

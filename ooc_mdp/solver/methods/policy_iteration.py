@@ -80,7 +80,7 @@ class _PolicyIteration:
         table = s.table
         self._s, self._rows = s, rows
         self._gaps = ActionGaps(table.coupling, s.bounds.contraction, s.plan.facts.min_weights)
-        self._kept = np.zeros(table.n_partitions, np.bool_)
+        self._has_rows = np.zeros(table.n_partitions, np.bool_)
         """bool [P]; whether a partition has rows."""
         self._residuals = np.zeros(table.n_partitions)
         """float64 [P]; the policy's largest plain residual, where there are rows."""
@@ -112,9 +112,9 @@ class _PolicyIteration:
         if rises is None:
             return False
         self._remote_rise += rises
-        disturbed = self._kept & s.target.dirty()
-        self._residuals[disturbed] = s.bounds.policy_residual_bounds()[disturbed]
-        return bool(disturbed.any())
+        affected = self._has_rows & s.target.dirty()
+        self._residuals[affected] = s.bounds.policy_residual_bounds()[affected]
+        return bool(affected.any())
 
     def _choose(self) -> IntArray:
         """Partitions to be improved: the worst, those that are resident, and others as far as the work allows."""
@@ -137,7 +137,7 @@ class _PolicyIteration:
                 found = self._rows.improve(access.residents, margin)
                 s.record_improvement(access, found)
             changed += int(found.changed.sum())
-            self._kept[batch] = True
+            self._has_rows[batch] = True
             self._gaps.reset(batch)
             self._residuals[batch] = s.bounds.policy_residual_bounds()[batch]
             yield
@@ -150,7 +150,7 @@ class _PolicyIteration:
         """
         s = self._s
         wanted = VISIT_TOLERANCE * s.target.plain_threshold()
-        largest = float(self._residuals[self._kept].max(initial=0.0))
+        largest = float(self._residuals[self._has_rows].max(initial=0.0))
         if largest <= wanted:
             return
         evaluation = self._rows.evaluation(max(wanted, _FORCING_TERM * largest), _MAX_SWEEPS)
@@ -160,7 +160,7 @@ class _PolicyIteration:
             done = evaluation.advance(max(_SECONDS, _REPORTING_SHARE * reporting))
             began = time.monotonic()
             found = evaluation.report()
-            s.record_evaluation(found, self._kept, self._bounds(found))
+            s.record_evaluation(found, self._has_rows, self._bounds(found))
             self._residuals = np.maximum(found.measured[2], found.measured[3])
             backups += found.backups
             reporting = time.monotonic() - began
@@ -171,7 +171,7 @@ class _PolicyIteration:
 
     def _bounds(self, found: Evaluation) -> FloatArray:
         # Both for a partition that was another solver's when its rise was received, and has rows since.
-        self._gaps.add_rise(np.where(self._kept, found.rise, 0.0) + self._remote_rise)
+        self._gaps.add_rise(np.where(self._has_rows, found.rise, 0.0) + self._remote_rise)
         self._remote_rise[:] = 0.0
         return self._gaps.residuals(found)
 
@@ -184,7 +184,7 @@ class _PolicyIteration:
 
     def _owned(self) -> npt.NDArray[np.bool_]:
         owned = self._s.peers.owned
-        return np.ones(self._kept.size, np.bool_) if owned is None else owned
+        return np.ones(self._has_rows.size, np.bool_) if owned is None else owned
 
     def _spent(self) -> tuple[float, float]:
         """Loads of each partition and backups of each state so far, of those that are owned now."""

@@ -246,7 +246,7 @@ class TiledBackend:
         self._rows = DeviceRows(self._device, self._stream, self._model, self._rows_room)
 
     def close_rows(self) -> None:
-        """Free them at once."""
+        """Free them immediately."""
         if self._rows is not None:
             self._rows.close()
         self._rows = None
