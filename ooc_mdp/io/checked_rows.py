@@ -46,7 +46,8 @@ def check_block(path: str, first_state: int, raw: RawRows, *, n_states: int | No
     ------
     InputError : an action number given twice in a state; a row without successors; a successor out of
         range; a probability NaN, negative or above 1 (by more than ROW_SUM_TOLERANCE); a sum that is not 1 (or is 0);
-        a reward, duration or value not finite.
+        a reward, duration or value not finite. Its line is the position given with the row: a reader that gives
+        bytes finds the line (`ooc_mdp.io.text.errors.error_at`).
     """
     rows = _arrays(raw)
     n_rows = rows.successor_ptr.size - 1

@@ -1,7 +1,7 @@
 """The protocols of a model reader: a named format that detects its files and opens a source of row blocks.
 
-To add a format, write one module with a class that satisfies :class:`Format`, and add an instance to
-``FORMATS`` in ``io/registry.py``. A reader checks everything that its file claims, in bounded memory:
+To add a format, write one module with a class that satisfies :class:`Format`, and name its module and
+instance in ``_READERS`` of ``io/registry.py``. A reader checks everything that its file claims, in bounded memory:
 counts announced by a file are compared with what follows, never used to allocate. Readers know nothing of
 partitions, stores or Dask; they yield block readers, and the caller decides where these run and how many at a time.
 """
