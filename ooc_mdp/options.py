@@ -252,12 +252,12 @@ class SolveOptions:
         return self.cache or CacheSize(size=256 << 20)
 
     @property
-    def way(self) -> MethodName:
+    def effective_method(self) -> MethodName:
         """The method, with auto where nothing that belongs to p-eva alone is asked for."""
         return "p-eva" if self.method == "auto" and self.priority is not None else self.method
 
     @property
-    def metric(self) -> Literal["joint", "h1", "h2", "hybrid"]:
+    def effective_priority(self) -> Literal["joint", "h1", "h2", "hybrid"]:
         """The rank in force, exact or not."""
         return cast(Literal["joint", "h1", "h2", "hybrid"], (self.priority or "joint").removeprefix("exact-"))
 
@@ -298,7 +298,7 @@ class SolveOptions:
                 raise OptionsError("give the cache's size or a device's budget in all (--device-memory), not both")
             if self.device == "cpu":
                 raise OptionsError(NO_DEVICE_MEMORY)
-        if self.exact_priorities and self.way != "p-eva":
+        if self.exact_priorities and self.effective_method != "p-eva":
             raise OptionsError("exact priorities belong to the method p-eva; the others recompute none")
 
     def _take_plain_numbers(self) -> None:
@@ -315,7 +315,7 @@ class SolveOptions:
         """Refuse what steers methods for discounts below 1."""
         if self.device not in ("auto", "cpu") or self.device_memory is not None:
             raise OptionsError("discount 1 is solved on the CPU only; give --device cpu, or a discount below 1")
-        steered = self.way != "auto" or self.sweeps_per_visit != 1
+        steered = self.effective_method != "auto" or self.sweeps_per_visit != 1
         if steered or self.sweep_order != "voted" or self.kernel != DEFAULT_KERNEL:
             raise OptionsError(
                 "discount 1 has a method of its own, interval iteration; leave out --method, --priority, "

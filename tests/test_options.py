@@ -207,9 +207,9 @@ def test_the_cache_is_256_mib_unless_said_otherwise() -> None:
 
 
 def test_exact_priorities_are_words_of_their_own() -> None:
-    assert SolveOptions(0.9).metric == "joint"
-    assert SolveOptions(0.9, priority="exact-h2").metric == "h2"
-    assert SolveOptions(0.9, priority="exact-h1").metric == "h1"
+    assert SolveOptions(0.9).effective_priority == "joint"
+    assert SolveOptions(0.9, priority="exact-h2").effective_priority == "h2"
+    assert SolveOptions(0.9, priority="exact-h1").effective_priority == "h1"
     with pytest.raises(OptionsError, match="unknown priority 'exact-joint'; there are joint, h1"):
         SolveOptions(
             0.9,
@@ -236,4 +236,4 @@ def test_every_word_of_an_option_has_something_behind_it() -> None:
 
     assert set(get_args(MethodName)) - {"auto"} <= METHODS.keys()
     for word in get_args(PriorityName):
-        assert SolveOptions(0.9, priority=word).metric == word.removeprefix("exact-")
+        assert SolveOptions(0.9, priority=word).effective_priority == word.removeprefix("exact-")

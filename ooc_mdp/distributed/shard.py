@@ -307,7 +307,7 @@ class Shard:
 
         A method that works on all partitions together, or evaluates a policy on rows of the lost ones, restarts.
         """
-        self.restart_method |= self._state.alone or self._state.plan.options.way == "policy-iteration"
+        self.restart_method |= self._state.alone or self._state.plan.options.effective_method == "policy-iteration"
         self._owned[partitions] = False
         for p in partitions.tolist():
             self.pending.pop(p, None)

@@ -201,8 +201,8 @@ def _choose_method(model: ModelFacts, options: SolveOptions, workers: int, on_cp
     evaluates the policy again after each message (a double pendulum of 64^4 states on four GPUs: p-eva 1.7 s, policy
     iteration not finished in 15 s). Where partitions read most of the others, one worker does as one process would.
     """
-    if options.way != "auto":
-        return options.way
+    if options.effective_method != "auto":
+        return options.effective_method
     if model.densely_coupled:
         rows = workers == 1 and not on_cpu and options.device_memory is None
         return "policy-iteration" if rows else "p-eva"

@@ -130,7 +130,7 @@ class Arena:
         finally:
             self._idle.append(scratch)
 
-    def _give_back(self, start: int, size: int) -> None:
+    def _free(self, start: int, size: int) -> None:
         self._returned.append((start, size))
 
     def _add(self, start: int, size: int) -> None:
@@ -162,4 +162,4 @@ class _Piece:
         self.__array_interface__ = {"version": 3, "data": (address, False), "shape": (size,), "typestr": "|u1"}
 
     def __del__(self) -> None:
-        self._arena._give_back(self._start, self._size)
+        self._arena._free(self._start, self._size)

@@ -267,7 +267,7 @@ def make_priority(
     options: SolveOptions, model: ModelFacts, bounds: ResidualBounds, target: Target, view: SchedulerView
 ) -> Priority:
     """The priority that the options ask for, over the P partitions of a model."""
-    match options.metric:
+    match options.effective_priority:
         case "joint":
             return Joint(model.coupling, view)
         case "h1":

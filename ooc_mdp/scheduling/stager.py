@@ -169,7 +169,7 @@ class Stager:
             size = self._size(partition)
             while not self._cache.reserve(partition, size):
                 self._evict_in_flight(partition, size)
-            self._take_in(partition, lambda: self._read(partition))  # at once: a thread would only add waiting
+            self._fill(partition, lambda: self._read(partition))  # at once: a thread would only add waiting
 
     def _evict_in_flight(self, partition: int, size: int) -> None:
         """Finish a load in flight, whose memory can then be evicted for `partition`."""
@@ -181,14 +181,14 @@ class Stager:
         self._admit(next(iter(self._pending)))
 
     def _admit(self, partition: int) -> None:
-        self._take_in(partition, self._pending.pop(partition).result)
+        self._fill(partition, self._pending.pop(partition).result)
 
     def _read(self, partition: int) -> tuple[Any, int, float]:
         began = time.monotonic()
         table, bytes_read = self.read_table(partition)
         return self._backend.prepare(table), bytes_read, time.monotonic() - began
 
-    def _take_in(self, partition: int, read: Callable[[], tuple[Any, int, float]]) -> None:
+    def _fill(self, partition: int, read: Callable[[], tuple[Any, int, float]]) -> None:
         try:
             prepared, bytes_read, seconds = read()
             self.load_seconds += seconds

@@ -103,7 +103,7 @@ def method_name(options: SolveOptions) -> str:
     """The method and its variants, as traces and results call it."""
     kernel = "" if options.kernel == DEFAULT_KERNEL else f", {options.kernel} kernel"
     kernel += "" if options.stopping is None else f", stopping {options.stopping}"
-    if options.way == "p-eva":
-        return f"p-eva {options.priority or options.metric}{kernel}"
+    if options.effective_method == "p-eva":
+        return f"p-eva {options.priority or options.effective_priority}{kernel}"
     sweeps = "" if options.sweeps_per_visit == 1 else f", {options.sweeps_per_visit} sweeps a visit"
-    return options.way + sweeps + kernel
+    return options.effective_method + sweeps + kernel

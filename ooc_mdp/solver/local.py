@@ -127,10 +127,10 @@ def _remark_choice(state: SolveState) -> None:
     """Note which method was chosen and why, and where one that was asked for is known to be slow."""
     choice, facts, options = state.plan.choice, state.plan.facts, state.plan.options
     word = "p-eva" if choice.first == "p-eva on device" else choice.first
-    if options.way == "auto":
+    if options.effective_method == "auto":
         state.remark(f"auto: {word.replace('policy-', 'policy ')}, since {choice.reason}")
         state.phases = [word]
-    elif options.way == "p-eva" and word != "synchronous vi" and facts.strongly_coupled:
+    elif options.effective_method == "p-eva" and word != "synchronous vi" and facts.strongly_coupled:
         state.note(
             f"a partition reads {facts.mean_partitions_read:.0f} of the {facts.n_partitions - 1} others on average: "
             f"where partitions are so strongly coupled, policy iteration (--method policy-iteration, or auto) reads "

@@ -81,7 +81,9 @@ def load_code(backend: Backend, model: ModelFacts, options: SolveOptions, writes
     """
     if writes:
         import zarr.codecs  # noqa: F401
-    likely = options.way == "policy-iteration" or (options.way == "auto" and model.strongly_coupled)
+    likely = options.effective_method == "policy-iteration" or (
+        options.effective_method == "auto" and model.strongly_coupled
+    )
     backend.load_code(model, likely)
 
 
@@ -105,7 +107,7 @@ def plan_solve(
         device_memory=options.device_memory,
         free=backend.free_bytes(),
         staging={staging: depth * (largest + loader.scratch_bytes)} if loader.on_device else {},
-        policy_rows=options.way == "policy-iteration",
+        policy_rows=options.effective_method == "policy-iteration",
     )
     choice, layout = _choose(options, backend, model, needs)
     # Decoded, and packed for the device; on the CPU decoded straight into the memory of the cache.
@@ -180,7 +182,7 @@ def choose_method(
     p_eva = "p-eva on device" if backend.features.overlaps_loads else "p-eva"
     if options.exact_priorities:
         return MethodChoice("exact p-eva", None, "exact p-eva", "exact priorities were asked for")
-    if options.way == "policy-iteration":
+    if options.effective_method == "policy-iteration":
         if backend.policy_rows is None:
             raise OptionsError(
                 f"policy iteration needs kernels that keep a policy's rows, and --kernel {options.kernel} has none; "
@@ -189,16 +191,16 @@ def choose_method(
         return MethodChoice("policy-iteration", None, "policy-iteration", "it was asked for")
     keeps_rows = backend.policy_rows is not None and rows_fit
     synchronous = backend.synchronous is not None and model.densely_coupled and options.sweeps_per_visit == 1
-    synchronous &= options.way in ("auto", "p-eva", "vi")
-    shared = p_eva if options.way in ("auto", "p-eva") else options.way
-    coupled = options.way == "auto" and model.strongly_coupled
+    synchronous &= options.effective_method in ("auto", "p-eva", "vi")
+    shared = p_eva if options.effective_method in ("auto", "p-eva") else options.effective_method
+    coupled = options.effective_method == "auto" and model.strongly_coupled
     if coupled and keeps_rows and not (synchronous and all_is_cached):
         return MethodChoice("policy-iteration", None, shared, others)
     if synchronous:
         return MethodChoice("synchronous vi", None, shared, others)
-    if options.way not in ("auto", "p-eva"):
-        return MethodChoice(options.way, None, options.way, "it was asked for")
-    later = options.way == "auto" and backend.policy_rows is not None and options.device_memory is None
+    if options.effective_method not in ("auto", "p-eva"):
+        return MethodChoice(options.effective_method, None, options.effective_method, "it was asked for")
+    later = options.effective_method == "auto" and backend.policy_rows is not None and options.device_memory is None
     return MethodChoice(p_eva, "policy-iteration" if later else None, p_eva, others)
 
 

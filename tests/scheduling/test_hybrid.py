@@ -180,6 +180,6 @@ def test_each_visit_of_exact_p_eva_is_the_one_that_the_rule_names(
 
 
 def test_exact_priorities_may_be_those_of_the_hybrid() -> None:
-    assert SolveOptions(0.9, priority="exact-hybrid").metric == "hybrid"
+    assert SolveOptions(0.9, priority="exact-hybrid").effective_priority == "hybrid"
     assert SolveOptions(0.9, priority="exact-hybrid").exact_priorities
     assert not SolveOptions(0.9, priority="hybrid").exact_priorities
