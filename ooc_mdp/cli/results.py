@@ -95,6 +95,7 @@ class RunsChoices:
     period: Annotated[
         float | None, typer.Option(help="Time between decisions.  [default: the crossing of two cells]")
     ] = None
+    sample: Annotated[float, typer.Option(help="Time between two samples of a run.")] = 0.02
     hold_time: Annotated[float, typer.Option(help="The goal must be held for this last part of a run.")] = 5.0
     continue_after_end: Annotated[
         bool, typer.Option("--continue-after-end", help="Continue where the problem ends inside its axes.")
@@ -111,6 +112,7 @@ class RunsChoices:
             controller=Controller(self.controller),
             plan_depth=self.plan_depth,
             period=0.0 if self.period is None else self.period,
+            sample=self.sample,
             hold_time=self.hold_time,
             continue_after_end=self.continue_after_end,
         )

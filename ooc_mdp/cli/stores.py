@@ -41,7 +41,9 @@ def convert(
 @app.command(cls=GroupedCommand)
 @with_choices(ProblemChoices, PartitionChoices, ExecutorChoices)
 def generate(
-    name: Annotated[str, typer.Argument(metavar="PROBLEM", help="GW-1024x4, QK-500, gridworld, random, ...")],
+    name: Annotated[
+        str, typer.Argument(metavar="PROBLEM", help="Such as GW-1024x4, random, mountain-car, or a Python file.")
+    ],
     store: StoreArgument,
     problem: ProblemChoices,
     table: PartitionChoices,

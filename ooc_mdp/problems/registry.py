@@ -1,8 +1,9 @@
 """The generated problems by name.
 
 To add one: a module with a frozen dataclass of options and a class that satisfies
-:class:`~ooc_mdp.problems.problem.Problem`, then an entry in `PROBLEMS`. A problem's module
-is imported when the problem is made, so that listing the problems compiles nothing.
+:class:`~ooc_mdp.problems.problem.Problem`, or with a :class:`~ooc_mdp.problems.control.ControlProblem`, then an
+entry in `PROBLEMS`. A problem's module is imported when the problem is made, so that listing the problems compiles
+nothing.
 """
 
 from __future__ import annotations

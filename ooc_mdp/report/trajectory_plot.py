@@ -69,10 +69,13 @@ def plot_trajectories(simulation: Simulation, values: FloatArray, file: Path, *,
     if right is not None:
         _draw_plane(right.subplots(), simulation, values)
     figures = simulation.summary()
-    figure.suptitle(
+    title = (
         f"{simulation.problem.name}, {'x'.join(map(str, simulation.problem.points))} states, controller "
-        f"{simulation.options.controller.value}: {figures['successes']} of {figures['starts']} starts succeed"
+        f"{simulation.options.controller.value}"
     )
+    if simulation.has_goal:
+        title += f": {figures['successes']} of {figures['starts']} starts succeed"
+    figure.suptitle(title)
     with atomic_file(file, overwrite=overwrite) as temporary:
         figure.savefig(temporary, format=file.suffix[1:])
 

@@ -211,8 +211,13 @@ def test_where_there_are_only_costs_there_is_no_goal(sense, tmp_path):
     file.write_text(ONLY_COSTS.replace("SIGN", "-" if sense == "max" else "+"))
     store = ooc_mdp.generate(file, tmp_path / "s", {"grid": 9}, sense=sense, device="cpu")
     ooc_mdp.solve(store, 0.9, device="cpu", output=tmp_path / "r")
-    ran = ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--duration", 8)
+    files = ("--plot", tmp_path / "a.svg", "--csv", tmp_path / "a.csv", "--sample", 0.5)
+    ran = ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--duration", 8, *files)
     assert ran.status == 0
+    assert "controller lookahead" in (drawn := (tmp_path / "a.svg").read_text())
+    assert "starts succeed" not in drawn
+    times = [float(line.split(",")[1]) for line in (tmp_path / "a.csv").read_text().splitlines()[1:]]
+    assert times == [0.5 * i for i in range(len(times))]
     assert "there is no goal to reach: compare the discounted returns" in ran.out
     figures = json.loads(
         ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--duration", 8, "--json").out

@@ -97,6 +97,11 @@ def test_plots_of_more_dimensions_are_drawn_too(suffix, tmp_path):
         assert image.n_frames == 11
 
 
+def test_a_plot_counts_successes_where_there_is_a_goal(car, tmp_path):
+    assert ooc("simulate", car, "--start", "0.8,0.5", "--plot", tmp_path / "a.svg").status == 0
+    assert "of 1 starts succeed" in (tmp_path / "a.svg").read_text()
+
+
 def test_what_cannot_be_drawn_is_refused_before_the_runs(pendulum, tmp_path):
     assert ".png, .svg, .pdf" in refused("simulate", pendulum, "--plot", tmp_path / "a.jpg")
     assert ".gif or .mp4" in refused("simulate", pendulum, "--animation", tmp_path / "a.avi")
